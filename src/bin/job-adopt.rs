@@ -1,0 +1,3 @@
+//! `job-adopt`: for people, and for schedulers' prolog and epilog scripts.
+
+fn main() {}

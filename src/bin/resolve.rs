@@ -1,0 +1,3 @@
+//! `resolve`: the unprivileged half, run by the PAM module at each login.
+
+fn main() {}

@@ -1,0 +1,32 @@
+//! What happens when a user logs in to a compute node: the login joins its user's running job
+//! and sees that job's devices only.
+//!
+//! The tree tells what runs as root inside sshd and what does not. Data flows one way: a login is
+//! a [`plan::Request`], the unprivileged half answers with a [`plan::Reply`], the privileged half
+//! carries the plan out.
+//!
+//! | folder | runs as | what it owns |
+//! |---|---|---|
+//! | [`pam`] | root, in sshd | the C edge: entry points, arguments, conversation, log |
+//! | [`session`] | root, in sshd | account and session as ordered steps, and their undo |
+//! | [`cgroup`] | root, in sshd | mount, path, leaf, state, stamp, move, watchdog |
+//! | [`bpf`] | root, in sshd | allowlist to instructions (pure); load, query, pin, attach |
+//! | [`plan`] | both halves | the boundary: request, reply, allowlist, and their encoding |
+//! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
+//! | [`source`] | user `job-adopt` | where jobs are looked up |
+//! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
+//! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
+//! | [`cli`] | whoever calls it | the admin's subcommands |
+//! | [`sys`] | as its caller | every unsafe block of the crate |
+
+pub mod bpf;
+pub mod cgroup;
+pub mod cli;
+pub mod device;
+pub mod pam;
+pub mod plan;
+pub mod registry;
+pub mod resolve;
+pub mod session;
+pub mod source;
+pub mod sys;

@@ -1,0 +1,26 @@
+//! The boundary between the unprivileged and the privileged half.
+//!
+//! A [`Request`] goes in on the helper's standard input, a [`Reply`] comes out on its standard
+//! output, both as RFC 38 key-values in a fixed order of keys. Everything that crosses is decoded
+//! strictly: a key that is missing, doubled, unknown or out of place refuses the login.
+
+#![forbid(unsafe_code)]
+
+mod allowlist;
+mod kv;
+mod name;
+mod reason;
+mod reply;
+mod request;
+
+pub use allowlist::{
+    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX, RuleError,
+};
+pub use kv::{DecodeError, Reader, Writer};
+pub use name::{CgroupPath, JobId, LeafName, NameError};
+pub use reason::Reason;
+pub use reply::{Containment, Plan, REPLY_MAX, Refusal, Reply, Rule, SourceName, Stack, Verdict};
+pub use request::{Phase, Request, Several};
+
+/// Version that both sides of the boundary state; different versions refuse the login.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
