@@ -67,17 +67,22 @@ impl Distrust {
 
 impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.cause {
-            Distrust::Open(errno) => write!(f, "cannot open: {errno}"),
-            Distrust::Read(errno) => write!(f, "cannot read: {errno}"),
-            Distrust::Outside => f.write_str("not an absolute path without .."),
-            Distrust::NotRegular => f.write_str("not a regular file"),
-            Distrust::Owner(uid) => write!(f, "owned by uid {uid}"),
-            Distrust::Writable(mode) => write!(f, "writable by others (mode {mode:04o})"),
-            Distrust::Links(count) => write!(f, "has {count} names"),
-            Distrust::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
-            Distrust::Crowded(limit) => write!(f, "holds more than {limit} names"),
+        write!(f, "{}: {}", self.path.display(), self.cause)
+    }
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(errno) => write!(f, "cannot open: {errno}"),
+            Self::Read(errno) => write!(f, "cannot read: {errno}"),
+            Self::Outside => f.write_str("not an absolute path without .."),
+            Self::NotRegular => f.write_str("not a regular file"),
+            Self::Owner(uid) => write!(f, "owned by uid {uid}"),
+            Self::Writable(mode) => write!(f, "writable by others (mode {mode:04o})"),
+            Self::Links(count) => write!(f, "has {count} names"),
+            Self::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
+            Self::Crowded(limit) => write!(f, "holds more than {limit} names"),
         }
     }
 }
