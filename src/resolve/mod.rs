@@ -1,1 +1,7 @@
-//! stub
+//! The unprivileged half: from a request to a reply.
+
+#![forbid(unsafe_code)]
+
+mod config;
+
+pub use config::{Config, ConfigError, Enforce, Fault};
