@@ -8,7 +8,7 @@
 #   JOB_UID      numeric uid of its owner
 #   JOB_CGROUP   the job's cgroup, relative to the cgroup v2 mount; it must exist already
 #   JOB_DEVICES  the job's devices, separated by blanks: "/dev/nvidia0 /dev/nvidia1"
-set -eu
+set -euf
 
 : "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_DEVICES=}"
 
