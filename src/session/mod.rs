@@ -10,7 +10,6 @@
 mod adopt;
 mod ask;
 mod error;
-mod log;
 mod ruling;
 mod settings;
 mod target;
@@ -18,7 +17,7 @@ mod text;
 mod undo;
 
 pub use error::{Failure, Fault};
-pub use log::{Line, Severity};
+pub use crate::log::{Line, Severity};
 pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;
