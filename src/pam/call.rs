@@ -50,7 +50,7 @@ pub(super) fn panicked(phase: Phase, words: &str) {
         .with("code", Reason::Configuration)
         .with("phase", phase.as_str())
         .with("error", format_args!("internal error, please report: {words}"));
-    syslog::write(&[line], Severity::Alert, "?", phase.as_str());
+    syslog::write(&[line], Severity::Alert, "pam", phase.as_str());
 }
 
 fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {

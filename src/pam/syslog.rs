@@ -19,7 +19,7 @@ pub(super) fn write(lines: &[Line], least: Severity, service: &str, phase: &str)
     if wanted.is_empty() {
         return;
     }
-    let Some(mut logger) = connect() else { return };
+    let Some(mut logger) = connect(service) else { return };
     for line in wanted {
         // The prefix of pam_syslog(3), which log readers know.
         let text = format!("pam_job_adopt({service}:{phase}): {}", line.text());
@@ -34,14 +34,15 @@ pub(super) fn write(lines: &[Line], least: Severity, service: &str, phase: &str)
     }
 }
 
-fn connect() -> Option<Logger<LoggerBackend, Formatter3164>> {
+/// The identifier is the service's name, which is what sshd itself logs under.
+fn connect(service: &str) -> Option<Logger<LoggerBackend, Formatter3164>> {
     let socket = UnixDatagram::unbound().ok()?;
     socket.set_write_timeout(Some(PATIENCE)).ok()?;
     socket.connect(SOCKET).ok()?;
     let formatter = Formatter3164 {
         facility: Facility::LOG_AUTHPRIV,
         hostname: None,
-        process: "sshd".into(),
+        process: service.to_owned(),
         pid: u32::try_from(getpid().as_raw()).unwrap_or(0),
     };
     Some(Logger::new(LoggerBackend::Unix(socket), formatter))
