@@ -51,7 +51,7 @@ pub(super) fn panicked(phase: Phase, words: &str) {
         .with("code", Reason::Configuration)
         .with("phase", phase.as_str())
         .with("error", format_args!("internal error, please report: {words}"));
-    write_log(&[line], Severity::Alert, "?", phase);
+    write_log(&[line], Severity::Alert, "pam", phase);
 }
 
 fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
@@ -133,10 +133,11 @@ impl Call<'_> {
     }
 }
 
-/// Writes lines with the prefix of pam_syslog(3), which log readers know.
+/// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
+/// of pam_syslog(3), which log readers know.
 fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
-    log::write(lines, least, Speaker { process: "sshd", prefix: &prefix });
+    log::write(lines, least, Speaker { process: service, prefix: &prefix });
 }
 
 /// The host name up to its first dot.

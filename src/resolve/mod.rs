@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod stack;
 
 pub use config::{Config, ConfigError, Enforce, Fault};

@@ -89,10 +89,21 @@ fn enter(
     }
     undo.moving();
     entry.enter()?;
+    #[cfg(feature = "provoke-panic")]
+    provoke_panic(stamp);
     entry.verify(leaf.root()?)?;
     stamp.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
     Ok(())
+}
+
+/// Stands in for a fault nobody has thought of, at the worst moment.
+#[cfg(feature = "provoke-panic")]
+#[allow(clippy::panic)]
+fn provoke_panic(stamp: &Stamp) {
+    if stamp.job.as_str() == "provoke-panic" {
+        panic!("provoked");
+    }
 }
 
 /// A login that is elsewhere after the move may have been frozen with the job and set free by
