@@ -175,8 +175,9 @@ impl Flattener<'_> {
         if !MODULES.contains(&file) {
             return Kind::Module(control);
         }
-        let services = line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
-        let service = services.last().unwrap_or(DEFAULT_SERVICE);
+        let mut services =
+            line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
+        let service = services.next_back().unwrap_or(DEFAULT_SERVICE);
         if service != self.service {
             return Kind::Unfit(control, Unfit::Service(service.to_owned()));
         }
