@@ -81,10 +81,8 @@ fn open_lock_file() -> Result<OwnedFd, LockError> {
 fn make_run_dir() -> Result<(), LockError> {
     let mode = Mode::from_bits_truncate(0o755);
     match mkdir(RUN_DIR, mode) {
-        Ok(()) => {
-            fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
-                .map_err(|errno| system("chmod", RUN_DIR, errno))
-        }
+        Ok(()) => fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
+            .map_err(|errno| system("chmod", RUN_DIR, errno)),
         Err(Errno::EEXIST) => Ok(()),
         Err(errno) => Err(system("mkdir", RUN_DIR, errno)),
     }

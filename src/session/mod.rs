@@ -16,8 +16,8 @@ mod target;
 mod text;
 mod undo;
 
-pub use error::{Failure, Fault};
 pub use crate::log::{Line, Severity};
+pub use error::{Failure, Fault};
 pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;

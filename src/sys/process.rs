@@ -5,7 +5,8 @@ use nix::unistd::{ForkResult, Pid, fork};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Forks; the child runs `body` and exits with its result.
+/// Forks; the child runs `body` and exits with its result. In the child `SIGPIPE` has its default
+/// disposition, which the Rust runtime takes away and a program that is executed would inherit.
 ///
 /// # Errors
 /// `EBUSY` in a process of several threads; else as `fork(2)`.
@@ -17,6 +18,8 @@ pub fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
+            // SAFETY: sets a disposition, no handler.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
             let status = body();
             // SAFETY: ends the child alone; nothing that the parent registered to run at exit is
             // run a second time.
