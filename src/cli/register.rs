@@ -67,6 +67,8 @@ pub(super) fn register(
     let _lock = Lock::take(Lock::REGISTRY, deadline)?;
     config.registry.purge(&trust, now())?;
     alone(&record, &config.registry, &trust)?;
+    // Before the cgroup is touched: a filter would stay.
+    config.registry.prepare(&trust, record.uid)?;
     record.started = record.started.or(Some(now()));
     let wanted = wanted(&record, config, output)?;
     let mut stamped = None;

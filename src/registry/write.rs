@@ -125,7 +125,10 @@ impl Registry {
 
     /// Makes the registry and a user's directory where they are missing, and looks whether they
     /// will be believed.
-    fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), WriteError> {
+    ///
+    /// # Errors
+    /// [`WriteError`] naming the first directory that cannot be made or is not believed.
+    pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), WriteError> {
         let dir = self.user_dir(uid);
         let mut missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
         missing.reverse();
