@@ -2,6 +2,7 @@
 
 use super::target::not_frozen;
 use super::undo::Undo;
+use super::way_back::WayBack;
 use super::{Budget, Failure, Target};
 use crate::bpf::{self, Confinement, Outcome};
 use crate::cgroup::{Entry, Leaf, LeafKind, Place, Stamp};
@@ -21,12 +22,13 @@ pub(super) struct Adopted {
 /// filter stays: it belongs to the job, and another login may rely on it.
 pub(super) fn adopt(
     target: Target,
+    way_back: WayBack,
     plan: &Plan,
     require_devices: bool,
     budget: &Budget,
 ) -> Result<Adopted, Failure> {
     let Target { place, kind, stamp } = target;
-    let mut undo = Undo::prepare(&place, &kind, budget)?;
+    let mut undo = Undo::new(way_back, place.dir()?.try_clone()?);
     let (leaf, confinement) = confined_leaf(place, kind, plan, budget, &mut undo)?;
     if confinement == Confinement::None && require_devices {
         return Err(Failure::Uncontained);
@@ -66,12 +68,10 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, F
     };
     if let Some(name) = kind.child() {
         if job.dir()?.make_child(name.as_str())? {
-            undo.made_leaf(name);
+            undo.made_leaf(name)?;
         }
     }
-    let leaf = Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)?;
-    undo.mark_leaf(&leaf)?;
-    Ok(leaf)
+    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)
 }
 
 /// Moves, and proves that the login is where it should be: in the leaf, the job still the user's
@@ -91,6 +91,7 @@ fn enter(
     entry.enter()?;
     #[cfg(feature = "provoke-panic")]
     provoke_panic(stamp);
+    undo.end_watch();
     entry.verify(leaf.root()?)?;
     stamp.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;

@@ -16,6 +16,7 @@ mod settings;
 mod target;
 mod text;
 mod undo;
+mod way_back;
 
 pub use error::{Failure, Fault};
 pub use log::{Line, Severity};

@@ -305,20 +305,19 @@ unsafe fn drop_capabilities() -> libc::c_long {
 /// What a watchdog guards: see [`spawn_watchdog`].
 #[derive(Debug)]
 pub struct WatchdogSpec<'a> {
-    /// Where the parent tells its progress: [`WATCH_CREATED`]; its end is the parent's end.
+    /// A `SOCK_SEQPACKET` socket on which the parent tells the path, below `root`, of a leaf that
+    /// it has made. Its end is the parent's end.
     pub progress: BorrowedFd<'a>,
     /// `cgroup.procs` of the cgroup that the parent came from, open for writing.
     pub origin: BorrowedFd<'a>,
-    /// Directory of the job's cgroup.
-    pub job: BorrowedFd<'a>,
-    /// Name of the leaf below it, where it is a child.
-    pub leaf: Option<&'a CStr>,
+    /// Directory of the cgroup v2 mount.
+    pub root: BorrowedFd<'a>,
     /// Milliseconds after which a silent parent is taken for frozen.
     pub patience_ms: i32,
 }
 
-/// Progress: the parent has made the leaf's directory.
-pub const WATCH_CREATED: u8 = b'c';
+/// How often a parent that stays silent is moved back before the watchdog gives up.
+const RELEASES: u32 = 8;
 
 /// Starts a process that stays where the parent is now and looks after the move: a parent that is
 /// silent for too long has been frozen with the job and is moved back; of a parent that dies, the
@@ -327,24 +326,26 @@ pub const WATCH_CREATED: u8 = b'c';
 /// # Errors
 /// `EAGAIN` or `ENOMEM` of `clone(2)`.
 pub fn spawn_watchdog(spec: &WatchdogSpec<'_>) -> io::Result<Child> {
-    let raised: Vec<RawFdGuard> =
-        [spec.progress, spec.origin, spec.job].into_iter().map(raise).collect::<io::Result<_>>()?;
-    let [progress, origin, job] = raised.as_slice() else {
+    let raised: Vec<RawFdGuard> = [spec.progress, spec.origin, spec.root]
+        .into_iter()
+        .map(raise)
+        .collect::<io::Result<_>>()?;
+    let [progress, origin, root] = raised.as_slice() else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let fds = [progress.0, origin.0, job.0];
+    let fds = [progress.0, origin.0, root.0];
     let mut digits = [0_u8; 12];
     let parent = decimal(nix::unistd::getpid().as_raw(), &mut digits);
     clone_with(|| {
         // SAFETY: we are the only thread of a fresh process and call nothing but the kernel.
-        unsafe { watch(spec, fds, parent) };
+        unsafe { watch(fds, parent, spec.patience_ms) };
         0
     })
 }
 
 /// # Safety
 /// Only in a process that [`clone_with`] has just made.
-unsafe fn watch(spec: &WatchdogSpec<'_>, fds: [RawFd; 3], parent: &[u8]) {
+unsafe fn watch(fds: [RawFd; 3], parent: &[u8], patience_ms: libc::c_int) {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on our own descriptors and stack; nothing allocates.
     unsafe {
@@ -355,30 +356,27 @@ unsafe fn watch(spec: &WatchdogSpec<'_>, fds: [RawFd; 3], parent: &[u8]) {
             return;
         }
         close_from(3);
-        let mut created = false;
-        let mut released = false;
+        let mut leaf = [0_u8; libc::PATH_MAX as usize];
+        let mut released = 0;
         loop {
             let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-            match libc::poll(&raw mut poll, 1, spec.patience_ms) {
-                0 if released => return,
+            match libc::poll(&raw mut poll, 1, patience_ms) {
+                0 if released == RELEASES => return,
                 0 => {
                     libc::write(1, parent.as_ptr().cast(), parent.len());
-                    released = true;
+                    released += 1;
                     continue;
                 }
                 -1 => continue,
                 _ => {}
             }
-            let mut byte = 0_u8;
-            match libc::read(0, (&raw mut byte).cast(), 1) {
-                1 => created |= byte == WATCH_CREATED,
-                -1 => {}
-                _ => {
-                    if let (true, Some(leaf)) = (created, spec.leaf) {
-                        libc::unlinkat(2, leaf.as_ptr(), libc::AT_REMOVEDIR);
-                    }
-                    return;
+            // One byte less than there is room for: the path stays NUL-terminated.
+            let length = libc::read(0, leaf.as_mut_ptr().cast(), leaf.len() - 1);
+            if length == 0 {
+                if leaf[0] != 0 {
+                    libc::unlinkat(2, leaf.as_ptr().cast(), libc::AT_REMOVEDIR);
                 }
+                return;
             }
         }
     }
