@@ -1,7 +1,7 @@
 //! Allowlist in, instructions out. Pure: the same set of entries gives the same instructions.
 //!
 //! A device number becomes one 32-bit key, major above minor. For each device type the entries
-//! become [steps](steps): keys at which the listed access changes. A program loads its context
+//! become steps: keys at which the listed access changes. A program loads its context
 //! once, finds the step of the requested key as in a balanced binary tree, and ends in a leaf that
 //! all steps with the same access share: is an access requested that the leaf refuses?
 //!
@@ -40,7 +40,8 @@ const MINOR: Register = 4;
 /// The device type alone.
 const TYPE: Register = 5;
 
-/// Bits of a key that hold the minor (`MINORBITS` of `linux/kdev_t.h`); the major has the rest.
+/// Bits of a key that hold the minor (`MINORBITS` of `linux/kdev_t.h`); the major has the rest. The
+/// kernel's own `dev_t` is these 32 bits, so no two of its numbers share a key.
 const MINOR_BITS: u32 = 20;
 
 /// The part of the first word that holds the type.
@@ -110,9 +111,9 @@ fn program(mode: Mode, rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let mut code = Assembler::default();
     let leaves = Leaves::new(&mut code, &trees);
     code.extend(&prologue());
-    let mut left = trees.iter().peekable();
-    while let Some((kind, steps)) = left.next() {
-        let other = if left.peek().is_some() { code.label() } else { leaves.unlisted };
+    let mut rest = trees.iter().peekable();
+    while let Some((kind, steps)) = rest.next() {
+        let other = if rest.peek().is_some() { code.label() } else { leaves.unlisted };
         code.jump_if(BPF_JNE, TYPE, *kind as u32, other);
         search(&mut code, &leaves, steps)?;
         if other != leaves.unlisted {

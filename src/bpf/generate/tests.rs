@@ -145,6 +145,12 @@ fn entries_of_one_device_add_up_for_one_open() {
 }
 
 #[test]
+fn accesses_that_no_list_knows_are_not_allowed() {
+    assert_eq!(Mode::Allow.refused(Access::ALL), 0xfff8_0000);
+    assert_eq!(Mode::Deny.refused(Access::ALL), 0x0007_0000);
+}
+
+#[test]
 fn no_entries_answer_at_once() {
     let list = Allowlist::new();
     assert_eq!(allow(&list), [Insn::mov64_imm(0, 0), Insn::exit()]);

@@ -106,15 +106,20 @@ fn jumps() {
 
 #[test]
 fn only_wide_jumps_see_the_upper_half() {
+    let wide = |register| Insn::mov64_imm(register, -1);
+    let narrow = |register| Insn::new(BPF_ALU | BPF_MOV | BPF_K, register, 0, 0, -1);
     for (class, taken) in [(BPF_JMP, false), (BPF_JMP32, true)] {
-        let program = [
-            Insn::mov64_imm(0, 1),
-            Insn::new(BPF_ALU | BPF_MOV | BPF_K, 2, 0, 0, -1),
-            Insn::new(class | BPF_JEQ | BPF_K, 2, 0, 1, -1),
-            Insn::mov64_imm(0, 0),
-            Insn::exit(),
-        ];
-        assert_eq!(ends_with(&program), Ok(taken));
+        for (left, right) in [(wide(2), narrow(3)), (narrow(2), wide(3))] {
+            let program = [
+                Insn::mov64_imm(0, 1),
+                left,
+                right,
+                Insn::new(class | BPF_JEQ | BPF_X, 2, 3, 1, 0),
+                Insn::mov64_imm(0, 0),
+                Insn::exit(),
+            ];
+            assert_eq!(ends_with(&program), Ok(taken));
+        }
     }
 }
 
