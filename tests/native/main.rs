@@ -14,5 +14,10 @@
 
 mod support;
 
+mod choice;
 mod elf;
+mod leaf;
+mod login;
+mod refusal;
+mod rollout;
 mod world;

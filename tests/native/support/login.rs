@@ -1,6 +1,6 @@
 //! What a login says about the devices it can open.
 
-use super::{Cgroup, Outcome};
+use super::{Cgroup, Node, Outcome};
 
 /// Answer of a stand-in device whose open was allowed: there is no driver.
 pub(crate) const OPENS: &str = "ENXIO";
@@ -10,6 +10,17 @@ pub(crate) const DENIED: &str = "EPERM";
 /// Prints the cgroup and probes every stand-in.
 pub(crate) const LOOK: &str = "cat /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 \
     /dev/nvidia2 /dev/nvidia3 /dev/dri/renderD128 /dev/null /dev/full";
+
+/// Every stand-in, by the order of [`LOOK`].
+const LOOKED_AT: [&str; 5] =
+    ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/null"];
+
+impl Node {
+    /// What a process in that cgroup can open, without a login.
+    pub(crate) fn probe_in(&self, cgroup: &Cgroup) -> Outcome {
+        Outcome::of(self.daemon(cgroup, "probe").args(LOOKED_AT)).ok()
+    }
+}
 
 impl Outcome {
     /// What a probe said about `device`.

@@ -117,6 +117,14 @@ impl Sshd<'_> {
         Outcome::of(&mut command)
     }
 
+    /// Starts a login that stays until its input ends.
+    pub(crate) fn stay(&self, user: User, script: &str) -> Child {
+        let target = format!("{}@127.0.0.1", user.name);
+        let mut command = self.client("ssh", &["-o", "BatchMode=yes", &target, script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
     /// Keyboard-interactive login with the user's password.
     pub(crate) fn ssh_password(&self, user: User, script: &str) -> Outcome {
         let options = ["-o", "PreferredAuthentications=keyboard-interactive"];
