@@ -82,17 +82,9 @@ $(BUILD)/resolve $(BUILD)/job-adopt &: $(SOURCES)
 	strip -o $(BUILD)/resolve $(RELEASE)/resolve
 	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
 
-$(BUILD)/sysusers.conf:
-	mkdir -p $(BUILD)
-	echo 'u job-adopt - "Job look-up at login" / /usr/sbin/nologin' > $@
-
-$(BUILD)/tmpfiles.conf:
-	mkdir -p $(BUILD)
-	printf 'd %s 0755 root root -\n' /run/job-adopt /run/job-adopt/jobs > $@
-
-install: all $(BUILD)/sysusers.conf $(BUILD)/tmpfiles.conf
-	$(call put,0644,$(BUILD)/sysusers.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
-	$(call put,0644,$(BUILD)/tmpfiles.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
+install: all
+	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
+	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0755,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true

@@ -14,7 +14,7 @@ fn the_newest_by_default() {
     on_node(|node| {
         node.reporting("");
         two_jobs(node, |_, newer| {
-            node.pam(ALICE).ok().is_in(&newer.cgroup);
+            node.pam(ALICE).ok().stands_in(&newer.cgroup);
             assert_eq!(node.log.decision("JA00").field("rule"), Some("newest"));
         });
     });
@@ -40,7 +40,7 @@ fn never_one_of_another_user() {
         node.reporting("");
         let hers = node.job(ALICE, "1").started(1).start();
         let _his = node.job(BOB, "2").started(1_795_300_000).start();
-        node.pam(ALICE).ok().is_in(&hers.cgroup);
+        node.pam(ALICE).ok().stands_in(&hers.cgroup);
     });
 }
 

@@ -13,9 +13,9 @@ fn a_command_joins_the_job() {
     for mount in [Mount::Unified, Mount::Hybrid] {
         on_node_with(mount, |node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-            let outcome = node.sshd().ssh(ALICE, LOOK).ok().is_in(&job.cgroup).devices(&GPU0);
+            let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
             assert_eq!(outcome.stderr, "", "a command's output has to stay clean");
-            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).is_in(&node.outside());
+            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).stands_in(&node.outside());
         });
     }
 }
@@ -25,8 +25,8 @@ fn so_does_a_terminal() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        sshd.ssh_tty(ALICE, LOOK).ok().is_in(&job.cgroup).devices(&GPU0);
-        let shell = sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().is_in(&job.cgroup);
+        sshd.ssh_tty(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+        let shell = sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().stands_in(&job.cgroup);
         shell.devices(&GPU0).says("/dev/pts/");
     });
 }
@@ -49,7 +49,7 @@ fn so_does_a_password_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let outcome = node.sshd().ssh_password(ALICE, LOOK).ok();
-        outcome.is_in(&job.cgroup).devices(&GPU0);
+        outcome.stands_in(&job.cgroup).devices(&GPU0);
         node.log.line("Accepted keyboard-interactive/pam for alice");
     });
 }
@@ -79,9 +79,9 @@ fn so_does_a_second_channel_of_one_connection() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
         let master = ["-M", "-S", "/root/mux", "-o", "ControlPersist=yes"];
-        sshd.ssh_with(&master, ALICE, LOOK).ok().is_in(&job.cgroup);
+        sshd.ssh_with(&master, ALICE, LOOK).ok().stands_in(&job.cgroup);
         let mux = ["-S", "/root/mux"];
-        sshd.ssh_with(&mux, ALICE, LOOK).ok().is_in(&job.cgroup).devices(&GPU0);
+        sshd.ssh_with(&mux, ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
         let accepted = |node: &Node| {
             node.log.entries().iter().filter(|entry| entry.text.contains("Accepted")).count()
         };
@@ -98,7 +98,7 @@ fn so_does_a_process_that_outlives_its_login() {
         node.sshd().ssh(ALICE, &later).ok();
         assert!(!node.read("/home/alice/late").contains("end"), "it did not outlive the login");
         eventually("it has looked", || node.read("/home/alice/late").contains("end"));
-        node.sh("cat /home/alice/late").is_in(&job.cgroup).devices(&GPU0);
+        node.sh("cat /home/alice/late").stands_in(&job.cgroup).devices(&GPU0);
     });
 }
 
@@ -109,8 +109,8 @@ fn two_users_see_a_job_each() {
         let his = node.job(BOB, "4243").devices(&["/dev/nvidia1"]).start();
         let sshd = node.sshd();
         std::thread::scope(|scope| {
-            let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().is_in(&his.cgroup));
-            sshd.ssh(ALICE, LOOK).ok().is_in(&hers.cgroup).devices(&GPU0);
+            let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().stands_in(&his.cgroup));
+            sshd.ssh(ALICE, LOOK).ok().stands_in(&hers.cgroup).devices(&GPU0);
             let swapped = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
             bob.join().unwrap().devices(&swapped);
         });

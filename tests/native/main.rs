@@ -15,9 +15,19 @@
 mod support;
 
 mod choice;
+mod cli;
+mod compose;
 mod elf;
+mod fanout;
+mod freeze;
+mod helper;
+mod hygiene;
 mod leaf;
 mod login;
+mod nproc;
+mod policy;
+mod race;
+mod record;
 mod refusal;
 mod rollout;
 mod world;

@@ -129,7 +129,7 @@ fn root_is_never_locked_out() {
         node.arguments("no_such_argument");
         sshd.ssh(ROOT, "id -u").ok();
         node.arguments("helper=/nonexistent");
-        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().is_in(&node.outside());
+        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().stands_in(&node.outside());
     });
 }
 

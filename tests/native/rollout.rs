@@ -10,10 +10,10 @@ fn observe_decides_nothing_and_logs_everything() {
         node.arguments("observe");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        let outcome = sshd.ssh(ALICE, LOOK).ok().is_in(&node.outside());
+        let outcome = sshd.ssh(ALICE, LOOK).ok().stands_in(&node.outside());
         outcome.devices(&[("/dev/nvidia1", OPENS)]);
         assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
-        sshd.ssh(CAROL, LOOK).ok().is_in(&node.outside()).keeps_quiet_about("JA01");
+        sshd.ssh(CAROL, LOOK).ok().stands_in(&node.outside()).keeps_quiet_about("JA01");
         node.log.line("code=JA01");
     });
 }
@@ -34,8 +34,8 @@ fn the_switch_turns_it_off_with_an_alert() {
 fn exempt_users_and_groups_are_left_alone() {
     on_node(|node| {
         node.reporting("exempt_uids=1003 exempt_groups=ops");
-        node.pam(CAROL).ok().is_in(&node.outside());
-        node.pam(OPS).ok().is_in(&node.outside());
+        node.pam(CAROL).ok().stands_in(&node.outside());
+        node.pam(OPS).ok().stands_in(&node.outside());
         node.pam(ALICE).failed().says("[JA01]");
         node.arguments("exempt_groups=no-such-group");
         node.pam(OPS).failed();
@@ -77,14 +77,14 @@ fn each_opening_knob_says_that_it_opened() {
             node.log.clear();
         };
         node.reporting("action_no_jobs=ignore");
-        node.pam(CAROL).ok().is_in(&node.outside());
+        node.pam(CAROL).ok().stands_in(&node.outside());
         opened("action_no_jobs");
         node.reporting("action_generic_failure=allow helper=/nonexistent");
-        node.pam(CAROL).ok().is_in(&node.outside());
+        node.pam(CAROL).ok().stands_in(&node.outside());
         opened("action_generic_failure");
         let job = node.job(ALICE, "4242").unstamped().start();
         node.reporting("action_adopt_failure=allow");
-        node.pam(ALICE).ok().is_in(&node.outside());
+        node.pam(ALICE).ok().stands_in(&node.outside());
         opened("action_adopt_failure");
         drop(job);
     });
@@ -96,7 +96,7 @@ fn require_devices_refuses_a_job_without_containment() {
         let auto = serde_json::json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
         node.reporting("");
-        node.pam(ALICE).ok().is_in(&job.cgroup);
+        node.pam(ALICE).ok().stands_in(&job.cgroup);
         assert_eq!(node.log.decision("JA00").field("containment"), Some("none"));
         node.reporting("require_devices");
         node.pam(ALICE).failed();

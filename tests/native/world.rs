@@ -6,7 +6,7 @@ use crate::support::{ALICE, DENIED, Flags, LOOK, Mount, OPENS, on_node, on_node_
 fn a_node_has_devices_that_tell_denial_from_absence() {
     on_node(|node| {
         let all = [("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS), ("/dev/null", "ok")];
-        node.sh(LOOK).ok().devices(&all).is_in(&node.outside());
+        node.sh(LOOK).ok().devices(&all).stands_in(&node.outside());
         node.outside().attach(Flags::Multi, "foreign", &["195:0"]);
         node.sh(LOOK).ok().devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia3", OPENS)]);
     });

@@ -36,12 +36,6 @@ impl<'a> JobBuilder<'a> {
         self
     }
 
-    /// Drops one key of the record.
-    pub(crate) fn without(mut self, key: &str) -> Self {
-        self.record.as_object_mut().unwrap().remove(key);
-        self
-    }
-
     /// Sets the policy and what it allows, each `SPEC` or `SPEC ACCESS`.
     pub(crate) fn policy(self, policy: &str, devices: &[&str]) -> Self {
         let allow: Vec<Value> = devices

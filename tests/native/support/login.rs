@@ -55,7 +55,7 @@ impl Outcome {
 
     /// Asserts that the printed cgroup is this one.
     #[track_caller]
-    pub(crate) fn is_in(self, cgroup: &Cgroup) -> Self {
+    pub(crate) fn stands_in(self, cgroup: &Cgroup) -> Self {
         assert!(self.cgroup() == cgroup.path(), "not in {}: {self}", cgroup.path());
         self
     }

@@ -18,12 +18,10 @@ pub(crate) use artifact::{Artifact, artifact, finished};
 pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
-pub(crate) use job::{Job, JobBuilder};
+pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use outcome::{Outcome, eventually};
-pub(crate) use sshd::Sshd;
-pub(crate) use syslog::Entry;
 pub(crate) use tool::Tool;
 pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, User};
 

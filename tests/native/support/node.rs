@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::syslog::Syslog;
 use super::user::{self, PEOPLE};
-use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, User, artifact, tool};
+use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, artifact, tool};
 
 /// Where the helper, and fakes of it, stand on a node.
 pub(crate) const LIBEXEC: &str = "/usr/libexec/job-adopt";
@@ -134,10 +134,6 @@ impl Node {
         self.write("/etc/security/job_adopt.conf", text);
     }
 
-    pub(crate) fn mount(&self) -> Mount {
-        self.mount
-    }
-
     /// The cgroup that holds everything of this node.
     pub(crate) fn cgroup(&self) -> &Cgroup {
         &self.cgroup
@@ -183,12 +179,6 @@ impl Node {
     /// Runs a shell script to its end.
     pub(crate) fn sh(&self, script: &str) -> Outcome {
         self.run("sh", &["-c", script])
-    }
-
-    /// Runs a shell script as a user.
-    pub(crate) fn sh_as(&self, user: User, script: &str) -> Outcome {
-        let id = user.uid.to_string();
-        self.run("setpriv", &["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", script])
     }
 
     /// `job-adopt` with these arguments.
