@@ -16,6 +16,7 @@
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
+//! | [`trust`] | as its caller | reading what only root can have written |
 //! | [`cli`] | whoever calls it | the admin's subcommands |
 //! | [`sys`] | as its caller | every unsafe block of the crate |
 
@@ -30,3 +31,4 @@ pub mod resolve;
 pub mod session;
 pub mod source;
 pub mod sys;
+pub mod trust;

@@ -1,1 +1,28 @@
-//! stub
+//! Device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
+//!
+//! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), [`interpret`] runs
+//! instructions without the kernel, [`program_name`] names a program by them, and `compose` decides
+//! what may be attached where. The rest carries that out: `program` and `level` read and load,
+//! `confine` attaches under `lock` and proves the result.
+
+#![forbid(unsafe_code)]
+
+mod compose;
+mod confine;
+mod error;
+pub mod generate;
+pub mod insn;
+pub mod interpret;
+mod level;
+mod lock;
+mod name;
+mod program;
+
+pub use compose::{Decision, Demand, Obstacle, decide};
+pub use confine::{Confinement, Outcome, confine, foresee};
+pub use error::{Error, Result};
+pub use generate::{allow, allow_rules, deny, deny_rules};
+pub use insn::{INSN_LEN, Insn};
+pub use level::{Attached, Level, effective};
+pub use name::{NAME_PREFIX, program_name};
+pub use program::Program;

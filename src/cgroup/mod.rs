@@ -1,1 +1,22 @@
-//! stub
+//! The cgroup v2 hierarchy: where it is mounted, a job's place in it, and the move there.
+//!
+//! Everything is done on descriptors that were opened once, component by component from the
+//! mount, so that checks, stamp, filter and move are about one and the same directory.
+
+#![forbid(unsafe_code)]
+
+mod dir;
+mod enter;
+mod error;
+mod leaf;
+mod place;
+mod stamp;
+mod state;
+
+pub use dir::Dir;
+pub use enter::{Entry, Origin};
+pub use error::{Error, Result};
+pub use leaf::{Leaf, LeafKind};
+pub use place::{Mount, Place};
+pub use stamp::{MadeMark, Stamp};
+pub use state::{State, event, frozen_level};

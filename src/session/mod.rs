@@ -1,1 +1,61 @@
-//! stub
+//! One login, as ordered steps: ask the unprivileged half, check what it says, confine, move,
+//! verify. Runs as root inside sshd.
+//!
+//! `account` admits or refuses and changes nothing; `session` takes the login into the job, or
+//! leaves everything as it was. Neither knows of PAM: facts of the login go in, an [`Outcome`]
+//! with the texts for user and log comes out.
+
+#![forbid(unsafe_code)]
+
+mod adopt;
+mod ask;
+mod error;
+mod log;
+mod ruling;
+mod settings;
+mod target;
+mod text;
+mod undo;
+
+pub use error::{Failure, Fault};
+pub use log::{Line, Severity};
+pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured};
+pub use settings::{Account, Action, Settings};
+pub use target::Target;
+pub use text::{Words, refusal_text};
+
+use std::time::{Duration, Instant};
+
+/// The time that a whole phase has, from its first step to its last.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    start: Instant,
+    deadline: Instant,
+}
+
+impl Budget {
+    /// A budget that starts now.
+    #[must_use]
+    pub fn start(length: Duration) -> Self {
+        let start = Instant::now();
+        Self { start, deadline: start + length }
+    }
+
+    /// When it is used up.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// Milliseconds used so far.
+    #[must_use]
+    pub fn used_ms(&self) -> u128 {
+        self.start.elapsed().as_millis()
+    }
+}

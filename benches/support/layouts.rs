@@ -1,0 +1,72 @@
+//! Layouts of device programs to compare ours with.
+
+use pam_job_adopt::bpf::Insn;
+use pam_job_adopt::bpf::insn::{
+    ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
+    Register,
+};
+use pam_job_adopt::plan::DeviceRule;
+
+const MAJOR: Register = 2;
+const MINOR: Register = 3;
+const ACCESS_TYPE: Register = 4;
+const SCRATCH: Register = 5;
+
+/// A program that allows everything: the price of having one at all.
+pub(crate) fn allow_all() -> Vec<Insn> {
+    answer(true).to_vec()
+}
+
+/// One block of 10 or 11 instructions for each entry, asked one after the other, as the Flux IMP
+/// lays its programs out. Entries of one device do not add up.
+///
+/// Long lists load only where every entry grants all three accesses: otherwise a refused access
+/// leads on with the minor known, the verifier walks the rest anew for each entry, and gives up
+/// (`E2BIG`) before 1,024 entries.
+pub(crate) fn rule_by_rule(rules: &[DeviceRule]) -> Vec<Insn> {
+    let mut program = vec![
+        Insn::load_word(MAJOR, 1, CTX_MAJOR),
+        Insn::load_word(MINOR, 1, CTX_MINOR),
+        Insn::load_word(ACCESS_TYPE, 1, CTX_ACCESS_TYPE),
+    ];
+    for rule in rules {
+        program.extend(block(rule));
+    }
+    program.extend(answer(false));
+    program
+}
+
+fn answer(allowed: bool) -> [Insn; 2] {
+    [Insn::mov64_imm(0, i32::from(allowed)), Insn::exit()]
+}
+
+fn block(rule: &DeviceRule) -> Vec<Insn> {
+    let refused = !rule.access().bits() & 7;
+    let test = [
+        Insn::mov32_reg(SCRATCH, ACCESS_TYPE),
+        Insn::alu32_imm(BPF_RSH, SCRATCH, ACCESS_SHIFT as i32),
+        Insn::alu32_imm(BPF_AND, SCRATCH, refused as i32),
+        unless_equal(SCRATCH, 0, 2),
+    ];
+    let wanted =
+        [(SCRATCH, Some(rule.kind() as u32)), (MAJOR, Some(rule.major())), (MINOR, rule.minor())];
+    let wanted: Vec<(Register, u32)> =
+        wanted.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
+
+    let mut block = vec![
+        Insn::mov32_reg(SCRATCH, ACCESS_TYPE),
+        Insn::alu32_imm(BPF_AND, SCRATCH, (1 << ACCESS_SHIFT) - 1),
+    ];
+    for (at, (register, value)) in wanted.iter().enumerate() {
+        let rest = wanted.len() - at - 1 + test.len() + answer(true).len();
+        block.push(unless_equal(*register, *value, rest as i16));
+    }
+    block.extend(test);
+    block.extend(answer(true));
+    block
+}
+
+/// Skips `offset` instructions unless the register holds the value, compared as 64 bits.
+fn unless_equal(register: Register, value: u32, offset: i16) -> Insn {
+    Insn::new(BPF_JMP | BPF_JNE | BPF_K, register, 0, offset, value as i32)
+}

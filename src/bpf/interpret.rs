@@ -1,0 +1,256 @@
+//! Runs a device program without the kernel: what would it answer?
+//!
+//! Covers the instructions that programs of this type are made of when a service manager, a
+//! container runtime or a scheduler generates them. A program that does anything else (calls,
+//! maps, memory of its own) is not judged.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use super::insn::{
+    ACCESS_SHIFT, BPF_ADD, BPF_ALU, BPF_ALU64, BPF_AND, BPF_H, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
+    BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR,
+    BPF_RSH, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Insn, Register,
+};
+use crate::plan::{Access, DeviceType};
+
+/// Lower three bits of a code.
+const CLASS_MASK: u8 = 0x07;
+/// Upper four bits of a code of arithmetic or a jump.
+const OPERATION_MASK: u8 = 0xf0;
+/// Offset of the upper half of the first word of the context.
+const CTX_SECOND_HALF: i16 = CTX_ACCESS_TYPE + 2;
+/// Registers that a program may write; 10 is the read-only frame pointer.
+const REGISTERS: usize = 10;
+
+/// What the kernel asks a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Block or character device.
+    pub kind: DeviceType,
+    /// Device major; the kernel asks for 0 to [`crate::plan::MAJOR_MAX`] only.
+    pub major: u32,
+    /// Device minor; the kernel asks for 0 to [`crate::plan::MINOR_MAX`] only.
+    pub minor: u32,
+    /// All accesses that are wanted at once; none for `access(2)` with `F_OK`.
+    pub access: Access,
+}
+
+/// The program does something that is not understood here; nothing is known about its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// Index of the instruction that was not understood.
+    pub at: usize,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device program is not understood from instruction {} on", self.at)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// Whether `program` allows `request`.
+///
+/// No instruction is run more often than a program without loops would run it.
+///
+/// # Errors
+/// [`Unknown`] where the program leaves the instructions known here, reads what it has not set,
+/// loops, ends without an exit, or answers anything but 0 or 1.
+pub fn run(program: &[Insn], request: Request) -> Result<bool, Unknown> {
+    let mut machine = Machine::new(request);
+    for _ in program {
+        let at = machine.next;
+        let insn = program.get(at).ok_or(Unknown { at })?;
+        match machine.step(*insn) {
+            Some(Step::Next) => {}
+            Some(Step::Exit(allowed)) => return Ok(allowed),
+            None => return Err(Unknown { at }),
+        }
+    }
+    Err(Unknown { at: machine.next })
+}
+
+/// What a register holds.
+#[derive(Clone, Copy)]
+enum Value {
+    Unset,
+    Context,
+    Number(u64),
+}
+
+/// What comes after an instruction.
+enum Step {
+    Next,
+    Exit(bool),
+}
+
+struct Machine {
+    request: Request,
+    registers: [Value; REGISTERS],
+    next: usize,
+}
+
+/// `None` everywhere below: not understood.
+impl Machine {
+    fn new(request: Request) -> Self {
+        let mut registers = [Value::Unset; REGISTERS];
+        if let Some(first) = registers.get_mut(1) {
+            *first = Value::Context;
+        }
+        Self { request, registers, next: 0 }
+    }
+
+    fn step(&mut self, insn: Insn) -> Option<Step> {
+        self.next = self.next.checked_add(1)?;
+        match insn.code & CLASS_MASK {
+            BPF_LDX => self.load(insn)?,
+            BPF_ALU | BPF_ALU64 => self.arithmetic(insn)?,
+            BPF_JMP if insn == Insn::exit() => return self.exit(),
+            BPF_JMP if insn == Insn::jump(insn.offset) => self.skip(insn.offset)?,
+            BPF_JMP | BPF_JMP32 => self.branch(insn)?,
+            _ => return None,
+        }
+        Some(Step::Next)
+    }
+
+    fn exit(&self) -> Option<Step> {
+        match self.number(0)? {
+            0 => Some(Step::Exit(false)),
+            1 => Some(Step::Exit(true)),
+            _ => None,
+        }
+    }
+
+    fn load(&mut self, insn: Insn) -> Option<()> {
+        let Value::Context = self.get(insn.src())? else { return None };
+        if insn.imm != 0 {
+            return None;
+        }
+        let size = insn.code & !CLASS_MASK ^ BPF_MEM;
+        let value = context(&self.request, size, insn.offset)?;
+        self.set(insn.dst(), Value::Number(u64::from(value)))
+    }
+
+    fn arithmetic(&mut self, insn: Insn) -> Option<()> {
+        // A move with an offset is another instruction: it extends the sign.
+        if insn.offset != 0 {
+            return None;
+        }
+        let operation = insn.code & OPERATION_MASK;
+        let wide = insn.code & CLASS_MASK == BPF_ALU64;
+        if operation == BPF_MOV && wide && insn.code & BPF_X != 0 && insn.imm == 0 {
+            return self.set(insn.dst(), self.get(insn.src())?);
+        }
+        let right = self.operand(insn)?;
+        let left = if operation == BPF_MOV { 0 } else { self.number(insn.dst())? };
+        let result = if wide {
+            compute64(operation, left, right)?
+        } else {
+            u64::from(compute32(operation, left as u32, right as u32)?)
+        };
+        self.set(insn.dst(), Value::Number(result))
+    }
+
+    fn branch(&mut self, insn: Insn) -> Option<()> {
+        let mut right = self.operand(insn)?;
+        let mut left = self.number(insn.dst())?;
+        if insn.code & CLASS_MASK == BPF_JMP32 {
+            left &= u64::from(u32::MAX);
+            right &= u64::from(u32::MAX);
+        }
+        if holds(insn.code & OPERATION_MASK, left, right)? {
+            self.skip(insn.offset)
+        } else {
+            Some(())
+        }
+    }
+
+    /// The second operand; an immediate is extended by its sign.
+    fn operand(&self, insn: Insn) -> Option<u64> {
+        if insn.code & BPF_X == 0 {
+            return (insn.src() == 0).then_some(i64::from(insn.imm) as u64);
+        }
+        if insn.imm == 0 { self.number(insn.src()) } else { None }
+    }
+
+    fn skip(&mut self, offset: i16) -> Option<()> {
+        self.next = self.next.checked_add_signed(isize::from(offset))?;
+        Some(())
+    }
+
+    fn get(&self, register: Register) -> Option<Value> {
+        self.registers.get(usize::from(register)).copied()
+    }
+
+    fn set(&mut self, register: Register, value: Value) -> Option<()> {
+        if let Value::Unset = value {
+            return None;
+        }
+        *self.registers.get_mut(usize::from(register))? = value;
+        Some(())
+    }
+
+    fn number(&self, register: Register) -> Option<u64> {
+        match self.get(register)? {
+            Value::Number(number) => Some(number),
+            Value::Unset | Value::Context => None,
+        }
+    }
+}
+
+/// A field of `struct bpf_cgroup_dev_ctx`; the kernel lets only the first word be read by halves.
+fn context(request: &Request, size: u8, offset: i16) -> Option<u32> {
+    let access_type = request.access.bits() << ACCESS_SHIFT | request.kind as u32;
+    let [byte_0, byte_1, byte_2, byte_3] = access_type.to_ne_bytes();
+    match (size, offset) {
+        (BPF_W, CTX_ACCESS_TYPE) => Some(access_type),
+        (BPF_W, CTX_MAJOR) => Some(request.major),
+        (BPF_W, CTX_MINOR) => Some(request.minor),
+        (BPF_H, CTX_ACCESS_TYPE) => Some(u32::from(u16::from_ne_bytes([byte_0, byte_1]))),
+        (BPF_H, CTX_SECOND_HALF) => Some(u32::from(u16::from_ne_bytes([byte_2, byte_3]))),
+        _ => None,
+    }
+}
+
+fn compute64(operation: u8, left: u64, right: u64) -> Option<u64> {
+    match operation {
+        BPF_ADD => Some(left.wrapping_add(right)),
+        BPF_OR => Some(left | right),
+        BPF_AND => Some(left & right),
+        BPF_LSH => left.checked_shl(u32::try_from(right).ok()?),
+        BPF_RSH => left.checked_shr(u32::try_from(right).ok()?),
+        BPF_MOV => Some(right),
+        _ => None,
+    }
+}
+
+fn compute32(operation: u8, left: u32, right: u32) -> Option<u32> {
+    match operation {
+        BPF_ADD => Some(left.wrapping_add(right)),
+        BPF_OR => Some(left | right),
+        BPF_AND => Some(left & right),
+        BPF_LSH => left.checked_shl(right),
+        BPF_RSH => left.checked_shr(right),
+        BPF_MOV => Some(right),
+        _ => None,
+    }
+}
+
+fn holds(condition: u8, left: u64, right: u64) -> Option<bool> {
+    match condition {
+        BPF_JEQ => Some(left == right),
+        BPF_JNE => Some(left != right),
+        BPF_JGT => Some(left > right),
+        BPF_JGE => Some(left >= right),
+        BPF_JLT => Some(left < right),
+        BPF_JLE => Some(left <= right),
+        BPF_JSET => Some(left & right != 0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

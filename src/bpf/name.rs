@@ -1,0 +1,42 @@
+//! The name under which a program of ours is loaded.
+
+#![forbid(unsafe_code)]
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::Insn;
+
+/// What the names of all programs of ours begin with.
+pub const NAME_PREFIX: &str = "ja_";
+
+/// The upper 16 bits of the hash are left out: a name has 15 bytes (`BPF_OBJ_NAME_LEN` less NUL).
+const LABEL_MASK: u64 = (1 << 48) - 1;
+
+/// A name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
+///
+/// Only a label, which saves looking at programs that cannot be the one sought: the hash is not
+/// cryptographic, it may differ between builds, and anybody with the right to load programs can
+/// use any name. Whether a program is the one meant is decided by reading its instructions back.
+#[must_use]
+pub fn program_name(program: &[Insn]) -> String {
+    let mut hasher = DefaultHasher::new();
+    program.hash(&mut hasher);
+    format!("{NAME_PREFIX}{:012x}", hasher.finish() & LABEL_MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_fits_and_follows_the_instructions() {
+        let refuse = [Insn::mov64_imm(0, 0), Insn::exit()];
+        let allow = [Insn::mov64_imm(0, 1), Insn::exit()];
+        let name = program_name(&refuse);
+        assert_eq!(name.len(), 15);
+        let digits = name.strip_prefix(NAME_PREFIX).unwrap();
+        assert!(digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{name}");
+        assert_eq!(name, program_name(&refuse));
+        assert_ne!(name, program_name(&allow));
+    }
+}

@@ -1,0 +1,205 @@
+//! One cgroup, by a descriptor of its directory.
+
+use super::{Error, Result};
+use crate::sys;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat, write};
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most bytes that are read of one file of the cgroup interface.
+const FILE_MAX: u64 = 64 * 1024;
+/// How often a racing rename is met with another try.
+const RACE_TRIES: usize = 8;
+
+/// A cgroup's directory, open for reading, and its path below the mount.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: String,
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Dir {
+    /// The directory behind `fd`, whose path below the mount is `path` (empty for the root).
+    pub(super) fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
+        Self { fd, path: path.into() }
+    }
+
+    /// Path below the mount, `/` in front.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        if self.path.is_empty() { "/" } else { &self.path }
+    }
+
+    /// Another descriptor of the same directory.
+    ///
+    /// # Errors
+    /// `EMFILE` when there are too many.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = self.fd.try_clone().map_err(|error| Error::system("dup", self.path(), error))?;
+        Ok(Self::new(fd, self.path.clone()))
+    }
+
+    /// Opens a child, never through a link or a mount point.
+    ///
+    /// # Errors
+    /// As `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
+    pub fn child(&self, name: &str) -> Result<Self> {
+        let path = format!("{}/{name}", self.path);
+        let c_name = CString::new(name).map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
+        for _ in 0..RACE_TRIES {
+            match sys::file::open_dir_beneath(self.as_fd(), &c_name) {
+                Ok(fd) => return Ok(Self::new(fd, path)),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => {}
+                    // Before Linux 5.6, and under seccomp filters that do not know the call.
+                    Some(libc::ENOSYS | libc::EPERM) => return self.child_without_links(name),
+                    _ => return Err(Error::system("open", path, error)),
+                },
+            }
+        }
+        Err(Error::system("open", path, Errno::EAGAIN))
+    }
+
+    /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
+    /// still the same file system.
+    fn child_without_links(&self, name: &str) -> Result<Self> {
+        let path = format!("{}/{name}", self.path);
+        if matches!(name, "" | "." | "..") || name.contains('/') {
+            return Err(Error::system("open", path, Errno::EINVAL));
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = openat(self, name, flags, Mode::empty())
+            .map_err(|errno| Error::system("open", &path, errno))?;
+        let child = Self::new(fd, path);
+        if child.identity()?.0 != self.identity()?.0 {
+            return Err(Error::system("open", child.path, Errno::EXDEV));
+        }
+        Ok(child)
+    }
+
+    /// File system and inode: two descriptors of one identity are one cgroup.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn identity(&self) -> Result<(u64, u64)> {
+        let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// Reads a file of the interface; `None` where the kernel has no such file.
+    ///
+    /// # Errors
+    /// `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too long.
+    pub fn read(&self, file: &str) -> Result<Option<String>> {
+        let object = || format!("{}/{file}", self.path);
+        let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) if self.exists()? => return Ok(None),
+            Err(errno) => return Err(Error::system("open", object(), errno)),
+        };
+        let mut text = String::new();
+        match std::fs::File::from(fd).take(FILE_MAX + 1).read_to_string(&mut text) {
+            Ok(length) if length as u64 <= FILE_MAX => Ok(Some(text)),
+            Ok(_) => Err(Error::Malformed { object: object() }),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(Error::Malformed { object: object() })
+            }
+            Err(error) => Err(Error::system("read", object(), error)),
+        }
+    }
+
+    /// Whether the cgroup is still there: every cgroup but the root has `cgroup.procs`.
+    fn exists(&self) -> Result<bool> {
+        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
+        match nix::sys::stat::fstatat(self, "cgroup.procs", flags) {
+            Ok(_) => Ok(true),
+            Err(errno) => Err(Error::system("stat", format!("{}/cgroup.procs", self.path), errno)),
+        }
+    }
+
+    /// Opens `cgroup.procs` for writing.
+    ///
+    /// # Errors
+    /// `ENOENT` or `ENODEV` when the cgroup is gone.
+    pub fn open_procs(&self) -> Result<OwnedFd> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        openat(self, "cgroup.procs", flags, Mode::empty())
+            .map_err(|errno| Error::system("open", format!("{}/cgroup.procs", self.path), errno))
+    }
+
+    /// Writes a file of the interface.
+    ///
+    /// # Errors
+    /// As `write(2)`; `ENOENT` where the kernel has no such file.
+    pub fn write(&self, file: &str, text: &str) -> Result<()> {
+        let object = || format!("{}/{file}", self.path);
+        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| Error::system("open", object(), errno))?;
+        write(&fd, text.as_bytes())
+            .map(drop)
+            .map_err(|errno| Error::system("write", object(), errno))
+    }
+
+    /// Makes a child; `false` when there is one of that name already.
+    ///
+    /// # Errors
+    /// As `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
+    pub fn make_child(&self, name: &str) -> Result<bool> {
+        let mode = Mode::from_bits_truncate(0o755);
+        match mkdirat(self, name, mode) {
+            Ok(()) => Ok(true),
+            Err(Errno::EEXIST) => Ok(false),
+            Err(errno) => Err(Error::system("mkdir", format!("{}/{name}", self.path), errno)),
+        }
+    }
+
+    /// Removes an empty child; one that is gone already is no failure.
+    ///
+    /// # Errors
+    /// `EBUSY` when it has processes or children.
+    pub fn remove_child(&self, name: &str) -> Result<()> {
+        match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(Error::system("rmdir", format!("{}/{name}", self.path), errno)),
+        }
+    }
+
+    /// Names of the children, in no order.
+    ///
+    /// # Errors
+    /// As `getdents(2)`.
+    pub fn children(&self) -> Result<Vec<String>> {
+        let error = |errno: Errno| Error::system("list", self.path(), errno);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
+            if directory && name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether there is any child: a cgroup's directory has two links more than it has children.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn has_children(&self) -> Result<bool> {
+        let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
+        Ok(stat.st_nlink > 2)
+    }
+}

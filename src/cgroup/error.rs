@@ -1,0 +1,81 @@
+//! What can fail in the hierarchy.
+
+use std::fmt;
+use std::io;
+
+/// Result of this layer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An operation, the object it was done on, and why it failed.
+#[derive(Debug)]
+pub enum Error {
+    /// A system call failed.
+    System {
+        /// What was done.
+        operation: &'static str,
+        /// To which file or cgroup.
+        object: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No cgroup v2 hierarchy at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
+    NotMounted,
+    /// The cgroup is there but cannot take a login.
+    Unfit {
+        /// The cgroup.
+        object: String,
+        /// In what way it is unfit.
+        why: &'static str,
+    },
+    /// A file of the kernel's interface does not read as documented.
+    Malformed {
+        /// The file.
+        object: String,
+    },
+    /// The login is not where it should be.
+    Elsewhere {
+        /// Where it should be.
+        wanted: String,
+        /// Where `/proc/self/cgroup` says it is.
+        found: String,
+    },
+}
+
+impl Error {
+    pub(super) fn system(
+        operation: &'static str,
+        object: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::System { operation, object: object.into(), source: source.into() }
+    }
+
+    /// Whether the kernel said that the cgroup is gone or going.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::System { source, .. } => {
+                matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { operation, object, source } => {
+                write!(f, "{operation} {object}: {source}")
+            }
+            Self::NotMounted => f.write_str("no cgroup v2 hierarchy is mounted"),
+            Self::Unfit { object, why } => write!(f, "cgroup {object} {why}"),
+            Self::Malformed { object } => write!(f, "read {object}: not as documented"),
+            Self::Elsewhere { wanted, found } => {
+                write!(f, "the login should be in {wanted} and is in {found}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,118 @@
+//! Marks of ours on a cgroup's directory, which only root can set or see: extended attributes of
+//! the namespace `trusted` (xattr(7)), which live and die with the directory.
+
+use super::{Dir, Error, Result};
+use crate::plan::JobId;
+use crate::sys;
+use std::ffi::CStr;
+use std::fmt;
+use std::os::fd::AsFd;
+
+const STAMP: &CStr = c"trusted.job_adopt";
+const MADE: &CStr = c"trusted.job_adopt_made";
+
+/// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
+/// a stamp that stands also says that the job is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The owner's numeric user id.
+    pub uid: u32,
+    /// The job.
+    pub job: JobId,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.job)
+    }
+}
+
+impl Stamp {
+    /// Reads a directory's stamp; `None` when it has none.
+    ///
+    /// # Errors
+    /// As `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form `uid:id`.
+    pub fn read(dir: &Dir) -> Result<Option<Self>> {
+        let Some(value) = get(dir, STAMP)? else { return Ok(None) };
+        let malformed = || Error::Malformed { object: format!("stamp of {}", dir.path()) };
+        let text = String::from_utf8(value).map_err(|_| malformed())?;
+        let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
+        let stamp = Self {
+            uid: uid.parse().map_err(|_| malformed())?,
+            job: job.parse().map_err(|_| malformed())?,
+        };
+        if stamp.to_string() == text { Ok(Some(stamp)) } else { Err(malformed()) }
+    }
+
+    /// Refuses a directory that does not carry exactly this stamp.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
+    pub fn require(&self, dir: &Dir) -> Result<()> {
+        let why = match Self::read(dir)? {
+            Some(found) if found == *self => return Ok(()),
+            Some(_) => "is stamped for another job",
+            None => "is not stamped for a job",
+        };
+        Err(Error::Unfit { object: dir.path().to_owned(), why })
+    }
+
+    /// Stamps a directory; the same stamp again is no failure.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn set(&self, dir: &Dir) -> Result<()> {
+        match sys::file::create_xattr(dir.as_fd(), STAMP, self.to_string().as_bytes()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
+            Err(error) => Err(Error::system("stamp", dir.path(), error)),
+        }
+    }
+
+    /// Withdraws a directory's stamp, whatever it says; none is no failure.
+    ///
+    /// # Errors
+    /// As `fremovexattr(2)`.
+    pub fn withdraw(dir: &Dir) -> Result<()> {
+        match sys::file::remove_xattr(dir.as_fd(), STAMP) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+            Err(error) => Err(Error::system("withdraw stamp of", dir.path(), error)),
+        }
+    }
+}
+
+/// "This directory was made by us", and may be emptied and removed by us.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeMark;
+
+impl MadeMark {
+    /// Marks a directory.
+    ///
+    /// # Errors
+    /// As `fsetxattr(2)`; a mark that stands already is no failure.
+    pub fn set(dir: &Dir) -> Result<()> {
+        match sys::file::create_xattr(dir.as_fd(), MADE, b"1") {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                Err(Error::system("mark", dir.path(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory is marked.
+    ///
+    /// # Errors
+    /// As `fgetxattr(2)`.
+    pub fn is_set(dir: &Dir) -> Result<bool> {
+        Ok(get(dir, MADE)?.is_some())
+    }
+}
+
+fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
+    match sys::file::get_xattr(dir.as_fd(), name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
+        Err(error) => Err(Error::system("read mark of", dir.path(), error)),
+    }
+}

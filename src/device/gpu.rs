@@ -1,0 +1,54 @@
+//! How many GPUs an allowlist opens, for the line that a user reads.
+
+use std::collections::BTreeSet;
+
+use crate::plan::{Allowlist, DeviceType};
+
+/// Major of NVIDIA's GPUs; 254 is the mode setting device, 255 the control device.
+const NVIDIA: u32 = 195;
+const NVIDIA_MINORS: std::ops::RangeInclusive<u32> = 0..=253;
+/// Major of DRM, and the minors of its render nodes (drivers/gpu/drm/drm_drv.c).
+const DRM: u32 = 226;
+const RENDER_MINORS: std::ops::RangeInclusive<u32> = 128..=191;
+
+/// Number of GPUs that are named one by one: NVIDIA's own nodes, else DRM render nodes. A rule for
+/// all minors counts as none, since how many there are is not known.
+#[must_use]
+pub fn gpu_count(list: &Allowlist) -> u32 {
+    match count(list, NVIDIA, NVIDIA_MINORS) {
+        0 => count(list, DRM, RENDER_MINORS),
+        gpus => gpus,
+    }
+}
+
+fn count(list: &Allowlist, major: u32, minors: std::ops::RangeInclusive<u32>) -> u32 {
+    let found: BTreeSet<u32> = list
+        .rules()
+        .iter()
+        .filter(|rule| rule.kind() == DeviceType::Char && rule.major() == major)
+        .filter_map(|rule| rule.minor().filter(|minor| minors.contains(minor)))
+        .collect();
+    u32::try_from(found.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count_of(rules: &[&str]) -> u32 {
+        let mut list = Allowlist::new();
+        for rule in rules {
+            list.push(rule.parse().unwrap()).unwrap();
+        }
+        gpu_count(&list)
+    }
+
+    #[test]
+    fn gpus_are_counted_once_and_control_nodes_never() {
+        assert_eq!(count_of(&[]), 0);
+        assert_eq!(count_of(&["c:195:0:rw", "c:195:0:r", "c:195:3:rw", "c:195:255:rw"]), 2);
+        assert_eq!(count_of(&["c:195:254:rw", "c:195:255:rw", "b:195:1:rw", "c:195:-1:rw"]), 0);
+        assert_eq!(count_of(&["c:226:0:rw", "c:226:128:rw", "c:226:129:rw", "c:226:192:rw"]), 2);
+        assert_eq!(count_of(&["c:195:0:rw", "c:226:128:rw", "c:226:129:rw"]), 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! The module's arguments: `pam_slurm_adopt`'s names with safer defaults, and a few more. What is
+//! unknown, malformed or given twice is refused by name: a typo must not open a login.
+
+use crate::plan::Several;
+use crate::session::{Action, Settings, Severity};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Longest `timeout=`, in seconds: sshd's own LoginGraceTime is 120.
+const TIMEOUT_MAX: u64 = 60;
+
+/// An argument that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentError {
+    /// The argument as it stands in the PAM configuration.
+    pub argument: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "argument {}: {}", self.argument, self.why)
+    }
+}
+
+impl std::error::Error for ArgumentError {}
+
+type Parsed<T> = Result<T, &'static str>;
+
+/// Reads the arguments of one line of a PAM stack.
+///
+/// # Errors
+/// The first argument that is unknown, malformed, doubled, or at odds with another.
+pub fn parse(arguments: &[String]) -> Result<Settings, ArgumentError> {
+    let mut settings = Settings::default();
+    let mut seen: Vec<&str> = Vec::new();
+    for argument in arguments {
+        let error = |why| ArgumentError { argument: argument.clone(), why };
+        let (key, value) = match argument.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (argument.as_str(), None),
+        };
+        if seen.contains(&key) {
+            return Err(error("is given twice"));
+        }
+        seen.push(key);
+        apply(&mut settings, key, value).map_err(error)?;
+    }
+    if settings.wait_job >= settings.timeout {
+        let argument = format!("wait_job={}", settings.wait_job.as_secs());
+        return Err(ArgumentError { argument, why: "must be less than timeout" });
+    }
+    Ok(settings)
+}
+
+fn apply(settings: &mut Settings, key: &str, value: Option<&str>) -> Parsed<()> {
+    match (key, value) {
+        ("require_devices", None) => settings.require_devices = true,
+        ("observe", None) => settings.observe = true,
+        ("debug", None) => settings.log_level = Severity::Debug,
+        ("require_devices" | "observe" | "debug", Some(_)) => return Err("takes no value"),
+        (_, Some(value)) => apply_value(settings, key, value)?,
+        (_, None) => return Err("is unknown, or lacks its value"),
+    }
+    Ok(())
+}
+
+fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
+    match key {
+        "action_no_jobs" => settings.no_jobs = action(value, &["deny", "ignore"])?,
+        "action_unknown" => settings.several = several(value)?,
+        "action_adopt_failure" => settings.adopt_failure = action(value, &["deny", "allow"])?,
+        "action_generic_failure" => {
+            settings.generic_failure = action(value, &["deny", "ignore", "allow"])?;
+        }
+        "service" => settings.service = word(value)?,
+        "nodename" => settings.node = Some(word(value)?),
+        "log_level" => settings.log_level = log_level(value)?,
+        "helper" => settings.helper = path(value)?,
+        "conf" => settings.conf = path(value)?,
+        "timeout" => settings.timeout = seconds(value, 1)?,
+        "wait_job" => settings.wait_job = seconds(value, 0)?,
+        "exempt_uids" => settings.exempt_uids = list(value)?,
+        "exempt_groups" => settings.exempt_groups = list(value)?,
+        _ => return Err("is unknown"),
+    }
+    Ok(())
+}
+
+fn action(value: &str, allowed: &[&str]) -> Parsed<Action> {
+    match value {
+        "deny" => Ok(Action::Deny),
+        "ignore" if allowed.contains(&"ignore") => Ok(Action::Ignore),
+        "allow" if allowed.contains(&"allow") => Ok(Action::Allow),
+        _ if allowed.contains(&"allow") && allowed.contains(&"ignore") => {
+            Err("is one of deny, ignore, allow")
+        }
+        _ if allowed.contains(&"allow") => Err("is one of deny, allow"),
+        _ => Err("is one of deny, ignore"),
+    }
+}
+
+fn several(value: &str) -> Parsed<Several> {
+    match value {
+        "newest" => Ok(Several::Newest),
+        "deny" => Ok(Several::Deny),
+        "allow" => Err("would admit a login into no job at all; use newest or deny"),
+        _ => Err("is one of newest, deny"),
+    }
+}
+
+/// The names that `pam_slurm_adopt` takes, as syslog severities.
+fn log_level(value: &str) -> Parsed<Severity> {
+    match value {
+        "quiet" => Ok(Severity::Alert),
+        "fatal" | "error" => Ok(Severity::Error),
+        "info" => Ok(Severity::Info),
+        "verbose" | "debug" | "debug2" | "debug3" | "debug4" | "debug5" => Ok(Severity::Debug),
+        _ => Err("is one of quiet, fatal, error, info, verbose, debug, debug2 to debug5"),
+    }
+}
+
+fn word(value: &str) -> Parsed<String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+    if !value.is_empty() && value.len() <= 255 && value.bytes().all(good) {
+        Ok(value.to_owned())
+    } else {
+        Err("is no name of letters, digits, dot, dash, underscore and @")
+    }
+}
+
+fn path(value: &str) -> Parsed<String> {
+    if value.starts_with('/') && value.len() < 4096 && !value.chars().any(char::is_control) {
+        Ok(value.to_owned())
+    } else {
+        Err("is no absolute path")
+    }
+}
+
+fn seconds(value: &str, least: u64) -> Parsed<Duration> {
+    match value.parse::<u64>() {
+        Ok(number) if (least..=TIMEOUT_MAX).contains(&number) && is_decimal(value) => {
+            Ok(Duration::from_secs(number))
+        }
+        _ => Err("is no whole number of seconds up to 60"),
+    }
+}
+
+fn is_decimal(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn list<T: FromStr>(value: &str) -> Parsed<Vec<T>> {
+    let wrong = "is no comma-separated list without blanks and empty entries";
+    value
+        .split(',')
+        .map(|item| match item.is_empty() || item.contains(char::is_whitespace) {
+            true => Err(wrong),
+            false => item.parse().map_err(|_| wrong),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Settings, ArgumentError> {
+        let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        parse(&arguments)
+    }
+
+    #[test]
+    fn defaults_deny() {
+        let settings = parsed("").unwrap();
+        assert_eq!(settings, Settings::default());
+        assert_eq!(settings.no_jobs, Action::Deny);
+        assert_eq!(settings.adopt_failure, Action::Deny);
+        assert_eq!(settings.generic_failure, Action::Deny);
+        assert_eq!(settings.service, "sshd");
+    }
+
+    #[test]
+    fn every_argument_is_taken() {
+        let settings = parsed(
+            "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
+             action_generic_failure=ignore service=ssh-alt nodename=gpu017 log_level=debug2 \
+             helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
+             exempt_groups=wheel,ops",
+        )
+        .unwrap();
+        assert_eq!(settings.no_jobs, Action::Ignore);
+        assert_eq!(settings.several, Several::Deny);
+        assert_eq!(settings.adopt_failure, Action::Allow);
+        assert_eq!(settings.generic_failure, Action::Ignore);
+        assert_eq!(settings.service, "ssh-alt");
+        assert_eq!(settings.node.as_deref(), Some("gpu017"));
+        assert_eq!(settings.log_level, Severity::Debug);
+        assert_eq!((settings.helper.as_str(), settings.conf.as_str()), ("/h", "/c"));
+        assert_eq!(settings.timeout, Duration::from_secs(9));
+        assert_eq!(settings.wait_job, Duration::from_secs(8));
+        assert!(settings.require_devices && settings.observe);
+        assert_eq!(settings.exempt_uids, [5, 6]);
+        assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
+    }
+
+    #[test]
+    fn mistakes_are_refused_by_name() {
+        for argument in [
+            "action_no_job=deny",
+            "action_no_jobs",
+            "action_no_jobs=",
+            "action_no_jobs=allow",
+            "action_no_jobs=Deny",
+            "action_unknown=allow",
+            "action_unknown=ignore",
+            "action_adopt_failure=ignore",
+            "action_generic_failure=maybe",
+            "service=",
+            "service=a/b",
+            "nodename=a,b",
+            "log_level=loud",
+            "helper=resolve",
+            "conf=",
+            "timeout=0",
+            "timeout=61",
+            "timeout=-1",
+            "timeout=+1",
+            "timeout=5s",
+            "wait_job=5",
+            "require_devices=1",
+            "observe=no",
+            "debug=1",
+            "exempt_uids=",
+            "exempt_uids=1,",
+            "exempt_uids=-1",
+            "exempt_uids=root",
+            "exempt_groups=,",
+            "nonsense",
+            "",
+            "=",
+            "\u{fffd}",
+        ] {
+            let error = parse(&[argument.to_owned()]).unwrap_err();
+            assert_eq!(error.argument, argument);
+        }
+        assert_eq!(parsed("observe observe").unwrap_err().why, "is given twice");
+        assert_eq!(parsed("timeout=5 timeout=6").unwrap_err().why, "is given twice");
+    }
+}

@@ -1,0 +1,140 @@
+//! One call of libpam, from its handle and arguments to a return code.
+
+use super::{arguments, syslog};
+use crate::plan::{Phase, Reason};
+use crate::session::{self, Account, Budget, Line, Login, Outcome, Ruling, Settings, Severity};
+use crate::sys::pam::{Handle, Item, Style};
+use nix::sys::stat::lstat;
+use pam_sys::PamReturnCode;
+
+/// System user that the unprivileged half runs as.
+const HELPER_USER: &str = "job-adopt";
+/// While root has this file there, every call answers `PAM_IGNORE`.
+const OFF_SWITCH: &str = "/run/job-adopt/off";
+/// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
+const PAM_SILENT: i32 = 0x8000;
+
+/// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
+pub(super) fn answer(
+    phase: Phase,
+    handle: &Handle,
+    flags: i32,
+    arguments: &[String],
+) -> PamReturnCode {
+    let Some(user) = handle.item(Item::User) else { return PamReturnCode::USER_UNKNOWN };
+    let Some(account) = handle.account(&user) else { return PamReturnCode::USER_UNKNOWN };
+    // Root first of all: no typo further down may lock it out.
+    if account.uid == 0 {
+        return PamReturnCode::IGNORE;
+    }
+    let login = login(phase, handle, user, account.uid);
+    let call = Call { handle, login };
+    if switched_off() {
+        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", OFF_SWITCH)]);
+        return PamReturnCode::IGNORE;
+    }
+    match arguments::parse(arguments) {
+        Ok(settings) => call.with_settings(&settings, flags),
+        Err(error) => call.tell(
+            &session::misconfigured(&call.login, &error.to_string()),
+            Severity::Info,
+            flags,
+        ),
+    }
+}
+
+/// Logs a panic: it was caught, the login is refused, and somebody should read this.
+pub(super) fn panicked(phase: Phase, words: &str) {
+    let line = Line::new(Severity::Alert)
+        .with("decision", "refuse")
+        .with("code", Reason::Configuration)
+        .with("phase", phase.as_str())
+        .with("error", format_args!("internal error, please report: {words}"));
+    syslog::write(&[line], Severity::Alert, "pam", phase.as_str());
+}
+
+fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
+    Login {
+        phase,
+        user,
+        uid,
+        service: handle.item(Item::Service).unwrap_or_default(),
+        rhost: handle.item(Item::Rhost).unwrap_or_default(),
+        ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
+        node: node_name(),
+    }
+}
+
+/// Whether root has switched the module off. A file of anybody else's is no switch.
+fn switched_off() -> bool {
+    lstat(OFF_SWITCH).is_ok_and(|stat| stat.st_uid == 0)
+}
+
+struct Call<'a> {
+    handle: &'a Handle,
+    login: Login,
+}
+
+impl Call<'_> {
+    fn with_settings(mut self, settings: &Settings, flags: i32) -> PamReturnCode {
+        if self.login.service != settings.service {
+            return PamReturnCode::IGNORE;
+        }
+        if let Some(why) = self.exemption(settings) {
+            let line = self.line(Severity::Info, "exempt").with("knob", why);
+            self.log(settings.log_level, &[line]);
+            return PamReturnCode::IGNORE;
+        }
+        if let Some(node) = &settings.node {
+            self.login.node.clone_from(node);
+        }
+        let budget = Budget::start(settings.timeout);
+        let helper = self.handle.account(HELPER_USER);
+        let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
+        let outcome = session::judge(&self.login, settings, helper, &budget);
+        self.tell(&outcome, settings.log_level, flags)
+    }
+
+    /// The argument that exempts the user, if one does.
+    fn exemption(&self, settings: &Settings) -> Option<&'static str> {
+        if settings.exempt_uids.contains(&self.login.uid) {
+            return Some("exempt_uids");
+        }
+        let exempt = |group: &String| self.handle.in_group(&self.login.user, group);
+        settings.exempt_groups.iter().any(exempt).then_some("exempt_groups")
+    }
+
+    /// Writes the log, speaks to the user, and turns the ruling into libpam's code.
+    fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
+        self.log(least, &outcome.lines);
+        if flags & PAM_SILENT == 0 {
+            if let Some(text) = &outcome.refusal {
+                self.handle.say(Style::Error, text);
+            }
+            if let Some(text) = &outcome.welcome {
+                self.handle.say(Style::Info, text);
+            }
+        }
+        match (outcome.ruling, self.login.phase) {
+            (Ruling::Admit, _) => PamReturnCode::SUCCESS,
+            (Ruling::Ignore, _) => PamReturnCode::IGNORE,
+            (Ruling::Refuse, Phase::Account) => PamReturnCode::PERM_DENIED,
+            (Ruling::Refuse, Phase::Session) => PamReturnCode::SESSION_ERR,
+        }
+    }
+
+    fn line(&self, severity: Severity, decision: &str) -> Line {
+        session::decision_line(severity, decision, None, &self.login)
+    }
+
+    fn log(&self, least: Severity, lines: &[Line]) {
+        syslog::write(lines, least, &self.login.service, self.login.phase.as_str());
+    }
+}
+
+/// The host name up to its first dot.
+fn node_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,295 @@
+//! What a job record says, checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::wire::{Gres, MapOnly, VERSION, WireOptions, WireRecord, json_error};
+use crate::device::Policy;
+use crate::plan::{CgroupPath, JobId, LeafName};
+
+/// Most characters of a device name, and most entries of a list of them.
+const TEXT_MAX: usize = 4096;
+
+/// A job of one user on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The job's id, unique on the node.
+    pub id: JobId,
+    /// The user whose job it is.
+    pub uid: u32,
+    /// What places the login.
+    pub place: Place,
+    /// When the job started, in seconds since the epoch.
+    pub started: Option<i64>,
+    /// When the job will end, in seconds since the epoch.
+    pub ends: Option<i64>,
+    /// The child of the job's cgroup that logins go to.
+    pub leaf: Option<LeafName>,
+    /// `options`, where the record has them.
+    pub options: Option<Options>,
+    /// CDI names, as `nvidia.com/gpu=0`.
+    pub cdi: Option<Vec<String>>,
+    /// GPUs.
+    pub gpus: Option<Vec<Gpu>>,
+    /// Generic resources: numbers by name.
+    pub gres: Option<BTreeMap<String, Vec<u32>>>,
+    /// A directory of device files, absolute.
+    pub device_dir: Option<String>,
+}
+
+/// What places a login into the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This cgroup is the job's.
+    Cgroup(CgroupPath),
+    /// A scheduler's source places it; the record only adds devices.
+    Via(Via),
+}
+
+/// A scheduler that a record may add devices for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Slurm.
+    Slurm,
+    /// Flux.
+    Flux,
+}
+
+/// The systemd unit properties of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `DevicePolicy`.
+    pub policy: Option<Policy>,
+    /// `DeviceAllow`: specifier and access, not looked at yet.
+    pub allow: Option<Vec<(String, String)>>,
+}
+
+/// How a record names a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gpu {
+    /// By its index.
+    Index(u32),
+    /// By UUID or PCI address.
+    Name(String),
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "GPU {index}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a record says about devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Devices<'a> {
+    /// Nothing. Such a record places no login, since whoever wrote it may have meant either.
+    Unsaid,
+    /// That there is no containment: `DevicePolicy` is `auto` and no device key is there.
+    Uncontained,
+    /// That these devices are the job's.
+    Wanted(Wanted<'a>),
+}
+
+/// The devices of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// `closed` or `strict`.
+    pub policy: Policy,
+    /// `DeviceAllow`.
+    pub allow: &'a [(String, String)],
+    /// CDI names, GPUs, generic resources and a device directory, as a person would name them.
+    pub named: Vec<String>,
+}
+
+impl Record {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] for anything but a JSON object of the keys of a record, each of its type.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let MapOnly(wire): MapOnly<WireRecord> =
+            serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+        if wire.version != VERSION {
+            return Err(RecordError::Version(wire.version));
+        }
+        let key = RecordError::Key;
+        let record = Self {
+            id: wire.id.parse().map_err(|_| key("id"))?,
+            uid: wire.uid,
+            place: Place::of(wire.cgroup.as_deref(), wire.via.as_deref())?,
+            started: wire.started,
+            ends: wire.ends,
+            leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| key("leaf"))).transpose()?,
+            options: wire.options.map(|MapOnly(options)| Options::of(options)).transpose()?,
+            cdi: wire.cdi,
+            gpus: wire.gpus,
+            gres: wire.gres.map(|Gres(gres)| gres),
+            device_dir: wire.device_dir,
+        };
+        record.check()?;
+        Ok(record)
+    }
+
+    /// The record as one line of JSON, as [`Record::parse`] reads it.
+    ///
+    /// # Errors
+    /// [`RecordError::Json`], which no record of this type causes.
+    pub fn to_json(&self) -> Result<String, RecordError> {
+        let (cgroup, via) = match &self.place {
+            Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
+            Place::Via(via) => (None, Some(via.as_str().to_owned())),
+        };
+        let options = |options: &Options| {
+            MapOnly(WireOptions {
+                policy: options.policy.map(|policy| policy.as_str().to_owned()),
+                allow: options.allow.clone(),
+            })
+        };
+        let wire = WireRecord {
+            version: VERSION,
+            id: self.id.to_string(),
+            uid: self.uid,
+            cgroup,
+            via,
+            started: self.started,
+            ends: self.ends,
+            leaf: self.leaf.as_ref().map(ToString::to_string),
+            options: self.options.as_ref().map(options),
+            cdi: self.cdi.clone(),
+            gpus: self.gpus.clone(),
+            gres: self.gres.clone().map(Gres),
+            device_dir: self.device_dir.clone(),
+        };
+        let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// What the record says about devices. Any device key, even an empty list, means containment.
+    #[must_use]
+    pub fn devices(&self) -> Devices<'_> {
+        let options = self.options.as_ref();
+        let policy = options.and_then(|options| options.policy);
+        let allow = options.and_then(|options| options.allow.as_deref());
+        let key = allow.is_some()
+            || self.cdi.is_some()
+            || self.gpus.is_some()
+            || self.gres.is_some()
+            || self.device_dir.is_some();
+        match (policy, key) {
+            (None, false) => Devices::Unsaid,
+            (Some(Policy::Auto), false) => Devices::Uncontained,
+            (policy, _) => Devices::Wanted(Wanted {
+                policy: match policy {
+                    Some(Policy::Strict) => Policy::Strict,
+                    _ => Policy::Closed,
+                },
+                allow: allow.unwrap_or_default(),
+                named: self.named(),
+            }),
+        }
+    }
+
+    fn named(&self) -> Vec<String> {
+        let cdi = self.cdi.iter().flatten().cloned();
+        let gpus = self.gpus.iter().flatten().map(ToString::to_string);
+        let gres = self.gres.iter().flatten().flat_map(|(name, numbers)| {
+            numbers.iter().map(move |number| format!("{name}:{number}"))
+        });
+        cdi.chain(gpus).chain(gres).chain(self.device_dir.clone()).collect()
+    }
+
+    fn check(&self) -> Result<(), RecordError> {
+        let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
+        let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
+        let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
+        let checks = [
+            ("started", time(self.started)),
+            ("ends", time(self.ends)),
+            ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
+            ("gpus", self.gpus.iter().flatten().all(gpu)),
+            ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
+            ("device_dir", self.device_dir.iter().all(dir)),
+        ];
+        match checks.into_iter().find(|(_, good)| !good) {
+            Some((key, _)) => Err(RecordError::Key(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_text(text: &str) -> bool {
+    (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+impl Place {
+    fn of(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
+        match (cgroup, via) {
+            (Some(path), None) => {
+                path.parse().map(Self::Cgroup).map_err(|_| RecordError::Key("cgroup"))
+            }
+            (None, Some(name)) => [Via::Slurm, Via::Flux]
+                .into_iter()
+                .find(|via| via.as_str() == name)
+                .map(Self::Via)
+                .ok_or(RecordError::Key("via")),
+            _ => Err(RecordError::Place),
+        }
+    }
+}
+
+impl Via {
+    /// The name in a record.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::Flux => "flux",
+        }
+    }
+}
+
+impl Options {
+    fn of(wire: WireOptions) -> Result<Self, RecordError> {
+        let policy = wire.policy.map(|text| text.parse::<Policy>()).transpose();
+        Ok(Self {
+            policy: policy.map_err(|()| RecordError::Key("DevicePolicy"))?,
+            allow: wire.allow,
+        })
+    }
+}
+
+/// Why bytes are no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// No JSON, or a key that is unknown, doubled, missing or of another type; with its place.
+    Json(String),
+    /// A version of the grammar that this program does not know.
+    Version(u32),
+    /// The value of this key is out of its range.
+    Key(&'static str),
+    /// Not exactly one of `cgroup` and `via`.
+    Place,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(what) => f.write_str(what),
+            Self::Version(version) => write!(f, "record version {version}, known is {VERSION}"),
+            Self::Key("DevicePolicy") => {
+                f.write_str("DevicePolicy is not one of auto, closed, strict")
+            }
+            Self::Key(key) => write!(f, "key {key} has a value out of range"),
+            Self::Place => f.write_str("a record has exactly one of cgroup and via"),
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! The site's configuration, `key = value` lines.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::device::Specifier;
+use crate::plan::SourceName;
+use crate::registry::Registry;
+use crate::trust::{Trust, TrustError};
+
+/// Most bytes of a configuration file.
+const FILE_MAX: u64 = 256 * 1024;
+
+/// What a site may decide; [`Config::default`] is what an empty file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Sources that are asked, in this order.
+    pub sources: Vec<SourceName>,
+    /// Where logins are judged at all.
+    pub enforce: Enforce,
+    /// Where records lie.
+    pub registry: Registry,
+    /// Devices for every job that is not `strict`.
+    pub always_allowed: Vec<Specifier>,
+    /// A file whose text is added to refusals.
+    pub message_file: Option<PathBuf>,
+    /// The command by which users see their jobs, in place of the source's own.
+    pub hint: Option<String>,
+}
+
+/// Where logins are judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Enforce {
+    /// Everywhere.
+    #[default]
+    Always,
+    /// On nodes where this path exists.
+    IfExists(PathBuf),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sources: vec![SourceName::Registry],
+            enforce: Enforce::default(),
+            registry: Registry::new(Path::new(Registry::DEFAULT)),
+            always_allowed: Vec::new(),
+            message_file: None,
+            hint: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file at `path`, which has to be believed; where there is none, the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with file, line and key.
+    pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
+        match trust.read(path, FILE_MAX) {
+            Ok(bytes) => Self::parse(&bytes)
+                .map_err(|(line, fault)| ConfigError::Line(path.to_owned(), line, fault)),
+            Err(error) if error.is_missing() => Ok(Self::default()),
+            Err(error) => Err(ConfigError::File(error)),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, (usize, Fault)> {
+        let mut config = Self::default();
+        let mut seen = Vec::new();
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            let fault = |fault| (index + 1, fault);
+            let line = std::str::from_utf8(line).map_err(|_| fault(Fault::Form))?;
+            let line = without_comment(line).trim();
+            if line.is_empty() {
+                continue;
+            }
+            let (key, value) = line.split_once('=').ok_or_else(|| fault(Fault::Form))?;
+            let (key, value) = (key.trim(), value.trim());
+            if seen.contains(&key) {
+                return Err(fault(Fault::Twice(legible(key))));
+            }
+            config.set(key, value).map_err(fault)?;
+            seen.push(key);
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
+        let bad = |wanted| Fault::Value(legible(key), wanted);
+        if value.is_empty() || value.chars().any(char::is_control) {
+            return Err(bad("a value"));
+        }
+        match key {
+            "sources" => self.sources = sources(value).ok_or_else(|| bad("a list of: registry"))?,
+            "enforce" => {
+                self.enforce = enforce(value).ok_or_else(|| bad("always or if-exists:/PATH"))?;
+            }
+            "registry" => {
+                self.registry = Registry::new(&path(value).ok_or_else(|| bad("an absolute path"))?);
+            }
+            "always_allowed" => {
+                let specifiers = value.split(',').map(|text| text.trim().parse());
+                self.always_allowed = specifiers
+                    .collect::<Result<_, _>>()
+                    .map_err(|_| bad("a list of device specifiers"))?;
+            }
+            "message_file" => {
+                self.message_file = Some(path(value).ok_or_else(|| bad("an absolute path"))?);
+            }
+            "hint" => {
+                let short = value.is_ascii() && value.len() <= 64;
+                self.hint = Some(
+                    short
+                        .then(|| value.to_owned())
+                        .ok_or_else(|| bad("ASCII text of at most 64 characters"))?,
+                );
+            }
+            _ => return Err(Fault::Unknown(legible(key))),
+        }
+        Ok(())
+    }
+}
+
+/// The line up to a `#` that stands at its beginning or after a blank.
+fn without_comment(line: &str) -> &str {
+    let start = line.match_indices('#').map(|(at, _)| at).find(|&at| {
+        line.get(..at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']))
+    });
+    start.and_then(|at| line.get(..at)).unwrap_or(line)
+}
+
+fn sources(value: &str) -> Option<Vec<SourceName>> {
+    let mut sources = Vec::new();
+    for name in value.split(',') {
+        let source =
+            [SourceName::Registry].into_iter().find(|source| source.as_str() == name.trim())?;
+        if sources.contains(&source) {
+            return None;
+        }
+        sources.push(source);
+    }
+    Some(sources)
+}
+
+fn enforce(value: &str) -> Option<Enforce> {
+    if value == "always" {
+        return Some(Enforce::Always);
+    }
+    value.strip_prefix("if-exists:").and_then(path).map(Enforce::IfExists)
+}
+
+fn path(value: &str) -> Option<PathBuf> {
+    value.starts_with('/').then(|| PathBuf::from(value))
+}
+
+fn legible(text: &str) -> String {
+    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Why there is no configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The file is not believed.
+    File(TrustError),
+    /// This line of the file is at fault.
+    Line(PathBuf, usize, Fault),
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not `key = value`.
+    Form,
+    /// There is no such key.
+    Unknown(String),
+    /// The key stood above already.
+    Twice(String),
+    /// The value of the key is not what is wanted.
+    Value(String, &'static str),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("not of the form key = value"),
+            Self::Unknown(key) => write!(f, "unknown key {key}"),
+            Self::Twice(key) => write!(f, "key {key} stands twice"),
+            Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::tests::Scratch;
+
+    #[test]
+    fn every_key() {
+        let config = Config::parse(
+            b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
+              registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
+              message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n",
+        );
+        let config = config.unwrap();
+        assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
+        assert_eq!(config.registry.dir(), Path::new("/run/x"));
+        let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
+        assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
+        assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
+        assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
+    }
+
+    #[test]
+    fn faults_name_line_and_key() {
+        for (text, line, shown) in [
+            ("\nregistry\n", 2, "not of the form key = value"),
+            ("x = 1", 1, "unknown key x"),
+            ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
+            ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
+            ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
+            ("registry = run", 1, "the value of registry is not an absolute path"),
+            ("registry =", 1, "the value of registry is not a value"),
+            ("sources = slurm", 1, "the value of sources is not a list of: registry"),
+            ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
+            (
+                "always_allowed = null",
+                1,
+                "the value of always_allowed is not a list of device specifiers",
+            ),
+            (
+                "always_allowed = /dev/a,",
+                1,
+                "the value of always_allowed is not a list of device specifiers",
+            ),
+            ("message_file = a", 1, "the value of message_file is not an absolute path"),
+            ("Registry = /a", 1, "unknown key Registry"),
+        ] {
+            let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
+            assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
+        }
+        assert_eq!(Config::parse(b"hint = \xff"), Err((1, Fault::Form)));
+        assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_missing_file_is_the_defaults_and_a_bad_one_an_error() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("job_adopt.conf");
+        assert_eq!(Config::read(&path, &scratch.trust()), Ok(Config::default()));
+        scratch.file("job_adopt.conf", "x = 1");
+        let error = Config::read(&path, &scratch.trust()).unwrap_err();
+        assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));
+        scratch.file("job_adopt.conf", "");
+        assert!(Config::read(&path, &scratch.trust()).is_ok());
+        scratch.mode("job_adopt.conf", 0o666);
+        assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
+    }
+}

@@ -1,0 +1,234 @@
+//! A service's session lines in the order in which libpam runs them, includes resolved.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+use super::control::Control;
+use super::line::{Line, lines};
+
+/// Deepest nesting of includes and substacks, libpam's own.
+const DEPTH_MAX: usize = 16;
+/// Most bytes of a service file.
+const FILE_MAX: u64 = 1024 * 1024;
+/// Most lines of a flattened stack.
+const HANDLERS_MAX: usize = 1000;
+/// The service whose lines stand in for those that a service lacks.
+const OTHER: &str = "other";
+/// Where our module is called when its line does not say.
+const DEFAULT_SERVICE: &str = "sshd";
+/// The names of our module's file.
+const MODULES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
+
+/// Where a line stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The number of its first line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// One line of the flattened stack.
+#[derive(Clone, Debug)]
+pub(super) struct Handler {
+    /// How many substacks it stands in.
+    pub(super) level: usize,
+    pub(super) place: Place,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// Marks where a substack begins; nothing is called.
+    Substack,
+    /// Someone else's module.
+    Module(Control),
+    /// Our module, in a line that makes it count.
+    Ours(Control),
+    /// Our module, in a line that cannot be relied on.
+    Unfit(Control, Unfit),
+}
+
+/// Why a line of ours cannot be relied on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Its control lets a session open although the module failed.
+    Control,
+    /// Its leading `-` lets a session open where the module cannot be loaded.
+    Dash,
+    /// Its `service=` names another service.
+    Service(String),
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Control => f.write_str("is not required, requisite or an equal of theirs"),
+            Self::Dash => f.write_str("has a leading -"),
+            Self::Service(service) => write!(f, "is for service {service}"),
+        }
+    }
+}
+
+/// The session lines of `service`, from the service files below `root`.
+///
+/// # Errors
+/// A text that names the file that libpam or we cannot read.
+pub(super) fn flatten(root: &Path, service: &str) -> Result<Vec<Handler>, String> {
+    let mut stack = Flattener { root, service, handlers: Vec::new() };
+    if stack.exists(service)? {
+        stack.load(service, Wanted::All, 0, 0)?;
+    }
+    if stack.handlers.is_empty() && stack.exists(OTHER)? {
+        stack.load(OTHER, Wanted::All, 0, 0)?;
+    }
+    Ok(stack.handlers)
+}
+
+/// Which lines of a file are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// Session lines; a line of no type at all goes to auth.
+    All,
+    /// Session lines, and those of no type at all, since a session line included the file.
+    Session,
+}
+
+struct Flattener<'a> {
+    root: &'a Path,
+    service: &'a str,
+    handlers: Vec<Handler>,
+}
+
+impl Flattener<'_> {
+    fn load(
+        &mut self,
+        name: &str,
+        wanted: Wanted,
+        depth: usize,
+        level: usize,
+    ) -> Result<(), String> {
+        if depth >= DEPTH_MAX {
+            return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
+        }
+        let Some((path, text)) = self.open(name)? else {
+            return Err(format!("{name}: no such service file"));
+        };
+        let lines =
+            lines(&text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
+        for line in lines {
+            let place = Place { file: path.clone(), line: line.number };
+            self.take(&line, &place, wanted, depth, level)?;
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        line: &Line,
+        place: &Place,
+        wanted: Wanted,
+        depth: usize,
+        level: usize,
+    ) -> Result<(), String> {
+        let word = |index: usize| line.words.get(index).map(String::as_str);
+        let first = word(0).unwrap_or_default();
+        if first.eq_ignore_ascii_case("@include") {
+            return self.load(&self.included(place, word(1))?, wanted, depth + 1, level);
+        }
+        let kind = first.strip_prefix('-').unwrap_or(first);
+        let others = ["auth", "account", "password"];
+        let is_other = others.iter().any(|other| kind.eq_ignore_ascii_case(other));
+        let is_session = kind.eq_ignore_ascii_case("session");
+        if is_other || (!is_session && wanted == Wanted::All) {
+            return Ok(());
+        }
+        let control = word(1).unwrap_or_default();
+        let is_substack = control.eq_ignore_ascii_case("substack");
+        if is_substack {
+            self.push(level, place, Kind::Substack)?;
+        }
+        if is_substack || control.eq_ignore_ascii_case("include") {
+            let name = self.included(place, word(2))?;
+            return self.load(&name, Wanted::Session, depth + 1, level + usize::from(is_substack));
+        }
+        self.push(level, place, self.module(line, Control::parse(control)))
+    }
+
+    fn included(&self, place: &Place, name: Option<&str>) -> Result<String, String> {
+        name.map(str::to_owned).ok_or_else(|| format!("{place}: includes nothing"))
+    }
+
+    fn module(&self, line: &Line, control: Control) -> Kind {
+        let path = line.words.get(2).map(String::as_str).unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        if !MODULES.contains(&file) {
+            return Kind::Module(control);
+        }
+        let services = line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
+        let service = services.last().unwrap_or(DEFAULT_SERVICE);
+        if service != self.service {
+            return Kind::Unfit(control, Unfit::Service(service.to_owned()));
+        }
+        if line.words.first().is_some_and(|kind| kind.starts_with('-')) {
+            return Kind::Unfit(control, Unfit::Dash);
+        }
+        if !control.is_required() {
+            return Kind::Unfit(control, Unfit::Control);
+        }
+        Kind::Ours(control)
+    }
+
+    fn push(&mut self, level: usize, place: &Place, kind: Kind) -> Result<(), String> {
+        if self.handlers.len() >= HANDLERS_MAX {
+            return Err(format!("{place}: more than {HANDLERS_MAX} session lines"));
+        }
+        self.handlers.push(Handler { level, place: place.clone(), kind });
+        Ok(())
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, String> {
+        Ok(self.open(name)?.is_some())
+    }
+
+    /// The service file of that name: absolute, else the site's, else the distribution's.
+    fn open(&self, name: &str) -> Result<Option<(PathBuf, String)>, String> {
+        let candidates = match name.strip_prefix('/') {
+            Some(relative) => vec![self.root.join(relative)],
+            None => ["etc/pam.d", "usr/lib/pam.d"].map(|dir| self.root.join(dir).join(name)).into(),
+        };
+        for path in candidates {
+            match read(&path) {
+                Ok(text) => return Ok(Some((path, text))),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads a service file as libpam does, links and all; who owns it is libpam's affair.
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX || bytes.contains(&0) {
+        return Err(std::io::Error::other("too large, or not a text"));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

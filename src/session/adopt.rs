@@ -1,0 +1,116 @@
+//! The move into the job: confine, enter, verify; or everything as it was.
+
+use super::target::not_frozen;
+use super::undo::Undo;
+use super::{Budget, Failure, Target};
+use crate::bpf::{self, Confinement, Outcome};
+use crate::cgroup::{Entry, Leaf, LeafKind, Place, Stamp};
+use crate::plan::Plan;
+
+/// Where a login is now, and what holds there.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    pub(super) cgroup: String,
+    pub(super) confinement: Confinement,
+}
+
+/// Takes the calling process into the job.
+///
+/// # Errors
+/// Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
+/// filter stays: it belongs to the job, and another login may rely on it.
+pub(super) fn adopt(
+    target: Target,
+    plan: &Plan,
+    require_devices: bool,
+    budget: &Budget,
+) -> Result<Adopted, Failure> {
+    let Target { place, kind, stamp } = target;
+    let mut undo = Undo::prepare(&place, &kind, budget)?;
+    let (leaf, confinement) = confined_leaf(place, kind, plan, budget, &mut undo)?;
+    if confinement == Confinement::None && require_devices {
+        return Err(Failure::Uncontained);
+    }
+    match enter(&leaf, &stamp, &confinement, budget, &mut undo) {
+        Ok(()) => {
+            undo.commit();
+            Ok(Adopted { cgroup: leaf.dir()?.path().to_owned(), confinement })
+        }
+        Err(failure) => Err(undo.run(explain(failure, &leaf))),
+    }
+}
+
+/// A leaf on which the containment holds.
+fn confined_leaf(
+    place: Place,
+    kind: LeafKind,
+    plan: &Plan,
+    budget: &Budget,
+    undo: &mut Undo,
+) -> Result<(Leaf, Confinement), Failure> {
+    let leaf = open_or_make(place, kind, undo)?;
+    not_frozen(leaf.levels())?;
+    match bpf::confine(&leaf, &plan.containment, budget.deadline())? {
+        Outcome::Holds(confinement) => Ok((leaf, confinement)),
+        // Only the job's own cgroup asks for a child, so this goes one level deep.
+        Outcome::NeedChild => {
+            confined_leaf(leaf.into_job(), LeafKind::default_child()?, plan, budget, undo)
+        }
+    }
+}
+
+fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, Failure> {
+    let job = match Leaf::open(place, kind.clone())? {
+        Ok(leaf) => return Ok(leaf),
+        Err(job) => job,
+    };
+    if let Some(name) = kind.child() {
+        if job.dir()?.make_child(name.as_str())? {
+            undo.made_leaf(name);
+        }
+    }
+    let leaf = Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)?;
+    undo.mark_leaf(&leaf)?;
+    Ok(leaf)
+}
+
+/// Moves, and proves that the login is where it should be: in the leaf, the job still the user's
+/// and alive, every required filter in force.
+fn enter(
+    leaf: &Leaf,
+    stamp: &Stamp,
+    confinement: &Confinement,
+    budget: &Budget,
+    undo: &mut Undo,
+) -> Result<(), Failure> {
+    let entry = Entry::open(leaf.dir()?)?;
+    if budget.left().is_zero() {
+        return Err(Failure::Late);
+    }
+    undo.moving();
+    entry.enter()?;
+    #[cfg(feature = "provoke-panic")]
+    provoke_panic(stamp);
+    entry.verify(leaf.root()?)?;
+    stamp.require(leaf.job()?)?;
+    confinement.verify(leaf.dir()?)?;
+    Ok(())
+}
+
+/// Stands in for a fault nobody has thought of, at the worst moment.
+#[cfg(feature = "provoke-panic")]
+#[allow(clippy::panic)]
+fn provoke_panic(stamp: &Stamp) {
+    if stamp.job.as_str() == "provoke-panic" {
+        panic!("provoked");
+    }
+}
+
+/// A login that is elsewhere after the move may have been frozen with the job and set free by
+/// the watchdog: then that is the reason.
+fn explain(failure: Failure, leaf: &Leaf) -> Failure {
+    match not_frozen(leaf.levels()) {
+        Err(frozen @ Failure::Frozen(_)) => frozen,
+        _ => failure,
+    }
+}

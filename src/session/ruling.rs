@@ -1,0 +1,307 @@
+//! From the facts of a login to a ruling, with the words for the user and for the log.
+
+use super::adopt::{Adopted, adopt};
+use super::ask::ask;
+use super::text::{Words, refusal_text, success_text};
+use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// Which phase it is in.
+    pub phase: Phase,
+    /// `PAM_USER`.
+    pub user: String,
+    /// Numeric user id, never 0.
+    pub uid: u32,
+    /// `PAM_SERVICE`.
+    pub service: String,
+    /// `PAM_RHOST`.
+    pub rhost: String,
+    /// PAM's `SSH_CONNECTION`.
+    pub ssh_connection: String,
+    /// Name of this node.
+    pub node: String,
+}
+
+/// What becomes of the login as far as this module goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// `PAM_SUCCESS`.
+    Admit,
+    /// `PAM_IGNORE`: the other modules decide.
+    Ignore,
+    /// Refused.
+    Refuse,
+}
+
+/// A ruling, and what there is to say about it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The ruling.
+    pub ruling: Ruling,
+    /// What a refused user reads.
+    pub refusal: Option<String>,
+    /// What an interactive login reads.
+    pub welcome: Option<String>,
+    /// For the log, in order; the last line is the decision.
+    pub lines: Vec<Line>,
+}
+
+/// Rules on one login; in the session phase this takes the login into the job.
+#[must_use]
+pub fn judge(
+    login: &Login,
+    settings: &Settings,
+    account: Option<Account>,
+    budget: &Budget,
+) -> Outcome {
+    let mut case = Case { login, settings, budget, reply: None };
+    match ask(&settings.helper, account, &case.request(), budget) {
+        Err(fault) => case.refuse(&fault.into()),
+        Ok(reply) => {
+            let reply = case.reply.insert(reply).clone();
+            case.rule(reply)
+        }
+    }
+}
+
+/// The refusal of a login whose PAM line has an argument that is wrong.
+#[must_use]
+pub fn misconfigured(login: &Login, why: &str) -> Outcome {
+    let reason = Reason::Configuration;
+    let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
+    let words = Words { node: login.node.clone(), now: now(), ..Words::default() };
+    Outcome {
+        ruling: Ruling::Refuse,
+        refusal: Some(refusal_text(reason, &words)),
+        welcome: None,
+        lines: vec![line],
+    }
+}
+
+/// Seconds since the epoch.
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    i64::try_from(now).unwrap_or(0)
+}
+
+/// One login on its way.
+struct Case<'a> {
+    login: &'a Login,
+    settings: &'a Settings,
+    budget: &'a Budget,
+    reply: Option<Reply>,
+}
+
+impl Case<'_> {
+    fn request(&self) -> Request {
+        let millis =
+            |duration: std::time::Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        Request {
+            phase: self.login.phase,
+            user: self.login.user.clone(),
+            uid: self.login.uid,
+            service: self.login.service.clone(),
+            node: self.login.node.clone(),
+            rhost: self.login.rhost.clone(),
+            ssh_connection: self.login.ssh_connection.clone(),
+            conf: self.settings.conf.clone(),
+            several: self.settings.several,
+            budget_ms: millis(self.budget.left()),
+            wait_ms: millis(self.settings.wait_job),
+        }
+    }
+
+    fn rule(&self, reply: Reply) -> Outcome {
+        let stack_judged = self.login.phase == Phase::Account;
+        match reply.verdict {
+            Verdict::NotEnforced => self.not_enforced(&reply.detail),
+            _ if stack_judged && reply.stack != Stack::Effective => {
+                self.refuse(&Failure::Stack(reply.detail))
+            }
+            Verdict::Refuse(refusal) => {
+                self.refuse(&Failure::Refused { refusal, detail: reply.detail })
+            }
+            Verdict::Admit(plan) => match self.carry_out(&plan) {
+                Ok(outcome) => outcome,
+                Err(failure) => self.refuse_plan(&failure, &plan),
+            },
+        }
+    }
+
+    fn carry_out(&self, plan: &Plan) -> Result<Outcome, Failure> {
+        let target = Target::open(plan, self.login)?;
+        let require = self.settings.require_devices;
+        if self.settings.observe || self.login.phase == Phase::Account {
+            let containment = target.foresee(plan, require)?;
+            return Ok(self.admitted(plan, containment));
+        }
+        let adopted = adopt(target, plan, require, self.budget)?;
+        Ok(self.adopted(plan, &adopted))
+    }
+
+    fn admitted(&self, plan: &Plan, containment: &str) -> Outcome {
+        let decision = match self.settings.observe {
+            true => self.decision("observe", Severity::Info, Reason::Admitted),
+            false => self.decision("admit", Severity::Info, Reason::Admitted),
+        };
+        let line = with_plan(decision, plan, plan.cgroup.as_str(), containment);
+        let ruling = if self.settings.observe { Ruling::Ignore } else { Ruling::Admit };
+        let would = if self.settings.observe { "adopt" } else { "" };
+        self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
+    }
+
+    fn adopted(&self, plan: &Plan, adopted: &Adopted) -> Outcome {
+        let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
+        let containment = adopted.confinement.as_str();
+        let line = with_plan(decision, plan, &adopted.cgroup, containment);
+        let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
+        outcome.welcome = Some(success_text(plan, &self.login.node));
+        outcome
+    }
+
+    fn not_enforced(&self, detail: &str) -> Outcome {
+        let line = self.decision("ignore", Severity::Info, Reason::Admitted);
+        self.outcome(Ruling::Ignore, self.closed(line).with("error", detail), None)
+    }
+
+    fn refuse(&self, failure: &Failure) -> Outcome {
+        let refusal = match failure {
+            Failure::Refused { refusal, .. } => refusal.clone(),
+            _ => Refusal {
+                reason: failure.reason(),
+                jobs: Vec::new(),
+                ended: None,
+                device: String::new(),
+            },
+        };
+        self.refused(failure, &refusal, None)
+    }
+
+    fn refuse_plan(&self, failure: &Failure, plan: &Plan) -> Outcome {
+        let refusal = Refusal {
+            reason: failure.reason(),
+            jobs: vec![plan.job.clone()],
+            ended: None,
+            device: String::new(),
+        };
+        self.refused(failure, &refusal, Some(plan))
+    }
+
+    fn refused(&self, failure: &Failure, refusal: &Refusal, plan: Option<&Plan>) -> Outcome {
+        let reason = refusal.reason;
+        let (action, knob) = self.settings.action(reason);
+        let (decision, ruling, severity) = match action {
+            _ if self.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
+            Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
+            Action::Ignore => ("opened", Ruling::Ignore, Severity::Warning),
+            Action::Allow => ("opened", Ruling::Admit, Severity::Warning),
+        };
+        let line = self.decision(decision, severity, reason);
+        let line = match plan {
+            Some(plan) => with_plan(line, plan, plan.cgroup.as_str(), ""),
+            None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
+        };
+        let line = match decision {
+            "opened" => self.closed(line).with("knob", knob),
+            "observe" => self.closed(line).with("would", "refuse"),
+            _ => self.closed(line),
+        };
+        let mut outcome = self.outcome(ruling, line.with("error", failure), plan);
+        if ruling == Ruling::Refuse {
+            outcome.refusal = Some(refusal_text(reason, &self.words(refusal)));
+        }
+        outcome
+    }
+
+    fn words(&self, refusal: &Refusal) -> Words {
+        let reply = self.reply.as_ref();
+        Words {
+            node: self.login.node.clone(),
+            user: self.login.user.clone(),
+            jobs: refusal.jobs.clone(),
+            ended: refusal.ended,
+            device: refusal.device.clone(),
+            hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
+            message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
+            timeout: self.settings.timeout.as_secs(),
+            now: now(),
+        }
+    }
+
+    /// The beginning that every decision's line has.
+    fn decision(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
+        decision_line(severity, decision, Some(reason), self.login)
+    }
+
+    fn closed(&self, line: Line) -> Line {
+        line.with("ms", self.budget.used_ms())
+    }
+
+    /// Puts what else the log has to name in front of the decision.
+    fn outcome(&self, ruling: Ruling, decision: Line, plan: Option<&Plan>) -> Outcome {
+        let about = |key: &str, text: &String| {
+            Line::new(Severity::Warning)
+                .with("user", &self.login.user)
+                .with("job", plan.map_or("", |plan| plan.job.as_str()))
+                .with(key, text)
+        };
+        let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
+        let dropped = plan.iter().flat_map(|plan| &plan.dropped);
+        let mut lines: Vec<Line> = warnings.map(|text| about("warning", text)).collect();
+        lines.extend(dropped.map(|text| about("dropped", text)));
+        lines.push(decision);
+        Outcome { ruling, refusal: None, welcome: None, lines }
+    }
+}
+
+/// The beginning of a decision's line.
+#[must_use]
+pub fn decision_line(
+    severity: Severity,
+    decision: &str,
+    reason: Option<Reason>,
+    login: &Login,
+) -> Line {
+    Line::new(severity)
+        .with("decision", decision)
+        .with("code", reason.map_or("", Reason::code))
+        .with("user", &login.user)
+        .with("uid", login.uid)
+        .with("rhost", &login.rhost)
+        .with("service", &login.service)
+        .with("phase", login.phase.as_str())
+}
+
+fn with_plan(line: Line, plan: &Plan, cgroup: &str, containment: &str) -> Line {
+    let devices = match &plan.containment {
+        crate::plan::Containment::Enforce(list) => list.len().to_string(),
+        _ => String::new(),
+    };
+    line.with("job", &plan.job)
+        .with("source", plan.source.as_str())
+        .with("rule", plan.rule.as_str())
+        .with("cgroup", cgroup)
+        .with("containment", containment)
+        .with("devices", devices)
+        .with("dropped", plan.dropped.len())
+}
+
+/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
+fn severity(failure: &Failure, reason: Reason) -> Severity {
+    match (failure, reason) {
+        (Failure::Stuck(..), _) => Severity::Alert,
+        (
+            _,
+            Reason::NoJob
+            | Reason::Starting
+            | Reason::Ended
+            | Reason::Suspended
+            | Reason::ChoiceNeeded,
+        ) => Severity::Notice,
+        _ => Severity::Error,
+    }
+}

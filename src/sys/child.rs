@@ -1,0 +1,450 @@
+//! Processes that sshd does not know of: the helper and the watchdog.
+//!
+//! Both are made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the application, none
+//! of its handlers can reap them, and its signal dispositions need no change. Between `clone` and
+//! `execve` only system calls happen, on memory that was laid out before.
+
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// A child that nobody else waits for. Dropping it ends and reaps it.
+#[derive(Debug)]
+pub struct Child(Option<Pid>);
+
+impl Child {
+    /// Kills the child, unless it is past its end already, and waits for it. A child that has
+    /// called `exit(2)` keeps its own status: the kernel ignores a kill from then on.
+    ///
+    /// # Errors
+    /// `ECHILD` when somebody else reaped it.
+    pub fn end(mut self) -> io::Result<WaitStatus> {
+        self.0.take().map_or(Err(io::Error::from_raw_os_error(libc::ECHILD)), reap)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.take() {
+            let _ = reap(pid);
+        }
+    }
+}
+
+fn reap(pid: Pid) -> io::Result<WaitStatus> {
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Err(nix::Error::EINTR) => {}
+            result => return result.map_err(io::Error::from),
+        }
+    }
+}
+
+/// Who the helper runs as and on what.
+#[derive(Debug)]
+pub struct HelperSpec<'a> {
+    /// The executable, opened and checked.
+    pub executable: BorrowedFd<'a>,
+    /// Its `argv[0]`.
+    pub name: &'a CStr,
+    /// Becomes its standard input.
+    pub stdin: BorrowedFd<'a>,
+    /// Becomes its standard output.
+    pub stdout: BorrowedFd<'a>,
+    /// Becomes its standard error.
+    pub stderr: BorrowedFd<'a>,
+    /// Where a failed step before `execve` is told: see [`SpawnFailure`].
+    pub status: BorrowedFd<'a>,
+    /// Numeric user id, never 0.
+    pub uid: u32,
+    /// Numeric group id.
+    pub gid: u32,
+}
+
+/// The step between `clone` and `execve` that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpawnFailure {
+    /// The system call.
+    pub step: &'static str,
+    /// Its `errno`.
+    pub errno: i32,
+}
+
+impl SpawnFailure {
+    /// Reads what the child wrote to `status`; `None` when it wrote nothing: it got to `execve`.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&step, rest) = bytes.split_first()?;
+        let errno = i32::from_ne_bytes(rest.get(..4)?.try_into().ok()?);
+        Some(Self { step: STEPS.get(usize::from(step)).copied().unwrap_or("?"), errno })
+    }
+}
+
+const STEPS: [&str; 12] = [
+    "dup2",
+    "close_range",
+    "chdir",
+    "setsid",
+    "setgroups",
+    "setresgid",
+    "setresuid",
+    "capset",
+    "no_new_privs",
+    "pdeathsig",
+    "parent gone",
+    "execveat",
+];
+
+/// Limits of the helper: resource, and soft and hard value alike. The user's own may be in force
+/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec.
+const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 6] = [
+    (libc::RLIMIT_NPROC, libc::RLIM_INFINITY),
+    (libc::RLIMIT_AS, 1 << 30),
+    (libc::RLIMIT_CPU, 30),
+    (libc::RLIMIT_NOFILE, 256),
+    (libc::RLIMIT_FSIZE, 0),
+    (libc::RLIMIT_CORE, 0),
+];
+
+/// Lowest number for the descriptors that travel to the child, so that the standard ones can be
+/// laid over without harm.
+const FD_FLOOR: RawFd = 10;
+
+/// Starts the helper: no privilege, no environment, no descriptor but those of `spec`.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM` of `clone(2)`. What fails later is told on `status`.
+pub fn spawn_helper(spec: &HelperSpec<'_>) -> io::Result<Child> {
+    let raised: Vec<RawFdGuard> =
+        [spec.stdin, spec.stdout, spec.stderr, spec.status, spec.executable]
+            .into_iter()
+            .map(raise)
+            .collect::<io::Result<_>>()?;
+    let [stdin, stdout, stderr, status, executable] = raised.as_slice() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let fds = [stdin.0, stdout.0, stderr.0, status.0, executable.0];
+    let parent = nix::unistd::getpid();
+    clone_with(|| {
+        // SAFETY: we are the only thread of a fresh process and call nothing but the kernel.
+        let (step, errno) = unsafe { become_helper(spec, fds, parent) };
+        let mut note = [0_u8; 5];
+        let [head, tail @ ..] = &mut note;
+        *head = step;
+        tail.copy_from_slice(&errno.to_ne_bytes());
+        // Descriptor 3 or the raised one, whichever is open by now, takes it.
+        for fd in [3, fds[3]] {
+            // SAFETY: the buffer is ours and of the length given.
+            if unsafe { libc::write(fd, note.as_ptr().cast(), note.len()) } != -1 {
+                break;
+            }
+        }
+        127
+    })
+}
+
+/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
+struct RawFdGuard(RawFd);
+
+impl Drop for RawFdGuard {
+    fn drop(&mut self) {
+        let _ = nix::unistd::close(self.0);
+    }
+}
+
+fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
+}
+
+/// The child's way to `execve`; returns only on failure, with the step and its `errno`.
+///
+/// # Safety
+/// Only in a process that [`clone_with`] has just made.
+unsafe fn become_helper(spec: &HelperSpec<'_>, fds: [RawFd; 5], parent: Pid) -> (u8, i32) {
+    let argv = [spec.name.as_ptr(), std::ptr::null()];
+    let environ = [std::ptr::null::<libc::c_char>()];
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: system calls on descriptors, numbers and NUL-terminated or
+    // length-delimited memory that was laid out before the clone. Nothing allocates or locks.
+    // The raw forms of the credential calls are used because glibc's wrappers would signal
+    // threads that exist in the parent only.
+    unsafe {
+        let errno = || *libc::__errno_location();
+        macro_rules! step {
+            ($index:literal, $call:expr) => {
+                if $call == -1 {
+                    return ($index, errno());
+                }
+            };
+        }
+        clear_exec_context();
+        reset_signals();
+        step!(0, libc::dup2(fds[0], 0));
+        step!(0, libc::dup2(fds[1], 1));
+        step!(0, libc::dup2(fds[2], 2));
+        step!(0, libc::dup3(fds[3], 3, libc::O_CLOEXEC));
+        step!(0, libc::dup3(fds[4], 4, libc::O_CLOEXEC));
+        close_from(5);
+        step!(2, libc::chdir(c"/".as_ptr()));
+        step!(3, libc::setsid());
+        libc::umask(0o077);
+        for (resource, wanted) in LIMITS {
+            limit(resource, wanted);
+        }
+        step!(4, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
+        step!(5, libc::syscall(libc::SYS_setresgid, spec.gid, spec.gid, spec.gid));
+        step!(6, libc::syscall(libc::SYS_setresuid, spec.uid, spec.uid, spec.uid));
+        step!(7, drop_capabilities());
+        step!(8, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        step!(9, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
+        if libc::getppid() != parent.as_raw() {
+            return (10, libc::ESRCH);
+        }
+        let result = libc::syscall(
+            libc::SYS_execveat,
+            4,
+            c"".as_ptr(),
+            argv.as_ptr(),
+            environ.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        );
+        step!(11, result);
+        (11, 0)
+    }
+}
+
+/// Forgets the SELinux context that pam_selinux has asked for the user's shell: it would apply to
+/// the helper's exec, which `no_new_privs` then refuses. Without SELinux nothing happens.
+///
+/// # Safety
+/// As [`become_helper`].
+unsafe fn clear_exec_context() {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: a NUL-terminated path and an empty write.
+    unsafe {
+        let path = c"/proc/thread-self/attr/exec";
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd != -1 {
+            libc::write(fd, std::ptr::null(), 0);
+            libc::close(fd);
+        }
+    }
+}
+
+/// Every signal at its default and unblocked: ignored ones would outlive the exec.
+///
+/// # Safety
+/// As [`become_helper`].
+unsafe fn reset_signals() {
+    for signal in 1..65 {
+        // SAFETY: plain numbers; the kernel refuses those that cannot be set.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+}
+
+/// Closes every descriptor from `first` on.
+///
+/// # Safety
+/// As [`become_helper`].
+unsafe fn close_from(first: RawFd) {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers. The loop is for kernels before 5.9 (no close_range).
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            let most = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX).clamp(1024, 1 << 20);
+            for fd in first..most {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+/// Sets a limit; where the hard one is lower and may not be raised (no `CAP_SYS_RESOURCE`), as
+/// much of it as there is.
+///
+/// # Safety
+/// As [`become_helper`].
+unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers and a structure on our own stack.
+    unsafe {
+        let both = libc::rlimit { rlim_cur: wanted, rlim_max: wanted };
+        if libc::setrlimit(resource, &raw const both) == -1 {
+            let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(resource, &raw mut found);
+            found.rlim_cur = found.rlim_max;
+            libc::setrlimit(resource, &raw const found);
+        }
+    }
+}
+
+/// Empties every capability set, ambient included, whatever securebits say.
+///
+/// # Safety
+/// As [`become_helper`].
+unsafe fn drop_capabilities() -> libc::c_long {
+    const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+    let header: [u32; 2] = [LINUX_CAPABILITY_VERSION_3, 0];
+    let sets = [0_u32; 6];
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: header and sets have the layout of version 3 in linux/capability.h.
+    unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr())
+    }
+}
+
+/// What a watchdog guards: see [`spawn_watchdog`].
+#[derive(Debug)]
+pub struct WatchdogSpec<'a> {
+    /// Where the parent tells its progress: [`WATCH_CREATED`]; its end is the parent's end.
+    pub progress: BorrowedFd<'a>,
+    /// `cgroup.procs` of the cgroup that the parent came from, open for writing.
+    pub origin: BorrowedFd<'a>,
+    /// Directory of the job's cgroup.
+    pub job: BorrowedFd<'a>,
+    /// Name of the leaf below it, where it is a child.
+    pub leaf: Option<&'a CStr>,
+    /// Milliseconds after which a silent parent is taken for frozen.
+    pub patience_ms: i32,
+}
+
+/// Progress: the parent has made the leaf's directory.
+pub const WATCH_CREATED: u8 = b'c';
+
+/// Starts a process that stays where the parent is now and looks after the move: a parent that is
+/// silent for too long has been frozen with the job and is moved back; of a parent that dies, the
+/// leaf that it made is removed, unless others use it by then.
+///
+/// # Errors
+/// `EAGAIN` or `ENOMEM` of `clone(2)`.
+pub fn spawn_watchdog(spec: &WatchdogSpec<'_>) -> io::Result<Child> {
+    let raised: Vec<RawFdGuard> =
+        [spec.progress, spec.origin, spec.job].into_iter().map(raise).collect::<io::Result<_>>()?;
+    let [progress, origin, job] = raised.as_slice() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let fds = [progress.0, origin.0, job.0];
+    let mut digits = [0_u8; 12];
+    let parent = decimal(nix::unistd::getpid().as_raw(), &mut digits);
+    clone_with(|| {
+        // SAFETY: we are the only thread of a fresh process and call nothing but the kernel.
+        unsafe { watch(spec, fds, parent) };
+        0
+    })
+}
+
+/// # Safety
+/// Only in a process that [`clone_with`] has just made.
+unsafe fn watch(spec: &WatchdogSpec<'_>, fds: [RawFd; 3], parent: &[u8]) {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: system calls on our own descriptors and stack; nothing allocates.
+    unsafe {
+        // Only our three descriptors stay open: the parent's own end of the progress pipe among
+        // them would hide its death from us.
+        if libc::dup2(fds[0], 0) == -1 || libc::dup2(fds[1], 1) == -1 || libc::dup2(fds[2], 2) == -1
+        {
+            return;
+        }
+        close_from(3);
+        let mut created = false;
+        let mut released = false;
+        loop {
+            let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+            match libc::poll(&raw mut poll, 1, spec.patience_ms) {
+                0 if released => return,
+                0 => {
+                    libc::write(1, parent.as_ptr().cast(), parent.len());
+                    released = true;
+                    continue;
+                }
+                -1 => continue,
+                _ => {}
+            }
+            let mut byte = 0_u8;
+            match libc::read(0, (&raw mut byte).cast(), 1) {
+                1 => created |= byte == WATCH_CREATED,
+                -1 => {}
+                _ => {
+                    if let (true, Some(leaf)) = (created, spec.leaf) {
+                        libc::unlinkat(2, leaf.as_ptr(), libc::AT_REMOVEDIR);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Runs `body` in a new process without an exit signal, every signal blocked.
+fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
+    let mut before = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
+    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
+    // `body`, whose authors promise system calls only, and never returns from this block.
+    let result = super::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
+    if let Ok(0) = result {
+        // SAFETY: in the child: _exit runs no handler of the application.
+        unsafe { libc::_exit(body()) }
+    }
+    let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
+    let child = Child(Some(Pid::from_raw(pid)));
+    restored?;
+    Ok(child)
+}
+
+/// `number` in decimal digits at the end of `buffer`, without allocating.
+fn decimal(number: i32, buffer: &mut [u8; 12]) -> &[u8] {
+    let mut rest = number.unsigned_abs();
+    let mut start = buffer.len();
+    for (index, digit) in buffer.iter_mut().enumerate().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        start = index;
+        if rest == 0 {
+            break;
+        }
+    }
+    buffer.get(start..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_digits() {
+        for number in [0, 7, 10, 4_194_304, i32::MAX] {
+            assert_eq!(decimal(number, &mut [0; 12]), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn spawn_failures_are_named() {
+        let bytes = [&[4_u8][..], &libc::EPERM.to_ne_bytes()].concat();
+        let failure = SpawnFailure::decode(&bytes).unwrap();
+        assert_eq!((failure.step, failure.errno), ("setgroups", libc::EPERM));
+        assert_eq!(SpawnFailure::decode(&[]), None);
+    }
+
+    #[test]
+    fn a_child_is_ended_and_reaped() {
+        let child = clone_with(|| {
+            // SAFETY: waits for the kill.
+            unsafe { libc::pause() };
+            0
+        })
+        .unwrap();
+        let status = child.end().unwrap();
+        assert!(matches!(status, WaitStatus::Signaled(_, nix::sys::signal::SIGKILL, _)));
+    }
+}

@@ -1,0 +1,76 @@
+//! Files and directories: what `nix` has no safe form for.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Opens a directory below `dir` by `openat2(2)`: no symbolic link, no mount point, nothing above.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.6, `EPERM` where a seccomp filter stands in the way, `EAGAIN` when a
+/// rename raced, `ELOOP` for a link, `EXDEV` for a way out, else as `open(2)`.
+pub fn open_dir_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    const RESOLVE: u64 = libc::RESOLVE_BENEATH
+        | libc::RESOLVE_NO_SYMLINKS
+        | libc::RESOLVE_NO_MAGICLINKS
+        | libc::RESOLVE_NO_XDEV;
+    // SAFETY: an all-zero open_how is valid, and later fields of it mean "nothing" when zero.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.resolve = RESOLVE;
+    // SAFETY: the name is NUL-terminated, `how` is initialised and of the size given.
+    let fd = super::checked(unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    })?;
+    let fd = libc::c_int::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Reads an extended attribute of an open file, at most 256 bytes.
+///
+/// # Errors
+/// `ENODATA` when there is none, `ERANGE` when it is longer.
+pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
+    let mut value = vec![0_u8; 256];
+    // SAFETY: the name is NUL-terminated; the buffer is ours and of the length given.
+    let length = super::checked(unsafe {
+        libc::fgetxattr(fd.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+    } as libc::c_long)?;
+    value.truncate(usize::try_from(length).unwrap_or(0));
+    Ok(value)
+}
+
+/// Creates an extended attribute of an open file.
+///
+/// # Errors
+/// `EEXIST` when there is one of that name.
+pub fn create_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the name is NUL-terminated; the value is read only and of the length given.
+    super::checked(libc::c_long::from(unsafe {
+        libc::fsetxattr(
+            fd.as_raw_fd(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            libc::XATTR_CREATE,
+        )
+    }))
+    .map(drop)
+}
+
+/// Removes an extended attribute of an open file.
+///
+/// # Errors
+/// `ENODATA` when there is none.
+pub fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+    // SAFETY: the name is NUL-terminated.
+    super::checked(libc::c_long::from(unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) }))
+        .map(drop)
+}

@@ -1,0 +1,172 @@
+//! libpam, as a module sees it: `pam_modules.h`, `pam_modutil.h`, `pam_ext.h`.
+
+use pam_sys::{PamConversation, PamHandle, PamMessage, PamResponse};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+unsafe extern "C" {
+    fn pam_modutil_getpwnam(pamh: *mut PamHandle, user: *const c_char) -> *mut libc::passwd;
+    fn pam_modutil_user_in_group_nam_nam(
+        pamh: *mut PamHandle,
+        user: *const c_char,
+        group: *const c_char,
+    ) -> c_int;
+}
+
+/// The items of `_pam_types.h` that the module reads.
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
+pub enum Item {
+    /// `PAM_SERVICE`
+    Service = 1,
+    /// `PAM_USER`
+    User = 2,
+    /// `PAM_RHOST`
+    Rhost = 4,
+}
+
+const PAM_CONV: c_int = 5;
+const PAM_ERROR_MSG: c_int = 3;
+const PAM_TEXT_INFO: c_int = 4;
+
+/// Kind of a text for the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// `PAM_ERROR_MSG`
+    Error,
+    /// `PAM_TEXT_INFO`
+    Info,
+}
+
+/// The handle of one PAM transaction, for the time of one call of the module.
+#[derive(Debug)]
+pub struct Handle(*mut PamHandle);
+
+/// Uid and gid of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Numeric user id.
+    pub uid: u32,
+    /// Numeric primary group id.
+    pub gid: u32,
+}
+
+impl Handle {
+    /// The handle that libpam gave to an entry point; `None` for a null one.
+    ///
+    /// # Safety
+    /// `pointer` is null or the handle of the call in progress, and is used by nobody else until
+    /// that call returns.
+    #[must_use]
+    pub unsafe fn from_raw(pointer: *mut PamHandle) -> Option<Self> {
+        (!pointer.is_null()).then_some(Self(pointer))
+    }
+
+    /// A text item; `None` where it is not set.
+    #[must_use]
+    pub fn item(&self, item: Item) -> Option<String> {
+        let mut value: *const c_void = std::ptr::null();
+        // SAFETY: the handle is valid (see `from_raw`); libpam writes one pointer on success.
+        let code = unsafe { pam_sys::raw::pam_get_item(self.0, item as c_int, &raw mut value) };
+        if code != 0 {
+            return None;
+        }
+        text(value.cast())
+    }
+
+    /// A variable of the PAM environment (not of the process).
+    #[must_use]
+    pub fn env(&self, name: &CStr) -> Option<String> {
+        // SAFETY: handle and name are valid; the result is null or a string of libpam's.
+        text(unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) })
+    }
+
+    /// The account of that name; `None` when there is none, or the look-up failed.
+    #[must_use]
+    pub fn account(&self, name: &str) -> Option<Account> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: handle and name are valid; libpam keeps the entry until the transaction ends.
+        let entry = unsafe { pam_modutil_getpwnam(self.0, name.as_ptr()) };
+        // SAFETY: null or the entry, which nobody changes while we read two numbers.
+        let entry = unsafe { entry.as_ref() }?;
+        Some(Account { uid: entry.pw_uid, gid: entry.pw_gid })
+    }
+
+    /// Whether the user is in the group, by primary or supplementary membership.
+    #[must_use]
+    pub fn in_group(&self, user: &str, group: &str) -> bool {
+        let (Ok(user), Ok(group)) = (CString::new(user), CString::new(group)) else {
+            return false;
+        };
+        // SAFETY: handle and names are valid.
+        let found =
+            unsafe { pam_modutil_user_in_group_nam_nam(self.0, user.as_ptr(), group.as_ptr()) };
+        found == 1
+    }
+
+    /// Says one text to the user through the application's conversation. An application that has
+    /// none, or refuses, leaves the user without the text; that is no failure of the login.
+    pub fn say(&self, style: Style, words: &str) {
+        let Ok(words) = CString::new(words) else { return };
+        let Some((function, data)) = self.conversation() else { return };
+        let message = PamMessage {
+            msg_style: if style == Style::Error { PAM_ERROR_MSG } else { PAM_TEXT_INFO },
+            msg: words.as_ptr(),
+        };
+        let mut messages = (&raw const message).cast_mut();
+        let mut responses: *mut PamResponse = std::ptr::null_mut();
+        // One message: array of pointers and pointer to array are the same bytes.
+        function(1, &raw mut messages, &raw mut responses, data);
+        // SAFETY: null, or an array of one response from malloc(3) that is ours to free.
+        unsafe { free_response(responses) };
+    }
+
+    fn conversation(&self) -> Option<(pam_sys::ConvClosure, *mut c_void)> {
+        let mut value: *const c_void = std::ptr::null();
+        // SAFETY: the handle is valid; libpam writes one pointer on success.
+        let code = unsafe { pam_sys::raw::pam_get_item(self.0, PAM_CONV, &raw mut value) };
+        if code != 0 {
+            return None;
+        }
+        // SAFETY: null, or the application's conversation, valid for the transaction.
+        let conversation = unsafe { value.cast::<PamConversation>().as_ref() }?;
+        Some((conversation.conv?, conversation.data_ptr))
+    }
+}
+
+/// # Safety
+/// `responses` is null or one response whose memory is ours.
+unsafe fn free_response(responses: *mut PamResponse) {
+    // SAFETY: the caller's promise.
+    if let Some(response) = unsafe { responses.as_ref() } {
+        // SAFETY: null or from malloc(3); see pam_conv(3).
+        unsafe { libc::free(response.resp.cast()) };
+        // SAFETY: likewise the array, and nothing refers to it any more.
+        unsafe { libc::free(responses.cast()) };
+    }
+}
+
+/// A copy of a C string; `None` for null and for bytes that are no UTF-8.
+fn text(pointer: *const c_char) -> Option<String> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and NUL-terminated by the contract of the call it came from.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    Some(text.to_str().ok()?.to_owned())
+}
+
+/// The module's arguments as libpam passes them.
+///
+/// # Safety
+/// `argv` is null or points to `argc` pointers to NUL-terminated strings.
+#[must_use]
+pub unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
+    let count = usize::try_from(argc).unwrap_or(0);
+    if argv.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    let pointers = unsafe { std::slice::from_raw_parts(argv, count) };
+    // What is no UTF-8 stays visible as an argument, so that it is refused and not dropped.
+    pointers.iter().map(|&pointer| text(pointer).unwrap_or_else(|| "\u{fffd}".into())).collect()
+}
