@@ -82,6 +82,12 @@ $(BUILD)/resolve $(BUILD)/job-adopt &: $(SOURCES)
 	strip -o $(BUILD)/resolve $(RELEASE)/resolve
 	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
 
+# For one test: a module that panics at the worst moment. Never installed.
+$(BUILD)/panicking/pam_job_adopt.so: $(SOURCES)
+	$(CARGO) rustc --locked --lib --crate-type cdylib --features provoke-panic \
+	    --target-dir $(CARGO_TARGET_DIR)/panicking
+	install -D $(CARGO_TARGET_DIR)/panicking/debug/libpam_job_adopt.so $@
+
 install: all
 	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
@@ -110,7 +116,7 @@ uninstall:
 	rm -f $(foreach page,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
 	-rmdir $(DESTDIR)$(LIBEXEC)
 
-test: all
+test: all $(BUILD)/panicking/pam_job_adopt.so
 	$(call need,$(TEST_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) CARGO=$(CARGO) tests/all
 

@@ -110,8 +110,10 @@ fn one_that_leaves_a_child() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
-        Fake::new().answers(&admit("4242", &job.cgroup)).verb("linger", 0).install(node);
+        let fake = Fake::new().verb("describe", 0).answers(&admit("4242", &job.cgroup));
+        fake.verb("linger", 0).install(node);
         let outcome = node.account(ALICE);
+        node.log.line("helper: end");
         assert!(outcome.took < Duration::from_secs(3), "{outcome}");
         eventually("no child of the helper is left", || node.helpers().is_empty());
     });
@@ -148,6 +150,9 @@ fn plans_that_are_damaged() {
 #[test]
 fn plans_for_what_is_not_the_users() {
     on_node(|node| {
+        let hers = node.job(ALICE, "4242").start();
+        Fake::new().answers(&admit("4242", &hers.cgroup)).install(node);
+        node.session(ALICE).ok();
         let his = node.job(BOB, "777").start();
         let bare = node.cgroup().child("jobs").child("bare");
         bare.create();
@@ -158,6 +163,7 @@ fn plans_for_what_is_not_the_users() {
             ("a cgroup without a stamp", "4242", &bare),
             ("the node's own cgroup", "4242", node.cgroup()),
             ("a cgroup that is not there", "4242", &root),
+            ("another job of the user's", "4243", &hers.cgroup),
         ] {
             Fake::new().answers(&admit(job, cgroup)).install(node);
             let outcome = node.session(ALICE);
@@ -212,7 +218,12 @@ fn it_runs_with_nothing() {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
         node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).failed();
-        let seen = node.read("/tmp/helper");
+        node.log.line("helper: end");
+        let told = node.log.to_string();
+        let seen: String = told
+            .lines()
+            .filter_map(|line| Some(format!("{}\n", line.split_once("helper: ")?.1)))
+            .collect();
         let value = |key: &str| {
             let line = seen.lines().find_map(|line| line.strip_prefix(key));
             line.unwrap_or_else(|| panic!("no {key}\n{seen}")).trim().to_owned()
@@ -226,6 +237,27 @@ fn it_runs_with_nothing() {
         assert_eq!(value("NoNewPrivs:"), "1");
         assert!(!seen.contains("\nenv "), "an environment\n{seen}");
         let descriptors: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
-        assert!(descriptors.iter().all(|line| ["fd 0", "fd 1", "fd 2"].contains(line)), "{seen}");
+        assert_eq!(descriptors, ["fd 0", "fd 1", "fd 2"]);
+        for limit in ["Max file size", "Max core file size"] {
+            assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
+        }
+    });
+}
+
+/// No process of another user's may read the helper's memory, nor one of its own account.
+#[test]
+fn it_is_not_dumpable() {
+    on_node(|node| {
+        node.arguments("wait_job=2");
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.account(ALICE));
+            eventually("the helper waits", || !node.helpers().is_empty());
+            std::thread::sleep(Duration::from_millis(300));
+            let pid = node.helpers()[0];
+            // The kernel gives the files of a process that is not dumpable to root; proc(5).
+            let owner = std::fs::metadata(format!("/proc/{pid}/mem")).unwrap();
+            assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+            login.join().unwrap().failed();
+        });
     });
 }

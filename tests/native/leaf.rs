@@ -46,5 +46,8 @@ fn a_refusal_leaves_no_leaf_behind() {
         node.pam(ALICE).failed();
         let left: Vec<Cgroup> = job.cgroup.children();
         assert!(left.is_empty(), "{left:?}");
+        job.cgroup.freeze(false);
+        node.pam(ALICE).ok();
+        assert_eq!(job.cgroup.children().len(), 1);
     });
 }

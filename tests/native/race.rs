@@ -16,6 +16,12 @@ const STEPS: [&str; 8] = [
     "execveat",
 ];
 
+/// Asserts that strace did to the login what it was told to.
+fn was_touched(node: &Node, how: &str, call: &str) {
+    let trace = node.read("/tmp/strace");
+    assert!(trace.contains(how), "no {call} was {how}, so this shows nothing\n{trace}");
+}
+
 /// Ends the job while the login is held up at the entry of `call`.
 fn ends_at(node: &Node, job: &Job<'_>, call: &str) {
     let inject = format!("inject={call}:delay_enter=40000");
@@ -26,6 +32,7 @@ fn ends_at(node: &Node, job: &Job<'_>, call: &str) {
         let outcome = login.join().unwrap();
         assert!(outcome.code != 0, "{call}: admitted to a job that was gone: {outcome}");
     });
+    was_touched(node, "DELAYED", call);
     assert!(!job.cgroup.exists(), "{call}: the login kept the job's cgroup");
 }
 
@@ -38,6 +45,7 @@ fn a_job_that_ends_on_the_way_admits_nobody() {
                  session required pam_job_adopt.so\n",
             );
             let job = node.job(ALICE, "4242").start();
+            node.pam_under_strace(&["-e", "trace=none"], ALICE).ok();
             ends_at(node, &job, call);
         });
     }
@@ -57,11 +65,12 @@ fn a_call_that_fails_refuses() {
     ];
     for (call, error) in failures {
         on_node(|node| {
-            let job = node.job(ALICE, "4242").start();
+            let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
             let when = if call.starts_with("exec") { ":when=2+" } else { "" };
             let inject = format!("inject={call}:error={error}{when}");
             let outcome = node.pam_under_strace(&["-e", &inject], ALICE);
             assert!(outcome.code != 0, "{call} {error}: {outcome}");
+            was_touched(node, "INJECTED", call);
             assert_eq!(job.cgroup.pids().len(), 1, "{call} {error}");
             assert!(job.cgroup.children().is_empty(), "{call} {error}");
         });
@@ -88,6 +97,7 @@ fn a_move_that_fails_refuses() {
 fn a_job_that_was_killed_admits_nobody() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
+        node.session(ALICE).ok();
         job.cgroup.kill();
         node.session(ALICE).failed();
         assert!(job.cgroup.is_empty());

@@ -31,7 +31,7 @@ fn a_user_without_a_job_reads_why() {
 fn the_text_is_short_and_tells_nothing_of_others() {
     on_node(|node| {
         let _job = node.job(BOB, "777").start();
-        let outcome = node.account(CAROL).failed().keeps_quiet_about("777");
+        let outcome = node.account(CAROL).failed().says("[JA01]").keeps_quiet_about("777");
         let text = outcome.keeps_quiet_about("bob").keeps_quiet_about("/").output();
         let ours = text.lines().filter(|line| !line.starts_with("pamtester:"));
         for line in ours {
