@@ -4,6 +4,7 @@
 #   make install    DESTDIR= PREFIX=/usr SECURITYDIR=
 #   make uninstall
 #   make test       every test there is; as root, with nothing skipped
+#   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make lint       formatting, clippy, documentation and manual pages, warnings as errors
 #   make clean
 #
@@ -31,8 +32,9 @@ MANPAGES = $(wildcard docs/man/*.[1-8])
 # Debian 12 has a current Rust under names of its own.
 BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev
 LINT_NEEDS = cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
-TEST_NEEDS = sshd=openssh-server ssh=openssh-client pamtester=pamtester strace=strace \
-    valgrind=valgrind setfattr=attr ip=iproute2 nsenter=util-linux openssl=openssl
+DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
+TEST_NEEDS = $(DEMO_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr \
+    openssl=openssl
 
 # need PROGRAM=PACKAGE...: installs the packages of what is missing, or says which they are.
 # Of A|B the first that the distribution has.
@@ -64,7 +66,7 @@ define put
 install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
 endef
 
-.PHONY: all install uninstall account test lint clean
+.PHONY: all install uninstall account test demo lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
@@ -119,6 +121,10 @@ uninstall:
 test: all $(BUILD)/panicking/pam_job_adopt.so
 	$(call need,$(TEST_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) CARGO=$(CARGO) tests/all
+
+demo: all
+	$(call need,$(DEMO_NEEDS))
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
 
 lint:
 	$(call need,$(BUILD_NEEDS) $(LINT_NEEDS))
