@@ -1,3 +1,7 @@
 //! `resolve`: the unprivileged half, run by the PAM module at each login.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pam_job_adopt::resolve::main()
+}

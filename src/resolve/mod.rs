@@ -1,8 +1,25 @@
 //! The unprivileged half: from a request to a reply.
+//!
+//! ```text
+//! request -> Config -> Survey of the sources -> choose one job -> its devices -> reply
+//!                 \-> stack: does the service's PAM stack run our session line?
+//! ```
 
 #![forbid(unsafe_code)]
 
+mod answer;
+mod choose;
 mod config;
+mod evidence;
+mod fit;
+mod harden;
+mod main;
+mod message;
+mod plan;
 pub mod stack;
+mod survey;
 
+pub use answer::{Node, answer};
 pub use config::{Config, ConfigError, Enforce, Fault};
+pub use evidence::Evidence;
+pub use main::main;

@@ -85,8 +85,8 @@ impl Control {
         Self::parse_pairs(word).unwrap_or(Self([None; 32]))
     }
 
-    /// `return=action` pairs. libpam takes the longest of nothing: a name ends where the list says,
-    /// so that blanks between pairs may be missing.
+    /// `return=action` pairs. As in libpam, a name ends where it is complete, so that the blank
+    /// before the next pair may be missing. `None` where a pair is malformed.
     fn parse_pairs(text: &str) -> Option<Self> {
         let mut control = Self([None; 32]);
         let mut rest = text.trim_start();

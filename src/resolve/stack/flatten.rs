@@ -86,11 +86,9 @@ impl fmt::Display for Unfit {
 /// A text that names the file that libpam or we cannot read.
 pub(super) fn flatten(root: &Path, service: &str) -> Result<Vec<Handler>, String> {
     let mut stack = Flattener { root, service, handlers: Vec::new() };
-    if stack.exists(service)? {
-        stack.load(service, Wanted::All, 0, 0)?;
-    }
-    if stack.handlers.is_empty() && stack.exists(OTHER)? {
-        stack.load(OTHER, Wanted::All, 0, 0)?;
+    stack.load_service(service)?;
+    if stack.handlers.is_empty() {
+        stack.load_service(OTHER)?;
     }
     Ok(stack.handlers)
 }
@@ -121,11 +119,27 @@ impl Flattener<'_> {
         if depth >= DEPTH_MAX {
             return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
         }
-        let Some((path, text)) = self.open(name)? else {
-            return Err(format!("{name}: no such service file"));
-        };
+        let file = self.open(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
+        self.take_file(&file, wanted, depth, level)
+    }
+
+    /// A service of its own; without a file it has no lines.
+    fn load_service(&mut self, name: &str) -> Result<(), String> {
+        match self.open(name)? {
+            Some(file) => self.take_file(&file, Wanted::All, 0, 0),
+            None => Ok(()),
+        }
+    }
+
+    fn take_file(
+        &mut self,
+        (path, text): &(PathBuf, String),
+        wanted: Wanted,
+        depth: usize,
+        level: usize,
+    ) -> Result<(), String> {
         let lines =
-            lines(&text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
+            lines(text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
         for line in lines {
             let place = Place { file: path.clone(), line: line.number };
             self.take(&line, &place, wanted, depth, level)?;
@@ -175,8 +189,9 @@ impl Flattener<'_> {
         if !MODULES.contains(&file) {
             return Kind::Module(control);
         }
-        let services = line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
-        let service = services.last().unwrap_or(DEFAULT_SERVICE);
+        let mut services =
+            line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
+        let service = services.next_back().unwrap_or(DEFAULT_SERVICE);
         if service != self.service {
             return Kind::Unfit(control, Unfit::Service(service.to_owned()));
         }
@@ -195,10 +210,6 @@ impl Flattener<'_> {
         }
         self.handlers.push(Handler { level, place: place.clone(), kind });
         Ok(())
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, String> {
-        Ok(self.open(name)?.is_some())
     }
 
     /// The service file of that name: absolute, else the site's, else the distribution's.

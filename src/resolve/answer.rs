@@ -1,0 +1,202 @@
+//! The answer to one request.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::choose::{Choice, choose};
+use super::fit::fit;
+use super::message::message;
+use super::plan::plan;
+use super::stack::judge;
+use super::survey::Survey;
+use super::{Config, Enforce, Evidence};
+use crate::plan::{Phase, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
+use crate::source::{RegistrySource, Source, cgroup_mount};
+use crate::trust::Trust;
+
+/// How long to wait before "no job" is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// What is kept of the budget for the answer itself and the way back.
+const RESERVE: Duration = Duration::from_millis(250);
+
+/// A node as the unprivileged half sees it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    root: PathBuf,
+    trust: Trust,
+    cgroup: Option<PathBuf>,
+}
+
+/// The answer for this node.
+#[must_use]
+pub fn answer(request: &Request) -> Reply {
+    Node::here().answer(request, &mut Evidence::default())
+}
+
+impl Node {
+    /// This node.
+    #[must_use]
+    pub fn here() -> Self {
+        Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: None }
+    }
+
+    /// A node laid out for a test: `dev`, `proc` and `etc/pam.d` below `root`, files believed as
+    /// `trust` says, cgroups in the directory `cgroup`.
+    #[must_use]
+    pub fn laid_out(root: &Path, trust: Trust, cgroup: &Path) -> Self {
+        Self { root: root.to_owned(), trust, cgroup: Some(cgroup.to_owned()) }
+    }
+
+    /// The answer, and in `evidence` what led to it.
+    #[must_use]
+    pub fn answer(&self, request: &Request, evidence: &mut Evidence) -> Reply {
+        let mut reply = Reply {
+            stack: Stack::Unchecked,
+            detail: String::new(),
+            warnings: Vec::new(),
+            hint: String::new(),
+            message: String::new(),
+            verdict: Verdict::NotEnforced,
+        };
+        evidence.add("config", &request.conf);
+        match Config::read(Path::new(&request.conf), &self.trust) {
+            Ok(config) => self.judge(request, &config, &mut reply, evidence),
+            Err(error) => {
+                reply.detail = error.to_string();
+                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
+            }
+        }
+        fit(reply)
+    }
+
+    fn judge(
+        &self,
+        request: &Request,
+        config: &Config,
+        reply: &mut Reply,
+        evidence: &mut Evidence,
+    ) {
+        if let Enforce::IfExists(path) = &config.enforce {
+            // Where it cannot be told whether the path exists, it is taken to.
+            if is_missing(path) {
+                reply.detail = format!("{} does not exist", path.display());
+                evidence.add("enforce", &reply.detail);
+                return;
+            }
+        }
+        self.decide(request, config, reply, evidence);
+        if request.phase == Phase::Account {
+            let finding = judge(&self.root, &request.service);
+            reply.stack = finding.stack();
+            evidence.add("stack", &finding);
+            if reply.stack == Stack::Missing {
+                reply.warnings.insert(0, format!("service {}: {finding}", request.service));
+            }
+        }
+        if let (Verdict::Refuse(_), Some(path)) = (&reply.verdict, &config.message_file) {
+            match message(path, &self.trust) {
+                Ok(text) => reply.message = text,
+                Err(error) => reply.warnings.push(error.to_string()),
+            }
+        }
+        reply.hint = config.hint.clone().unwrap_or_default();
+    }
+
+    fn decide(
+        &self,
+        request: &Request,
+        config: &Config,
+        reply: &mut Reply,
+        evidence: &mut Evidence,
+    ) {
+        let sources = match self.sources(config) {
+            Ok(sources) => sources,
+            Err(cause) => {
+                reply.detail = cause;
+                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
+                return;
+            }
+        };
+        let mut survey = ask(&sources, request);
+        survey.tell(evidence);
+        let jobs = std::mem::take(&mut survey.jobs);
+        (reply.verdict, reply.detail) = match choose(jobs, request.several) {
+            Choice::None => {
+                (reply.verdict, reply.detail) = without_job(&survey);
+                return;
+            }
+            Choice::Needed(jobs) => {
+                let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
+                (Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
+            }
+            Choice::Job(job, rule) => {
+                evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
+                match plan(&job, rule, config, &self.root, evidence) {
+                    Ok(plan) => (Verdict::Admit(plan), String::new()),
+                    Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
+                }
+            }
+        };
+        reply.warnings = survey.faults;
+    }
+
+    fn sources(&self, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {
+        let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
+            match name {
+                SourceName::Registry => {
+                    let cgroup = match &self.cgroup {
+                        Some(cgroup) => cgroup.clone(),
+                        None => cgroup_mount(&self.root).map_err(|error| error.to_string())?,
+                    };
+                    let registry = config.registry.clone();
+                    Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
+                }
+            }
+        };
+        config.sources.iter().map(source).collect()
+    }
+}
+
+/// Asks the sources, and while there is no job, again until the time for that is over.
+fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
+    let budget = Duration::from_millis(request.budget_ms.into()).saturating_sub(RESERVE);
+    let wait = Duration::from_millis(request.wait_ms.into()).min(budget);
+    let began = Instant::now();
+    loop {
+        let survey = Survey::of(sources, request.uid);
+        let left = wait.saturating_sub(began.elapsed());
+        if !survey.jobs.is_empty() || !survey.faults.is_empty() || left.is_zero() {
+            return survey;
+        }
+        sleep(AGAIN.min(left));
+    }
+}
+
+fn without_job(survey: &Survey) -> (Verdict, String) {
+    let (reason, ended, cause) = survey.without_job(now());
+    let refusal = Refusal {
+        jobs: ended.iter().map(|job| job.id.clone()).collect(),
+        ended: ended.map(|job| job.ended),
+        ..refusal(reason)
+    };
+    (Verdict::Refuse(refusal), cause)
+}
+
+fn refusal(reason: Reason) -> Refusal {
+    Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
+}
+
+fn is_missing(path: &Path) -> bool {
+    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    std::fs::symlink_metadata(path).err().is_some_and(missing)
+}
+
+/// Seconds since the epoch; 0 where the clock stands before it.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+use super::*;
+use crate::plan::{Containment, Plan, Rule, Several};
+use crate::registry::Note;
+use crate::trust::tests::Scratch;
+
+/// A node with a registry, a cgroup tree and a driver list, and a request of uid 5 to it.
+struct Bench {
+    scratch: Scratch,
+    request: Request,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.dir("jobs");
+        scratch.dir("cg");
+        scratch.file("proc/devices", "Character devices:\n195 nvidia\n");
+        scratch.file("etc/pam.d/sshd", "session required pam_job_adopt.so\n");
+        let request = Request {
+            phase: Phase::Session,
+            user: "alice".into(),
+            uid: 5,
+            service: "sshd".into(),
+            node: "gpu017".into(),
+            rhost: String::new(),
+            ssh_connection: String::new(),
+            conf: scratch.path().join("job_adopt.conf").to_str().unwrap().into(),
+            several: Several::Newest,
+            budget_ms: 5000,
+            wait_ms: 0,
+        };
+        let bench = Self { scratch, request };
+        bench.configure("");
+        bench
+    }
+
+    fn configure(&self, more: &str) {
+        let registry = self.scratch.path().join("jobs");
+        let text = format!("registry = {}\n{more}", registry.display());
+        self.scratch.file("job_adopt.conf", &text);
+    }
+
+    fn job(&self, id: &str, more: &str) {
+        self.scratch.dir(&format!("cg/{id}"));
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/{id}"{more}}}"#);
+        self.scratch.file(&format!("jobs/5/{id}.json"), &text);
+    }
+
+    fn node(&self) -> Node {
+        let path = self.scratch.path();
+        Node::laid_out(path, self.scratch.trust(), &path.join("cg"))
+    }
+
+    fn ask(&self) -> Reply {
+        self.node().answer(&self.request, &mut Evidence::default())
+    }
+
+    #[track_caller]
+    fn plan(&self) -> Plan {
+        match self.ask() {
+            Reply { verdict: Verdict::Admit(plan), .. } => plan,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn refusal(&self) -> Refusal {
+        match self.ask() {
+            Reply { verdict: Verdict::Refuse(refusal), .. } => refusal,
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
+
+const STRICT: &str =
+    r#","options":{"DevicePolicy":"strict","DeviceAllow":[["char-nvidia","rw"],["/dev/x","r"]]}"#;
+
+#[test]
+fn the_only_job_is_joined() {
+    let bench = Bench::new();
+    bench.job("7", &format!(r#"{STRICT},"ends":99,"leaf":"logins""#));
+    let plan = bench.plan();
+    assert_eq!((plan.job.as_str(), plan.rule), ("7", Rule::OnlyJob));
+    assert_eq!((plan.cgroup.as_str(), plan.ends), ("/7", Some(99)));
+    assert_eq!(plan.leaf.unwrap().as_str(), "logins");
+    let Containment::Enforce(list) = plan.containment else { panic!() };
+    assert_eq!(list.rules(), ["c:195:-1:rw".parse().unwrap()]);
+    assert_eq!(plan.dropped.len(), 1);
+    assert!(plan.dropped.first().unwrap().starts_with("/dev/x r: "));
+}
+
+#[test]
+fn the_newest_is_joined_or_a_choice_asked_for() {
+    let mut bench = Bench::new();
+    bench.job("7", &format!(r#"{STRICT},"started":10"#));
+    bench.job("8", &format!(r#"{STRICT},"started":20"#));
+    bench.job("9", STRICT);
+    let plan = bench.plan();
+    assert_eq!((plan.job.as_str(), plan.rule), ("8", Rule::Newest));
+    bench.request.several = Several::Deny;
+    let refusal = bench.refusal();
+    assert_eq!(refusal.reason, Reason::ChoiceNeeded);
+    assert_eq!(refusal.jobs.len(), 3);
+}
+
+#[test]
+fn containment_is_as_the_record_says() {
+    let bench = Bench::new();
+    bench.job("7", r#","options":{"DevicePolicy":"auto"}"#);
+    assert_eq!(bench.plan().containment, Containment::None);
+    bench.job("7", r#","options":{"DeviceAllow":[]}"#);
+    assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
+    bench.configure("always_allowed = char-nvidia r, /dev/gone\n");
+    let plan = bench.plan();
+    let Containment::Enforce(list) = plan.containment else { panic!() };
+    assert!(list.rules().contains(&"c:195:-1:r".parse().unwrap()));
+    assert!(plan.dropped.iter().any(|device| device.starts_with("/dev/gone rw: ")));
+    bench.job("7", "");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
+fn devices_of_a_later_version_refuse() {
+    let bench = Bench::new();
+    for (more, device) in [
+        (r#","cdi":["nvidia.com/gpu=0","b"]"#, "nvidia.com/gpu=0"),
+        (r#","gpus":[3]"#, "GPU 3"),
+        (r#","gres":{"gpu":[1]}"#, "gpu:1"),
+        (r#","device_dir":"/run/d""#, "/run/d"),
+    ] {
+        bench.job("7", more);
+        let refusal = bench.refusal();
+        assert_eq!((refusal.reason, refusal.device.as_str()), (Reason::DeviceUnknown, device));
+        assert_eq!(refusal.jobs.len(), 1);
+    }
+    bench.job("7", r#","cdi":[],"gpus":[]"#);
+    assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
+}
+
+#[test]
+fn too_many_devices_refuse() {
+    let bench = Bench::new();
+    let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
+    bench.scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
+    bench.job("7", r#","options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.contains("more than 1024 entries"));
+}
+
+#[test]
+fn no_job_has_several_reasons() {
+    let bench = Bench::new();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    bench.scratch.file("jobs/5/3.ended", &Note::new(now() - 601).to_json());
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    let ended = now() - 30;
+    bench.scratch.file("jobs/5/4.ended", &Note::new(ended).to_json());
+    bench.scratch.file("jobs/5/5.ended", &Note::new(ended - 1).to_json());
+    let refusal = bench.refusal();
+    assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, Some(ended)));
+    assert_eq!(refusal.jobs, ["4".parse().unwrap()]);
+    bench.scratch.file("jobs/5/6.json", "{");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.contains("jobs/5/6.json: "));
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs")).unwrap();
+    assert_eq!(bench.refusal().reason, Reason::NoScheduler);
+}
+
+#[test]
+fn a_broken_record_is_a_warning_beside_a_good_one() {
+    let bench = Bench::new();
+    bench.job("7", STRICT);
+    bench.scratch.file("jobs/5/8.json", "{");
+    bench.job("9", r#","started":99"#);
+    let reply = bench.ask();
+    assert!(matches!(&reply.verdict, Verdict::Admit(plan) if plan.job.as_str() == "7"));
+    assert_eq!(reply.warnings.len(), 2, "{:?}", reply.warnings);
+}
+
+#[test]
+fn a_job_whose_cgroup_is_gone_is_not_running() {
+    let bench = Bench::new();
+    bench.job("7", STRICT);
+    std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
+    let reply = bench.ask();
+    assert!(reply.detail.contains("/7 is not there"), "{}", reply.detail);
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+}
+
+#[test]
+fn other_users_jobs_are_not_looked_at() {
+    let bench = Bench::new();
+    bench.job("7", STRICT);
+    bench.scratch.file("jobs/6/8.json", "{");
+    bench.scratch.mode("jobs/6", 0o777);
+    assert_eq!(bench.plan().rule, Rule::OnlyJob);
+    let other = Bench::new();
+    other.scratch.file("jobs/6/7.json", "{}");
+    assert_eq!(other.refusal().reason, Reason::NoJob);
+}
+
+#[test]
+fn configuration_faults_refuse_and_are_named() {
+    let bench = Bench::new();
+    bench.job("7", STRICT);
+    bench.configure("enforced = always\n");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.ends_with("job_adopt.conf:2: unknown key enforced"));
+    bench.configure("");
+    bench.scratch.mode("job_adopt.conf", 0o666);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
+fn where_it_is_not_enforced_nothing_is_judged() {
+    let bench = Bench::new();
+    let marker = bench.scratch.path().join("compute");
+    bench.configure(&format!("enforce = if-exists:{}\n", marker.display()));
+    assert_eq!(bench.ask().verdict, Verdict::NotEnforced);
+    bench.scratch.file("compute", "");
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+}
+
+#[test]
+fn the_stack_is_judged_in_the_account_phase() {
+    let mut bench = Bench::new();
+    bench.job("7", STRICT);
+    assert_eq!(bench.ask().stack, Stack::Unchecked);
+    bench.request.phase = Phase::Account;
+    assert_eq!(bench.ask().stack, Stack::Effective);
+    bench.scratch.file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
+    let reply = bench.ask();
+    assert_eq!(reply.stack, Stack::Missing);
+    assert!(reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"), "{:?}", reply.warnings);
+}
+
+#[test]
+fn refusals_carry_the_sites_words() {
+    let bench = Bench::new();
+    let path = bench.scratch.file("motd", "Ask hpc@x\n");
+    bench.configure(&format!("message_file = {}\nhint = qstat -u $USER\n", path.display()));
+    let reply = bench.ask();
+    assert_eq!((reply.message.as_str(), reply.hint.as_str()), ("Ask hpc@x", "qstat -u $USER"));
+    std::fs::remove_file(path).unwrap();
+    let reply = bench.ask();
+    assert_eq!((reply.message.as_str(), reply.warnings.len()), ("", 1));
+    bench.job("7", STRICT);
+    assert!(bench.ask().warnings.is_empty());
+}
+
+#[test]
+fn no_job_is_asked_again_within_the_budget() {
+    let mut bench = Bench::new();
+    bench.request.wait_ms = 2000;
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(150));
+            // As `register` does it: the record appears complete or not at all.
+            bench.scratch.dir("cg/7");
+            bench.scratch.dir("jobs/5");
+            let text = format!(r#"{{"version":1,"id":"7","uid":5,"cgroup":"/7"{STRICT}}}"#);
+            let hidden = bench.scratch.file("jobs/5/.7", &text);
+            std::fs::rename(hidden, bench.scratch.path().join("jobs/5/7.json")).unwrap();
+        });
+        assert_eq!(bench.plan().job.as_str(), "7");
+    });
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(140) && took < Duration::from_secs(2), "{took:?}");
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
+    bench.request.budget_ms = 450;
+    let began = Instant::now();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200) && took < Duration::from_millis(450), "{took:?}");
+}
+
+#[test]
+fn evidence_tells_what_was_seen() {
+    let mut bench = Bench::new();
+    bench.request.phase = Phase::Account;
+    bench.job("7", STRICT);
+    bench.job("8", &format!(r#"{STRICT},"started":3"#));
+    bench.scratch.file("jobs/5/9.json", "{\n");
+    let mut evidence = Evidence::default();
+    let _ = bench.node().answer(&bench.request, &mut evidence);
+    let words: Vec<_> = evidence.lines().map(|(word, _)| word).collect();
+    assert_eq!(
+        words,
+        ["config", "job", "job", "fault", "rule", "containment", "devices", "dropped", "stack"]
+    );
+    assert!(evidence.to_string().contains("rule: newest (8)\n"), "{evidence}");
+}

@@ -1,0 +1,101 @@
+//! Keeping a reply within its limit, whatever the names in it are.
+
+use crate::plan::{Reply, Verdict};
+
+/// Most bytes of `detail`.
+const DETAIL_MAX: usize = 1024;
+/// Most bytes of one text in a list, and of a device name.
+const TEXT_MAX: usize = 192;
+/// Most warnings, and most dropped devices. With a full allowlist of 35 KiB all of it takes less
+/// than 60 KiB.
+const WARNINGS_MAX: usize = 24;
+const DROPPED_MAX: usize = 64;
+
+/// The reply with its texts on one line each, cut to lengths with which it can be sent.
+pub(super) fn fit(mut reply: Reply) -> Reply {
+    reply.detail = cut(&reply.detail, DETAIL_MAX);
+    reply.warnings = list(reply.warnings, WARNINGS_MAX);
+    match &mut reply.verdict {
+        Verdict::Admit(plan) => plan.dropped = list(std::mem::take(&mut plan.dropped), DROPPED_MAX),
+        Verdict::Refuse(refusal) => refusal.device = cut(&refusal.device, TEXT_MAX),
+        Verdict::NotEnforced => {}
+    }
+    reply
+}
+
+/// The text with `?` for control characters.
+pub(super) fn legible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+fn list(texts: Vec<String>, most: usize) -> Vec<String> {
+    let more = texts.len().saturating_sub(most);
+    let kept = if more > 0 { most.saturating_sub(1) } else { texts.len() };
+    let mut fitted: Vec<_> = texts.iter().take(kept).map(|text| cut(text, TEXT_MAX)).collect();
+    if more > 0 {
+        fitted.push(format!("and {} more", texts.len() - kept));
+    }
+    fitted
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let text = legible(text);
+    if text.len() <= most {
+        return text;
+    }
+    let mut end = most.saturating_sub(3);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{
+        Allowlist, Containment, MAX_ENTRIES, Plan, REPLY_MAX, Rule, SourceName, Stack,
+    };
+
+    #[test]
+    fn the_largest_reply_fits_and_is_read() {
+        let mut list = Allowlist::new();
+        for minor in 0..MAX_ENTRIES {
+            list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
+        }
+        let long = "\u{e4}".repeat(5000);
+        let reply = Reply {
+            stack: Stack::Effective,
+            detail: long.clone(),
+            warnings: vec![long.clone(); 5000],
+            hint: "h".repeat(64),
+            message: "m".repeat(400),
+            verdict: Verdict::Admit(Plan {
+                job: "j".repeat(64).parse().unwrap(),
+                source: SourceName::Registry,
+                rule: Rule::Newest,
+                cgroup: format!("/{}", "c".repeat(4094)).parse().unwrap(),
+                leaf: Some("l".repeat(64).parse().unwrap()),
+                ends: Some(i64::MAX),
+                gpus: u32::MAX,
+                containment: Containment::Enforce(list),
+                dropped: vec![long; 5000],
+            }),
+        };
+        let bytes = fit(reply).encode();
+        assert!(bytes.len() < REPLY_MAX, "{} bytes", bytes.len());
+        let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
+        assert_eq!(plan.dropped.len(), DROPPED_MAX);
+        assert_eq!(plan.dropped.last().unwrap(), "and 4937 more");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdefg", 6), "abc...");
+        assert_eq!(cut("ab\u{e4}defg", 6), "ab...");
+        assert_eq!(cut("a\nb", 6), "a?b");
+        assert_eq!(list(vec!["a".into(), "b".into()], 2), ["a", "b"]);
+        assert_eq!(list(vec!["a".into(), "b".into(), "c".into()], 2), ["a", "and 2 more"]);
+    }
+}
