@@ -5,7 +5,7 @@ use crate::support::{ALICE, Node, on_node};
 /// Account and session with at most one process per user, as pam_limits leaves it.
 fn with_used_up_limit(node: &Node, privileges: &str) -> crate::support::Outcome {
     let phases = "pamtester sshd alice acct_mgmt open_session close_session";
-    node.sh(&format!("ulimit -u 0; exec setpriv {privileges} {phases}"))
+    node.sh(&format!("exec prlimit --nproc=0:0 setpriv {privileges} {phases}"))
 }
 
 fn may_raise_limits() -> bool {
@@ -20,7 +20,7 @@ fn a_used_up_limit_is_raised_or_named() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         if may_raise_limits() {
-            with_used_up_limit(node, "--inh-caps=+chown").ok();
+            with_used_up_limit(node, "--inh-caps=-chown").ok();
         }
         with_used_up_limit(node, "--bounding-set=-sys_resource").failed().says("[JA0");
         let entry = node.log.find("the limit", |entry| {
