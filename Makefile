@@ -5,6 +5,7 @@
 #   make uninstall
 #   make test       every test there is; as root, with nothing skipped
 #   make demo       a job, a login to it and a login without one, on a private node; as root
+#   make bench      what a login, a device check and a look-up cost, as ratios; as root
 #   make lint       formatting, clippy, documentation and manual pages, warnings as errors
 #   make clean
 #
@@ -66,7 +67,7 @@ define put
 install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
 endef
 
-.PHONY: all install uninstall account test demo lint clean
+.PHONY: all install uninstall account test demo bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
@@ -125,6 +126,10 @@ test: all $(BUILD)/panicking/pam_job_adopt.so
 demo: all
 	$(call need,$(DEMO_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
+
+bench: all
+	$(call need,$(TEST_NEEDS))
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) $(CARGO) bench --locked --bench native
 
 lint:
 	$(call need,$(BUILD_NEEDS) $(LINT_NEEDS))
