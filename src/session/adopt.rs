@@ -51,7 +51,9 @@ fn confined_leaf(
     undo: &mut Undo,
 ) -> Result<(Leaf, Confinement), Failure> {
     let leaf = open_or_make(place, kind, undo)?;
-    not_frozen(leaf.levels())?;
+    if leaf.kind().child().is_some() {
+        not_frozen(leaf.levels())?;
+    }
     match bpf::confine(&leaf, &plan.containment, budget.deadline())? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
@@ -74,8 +76,9 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, F
     Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)
 }
 
-/// Moves, and proves that the login is where it should be: in the leaf, the job still the user's
-/// and alive, every required filter in force.
+/// Moves, and proves that all is as it should be: the job still the user's and alive, every
+/// required filter in force, the login in the leaf. Where the login is comes last, when there is
+/// no watchdog any more that could still move it.
 fn enter(
     leaf: &Leaf,
     stamp: &Stamp,
@@ -91,10 +94,11 @@ fn enter(
     entry.enter()?;
     #[cfg(feature = "provoke-panic")]
     provoke_panic(stamp);
-    undo.end_watch();
-    entry.verify(leaf.root()?)?;
+    undo.call_off_watch();
     stamp.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
+    undo.end_watch();
+    entry.verify(leaf.root()?)?;
     Ok(())
 }
 

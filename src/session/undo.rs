@@ -38,6 +38,11 @@ impl Undo {
     }
 
     /// The move is over, and with it the time in which the login could be frozen unnoticed.
+    pub(super) fn call_off_watch(&self) {
+        self.way_back.call_off_watch();
+    }
+
+    /// Waits until the watchdog is gone.
     pub(super) fn end_watch(&mut self) {
         self.way_back.end_watch();
     }

@@ -33,7 +33,14 @@ impl WayBack {
         }
     }
 
-    /// Ends the watchdog. Only then is it proof to read back where the login is: a watchdog whose
+    /// Tells the watchdog to end; what else there is to do can be done meanwhile.
+    pub(super) fn call_off_watch(&self) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.child.kill();
+        }
+    }
+
+    /// Waits for the watchdog's end. Only then is it proof to read back where the login is: a watchdog whose
     /// patience runs out moves it.
     pub(super) fn end_watch(&mut self) {
         self.watchdog = None;
@@ -52,7 +59,7 @@ impl WayBack {
 /// ends when this is dropped; our death it sees as the end of `progress`.
 #[derive(Debug)]
 struct Watchdog {
-    _child: Child,
+    child: Child,
     progress: OwnedFd,
 }
 
@@ -71,7 +78,7 @@ impl Watchdog {
             patience_ms: patience.max(1),
         })
         .map_err(Failure::Watchdog)?;
-        Ok(Self { _child: child, progress })
+        Ok(Self { child, progress })
     }
 
     fn tell_made(&self, leaf: &Dir) {

@@ -21,6 +21,13 @@ use std::os::fd::{BorrowedFd, RawFd};
 pub struct Child(Option<Pid>);
 
 impl Child {
+    /// Kills the child without waiting for its end, which then goes on beside us.
+    pub fn kill(&self) {
+        if let Some(pid) = self.0 {
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
+        }
+    }
+
     /// Kills the child, unless it is past its end already, and waits for it. A child that has
     /// called `exit(2)` keeps its own status: the kernel ignores a kill from then on.
     ///
