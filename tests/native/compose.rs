@@ -219,7 +219,7 @@ fn a_failed_login_unprotects_nobody() {
         let filters = job.cgroup.filters();
         let record = node.read(&job.record_path());
         let broken = [
-            record.replace("/dev/nvidia0\",\"rw", "/dev/nvidia0\",\"rwx"),
+            record.replace("[\"/dev/nvidia0\",\"rw\"]", "\"/dev/nvidia0\""),
             record.replace("closed", "open"),
             "{".to_owned(),
         ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::plan::{Containment, Plan, Reply, Rule, SourceName, Stack, Verdict};
+use pam_job_adopt::plan::{Allowlist, Containment, Plan, Reply, Rule, SourceName, Stack, Verdict};
 
 use crate::support::{ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node};
 
@@ -146,31 +146,44 @@ fn plans_that_are_damaged() {
     });
 }
 
+/// As [`admit`], with a leaf to make and a filter to attach, which a refusal has to leave undone.
+fn admit_with_harm(job: &str, cgroup: &Cgroup) -> Reply {
+    let mut reply = admit(job, cgroup);
+    if let Verdict::Admit(plan) = &mut reply.verdict {
+        plan.leaf = Some("logins".parse().unwrap());
+        plan.containment = Containment::Enforce(Allowlist::new());
+    }
+    reply
+}
+
 /// What a subverted helper might try.
 #[test]
 fn plans_for_what_is_not_the_users() {
     on_node(|node| {
         let hers = node.job(ALICE, "4242").start();
-        Fake::new().answers(&admit("4242", &hers.cgroup)).install(node);
+        Fake::new().answers(&admit_with_harm("4242", &hers.cgroup)).install(node);
         node.session(ALICE).ok();
+        assert_eq!((hers.cgroup.children().len(), hers.cgroup.our_filters().len()), (1, 1));
         let his = node.job(BOB, "777").start();
         let bare = node.cgroup().child("jobs").child("bare");
         bare.create();
-        let root = Cgroup::at("/ja-no-such");
         for (what, job, cgroup) in [
             ("another user's job", "777", &his.cgroup),
             ("another user's cgroup", "4242", &his.cgroup),
             ("a cgroup without a stamp", "4242", &bare),
             ("the node's own cgroup", "4242", node.cgroup()),
-            ("a cgroup that is not there", "4242", &root),
+            ("a cgroup that is not there", "4242", &Cgroup::at("/ja-no-such")),
             ("another job of the user's", "4243", &hers.cgroup),
         ] {
-            Fake::new().answers(&admit(job, cgroup)).install(node);
+            Fake::new().answers(&admit_with_harm(job, cgroup)).install(node);
             let outcome = node.session(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
         }
+        for untouched in [&his.cgroup, &bare] {
+            assert!(untouched.filters().is_empty() && untouched.children().is_empty());
+        }
+        assert!(node.cgroup().filters().is_empty());
         assert_eq!(his.cgroup.pids().len(), 1);
-        assert!(bare.is_empty() && bare.filters().is_empty());
     });
 }
 

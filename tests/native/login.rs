@@ -83,7 +83,11 @@ fn so_does_a_second_channel_of_one_connection() {
         let mux = ["-S", "/root/mux"];
         sshd.ssh_with(&mux, ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
         let accepted = |node: &Node| {
-            node.log.entries().iter().filter(|entry| entry.text.contains("Accepted")).count()
+            node.log
+                .entries()
+                .iter()
+                .filter(|entry| entry.text.contains("Accepted publickey for"))
+                .count()
         };
         assert_eq!(accepted(node), 1, "the second channel made a connection of its own");
         sshd.ssh_with(&["-S", "/root/mux", "-O", "exit"], ALICE, "").ok();

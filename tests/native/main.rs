@@ -32,4 +32,5 @@ mod race;
 mod record;
 mod refusal;
 mod rollout;
+mod verify;
 mod world;

@@ -17,7 +17,9 @@ fn a_panic_after_the_move_is_undone_and_refused() {
         assert_eq!(fatal.cgroup.pids().len(), 1, "{outcome}");
         let entry = node.log.line("internal error, please report");
         assert_eq!((entry.severity(), entry.field("code")), (1, Some("JA09")), "{}", entry.text);
-        node.sshd().ssh(ALICE, "echo a''shell").failed().keeps_quiet_about("ashell");
-        node.log.line("Connection closed");
+        let sshd = node.sshd();
+        sshd.ssh(ALICE, "echo a''shell").failed().keeps_quiet_about("ashell");
+        std::fs::remove_file(node.path(&fatal.record_path())).unwrap();
+        node.pam(ALICE).ok().stands_in(&sound.cgroup);
     });
 }

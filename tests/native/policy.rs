@@ -109,12 +109,12 @@ fn access_is_what_the_letters_say() {
 #[test]
 fn what_does_not_resolve_is_named_and_opens_nothing() {
     on_node(|node| {
-        let absent = ["/dev/nvidia7", "char-no-such-driver", "/dev/nvidia0"];
+        let absent = ["/dev/nvidia7", "char-no-such-driver", "/dev/nvidia0", "/dev/nvidia1 rwx"];
         let outcome = look(node, "closed", &absent, LOOK);
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
         node.log.line("/dev/nvidia7");
         node.log.line("char-no-such-driver");
-        assert_eq!(node.log.decision("JA00").field("dropped"), Some("2"), "{}", node.log);
+        assert_eq!(node.log.decision("JA00").field("dropped"), Some("3"), "{}", node.log);
     });
 }
 

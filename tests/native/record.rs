@@ -58,7 +58,7 @@ fn values_out_of_place() {
 fn policies_that_are_none() {
     key_is_refused("options", json!({ "DevicePolicy": "open" }));
     key_is_refused("options", json!({ "DevicePolicy": "closed", "DeviceAllow": ["/dev/null"] }));
-    key_is_refused("options", json!({ "DeviceAllow": [["/dev/null", "rwx"]] }));
+    key_is_refused("options", json!({ "DeviceAllow": "/dev/null" }));
     key_is_refused("options", json!({ "DeviceAllow": [["/dev/null"]] }));
     key_is_refused("options", json!({ "DevicePolcy": "closed" }));
 }

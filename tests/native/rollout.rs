@@ -123,7 +123,7 @@ fn a_wrong_configuration_refuses_and_is_named() {
             ("enforce = maybe\n", "enforce"),
             ("registry = run/x\n", "registry"),
             ("always_allowed = /dev/null rwx\n", "always_allowed"),
-            ("hint\n", "hint"),
+            ("# fine\nhint\n", "job_adopt.conf:2:"),
         ];
         for (text, key) in wrong {
             node.configure(text);

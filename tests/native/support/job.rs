@@ -139,6 +139,12 @@ impl Job<'_> {
         Outcome::of(&mut setfattr).ok();
     }
 
+    /// Withdraws the stamp.
+    pub(crate) fn unstamp(&self) {
+        let mut setfattr = Command::new("setfattr");
+        Outcome::of(setfattr.args(["-x", "trusted.job_adopt"]).arg(self.cgroup.dir())).ok();
+    }
+
     /// Ends the job as a scheduler does: kill, then remove.
     pub(crate) fn finish(&self) {
         self.cgroup.kill();

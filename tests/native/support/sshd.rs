@@ -42,6 +42,8 @@ impl Node {
         self.write("/etc/ssh/sshd_config", CONFIG);
         self.secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
         self.secret(&tool::key("user-key"), "/root/key");
+        let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
+        self.write("/root/known_hosts", &format!("127.0.0.1 {host}"));
         self.write("/root/askpass", ASKPASS);
         self.mode("/root/askpass", 0o700);
         for user in PEOPLE.into_iter().chain([ROOT]) {
@@ -81,9 +83,8 @@ impl Sshd<'_> {
         let mut command = self.node.command(program);
         command.args(["-F", "none", "-i", "/root/key"]);
         for option in [
-            "StrictHostKeyChecking=no",
-            "UserKnownHostsFile=/dev/null",
-            "LogLevel=ERROR",
+            "StrictHostKeyChecking=yes",
+            "UserKnownHostsFile=/root/known_hosts",
             "ConnectTimeout=20",
         ] {
             command.args(["-o", option]);

@@ -42,7 +42,8 @@ static void list_folder(FILE *out, const char *path)
 
 static void list_status(FILE *out)
 {
-    static const char *keys[] = {"Uid", "Gid", "Groups", "Threads", "Sig", "Shd", "Cap",
+    static const char *keys[] = {"Uid", "Gid", "Groups", "Threads", "SigPnd", "SigBlk", "SigIgn",
+                                 "SigCgt", "ShdPnd", "Cap",
                                  "NoNewPrivs", "Seccomp:", "Umask"};
     char line[512];
     FILE *status = fopen("/proc/self/status", "re");
