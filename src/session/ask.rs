@@ -6,11 +6,12 @@ use crate::sys::child::{Child, HelperSpec, SpawnFailure, spawn_helper};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{pipe2, read, write};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 /// A question that is being answered. Dropping it ends the process.
 #[derive(Debug)]
@@ -70,13 +71,23 @@ fn start(step: &'static str) -> impl Fn(Errno) -> Fault {
     move |errno| Fault::Start { step, source: errno.into() }
 }
 
-/// Opens the executable and looks at what was opened: nobody but root may have written it.
+/// Opens the executable and looks at what was opened: nobody but root may have put it there.
 fn open_executable(path: &str) -> Result<OwnedFd, Fault> {
     let fault = |why: String| Fault::Executable { path: path.to_owned(), why };
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = open(path, flags, Mode::empty())
-        .map_err(|errno| fault(io::Error::from(errno).to_string()))?;
-    let stat = fstat(&file).map_err(|errno| fault(io::Error::from(errno).to_string()))?;
+    let failed = |errno: Errno| fault(io::Error::from(errno).to_string());
+    for folder in Path::new(path).ancestors().skip(1) {
+        let stat = stat(folder).map_err(failed)?;
+        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+            return Err(fault(format!("{} is writable by others than root", folder.display())));
+        }
+    }
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY;
+    let file = open(path, flags, Mode::empty()).map_err(failed)?;
+    let stat = fstat(&file).map_err(failed)?;
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     let why = match stat.st_mode {
         _ if kind != SFlag::S_IFREG => "is no regular file",

@@ -63,7 +63,8 @@ const STEPS: [&str; 12] = [
 ];
 
 /// Limits of the helper: resource, and soft and hard value alike. The user's own may be in force
-/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec.
+/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec;
+/// once the identity has changed it is 0.
 const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 6] = [
     (libc::RLIMIT_NPROC, libc::RLIM_INFINITY),
     (libc::RLIMIT_AS, 1 << 30),
@@ -145,6 +146,8 @@ unsafe fn become_helper(spec: &HelperSpec<'_>, fds: [RawFd; 5], parent: Pid) -> 
         step!(5, libc::syscall(libc::SYS_setresgid, spec.gid, spec.gid, spec.gid));
         step!(6, libc::syscall(libc::SYS_setresuid, spec.uid, spec.uid, spec.uid));
         step!(7, drop_capabilities());
+        // Set now that exec no longer looks at it: the helper can make no process of its own.
+        limit(libc::RLIMIT_NPROC, 0);
         step!(8, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
         step!(9, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
         if libc::getppid() != parent.as_raw() {

@@ -1,7 +1,7 @@
 //! The node's `/dev/log`, read from outside.
 
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -49,6 +49,7 @@ impl Entry {
 /// Collects what is logged on a node.
 #[derive(Debug)]
 pub(crate) struct Syslog {
+    path: PathBuf,
     lines: Arc<Mutex<Vec<Entry>>>,
     reader: Option<JoinHandle<()>>,
     stop: Arc<std::sync::atomic::AtomicBool>,
@@ -73,7 +74,7 @@ impl Syslog {
                 }
             }
         });
-        Self { lines, reader: Some(reader), stop }
+        Self { path: path.to_owned(), lines, reader: Some(reader), stop }
     }
 
     /// Everything so far.
@@ -81,8 +82,11 @@ impl Syslog {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Forgets everything so far.
+    /// Forgets everything that has been sent so far, read or not.
     pub(crate) fn clear(&self) {
+        let marker = "end of what is forgotten";
+        UnixDatagram::unbound().unwrap().send_to(marker.as_bytes(), &self.path).unwrap();
+        self.line(marker);
         self.lines.lock().unwrap().clear();
     }
 
