@@ -5,13 +5,12 @@ use crate::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat, write};
+use nix::unistd::{UnlinkatFlags, read, unlinkat, write};
 use std::ffi::CString;
-use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most bytes that are read of one file of the cgroup interface.
-const FILE_MAX: u64 = 64 * 1024;
+/// Most bytes of a file of the cgroup interface that matters here: less than a page.
+const FILE_MAX: usize = 4096;
 /// How often a racing rename is met with another try.
 const RACE_TRIES: usize = 8;
 
@@ -107,15 +106,14 @@ impl Dir {
             Err(Errno::ENOENT) if self.exists()? => return Ok(None),
             Err(errno) => return Err(Error::system("open", object(), errno)),
         };
-        let mut text = String::new();
-        match std::fs::File::from(fd).take(FILE_MAX + 1).read_to_string(&mut text) {
-            Ok(length) if length as u64 <= FILE_MAX => Ok(Some(text)),
-            Ok(_) => Err(Error::Malformed { object: object() }),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                Err(Error::Malformed { object: object() })
-            }
-            Err(error) => Err(Error::system("read", object(), error)),
-        }
+        let mut bytes = [0; FILE_MAX];
+        let length =
+            read(&fd, &mut bytes).map_err(|errno| Error::system("read", object(), errno))?;
+        let malformed = || Error::Malformed { object: object() };
+        // A file of the interface arrives in one piece, up to a page.
+        let text =
+            bytes.get(..length).filter(|text| text.len() < FILE_MAX).ok_or_else(malformed)?;
+        String::from_utf8(text.to_vec()).map(Some).map_err(|_| malformed())
     }
 
     /// Whether the cgroup is still there: every cgroup but the root has `cgroup.procs`.

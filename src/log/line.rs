@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 /// How bad it is, with the numbers of syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Confinement is switched off, or a login is where it should not be.
+    /// A knob opened a login, or one is where it should not be.
     Alert = 1,
     /// Our own fault, or the node's.
     Error = 3,

@@ -2,6 +2,7 @@
 
 use super::target::not_frozen;
 use super::undo::Undo;
+use super::way_back::WayBack;
 use super::{Budget, Failure, Target};
 use crate::bpf::{self, Confinement, Outcome};
 use crate::cgroup::{Entry, Leaf, LeafKind, Place, Stamp};
@@ -21,12 +22,13 @@ pub(super) struct Adopted {
 /// filter stays: it belongs to the job, and another login may rely on it.
 pub(super) fn adopt(
     target: Target,
+    way_back: WayBack,
     plan: &Plan,
     require_devices: bool,
     budget: &Budget,
 ) -> Result<Adopted, Failure> {
     let Target { place, kind, stamp } = target;
-    let mut undo = Undo::prepare(&place, &kind, budget)?;
+    let mut undo = Undo::new(way_back, place.dir()?.try_clone()?);
     let (leaf, confinement) = confined_leaf(place, kind, plan, budget, &mut undo)?;
     if confinement == Confinement::None && require_devices {
         return Err(Failure::Uncontained);
@@ -49,7 +51,9 @@ fn confined_leaf(
     undo: &mut Undo,
 ) -> Result<(Leaf, Confinement), Failure> {
     let leaf = open_or_make(place, kind, undo)?;
-    not_frozen(leaf.levels())?;
+    if leaf.kind().child().is_some() {
+        not_frozen(leaf.levels())?;
+    }
     match bpf::confine(&leaf, &plan.containment, budget.deadline())? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
@@ -66,16 +70,15 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, F
     };
     if let Some(name) = kind.child() {
         if job.dir()?.make_child(name.as_str())? {
-            undo.made_leaf(name);
+            undo.made_leaf(name)?;
         }
     }
-    let leaf = Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)?;
-    undo.mark_leaf(&leaf)?;
-    Ok(leaf)
+    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)
 }
 
-/// Moves, and proves that the login is where it should be: in the leaf, the job still the user's
-/// and alive, every required filter in force.
+/// Moves, and proves that all is as it should be: the job still the user's and alive, every
+/// required filter in force, the login in the leaf. Where the login is comes last, when there is
+/// no watchdog any more that could still move it.
 fn enter(
     leaf: &Leaf,
     stamp: &Stamp,
@@ -91,9 +94,11 @@ fn enter(
     entry.enter()?;
     #[cfg(feature = "provoke-panic")]
     provoke_panic(stamp);
-    entry.verify(leaf.root()?)?;
+    undo.call_off_watch();
     stamp.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
+    undo.end_watch();
+    entry.verify(leaf.root()?)?;
     Ok(())
 }
 

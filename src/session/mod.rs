@@ -15,6 +15,7 @@ mod settings;
 mod target;
 mod text;
 mod undo;
+mod way_back;
 
 pub use crate::log::{Line, Severity};
 pub use error::{Failure, Fault};

@@ -1,8 +1,9 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 use super::adopt::{Adopted, adopt};
-use super::ask::ask;
+use super::ask::Question;
 use super::text::{Words, refusal_text, success_text};
+use super::way_back::WayBack;
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,11 +60,14 @@ pub fn judge(
     budget: &Budget,
 ) -> Outcome {
     let mut case = Case { login, settings, budget, reply: None };
-    match ask(&settings.helper, account, &case.request(), budget) {
+    let question = Question::put(&settings.helper, account, &case.request());
+    let moves = login.phase == Phase::Session && !settings.observe;
+    let way_back = moves.then(|| WayBack::open(budget));
+    match question.and_then(|question| question.answer(budget)) {
         Err(fault) => case.refuse(&fault.into()),
         Ok(reply) => {
             let reply = case.reply.insert(reply).clone();
-            case.rule(reply)
+            case.rule(reply, way_back)
         }
     }
 }
@@ -115,7 +119,7 @@ impl Case<'_> {
         }
     }
 
-    fn rule(&self, reply: Reply) -> Outcome {
+    fn rule(&self, reply: Reply, way_back: Option<Result<WayBack, Failure>>) -> Outcome {
         let stack_judged = self.login.phase == Phase::Account;
         match reply.verdict {
             Verdict::NotEnforced => self.not_enforced(&reply.detail),
@@ -125,22 +129,28 @@ impl Case<'_> {
             Verdict::Refuse(refusal) => {
                 self.refuse(&Failure::Refused { refusal, detail: reply.detail })
             }
-            Verdict::Admit(plan) => match self.carry_out(&plan) {
+            Verdict::Admit(plan) => match self.carry_out(&plan, way_back) {
                 Ok(outcome) => outcome,
                 Err(failure) => self.refuse_plan(&failure, &plan),
             },
         }
     }
 
-    fn carry_out(&self, plan: &Plan) -> Result<Outcome, Failure> {
+    /// With a way back the login goes into the job; without one it is only looked at.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        way_back: Option<Result<WayBack, Failure>>,
+    ) -> Result<Outcome, Failure> {
         let target = Target::open(plan, self.login)?;
         let require = self.settings.require_devices;
-        if self.settings.observe || self.login.phase == Phase::Account {
-            let containment = target.foresee(plan, require)?;
-            return Ok(self.admitted(plan, containment));
+        match way_back {
+            None => Ok(self.admitted(plan, target.foresee(plan, require)?)),
+            Some(way_back) => {
+                let adopted = adopt(target, way_back?, plan, require, self.budget)?;
+                Ok(self.adopted(plan, &adopted))
+            }
         }
-        let adopted = adopt(target, plan, require, self.budget)?;
-        Ok(self.adopted(plan, &adopted))
     }
 
     fn admitted(&self, plan: &Plan, containment: &str) -> Outcome {
@@ -197,8 +207,8 @@ impl Case<'_> {
         let (decision, ruling, severity) = match action {
             _ if self.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
             Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
-            Action::Ignore => ("opened", Ruling::Ignore, Severity::Warning),
-            Action::Allow => ("opened", Ruling::Admit, Severity::Warning),
+            Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
+            Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
         };
         let line = self.decision(decision, severity, reason);
         let line = match plan {

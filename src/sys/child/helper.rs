@@ -1,48 +1,11 @@
-//! Processes that sshd does not know of: the helper and the watchdog.
-//!
-//! Both are made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the application, none
-//! of its handlers can reap them, and its signal dispositions need no change. Between `clone` and
-//! `execve` only system calls happen, on memory that was laid out before.
+//! The helper's way from `clone(2)` to `execve`: everything of root's is dropped on it.
 
+use super::{Child, RawFdGuard, clone_with, close_from, raise};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-
-/// A child that nobody else waits for. Dropping it ends and reaps it.
-#[derive(Debug)]
-pub struct Child(Option<Pid>);
-
-impl Child {
-    /// Kills the child, unless it is past its end already, and waits for it. A child that has
-    /// called `exit(2)` keeps its own status: the kernel ignores a kill from then on.
-    ///
-    /// # Errors
-    /// `ECHILD` when somebody else reaped it.
-    pub fn end(mut self) -> io::Result<WaitStatus> {
-        self.0.take().map_or(Err(io::Error::from_raw_os_error(libc::ECHILD)), reap)
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0.take() {
-            let _ = reap(pid);
-        }
-    }
-}
-
-fn reap(pid: Pid) -> io::Result<WaitStatus> {
-    let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
-    loop {
-        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
-            Err(nix::Error::EINTR) => {}
-            result => return result.map_err(io::Error::from),
-        }
-    }
-}
 
 /// Who the helper runs as and on what.
 #[derive(Debug)]
@@ -100,7 +63,8 @@ const STEPS: [&str; 12] = [
 ];
 
 /// Limits of the helper: resource, and soft and hard value alike. The user's own may be in force
-/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec.
+/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec;
+/// once the identity has changed it is 0.
 const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 6] = [
     (libc::RLIMIT_NPROC, libc::RLIM_INFINITY),
     (libc::RLIMIT_AS, 1 << 30),
@@ -109,10 +73,6 @@ const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 6] = [
     (libc::RLIMIT_FSIZE, 0),
     (libc::RLIMIT_CORE, 0),
 ];
-
-/// Lowest number for the descriptors that travel to the child, so that the standard ones can be
-/// laid over without harm.
-const FD_FLOOR: RawFd = 10;
 
 /// Starts the helper: no privilege, no environment, no descriptor but those of `spec`.
 ///
@@ -145,20 +105,6 @@ pub fn spawn_helper(spec: &HelperSpec<'_>) -> io::Result<Child> {
         }
         127
     })
-}
-
-/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
-struct RawFdGuard(RawFd);
-
-impl Drop for RawFdGuard {
-    fn drop(&mut self) {
-        let _ = nix::unistd::close(self.0);
-    }
-}
-
-fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
-    use nix::fcntl::{FcntlArg, fcntl};
-    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
 }
 
 /// The child's way to `execve`; returns only on failure, with the step and its `errno`.
@@ -200,6 +146,8 @@ unsafe fn become_helper(spec: &HelperSpec<'_>, fds: [RawFd; 5], parent: Pid) -> 
         step!(5, libc::syscall(libc::SYS_setresgid, spec.gid, spec.gid, spec.gid));
         step!(6, libc::syscall(libc::SYS_setresuid, spec.uid, spec.uid, spec.uid));
         step!(7, drop_capabilities());
+        // Set now that exec no longer looks at it: the helper can make no process of its own.
+        limit(libc::RLIMIT_NPROC, 0);
         step!(8, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
         step!(9, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
         if libc::getppid() != parent.as_raw() {
@@ -248,25 +196,6 @@ unsafe fn reset_signals() {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
 }
 
-/// Closes every descriptor from `first` on.
-///
-/// # Safety
-/// As [`become_helper`].
-unsafe fn close_from(first: RawFd) {
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: plain numbers. The loop is for kernels before 5.9 (no close_range).
-    unsafe {
-        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
-            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-            let most = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX).clamp(1024, 1 << 20);
-            for fd in first..most {
-                libc::close(fd);
-            }
-        }
-    }
-}
-
 /// Sets a limit; where the hard one is lower and may not be raised (no `CAP_SYS_RESOURCE`), as
 /// much of it as there is.
 ///
@@ -302,131 +231,9 @@ unsafe fn drop_capabilities() -> libc::c_long {
     }
 }
 
-/// What a watchdog guards: see [`spawn_watchdog`].
-#[derive(Debug)]
-pub struct WatchdogSpec<'a> {
-    /// Where the parent tells its progress: [`WATCH_CREATED`]; its end is the parent's end.
-    pub progress: BorrowedFd<'a>,
-    /// `cgroup.procs` of the cgroup that the parent came from, open for writing.
-    pub origin: BorrowedFd<'a>,
-    /// Directory of the job's cgroup.
-    pub job: BorrowedFd<'a>,
-    /// Name of the leaf below it, where it is a child.
-    pub leaf: Option<&'a CStr>,
-    /// Milliseconds after which a silent parent is taken for frozen.
-    pub patience_ms: i32,
-}
-
-/// Progress: the parent has made the leaf's directory.
-pub const WATCH_CREATED: u8 = b'c';
-
-/// Starts a process that stays where the parent is now and looks after the move: a parent that is
-/// silent for too long has been frozen with the job and is moved back; of a parent that dies, the
-/// leaf that it made is removed, unless others use it by then.
-///
-/// # Errors
-/// `EAGAIN` or `ENOMEM` of `clone(2)`.
-pub fn spawn_watchdog(spec: &WatchdogSpec<'_>) -> io::Result<Child> {
-    let raised: Vec<RawFdGuard> =
-        [spec.progress, spec.origin, spec.job].into_iter().map(raise).collect::<io::Result<_>>()?;
-    let [progress, origin, job] = raised.as_slice() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let fds = [progress.0, origin.0, job.0];
-    let mut digits = [0_u8; 12];
-    let parent = decimal(nix::unistd::getpid().as_raw(), &mut digits);
-    clone_with(|| {
-        // SAFETY: we are the only thread of a fresh process and call nothing but the kernel.
-        unsafe { watch(spec, fds, parent) };
-        0
-    })
-}
-
-/// # Safety
-/// Only in a process that [`clone_with`] has just made.
-unsafe fn watch(spec: &WatchdogSpec<'_>, fds: [RawFd; 3], parent: &[u8]) {
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: system calls on our own descriptors and stack; nothing allocates.
-    unsafe {
-        // Only our three descriptors stay open: the parent's own end of the progress pipe among
-        // them would hide its death from us.
-        if libc::dup2(fds[0], 0) == -1 || libc::dup2(fds[1], 1) == -1 || libc::dup2(fds[2], 2) == -1
-        {
-            return;
-        }
-        close_from(3);
-        let mut created = false;
-        let mut released = false;
-        loop {
-            let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-            match libc::poll(&raw mut poll, 1, spec.patience_ms) {
-                0 if released => return,
-                0 => {
-                    libc::write(1, parent.as_ptr().cast(), parent.len());
-                    released = true;
-                    continue;
-                }
-                -1 => continue,
-                _ => {}
-            }
-            let mut byte = 0_u8;
-            match libc::read(0, (&raw mut byte).cast(), 1) {
-                1 => created |= byte == WATCH_CREATED,
-                -1 => {}
-                _ => {
-                    if let (true, Some(leaf)) = (created, spec.leaf) {
-                        libc::unlinkat(2, leaf.as_ptr(), libc::AT_REMOVEDIR);
-                    }
-                    return;
-                }
-            }
-        }
-    }
-}
-
-/// Runs `body` in a new process without an exit signal, every signal blocked.
-fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
-    let mut before = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
-    // `body`, whose authors promise system calls only, and never returns from this block.
-    let result = super::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
-    if let Ok(0) = result {
-        // SAFETY: in the child: _exit runs no handler of the application.
-        unsafe { libc::_exit(body()) }
-    }
-    let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
-    let child = Child(Some(Pid::from_raw(pid)));
-    restored?;
-    Ok(child)
-}
-
-/// `number` in decimal digits at the end of `buffer`, without allocating.
-fn decimal(number: i32, buffer: &mut [u8; 12]) -> &[u8] {
-    let mut rest = number.unsigned_abs();
-    let mut start = buffer.len();
-    for (index, digit) in buffer.iter_mut().enumerate().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        start = index;
-        if rest == 0 {
-            break;
-        }
-    }
-    buffer.get(start..).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn decimal_digits() {
-        for number in [0, 7, 10, 4_194_304, i32::MAX] {
-            assert_eq!(decimal(number, &mut [0; 12]), number.to_string().as_bytes());
-        }
-    }
 
     #[test]
     fn spawn_failures_are_named() {
@@ -434,17 +241,5 @@ mod tests {
         let failure = SpawnFailure::decode(&bytes).unwrap();
         assert_eq!((failure.step, failure.errno), ("setgroups", libc::EPERM));
         assert_eq!(SpawnFailure::decode(&[]), None);
-    }
-
-    #[test]
-    fn a_child_is_ended_and_reaped() {
-        let child = clone_with(|| {
-            // SAFETY: waits for the kill.
-            unsafe { libc::pause() };
-            0
-        })
-        .unwrap();
-        let status = child.end().unwrap();
-        assert!(matches!(status, WaitStatus::Signaled(_, nix::sys::signal::SIGKILL, _)));
     }
 }

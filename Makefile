@@ -1,0 +1,145 @@
+# Builds, installs and tests pam_job_adopt.
+#
+#   make            the module, the helper and the admin's program, in $(BUILD)
+#   make install    DESTDIR= PREFIX=/usr SECURITYDIR=
+#   make uninstall
+#   make test       every test there is; as root, with nothing skipped
+#   make demo       a job, a login to it and a login without one, on a private node; as root
+#   make bench      what a login, a device check and a look-up cost, as ratios; as root
+#   make lint       formatting, clippy, documentation and manual pages, warnings as errors
+#   make clean
+#
+# As root on Debian, programs that are missing are installed first.
+
+PREFIX ?= /usr
+DESTDIR ?=
+CARGO ?= cargo
+CARGO_TARGET_DIR ?= target
+export CARGO_TARGET_DIR
+export PATH := $(PATH):/usr/sbin:/sbin
+
+BUILD = $(CARGO_TARGET_DIR)/dist
+RELEASE = $(CARGO_TARGET_DIR)/release
+ARTIFACTS = pam_job_adopt.so resolve job-adopt
+SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
+
+# PAM looks for modules in one folder only, which differs between distributions.
+SECURITYDIR ?= $(firstword $(patsubst %/pam_permit.so,%,$(wildcard \
+    $(PREFIX)/lib/*-linux-gnu/security/pam_permit.so $(PREFIX)/lib64/security/pam_permit.so)) \
+    $(PREFIX)/lib/security)
+LIBEXEC = $(PREFIX)/libexec/job-adopt
+MANPAGES = $(wildcard docs/man/*.[1-8])
+
+# Debian 12 has a current Rust under names of its own.
+BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev
+LINT_NEEDS = cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
+DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
+TEST_NEEDS = $(DEMO_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr \
+    openssl=openssl
+
+# need PROGRAM=PACKAGE...: installs the packages of what is missing, or says which they are.
+# Of A|B the first that the distribution has.
+define need
+@missing=; \
+for pair in $(foreach pair,$(1),'$(pair)'); do \
+    probe=$${pair%%=*}; \
+    command -v "$$probe" >/dev/null || test -e "$$probe" || missing="$$missing $${pair#*=}"; \
+done; \
+if test -n "$$missing"; then \
+    if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+        apt-get update -qq; \
+        chosen=; \
+        for names in $$missing; do \
+            for name in $$(echo "$$names" | tr '|' ' '); do \
+                apt-cache show "$$name" >/dev/null 2>&1 && break; \
+            done; \
+            chosen="$$chosen $$name"; \
+        done; \
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$chosen; \
+    else \
+        echo "make: please install:$$missing" >&2; exit 1; \
+    fi; \
+fi
+endef
+
+# put MODE FILE DESTINATION: replaces by rename, so that no login meets half a file.
+define put
+install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
+endef
+
+.PHONY: all install uninstall account test demo bench lint clean
+
+all: $(addprefix $(BUILD)/,$(ARTIFACTS))
+
+# The module is linked on its own: beside the Rust library it would miss link-time optimisation.
+$(BUILD)/pam_job_adopt.so: $(SOURCES)
+	$(call need,$(BUILD_NEEDS))
+	$(CARGO) rustc --locked --release --lib --crate-type cdylib
+	mkdir -p $(BUILD)
+	strip -o $@ $(RELEASE)/libpam_job_adopt.so
+
+$(BUILD)/resolve $(BUILD)/job-adopt &: $(SOURCES)
+	$(call need,$(BUILD_NEEDS))
+	$(CARGO) build --locked --release --bins
+	mkdir -p $(BUILD)
+	strip -o $(BUILD)/resolve $(RELEASE)/resolve
+	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
+
+# For one test: a module that panics at the worst moment. Never installed.
+$(BUILD)/panicking/pam_job_adopt.so: $(SOURCES)
+	$(CARGO) rustc --locked --lib --crate-type cdylib --features provoke-panic \
+	    --target-dir $(CARGO_TARGET_DIR)/panicking
+	install -D $(CARGO_TARGET_DIR)/panicking/debug/libpam_job_adopt.so $@
+
+install: all
+	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
+	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
+	$(call put,0755,$(BUILD)/resolve,$(LIBEXEC)/resolve)
+	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
+	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
+	$(if $(DESTDIR),,$(MAKE) account)
+	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
+
+# The helper's own account, and the registry's folder until the next boot makes it.
+account:
+	getent passwd job-adopt >/dev/null || \
+	    systemd-sysusers $(PREFIX)/lib/sysusers.d/job-adopt.conf 2>/dev/null || \
+	    useradd --system --user-group --no-create-home --home-dir / \
+	        --shell /usr/sbin/nologin job-adopt
+	install -d -m 0755 /run/job-adopt /run/job-adopt/jobs
+
+# A stack that names a missing module lets nobody in, root included.
+uninstall:
+	@if grep -ls pam_job_adopt $(DESTDIR)/etc/pam.d/*; then \
+	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
+	rm -f $(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so $(DESTDIR)$(PREFIX)/bin/job-adopt
+	rm -f $(DESTDIR)$(LIBEXEC)/resolve
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf
+	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf
+	rm -f $(foreach page,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
+	-rmdir $(DESTDIR)$(LIBEXEC)
+
+test: all $(BUILD)/panicking/pam_job_adopt.so
+	$(call need,$(TEST_NEEDS))
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) CARGO=$(CARGO) tests/all
+
+demo: all
+	$(call need,$(DEMO_NEEDS))
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
+
+bench: all
+	$(call need,$(TEST_NEEDS))
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) $(CARGO) bench --locked --bench native
+
+lint:
+	$(call need,$(BUILD_NEEDS) $(LINT_NEEDS))
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps
+	for page in $(MANPAGES); do \
+	    warnings=$$(groff -man -Tutf8 -wall -Wbreak -z "$$page" 2>&1); \
+	    test -z "$$warnings" || { echo "$$warnings" >&2; exit 1; }; \
+	done
+
+clean:
+	$(CARGO) clean

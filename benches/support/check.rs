@@ -1,0 +1,92 @@
+//! What one device check costs, by the kernel's own count (`kernel.bpf_stats_enabled`).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use pam_job_adopt::bpf::{Insn, allow_rules};
+use pam_job_adopt::plan::{Access, DeviceRule, DeviceType};
+use pam_job_adopt::sys::bpf::{BPF_F_ALLOW_MULTI, prog_attach, prog_load};
+
+use super::layouts::{allow_all, rule_by_rule};
+use super::support::{Cgroup, on_node};
+use super::{heading, median, row};
+
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+const SIZES: [usize; 4] = [8, 64, 512, 4096];
+const ROUNDS: usize = 9;
+const OPENS: usize = 20_000;
+
+pub(super) fn measure() {
+    let before = fs::read_to_string(STATS).unwrap();
+    on_node(|node| {
+        fs::write(STATS, "1").unwrap();
+        let place = node.cgroup().child("check");
+        place.create();
+        heading("one device check", "a program that only allows");
+        for size in SIZES {
+            compare(&place, size);
+        }
+        place.remove();
+    });
+    fs::write(STATS, before.trim()).unwrap();
+}
+
+fn compare(place: &Cgroup, size: usize) {
+    let rules = rules(size);
+    let layouts = [allow_all(), allow_rules(&rules), rule_by_rule(&rules)];
+    let mut costs = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        for (layout, costs) in layouts.iter().zip(&mut costs) {
+            costs.push(nanoseconds(place, layout));
+        }
+    }
+    let [floor, tree, blocks] = costs.map(median);
+    let nano = |cost: f64| format!("{cost:.0} ns");
+    row(&format!("{size} entries, tree"), &nano(tree), tree / floor, "goal: at most 1.5 at 4096");
+    row(&format!("{size} entries, rule by rule"), &nano(blocks), blocks / floor, "");
+}
+
+/// `/dev/null` is the last of them: the worst place in a list, any place in a tree. All accesses,
+/// since the rule-by-rule layout does not load otherwise when it is long.
+fn rules(size: usize) -> Vec<DeviceRule> {
+    let entry = |minor| DeviceRule::new(DeviceType::Char, 195, Some(minor), Access::ALL).unwrap();
+    let mut rules: Vec<DeviceRule> = (1..size as u32).map(|index| entry(index * 3)).collect();
+    rules.push(DeviceRule::new(DeviceType::Char, 1, Some(3), Access::ALL).unwrap());
+    rules
+}
+
+/// Nanoseconds of one run of the program, over many opens of `/dev/null`.
+fn nanoseconds(place: &Cgroup, program: &[Insn]) -> f64 {
+    let cgroup = place.child("one");
+    cgroup.create();
+    let bytes: Vec<u8> = program.iter().flat_map(|insn| insn.to_bytes()).collect();
+    let program = prog_load(&bytes, "bench", None).unwrap();
+    let directory = File::open(cgroup.dir()).unwrap();
+    prog_attach(directory.as_fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
+    open_many(&cgroup.dir().join("cgroup.procs"));
+    let cost = stat(&program, "run_time_ns") / stat(&program, "run_cnt");
+    cgroup.remove();
+    cost
+}
+
+/// Opens `/dev/null` many times from inside the cgroup.
+fn open_many(procs: &Path) {
+    let script = format!("i=0; while [ $i -lt {OPENS} ]; do : </dev/null; i=$((i + 1)); done");
+    let mut shell = Command::new("sh");
+    let mut child =
+        shell.args(["-c", &format!("read -r _; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
+    fs::write(procs, child.id().to_string()).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+/// A number of the program's `/proc/self/fdinfo`.
+fn stat(program: &OwnedFd, key: &str) -> f64 {
+    let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
+    let text = fs::read_to_string(path).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();
+    line.trim().parse().unwrap()
+}

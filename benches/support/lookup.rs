@@ -1,0 +1,92 @@
+//! What a look-up costs while other users have many jobs on the node.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pam_job_adopt::plan::{Phase, Request, Several, Verdict};
+use pam_job_adopt::resolve::answer;
+
+use super::{heading, median, row};
+
+const OTHERS: [usize; 3] = [1, 100, 10_000];
+const ROUNDS: usize = 400;
+const UID: u32 = 60_001;
+
+pub(super) fn measure() {
+    let scratch = Scratch::new();
+    heading("look-up, by jobs of other users", "one other job");
+    let mut first = f64::NAN;
+    let mut there = 0;
+    for others in OTHERS {
+        for index in there..others {
+            scratch.record(70_000 + index as u32 / 4, &format!("other-{index}"));
+        }
+        there = others;
+        let cost = median((0..ROUNDS).map(|_| microseconds(&scratch)).collect());
+        if first.is_nan() {
+            first = cost;
+        }
+        row(&format!("{others} jobs"), &format!("{cost:.0} us"), cost / first, "goal: within 20 %");
+    }
+}
+
+fn microseconds(scratch: &Scratch) -> f64 {
+    let request = Request {
+        phase: Phase::Session,
+        user: "bench".into(),
+        uid: UID,
+        service: "sshd".into(),
+        node: "bench".into(),
+        rhost: String::new(),
+        ssh_connection: String::new(),
+        conf: scratch.dir.join("job_adopt.conf").display().to_string(),
+        several: Several::Newest,
+        budget_ms: 5000,
+        wait_ms: 0,
+    };
+    let start = Instant::now();
+    let reply = answer(&request);
+    let cost = start.elapsed().as_secs_f64() * 1e6;
+    assert!(matches!(reply.verdict, Verdict::Admit(_)), "{reply:?}");
+    cost
+}
+
+/// A registry of its own, and the cgroup of the job that is looked up.
+struct Scratch {
+    dir: PathBuf,
+    cgroup: super::support::Cgroup,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let name = format!("ja-bench-{}", std::process::id());
+        let dir = Path::new("/run").join(&name);
+        fs::create_dir(&dir).unwrap();
+        let cgroup = super::support::Cgroup::at(format!("/{name}"));
+        cgroup.create();
+        let scratch = Self { dir, cgroup };
+        let conf = format!("registry = {}\n", scratch.dir.join("jobs").display());
+        fs::write(scratch.dir.join("job_adopt.conf"), conf).unwrap();
+        scratch.record(UID, "4242");
+        scratch
+    }
+
+    fn record(&self, uid: u32, id: &str) {
+        let folder = self.dir.join("jobs").join(uid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!(
+            r#"{{"version": 1, "id": "{id}", "uid": {uid}, "cgroup": "{}",
+                "options": {{"DevicePolicy": "closed"}}}}"#,
+            self.cgroup.path()
+        );
+        fs::write(folder.join(format!("{id}.json")), text).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.cgroup.remove();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}

@@ -1,0 +1,179 @@
+//! The reply's bytes: one fixed order of keys.
+
+use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
+use crate::plan::{Allowlist, DecodeError, LeafName, MAX_ENTRIES, Reader, Reason, VERSION, Writer};
+
+/// Most texts in one list of a reply.
+const TEXTS_MAX: usize = 256;
+
+impl Reply {
+    /// The reply as RFC 38 key-values.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.string("version", VERSION)
+            .string("stack", self.stack.as_str())
+            .string("detail", &self.detail)
+            .string("hint", &self.hint)
+            .string("message", &self.message);
+        write_texts(&mut out, "warning", &self.warnings);
+        match &self.verdict {
+            Verdict::Admit(plan) => write_plan(&mut out, plan),
+            Verdict::Refuse(refusal) => write_refusal(&mut out, refusal),
+            Verdict::NotEnforced => {
+                out.string("verdict", "not-enforced");
+            }
+        }
+        out.bool("end", true);
+        out.finish()
+    }
+
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for anything but the bytes that [`Reply::encode`] of this version writes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut input = Reader::new(bytes);
+        check_version(input.string("version")?)?;
+        let stack = match input.string("stack")? {
+            "effective" => Stack::Effective,
+            "missing" => Stack::Missing,
+            "unchecked" => Stack::Unchecked,
+            _ => return Err(DecodeError::value("stack")),
+        };
+        let detail = input.string("detail")?.to_owned();
+        let hint = input.string("hint")?.to_owned();
+        let message = input.string("message")?.to_owned();
+        let warnings = read_texts(&mut input, "warning")?;
+        let verdict = match input.string("verdict")? {
+            "admit" => Verdict::Admit(read_plan(&mut input)?),
+            "refuse" => Verdict::Refuse(read_refusal(&mut input)?),
+            "not-enforced" => Verdict::NotEnforced,
+            _ => return Err(DecodeError::value("verdict")),
+        };
+        if !input.bool("end")? {
+            return Err(DecodeError::value("end"));
+        }
+        input.end()?;
+        Ok(Self { stack, detail, warnings, hint, message, verdict })
+    }
+}
+
+/// Refuses a peer of another version.
+pub(in crate::plan) fn check_version(found: &str) -> Result<(), DecodeError> {
+    if found == VERSION {
+        return Ok(());
+    }
+    let legible = found.chars().take(32).map(|c| if c.is_ascii_graphic() { c } else { '?' });
+    Err(DecodeError::Version(legible.collect()))
+}
+
+fn write_plan(out: &mut Writer, plan: &Plan) {
+    out.string("verdict", "admit")
+        .string("job", plan.job.as_str())
+        .string("source", plan.source.as_str())
+        .string("rule", plan.rule.as_str())
+        .string("cgroup", plan.cgroup.as_str())
+        .string("leaf", plan.leaf.as_ref().map_or("", LeafName::as_str))
+        .int("ends", plan.ends.unwrap_or(0))
+        .int("gpus", plan.gpus.into())
+        .string("mode", plan.containment.as_str());
+    if let Containment::Enforce(list) = &plan.containment {
+        let entries: Vec<String> = list.rules().iter().map(ToString::to_string).collect();
+        write_texts(out, "device", &entries);
+    }
+    write_texts(out, "dropped", &plan.dropped);
+}
+
+fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
+    Ok(Plan {
+        job: parsed(input, "job")?,
+        source: match input.string("source")? {
+            "registry" => SourceName::Registry,
+            _ => return Err(DecodeError::value("source")),
+        },
+        rule: match input.string("rule")? {
+            "only-job" => Rule::OnlyJob,
+            "newest" => Rule::Newest,
+            _ => return Err(DecodeError::value("rule")),
+        },
+        cgroup: parsed(input, "cgroup")?,
+        leaf: match input.string("leaf")? {
+            "" => None,
+            name => Some(name.parse().map_err(|_| DecodeError::value("leaf"))?),
+        },
+        ends: time(input, "ends")?,
+        gpus: u32::try_from(input.int("gpus")?).map_err(|_| DecodeError::value("gpus"))?,
+        containment: match input.string("mode")? {
+            "none" => Containment::None,
+            "inherit" => Containment::Inherit,
+            "enforce" => Containment::Enforce(read_devices(input)?),
+            _ => return Err(DecodeError::value("mode")),
+        },
+        dropped: read_texts(input, "dropped")?,
+    })
+}
+
+fn read_devices(input: &mut Reader<'_>) -> Result<Allowlist, DecodeError> {
+    let mut list = Allowlist::new();
+    for index in 0..input.count("device.count", MAX_ENTRIES)? {
+        let key = format!("device.{index}");
+        let before = list.len();
+        let rule = parsed(input, &key)?;
+        list.push(rule).map_err(|_| DecodeError::value(&key))?;
+        if list.len() == before {
+            return Err(DecodeError::value(&key));
+        }
+    }
+    Ok(list)
+}
+
+fn write_refusal(out: &mut Writer, refusal: &Refusal) {
+    let jobs: Vec<String> = refusal.jobs.iter().map(ToString::to_string).collect();
+    out.string("verdict", "refuse").string("code", refusal.reason.code());
+    write_texts(out, "job", &jobs);
+    out.int("ended", refusal.ended.unwrap_or(0)).string("device", &refusal.device);
+}
+
+fn read_refusal(input: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
+    let reason = match parsed(input, "code")? {
+        Reason::Admitted => return Err(DecodeError::value("code")),
+        reason => reason,
+    };
+    let jobs = read_texts(input, "job")?;
+    let jobs: Result<_, _> = jobs.iter().map(|job| job.parse()).collect();
+    Ok(Refusal {
+        reason,
+        jobs: jobs.map_err(|_| DecodeError::value("job"))?,
+        ended: time(input, "ended")?,
+        device: input.string("device")?.to_owned(),
+    })
+}
+
+/// Writes `KEY.count` and `KEY.0` on; past [`MAX_ENTRIES`] and [`TEXTS_MAX`] texts are left out.
+fn write_texts(out: &mut Writer, key: &str, texts: &[String]) {
+    let most = if key == "device" { MAX_ENTRIES } else { TEXTS_MAX };
+    let kept = texts.len().min(most);
+    out.int(&format!("{key}.count"), i64::try_from(kept).unwrap_or(0));
+    for (index, text) in texts.iter().take(kept).enumerate() {
+        out.string(&format!("{key}.{index}"), text);
+    }
+}
+
+fn read_texts(input: &mut Reader<'_>, key: &str) -> Result<Vec<String>, DecodeError> {
+    let count = input.count(&format!("{key}.count"), TEXTS_MAX)?;
+    (0..count).map(|index| Ok(input.string(&format!("{key}.{index}"))?.to_owned())).collect()
+}
+
+fn parsed<T: std::str::FromStr>(input: &mut Reader<'_>, key: &str) -> Result<T, DecodeError> {
+    input.string(key)?.parse().map_err(|_| DecodeError::value(key))
+}
+
+/// Seconds since the epoch, 0 for "not known".
+fn time(input: &mut Reader<'_>, key: &str) -> Result<Option<i64>, DecodeError> {
+    match input.int(key)? {
+        0 => Ok(None),
+        seconds if seconds > 0 => Ok(Some(seconds)),
+        _ => Err(DecodeError::value(key)),
+    }
+}

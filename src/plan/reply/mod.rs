@@ -1,0 +1,158 @@
+//! What the unprivileged half answers.
+
+mod codec;
+
+pub(super) use codec::check_version;
+
+use super::{Allowlist, CgroupPath, JobId, LeafName, Reason};
+
+/// Most bytes of a reply.
+pub const REPLY_MAX: usize = 64 * 1024;
+
+/// Where a job was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceName {
+    /// Root-owned job records.
+    Registry,
+}
+
+impl SourceName {
+    /// The name in configuration, protocol and log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Registry => "registry",
+        }
+    }
+}
+
+/// Which rule chose the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It is the user's only job here.
+    OnlyJob,
+    /// It started last.
+    Newest,
+}
+
+impl Rule {
+    /// The name in protocol and log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OnlyJob => "only-job",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+/// What the service's flattened PAM stack says about our session line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// A line of ours must succeed before a session opens.
+    Effective,
+    /// There is none, it is optional, or another line can skip it.
+    Missing,
+    /// Not judged: the session phase is itself the proof.
+    Unchecked,
+}
+
+impl Stack {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Effective => "effective",
+            Self::Missing => "missing",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
+/// What must hold for the login's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Containment {
+    /// The job was spelled out to have none; a filter found at the job is kept all the same.
+    None,
+    /// The scheduler constrains the job; a filter of its has to be in force.
+    Inherit,
+    /// This list holds besides whatever is in force already.
+    Enforce(Allowlist),
+}
+
+impl Containment {
+    /// The name in protocol and log.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Inherit => "inherit",
+            Self::Enforce(_) => "enforce",
+        }
+    }
+}
+
+/// Everything that the privileged half needs for one login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The job to join.
+    pub job: JobId,
+    /// Where it was found.
+    pub source: SourceName,
+    /// Why this job and no other of the user's.
+    pub rule: Rule,
+    /// The job's cgroup.
+    pub cgroup: CgroupPath,
+    /// The child that the record wants its logins in; else the privileged half decides.
+    pub leaf: Option<LeafName>,
+    /// When the job ends, in seconds since the epoch, where the source knows it.
+    pub ends: Option<i64>,
+    /// Number of GPUs in the allowlist, for the line that the user reads.
+    pub gpus: u32,
+    /// What must hold for the devices.
+    pub containment: Containment,
+    /// Device specifiers that were asked for and could not be resolved, each with the reason.
+    pub dropped: Vec<String>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The code; never [`Reason::Admitted`].
+    pub reason: Reason,
+    /// The user's own jobs that the text names.
+    pub jobs: Vec<JobId>,
+    /// When the named job ended, in seconds since the epoch.
+    pub ended: Option<i64>,
+    /// The device that the text names, else empty.
+    pub device: String,
+}
+
+/// The answer proper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Join this job.
+    Admit(Plan),
+    /// Refuse, for this reason.
+    Refuse(Refusal),
+    /// The configuration says that this node does not enforce (`enforce = if-exists:PATH`).
+    NotEnforced,
+}
+
+/// One answer of the unprivileged half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What the PAM stack says about our session line.
+    pub stack: Stack,
+    /// The cause in full, for the log; never shown to the user.
+    pub detail: String,
+    /// What else the log has to name: broken records, sources that erred.
+    pub warnings: Vec<String>,
+    /// The scheduler's own command for "my jobs".
+    pub hint: String,
+    /// The site's text below ours, at most 400 bytes.
+    pub message: String,
+    /// The answer proper.
+    pub verdict: Verdict,
+}
+
+#[cfg(test)]
+mod tests;

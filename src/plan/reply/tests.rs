@@ -1,0 +1,127 @@
+//! Round trips, and every disorder that must be refused.
+
+use super::*;
+use crate::plan::{DecodeError, MAX_ENTRIES};
+
+fn plan() -> Plan {
+    let mut list = Allowlist::new();
+    list.push("c:195:0:rw".parse().unwrap()).unwrap();
+    list.push("c:136:-1:rw".parse().unwrap()).unwrap();
+    Plan {
+        job: "4242".parse().unwrap(),
+        source: SourceName::Registry,
+        rule: Rule::Newest,
+        cgroup: "/system.slice/site-job-4242.scope".parse().unwrap(),
+        leaf: Some("logins".parse().unwrap()),
+        ends: Some(1_795_201_200),
+        gpus: 1,
+        containment: Containment::Enforce(list),
+        dropped: vec!["/dev/nvidia7: no such file".into()],
+    }
+}
+
+fn reply(verdict: Verdict) -> Reply {
+    Reply {
+        stack: Stack::Effective,
+        detail: "cause".into(),
+        warnings: vec!["one".into(), "two".into()],
+        hint: "squeue --me".into(),
+        message: String::new(),
+        verdict,
+    }
+}
+
+fn refusal() -> Refusal {
+    Refusal {
+        reason: Reason::ChoiceNeeded,
+        jobs: vec!["1".parse().unwrap(), "2".parse().unwrap()],
+        ended: None,
+        device: String::new(),
+    }
+}
+
+#[test]
+fn round_trips() {
+    for verdict in [
+        Verdict::Admit(plan()),
+        Verdict::Admit(Plan { containment: Containment::None, leaf: None, ..plan() }),
+        Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
+        Verdict::Refuse(refusal()),
+        Verdict::NotEnforced,
+    ] {
+        let reply = reply(verdict);
+        assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = reply(Verdict::Admit(plan())).encode();
+    for length in 0..bytes.len() {
+        assert!(Reply::decode(&bytes[..length]).is_err(), "{length} bytes");
+    }
+}
+
+/// Every single entry left out, doubled, or swapped with its neighbour.
+#[test]
+fn every_disorder_is_refused() {
+    let bytes = reply(Verdict::Admit(plan())).encode();
+    let fields: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == 0).collect();
+    let entries: Vec<&[&[u8]]> = fields.chunks(2).collect();
+    let refused = |entries: &[&[&[u8]]], what: &str| {
+        let bytes = entries.concat().concat();
+        assert!(Reply::decode(&bytes).is_err(), "{what}: {:?}", String::from_utf8(bytes));
+    };
+    for index in 0..entries.len() {
+        let mut less = entries.clone();
+        less.remove(index);
+        refused(&less, "left out");
+        let mut more = entries.clone();
+        more.insert(index, entries[index]);
+        refused(&more, "doubled");
+        if index > 0 {
+            let mut swapped = entries.clone();
+            swapped.swap(index - 1, index);
+            refused(&swapped, "swapped");
+        }
+    }
+}
+
+#[test]
+fn a_missing_mode_is_fatal() {
+    let bytes = reply(Verdict::Admit(Plan { containment: Containment::None, ..plan() }));
+    let text = String::from_utf8(bytes.encode()).unwrap();
+    let without = text.replace("mode\0snone\0", "");
+    assert_ne!(text, without);
+    assert_eq!(Reply::decode(without.as_bytes()), Err(DecodeError::Key("mode".into())));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    let text = String::from_utf8(reply(Verdict::Admit(plan())).encode()).unwrap();
+    for (good, bad) in [
+        ("device.count\0i2", "device.count\0i1025"),
+        ("device.count\0i2", "device.count\0i-1"),
+        ("sc:195:0:rw", "sc:4096:0:rw"),
+        ("sc:195:0:rw", "sc:136:-1:rw"),
+        ("warning.count\0i2", "warning.count\0i257"),
+        ("ends\0i1795201200", "ends\0i-1"),
+        ("/system.slice", "/.."),
+        ("job\0s4242", "job\0s../4242"),
+        ("leaf\0slogins", "leaf\0scgroup.procs"),
+    ] {
+        let changed = text.replacen(good, bad, 1);
+        assert_ne!(changed, text, "{good}");
+        assert!(Reply::decode(changed.as_bytes()).is_err(), "{bad} was taken");
+    }
+}
+
+#[test]
+fn a_full_allowlist_fits_the_limit() {
+    let mut list = Allowlist::new();
+    for minor in 0..MAX_ENTRIES {
+        list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
+    }
+    let plan = Plan { containment: Containment::Enforce(list), ..plan() };
+    assert!(reply(Verdict::Admit(plan)).encode().len() < REPLY_MAX);
+}

@@ -1,0 +1,129 @@
+//! Processes that sshd does not know of: the helper and the watchdog.
+//!
+//! Both are made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the application, none
+//! of its handlers can reap them, and its signal dispositions need no change. Between `clone` and
+//! `execve` only system calls happen, on memory that was laid out before.
+
+mod helper;
+mod watchdog;
+
+pub use helper::{HelperSpec, SpawnFailure, spawn_helper};
+pub use watchdog::{WatchdogSpec, spawn_watchdog};
+
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// A child that nobody else waits for. Dropping it ends and reaps it.
+#[derive(Debug)]
+pub struct Child(Option<Pid>);
+
+impl Child {
+    /// Kills the child without waiting for its end, which then goes on beside us.
+    pub fn kill(&self) {
+        if let Some(pid) = self.0 {
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
+        }
+    }
+
+    /// Kills the child, unless it is past its end already, and waits for it. A child that has
+    /// called `exit(2)` keeps its own status: the kernel ignores a kill from then on.
+    ///
+    /// # Errors
+    /// `ECHILD` when somebody else reaped it.
+    pub fn end(mut self) -> io::Result<WaitStatus> {
+        self.0.take().map_or(Err(io::Error::from_raw_os_error(libc::ECHILD)), reap)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.take() {
+            let _ = reap(pid);
+        }
+    }
+}
+
+fn reap(pid: Pid) -> io::Result<WaitStatus> {
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Err(nix::Error::EINTR) => {}
+            result => return result.map_err(io::Error::from),
+        }
+    }
+}
+
+/// Lowest number for the descriptors that travel to the child, so that the standard ones can be
+/// laid over without harm.
+const FD_FLOOR: RawFd = 10;
+
+/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
+struct RawFdGuard(RawFd);
+
+impl Drop for RawFdGuard {
+    fn drop(&mut self) {
+        let _ = nix::unistd::close(self.0);
+    }
+}
+
+fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
+}
+
+/// Runs `body` in a new process without an exit signal, every signal blocked.
+fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
+    let mut before = SigSet::empty();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
+    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
+    // `body`, whose authors promise system calls only, and never returns from this block.
+    let result = super::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
+    if let Ok(0) = result {
+        // SAFETY: in the child: _exit runs no handler of the application.
+        unsafe { libc::_exit(body()) }
+    }
+    let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
+    let child = Child(Some(Pid::from_raw(pid)));
+    restored?;
+    Ok(child)
+}
+
+/// Closes every descriptor from `first` on.
+///
+/// # Safety
+/// Only in a process that [`clone_with`] has just made.
+unsafe fn close_from(first: RawFd) {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers. The loop is for kernels before 5.9 (no close_range).
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+            let most = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX).clamp(1024, 1 << 20);
+            for fd in first..most {
+                libc::close(fd);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_ended_and_reaped() {
+        let child = clone_with(|| {
+            // SAFETY: waits for the kill.
+            unsafe { libc::pause() };
+            0
+        })
+        .unwrap();
+        let status = child.end().unwrap();
+        assert!(matches!(status, WaitStatus::Signaled(_, nix::sys::signal::SIGKILL, _)));
+    }
+}

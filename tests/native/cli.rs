@@ -1,0 +1,225 @@
+//! `job-adopt` as prologs, epilogs and people use it.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    ALICE, BOB, CAROL, Cgroup, DENIED, Job, LOOK, Node, OPENS, eventually, on_node,
+};
+
+/// A job of alice's that nobody has registered.
+fn bare(node: &Node) -> Job<'_> {
+    node.job(ALICE, "4242").unstamped().unrecorded().start()
+}
+
+fn register<'a>(job: &'a Job<'_>, more: &[&'a str]) -> Vec<&'a str> {
+    let common = [
+        "register",
+        "--id",
+        "4242",
+        "--user",
+        "alice",
+        "--policy",
+        "closed",
+        "--cgroup",
+        job.cgroup.path(),
+    ];
+    [&common, more].concat()
+}
+
+#[test]
+fn register_and_unregister_frame_a_job() {
+    on_node(|node| {
+        let job = bare(node);
+        node.pam(ALICE).failed().says("[JA01]");
+        node.job_adopt(&register(&job, &["--device", "/dev/nvidia0"])).ok();
+        let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
+        node.probe_in(&job.cgroup).devices(&gpus);
+        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&gpus);
+        node.job_adopt(&["unregister", "4242"]).ok();
+        node.pam(ALICE).failed().says("[JA03]");
+        assert!(job.cgroup.exists(), "unregister removed a cgroup that it did not make");
+        assert_eq!(job.cgroup.pids().len(), 1, "unregister killed the scheduler's own process");
+        node.job_adopt(&["unregister", "4242"]).ok();
+        node.job_adopt(&["unregister", "never-was"]).ok();
+    });
+}
+
+#[test]
+fn register_takes_a_record_too() {
+    on_node(|node| {
+        node.reporting("");
+        let job = bare(node);
+        let record = json!({ "version": 1, "id": "4242", "uid": 1001,
+            "cgroup": job.cgroup.path(), "options": { "DevicePolicy": "closed" } });
+        node.write("/run/record", &record.to_string());
+        node.sh("job-adopt register </run/record").ok();
+        let written: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
+        assert!(written["started"].as_i64().unwrap() > 1_700_000_000, "{written}");
+        let owner = node.sh(&format!("stat -c '%u %a' {}", job.record_path())).ok().stdout;
+        assert_eq!(owner, "0 644\n");
+        node.pam(ALICE).ok().stands_in(&job.cgroup);
+    });
+}
+
+#[test]
+fn register_refuses_what_is_not_sound() {
+    on_node(|node| {
+        let job = bare(node);
+        let path = job.cgroup.path();
+        let wrong: [&[&str]; 8] = [
+            &["register"],
+            &[
+                "register", "--id", "../x", "--user", "alice", "--policy", "closed", "--cgroup",
+                path,
+            ],
+            &[
+                "register",
+                "--id",
+                "4242",
+                "--user",
+                "nobody-here",
+                "--policy",
+                "closed",
+                "--cgroup",
+                path,
+            ],
+            &["register", "--id", "4242", "--user", "alice", "--policy", "open", "--cgroup", path],
+            &[
+                "register", "--id", "4242", "--user", "alice", "--policy", "closed", "--cgroup",
+                "/no/such",
+            ],
+            &[
+                "register", "--id", "4242", "--user", "alice", "--policy", "closed", "--cgroup",
+                "/a/../b",
+            ],
+            &["register", "--id", "4242", "--user", "alice", "--cgroup", path],
+            &["register", "--no-such-option"],
+        ];
+        for arguments in wrong {
+            let outcome = node.job_adopt(arguments);
+            assert!(matches!(outcome.code, 2 | 3), "{outcome}");
+            assert!(!outcome.stderr.is_empty(), "{outcome}");
+            assert!(!node.exists(&job.record_path()), "{outcome}");
+        }
+    });
+}
+
+#[test]
+fn an_id_has_one_owner() {
+    on_node(|node| {
+        let hers = bare(node);
+        node.job_adopt(&register(&hers, &[])).ok();
+        node.job_adopt(&register(&hers, &[])).ok();
+        let his = node.job(BOB, "his").unstamped().unrecorded().start();
+        let again = ["register", "--id", "4242", "--user", "bob", "--policy", "closed", "--cgroup"];
+        node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).failed();
+        assert!(!node.exists("/run/job-adopt/jobs/1002/4242.json"));
+        node.reporting("");
+        node.pam(ALICE).ok().stands_in(&hers.cgroup);
+    });
+}
+
+#[test]
+fn unregister_ends_logins_and_tells_them() {
+    on_node(|node| {
+        let job = bare(node);
+        job.cgroup.child("step").create();
+        node.job_adopt(&register(&job, &[])).ok();
+        let sshd = node.sshd();
+        let login = sshd.stay(ALICE, "script -qc 'sleep infinity' /dev/null");
+        let leaf = job.cgroup.child("job-adopt");
+        eventually("the login is in", || leaf.exists() && leaf.pids().len() > 3);
+        node.job_adopt(&["unregister", "4242"]).ok();
+        let output = login.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(told.contains("*** job 4242 has ended; closing this login ***"), "{told}");
+        assert!(!leaf.exists(), "the leaf is ours and should be gone");
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+#[test]
+fn list_shows_jobs_to_people_and_programs() {
+    on_node(|node| {
+        node.job_adopt(&["list"]).exits(0);
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.job_adopt(&["list"]).exits(0).says("4242").says("alice");
+        let json = node.job_adopt(&["list", "--json"]).exits(0).stdout;
+        let parsed: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["schema"], 1, "{json}");
+        assert!(json.contains("4242"), "{json}");
+    });
+}
+
+#[test]
+fn resolve_says_what_a_login_would_get() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
+        let outcome = job.resolved().exits(0).says("JA00").says("4242");
+        outcome.says(job.cgroup.path()).says("c:195:0:rw").says("/dev/nvidia9");
+        assert!(job.cgroup.filters().is_empty(), "resolve attached something");
+        node.job_adopt(&["resolve", "--user", CAROL.name]).exits(1).says("JA01");
+        node.job_adopt(&["resolve", "--user", "nobody-here"]).failed();
+        let json = node.job_adopt(&["resolve", "--user", "alice", "--json"]).exits(0).stdout;
+        let parsed: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["schema"], 1, "{json}");
+    });
+}
+
+#[test]
+fn run_makes_a_job_of_a_command() {
+    on_node(|node| {
+        let script = format!("{LOOK}; exit 7");
+        let options = [
+            "run",
+            "--user",
+            "alice",
+            "--id",
+            "r1",
+            "--device",
+            "/dev/nvidia0",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ];
+        let outcome = node.job_adopt(&options).exits(7);
+        let outcome = outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        let cgroup = Cgroup::at(outcome.cgroup());
+        assert!(!cgroup.exists(), "{} is left", cgroup.path());
+        node.account(ALICE).failed();
+        let signalled =
+            ["run", "--user", "alice", "--policy", "closed", "--", "sh", "-c", "kill -9 $$"];
+        node.job_adopt(&signalled).exits(137);
+        node.job_adopt(&["run", "--user", "alice", "--policy", "closed", "--", "/no/such"])
+            .exits(125);
+    });
+}
+
+#[test]
+fn logins_join_a_job_that_run_started() {
+    on_node(|node| {
+        let options = ["run", "--user", "alice", "--id", "r1", "--device", "/dev/nvidia0", "--"];
+        let mut command = node.daemon(&node.outside(), "job-adopt");
+        let mut run = command.args(options).args(["sleep", "infinity"]).spawn().unwrap();
+        eventually("the job is there", || node.exists("/run/job-adopt/jobs/1001/r1.json"));
+        let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok().devices(&gpus);
+        node.job_adopt(&["unregister", "r1"]).ok();
+        eventually("run ends", || run.try_wait().unwrap().is_some());
+        assert!(!Cgroup::at(outcome.cgroup()).exists());
+    });
+}
+
+#[test]
+fn every_subcommand_explains_itself() {
+    on_node(|node| {
+        for command in ["run", "register", "unregister", "list", "resolve"] {
+            node.job_adopt(&[command, "--help"]).exits(0).says("job-adopt").says(command);
+            node.job_adopt(&[command, "--no-such-option"]).exits(2).says("--no-such-option");
+        }
+        node.job_adopt(&["--help"]).exits(0).says("register");
+        node.job_adopt(&["no-such-command"]).exits(2);
+        node.job_adopt(&[]).exits(2);
+    });
+}

@@ -1,0 +1,238 @@
+//! Filters of ours beside those of other owners: never wider than what was in force.
+
+use serde_json::json;
+
+use crate::support::{
+    ALICE, Attached, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node,
+};
+
+/// Levels at which somebody else's filter may sit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Site,
+    Parent,
+    Job,
+}
+
+impl Level {
+    const ALL: [Self; 3] = [Self::Site, Self::Parent, Self::Job];
+
+    fn cgroup(self, node: &Node) -> Cgroup {
+        let jobs = node.cgroup().child("jobs");
+        match self {
+            Self::Site => node.cgroup().clone(),
+            Self::Parent => jobs,
+            Self::Job => jobs.child("job-4242"),
+        }
+    }
+}
+
+/// A job that may open GPU 0 and 2, below a foreign filter that denies GPU 2.
+fn job_below(node: &Node, flags: Flags, level: Level) -> Job<'_> {
+    let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]).start();
+    level.cgroup(node).attach(flags, "foreign", &["195:2"]);
+    job
+}
+
+/// What both lists together allow.
+fn holds(outcome: Outcome) -> Outcome {
+    outcome.devices(&[
+        ("/dev/nvidia0", OPENS),
+        ("/dev/nvidia1", DENIED),
+        ("/dev/nvidia2", DENIED),
+        ("/dev/nvidia3", DENIED),
+    ])
+}
+
+fn names(filters: &[Attached]) -> Vec<&str> {
+    filters.iter().map(|filter| filter.name.as_str()).collect()
+}
+
+#[test]
+fn ours_stands_alone_where_there_is_no_other() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam(ALICE).ok();
+        let ours = job.cgroup.filters();
+        assert_eq!(ours.len(), 1, "{ours:?}");
+        assert!(ours[0].is_ours() && ours[0].flags == Flags::Multi, "{ours:?}");
+        // The job itself is confined too, not only its logins.
+        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+    });
+}
+
+#[test]
+fn ours_joins_multi_filters_at_any_level() {
+    for level in Level::ALL {
+        on_node(|node| {
+            let job = job_below(node, Flags::Multi, level);
+            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup));
+            assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
+            let effective = job.cgroup.effective();
+            assert!(names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
+        });
+    }
+}
+
+/// Attaching beside an overridable filter would switch it off; its program is pinned first.
+#[test]
+fn an_override_filter_above_is_pinned() {
+    for level in [Level::Site, Level::Parent] {
+        on_node(|node| {
+            let job = job_below(node, Flags::Override, level);
+            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup));
+            let here = job.cgroup.filters();
+            assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
+            assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
+            assert!(names(&here).contains(&"foreign"), "{level:?}: {here:?}");
+        });
+    }
+}
+
+#[test]
+fn an_override_filter_on_the_job_moves_logins_to_a_leaf() {
+    on_node(|node| {
+        let job = job_below(node, Flags::Override, Level::Job);
+        let leaf = job.cgroup.child("job-adopt");
+        holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&leaf));
+        assert_eq!(names(&job.cgroup.filters()), ["foreign"], "the scheduler's own was touched");
+        assert_eq!((leaf.filters().len(), leaf.our_filters().len()), (2, 1));
+    });
+}
+
+#[test]
+fn a_pinned_filter_outlives_its_original() {
+    for level in Level::ALL {
+        on_node(|node| {
+            let job = job_below(node, Flags::Override, level);
+            node.pam(ALICE).ok();
+            let leaf = if level == Level::Job {
+                job.cgroup.child("job-adopt")
+            } else {
+                job.cgroup.clone()
+            };
+            let original = level.cgroup(node);
+            original.detach(&original.filters()[0]);
+            holds(node.probe_in(&leaf));
+            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&leaf));
+        });
+    }
+}
+
+/// Nothing can be added below such a filter, so there is no way to confine.
+#[test]
+fn an_exclusive_filter_at_or_above_refuses() {
+    for level in Level::ALL {
+        on_node(|node| {
+            let job = job_below(node, Flags::None, level);
+            node.session(ALICE).failed();
+            node.log.decision("JA06");
+            assert_eq!(job.cgroup.pids().len(), 1, "{level:?}");
+            assert!(job.cgroup.our_filters().is_empty() && job.cgroup.children().is_empty());
+        });
+    }
+}
+
+/// A level in between that allows more says nothing about the level above it.
+#[test]
+fn the_nearest_filter_decides() {
+    on_node(|node| {
+        let job = job_below(node, Flags::Override, Level::Site);
+        Level::Parent.cgroup(node).attach(Flags::Multi, "between", &["195:0"]);
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
+        assert_eq!(job.cgroup.our_filters().len(), 1);
+    });
+}
+
+#[test]
+fn a_job_without_containment_keeps_what_is_there() {
+    for flags in Flags::ALL {
+        for level in Level::ALL {
+            on_node(|node| {
+                let auto = json!({ "DevicePolicy": "auto" });
+                let job = node.job(ALICE, "4242").with("options", auto).start();
+                level.cgroup(node).attach(flags, "foreign", &["195:2"]);
+                let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+                outcome.devices(&[("/dev/nvidia1", OPENS), ("/dev/nvidia2", DENIED)]);
+                assert!(job.cgroup.our_filters().is_empty(), "{flags:?} {level:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_hundred_logins_leave_what_one_leaves() {
+    for flags in [None, Some(Flags::Multi), Some(Flags::Override)] {
+        on_node(|node| {
+            let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+            if let Some(flags) = flags {
+                Level::Parent.cgroup(node).attach(flags, "foreign", &["195:2"]);
+            }
+            node.pam(ALICE).ok();
+            let first = job.cgroup.filters();
+            let loops = "for n in $(seq 100); do pamtester sshd alice acct_mgmt open_session close_session >/dev/null || exit 1; done";
+            node.sh(loops).ok();
+            assert_eq!(job.cgroup.filters(), first, "{flags:?}");
+            assert!(job.cgroup.children().is_empty(), "{flags:?}");
+        });
+    }
+}
+
+#[test]
+fn another_list_replaces_ours() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam(ALICE).ok();
+        let before = job.cgroup.filters();
+        let record = node.read(&job.record_path()).replace("/dev/nvidia0", "/dev/nvidia1");
+        job.record(&record);
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+        outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
+        let after = job.cgroup.filters();
+        assert_eq!(after.len(), 1, "{after:?}");
+        assert_ne!(before[0].name, after[0].name);
+    });
+}
+
+/// Below ours a scheduler may still confine its own steps.
+#[test]
+fn a_schedulers_later_attach_below_still_works() {
+    for flags in Flags::ALL {
+        on_node(|node| {
+            let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+            let step = job.cgroup.child("step");
+            step.create();
+            node.pam(ALICE).ok();
+            step.attach(flags, "step", &["195:0"]);
+            node.probe_in(&step).devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
+        });
+    }
+}
+
+/// A login that fails leaves the filter that another relies on.
+#[test]
+fn a_failed_login_unprotects_nobody() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam(ALICE).ok();
+        let filters = job.cgroup.filters();
+        let record = node.read(&job.record_path());
+        let broken = [
+            record.replace("[\"/dev/nvidia0\",\"rw\"]", "\"/dev/nvidia0\""),
+            record.replace("closed", "open"),
+            "{".to_owned(),
+        ];
+        for text in broken {
+            assert_ne!(text, record);
+            job.record(&text);
+            node.pam(ALICE).failed();
+            assert_eq!(job.cgroup.filters(), filters);
+        }
+        job.record(&record);
+        job.stamp("1002:4242");
+        node.pam(ALICE).failed();
+        assert_eq!(job.cgroup.filters(), filters);
+        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+    });
+}

@@ -1,0 +1,81 @@
+//! What the installed module is made of. It lives in sshd, so it brings as little as it can.
+
+use std::process::Command;
+
+use crate::support::{Artifact, Outcome, artifact, finished, skip};
+
+/// The stripped module that `make` has built.
+fn module() -> Option<String> {
+    if finished().is_none() {
+        skip("needs the finished files: run make test");
+        return None;
+    }
+    Some(artifact(Artifact::Module).to_string_lossy().into_owned())
+}
+
+fn inspect(program: &str, arguments: &[&str]) -> String {
+    Outcome::of(Command::new(program).args(arguments)).ok().stdout
+}
+
+#[test]
+fn only_entry_points_of_pam_are_exported() {
+    let Some(module) = module() else { return };
+    let symbols = inspect("nm", &["-D", "--defined-only", &module]);
+    let mut names: Vec<&str> =
+        symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    names.sort_unstable();
+    let expected = [
+        "pam_sm_acct_mgmt",
+        "pam_sm_authenticate",
+        "pam_sm_close_session",
+        "pam_sm_open_session",
+        "pam_sm_setcred",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn nothing_is_needed_beyond_libc_and_libpam() {
+    let Some(module) = module() else { return };
+    for line in inspect("readelf", &["-dW", &module]).lines().filter(|l| l.contains("(NEEDED)")) {
+        let library = line.split(['[', ']']).nth(1).unwrap();
+        let known = ["libc.so.", "libpam.so.", "libgcc_s.so.", "ld-linux"];
+        assert!(known.iter().any(|known| library.starts_with(known)), "{library}");
+    }
+}
+
+#[test]
+fn relocations_are_read_only_and_unloading_is_off() {
+    let Some(module) = module() else { return };
+    let dynamic = inspect("readelf", &["-dW", &module]);
+    assert!(dynamic.contains("NOW NODELETE"), "{dynamic}");
+    assert!(!dynamic.contains("TEXTREL") && !dynamic.contains("RUNPATH"), "{dynamic}");
+    let segments = inspect("readelf", &["-lW", &module]);
+    assert!(segments.contains("GNU_RELRO"), "{segments}");
+    let stack = segments.lines().find(|line| line.contains("GNU_STACK")).unwrap();
+    assert!(!stack.contains("RWE"), "{stack}");
+}
+
+#[test]
+fn it_is_small_and_stripped() {
+    let Some(module) = module() else { return };
+    let bytes = std::fs::metadata(&module).unwrap().len();
+    assert!(bytes < 600 * 1024, "{bytes} bytes");
+    let sections = inspect("readelf", &["-SW", &module]);
+    assert!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{sections}");
+}
+
+/// Configuration and records are for the unprivileged half alone.
+#[test]
+fn no_parser_is_in_it() {
+    let Some(module) = module() else { return };
+    let bytes = std::fs::read(&module).unwrap();
+    let helper = std::fs::read(artifact(Artifact::Helper)).unwrap();
+    let holds =
+        |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
+    // Words of the two grammars, and of the reader of JSON.
+    for word in ["DevicePolicy", "a record has", "block-NAME", "missing field", "unknown field"] {
+        assert!(!holds(&bytes, word), "the module knows {word:?}");
+        assert!(holds(&helper, word), "the helper does not know {word:?}: a word to replace here");
+    }
+}

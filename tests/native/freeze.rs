@@ -1,0 +1,64 @@
+//! A frozen job: moving in would freeze sshd.
+
+use std::time::Duration;
+
+use crate::support::{ALICE, Node, eventually, on_node};
+
+/// The module's own measure: a busy machine takes its time to start the test's programs.
+fn within_a_second(node: &Node) {
+    let entry = node.log.decision("JA04");
+    assert!(entry.field("ms").unwrap().parse::<u32>().unwrap() < 1000, "{}", entry.text);
+}
+
+#[test]
+fn a_frozen_job_is_refused_within_a_second() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        job.cgroup.freeze(true);
+        for phase in [Node::account, Node::session] {
+            node.log.clear();
+            phase(node, ALICE).failed();
+            within_a_second(node);
+        }
+        let text = "gpu017: your job 4242 is suspended; a login would freeze with it.";
+        node.account(ALICE).failed().says(text).says("[JA04]");
+        assert_eq!(job.cgroup.pids().len(), 1);
+        job.cgroup.freeze(false);
+        node.pam(ALICE).ok();
+    });
+}
+
+#[test]
+fn so_is_one_below_a_frozen_ancestor() {
+    on_node(|node| {
+        let jobs = node.cgroup().child("jobs");
+        let job = node.job(ALICE, "4242").start();
+        jobs.freeze(true);
+        node.session(ALICE).failed();
+        within_a_second(node);
+        jobs.freeze(false);
+        drop(job);
+    });
+}
+
+/// The job is frozen between the check and the move: the login must not hang in it.
+#[test]
+fn one_frozen_in_the_window_is_let_go() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=2");
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.pam_under_strace(&delay, ALICE));
+            std::thread::sleep(Duration::from_millis(900));
+            job.cgroup.freeze(true);
+            let outcome = login.join().unwrap();
+            assert!(outcome.code != 0, "{outcome}");
+            assert!(outcome.took < Duration::from_secs(8), "{outcome}");
+        });
+        job.cgroup.freeze(false);
+        eventually("only the job is left", || job.cgroup.pids().len() == 1);
+        node.pam(ALICE).ok();
+    });
+}

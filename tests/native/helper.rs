@@ -1,0 +1,276 @@
+//! Helpers that misbehave: each one refuses the login, in time, and leaves no process.
+
+use std::time::Duration;
+
+use pam_job_adopt::plan::{Allowlist, Containment, Plan, Reply, Rule, SourceName, Stack, Verdict};
+
+use crate::support::{ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node};
+
+const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
+
+/// A reply that admits to that cgroup, as the real helper would give it.
+fn admit(job: &str, cgroup: &Cgroup) -> Reply {
+    Reply {
+        stack: Stack::Effective,
+        detail: String::new(),
+        warnings: Vec::new(),
+        hint: String::new(),
+        message: String::new(),
+        verdict: Verdict::Admit(Plan {
+            job: job.parse().unwrap(),
+            source: SourceName::Registry,
+            rule: Rule::OnlyJob,
+            cgroup: cgroup.path().parse().unwrap(),
+            leaf: None,
+            ends: None,
+            gpus: 0,
+            containment: Containment::None,
+            dropped: Vec::new(),
+        }),
+    }
+}
+
+/// Both phases refuse with that code, and no helper is left.
+#[track_caller]
+fn both_refuse(node: &Node, what: &str, code: &str) -> Outcome {
+    node.log.clear();
+    let account = node.account(ALICE);
+    assert!(account.code != 0, "{what}: {account}");
+    assert!(account.output().contains(code), "{what}, not {code}: {account}");
+    let session = node.session(ALICE);
+    assert!(session.code != 0, "{what}: {session}");
+    eventually("no helper is left", || node.helpers().is_empty());
+    account
+}
+
+fn refused(what: &str, code: &str, fake: Fake) {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=1");
+        fake.install(node);
+        let outcome = both_refuse(node, what, code);
+        assert!(outcome.took < Duration::from_secs(3), "{what}: {outcome}");
+        assert_eq!(job.cgroup.pids().len(), 1, "{what}: something joined");
+    });
+}
+
+/// The fakes are taken for the helper: a good answer from one admits.
+#[test]
+fn an_answer_is_an_answer() {
+    on_node(|node| {
+        node.reporting("");
+        let job = node.job(ALICE, "4242").start();
+        Fake::new().answers(&admit("4242", &job.cgroup)).install(node);
+        node.pam(ALICE).ok().stands_in(&job.cgroup);
+    });
+}
+
+#[test]
+fn one_that_says_nothing_or_too_much() {
+    refused("silent", "[JA0", Fake::new());
+    refused("garbage", "[JA0", Fake::new().says("no job today\n"));
+    refused("nothing but NULs", "[JA0", Fake::new().says(vec![0; 4096]));
+    refused("1 MiB", "[JA0", Fake::new().verb("flood", 1 << 20));
+}
+
+#[test]
+fn one_that_ends_badly() {
+    refused("killed", "[JA0", Fake::new().verb("raise", 9));
+    refused("crashed", "[JA0", Fake::new().verb("raise", 11));
+    refused("status 1", "[JA0", Fake::new().verb("exit", 1));
+}
+
+/// A good answer counts only from a helper that ended well.
+#[test]
+fn one_that_answers_and_then_fails() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        for (verb, number) in [("exit", 1), ("raise", 11)] {
+            Fake::new().answers(&admit("4242", &job.cgroup)).verb(verb, number).install(node);
+            both_refuse(node, verb, "[JA0");
+        }
+    });
+}
+
+#[test]
+fn one_that_hangs() {
+    refused("hung", "[JA08]", Fake::new().verb("sleep", 3600));
+    refused("hung, ignoring signals", "[JA08]", Fake::new().verb("deaf", 0).verb("sleep", 3600));
+    refused(
+        "hung with its output closed",
+        "[JA0",
+        Fake::new().verb("close", 0).verb("sleep", 3600),
+    );
+    refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
+}
+
+/// A process that the helper leaves behind keeps the pipe open; it must not keep the login.
+#[test]
+fn one_that_leaves_a_child() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=1");
+        let fake = Fake::new().verb("describe", 0).answers(&admit("4242", &job.cgroup));
+        fake.verb("linger", 0).install(node);
+        let outcome = node.account(ALICE);
+        node.log.line("helper: end");
+        assert!(outcome.took < Duration::from_secs(3), "{outcome}");
+        eventually("no child of the helper is left", || node.helpers().is_empty());
+    });
+}
+
+#[test]
+fn plans_that_are_damaged() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let good = String::from_utf8(admit("4242", &job.cgroup).encode()).unwrap();
+        let cut = &good[..good.len() - 10];
+        let version = format!("s{}\0", pam_job_adopt::plan::VERSION);
+        let swapped = good.replace("hint\0s\0message\0s\0", "message\0s\0hint\0s\0");
+        let damaged = [
+            ("truncated", cut.to_owned(), "[JA0"),
+            ("doubled", good.replace("hint\0s\0", "hint\0s\0hint\0s\0"), "[JA0"),
+            ("reordered", swapped, "[JA0"),
+            ("without its mode", good.replace("mode\0snone\0", ""), "[JA0"),
+            ("with more behind", format!("{good}more\0s\0"), "[JA0"),
+            ("twice", format!("{good}{good}"), "[JA0"),
+            ("of another version", good.replacen(&version, "s0.0.9\0", 1), "[JA08]"),
+            ("with a path upwards", good.replace(job.cgroup.path(), "/../.."), "[JA0"),
+        ];
+        for (what, bytes, code) in damaged {
+            assert_ne!(bytes, good, "{what}: nothing was damaged");
+            Fake::new().says(bytes).install(node);
+            both_refuse(node, what, code);
+        }
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// As [`admit`], with a leaf to make and a filter to attach, which a refusal has to leave undone.
+fn admit_with_harm(job: &str, cgroup: &Cgroup) -> Reply {
+    let mut reply = admit(job, cgroup);
+    if let Verdict::Admit(plan) = &mut reply.verdict {
+        plan.leaf = Some("logins".parse().unwrap());
+        plan.containment = Containment::Enforce(Allowlist::new());
+    }
+    reply
+}
+
+/// What a subverted helper might try.
+#[test]
+fn plans_for_what_is_not_the_users() {
+    on_node(|node| {
+        let hers = node.job(ALICE, "4242").start();
+        Fake::new().answers(&admit_with_harm("4242", &hers.cgroup)).install(node);
+        node.session(ALICE).ok();
+        assert_eq!((hers.cgroup.children().len(), hers.cgroup.our_filters().len()), (1, 1));
+        let his = node.job(BOB, "777").start();
+        let bare = node.cgroup().child("jobs").child("bare");
+        bare.create();
+        for (what, job, cgroup) in [
+            ("another user's job", "777", &his.cgroup),
+            ("another user's cgroup", "4242", &his.cgroup),
+            ("a cgroup without a stamp", "4242", &bare),
+            ("the node's own cgroup", "4242", node.cgroup()),
+            ("a cgroup that is not there", "4242", &Cgroup::at("/ja-no-such")),
+            ("another job of the user's", "4243", &hers.cgroup),
+        ] {
+            Fake::new().answers(&admit_with_harm(job, cgroup)).install(node);
+            let outcome = node.session(ALICE);
+            assert!(outcome.code != 0, "{what}: {outcome}");
+        }
+        for untouched in [&his.cgroup, &bare] {
+            assert!(untouched.filters().is_empty() && untouched.children().is_empty());
+        }
+        assert!(node.cgroup().filters().is_empty());
+        assert_eq!(his.cgroup.pids().len(), 1);
+    });
+}
+
+#[test]
+fn files_that_are_no_helper() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.account(ALICE).ok();
+        let damage = |script: &str| {
+            node.sh(&format!("cp -p {RESOLVE} /run/kept")).ok();
+            node.sh(script).ok();
+            both_refuse(node, script, "[JA09]");
+            node.sh(&format!("rm -rf {RESOLVE}; cp -p /run/kept {RESOLVE}")).ok();
+        };
+        damage(&format!("rm {RESOLVE}"));
+        damage(&format!("chmod 644 {RESOLVE}"));
+        damage(&format!("chmod 775 {RESOLVE}"));
+        damage(&format!("chmod 757 {RESOLVE}"));
+        damage(&format!("chown alice {RESOLVE}"));
+        damage(&format!("rm {RESOLVE}; ln -s /run/kept {RESOLVE}"));
+        damage(&format!("rm {RESOLVE}; mkdir {RESOLVE}"));
+        damage(&format!("echo no program >{RESOLVE}"));
+        node.account(ALICE).ok();
+        node.mode("/usr/libexec/job-adopt", 0o777);
+        both_refuse(node, "in a folder that all can write", "[JA09]");
+        drop(job);
+    });
+}
+
+/// There is no other account to fall back to.
+#[test]
+fn its_account_has_to_exist() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
+        both_refuse(node, "no account", "[JA09]");
+        node.log.line("job-adopt");
+    });
+}
+
+/// The helper from inside: another account, no privilege, nothing inherited.
+#[test]
+fn it_runs_with_nothing() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        Fake::new().verb("describe", 0).install(node);
+        node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).failed();
+        node.log.line("helper: end");
+        let told = node.log.to_string();
+        let seen: String = told
+            .lines()
+            .filter_map(|line| Some(format!("{}\n", line.split_once("helper: ")?.1)))
+            .collect();
+        let value = |key: &str| {
+            let line = seen.lines().find_map(|line| line.strip_prefix(key));
+            line.unwrap_or_else(|| panic!("no {key}\n{seen}")).trim().to_owned()
+        };
+        let ids = format!("{0}\t{0}\t{0}\t{0}", HELPER.uid);
+        assert_eq!((value("Uid:"), value("Gid:")), (ids.clone(), ids));
+        assert_eq!(value("Groups:"), "");
+        for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(value(set), "0".repeat(16), "{set}");
+        }
+        assert_eq!(value("NoNewPrivs:"), "1");
+        assert!(!seen.contains("\nenv "), "an environment\n{seen}");
+        let descriptors: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
+        assert_eq!(descriptors, ["fd 0", "fd 1", "fd 2"]);
+        for limit in ["Max file size", "Max core file size"] {
+            assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
+        }
+    });
+}
+
+/// No process of another user's may read the helper's memory, nor one of its own account.
+#[test]
+fn it_is_not_dumpable() {
+    on_node(|node| {
+        node.arguments("wait_job=2");
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.account(ALICE));
+            eventually("the helper waits", || !node.helpers().is_empty());
+            std::thread::sleep(Duration::from_millis(300));
+            let pid = node.helpers()[0];
+            // The kernel gives the files of a process that is not dumpable to root; proc(5).
+            let owner = std::fs::metadata(format!("/proc/{pid}/mem")).unwrap();
+            assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
+            login.join().unwrap().failed();
+        });
+    });
+}

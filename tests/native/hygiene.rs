@@ -1,0 +1,91 @@
+//! sshd's process is a guest's house, and nothing is left behind.
+
+use crate::support::{ALICE, CAROL, Cgroup, Node, Outcome, Tool, eventually, on_node};
+
+/// Accounts and sessions in one process, which compares itself before and after each.
+fn cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
+    node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
+    node.run("cycles", &[user.name, count])
+}
+
+#[test]
+fn two_handles_in_one_process_change_nothing() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let outcome = cycles(node, ALICE, "2").exits(0).keeps_quiet_about("CHANGED");
+        assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
+        outcome.stands_in(&job.cgroup);
+    });
+}
+
+#[test]
+fn refusals_change_nothing_either() {
+    on_node(|node| {
+        cycles(node, CAROL, "3").exits(10).keeps_quiet_about("CHANGED").stands_in(&node.outside());
+        node.arguments("timeout=1");
+        crate::support::Fake::new().verb("sleep", 3600).install(node);
+        cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+        let _job = node.job(ALICE, "4242").unstamped().start();
+        node.stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
+        cycles(node, ALICE, "2").exits(10).stands_in(&node.outside());
+    });
+}
+
+#[test]
+fn the_session_is_closed_without_a_word() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.session(ALICE).ok().says("session has successfully been closed");
+        assert_eq!(job.cgroup.our_filters().len(), 1);
+    });
+}
+
+#[test]
+fn no_process_is_left_of_a_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let before = node.processes().len();
+        node.pam(ALICE).ok();
+        node.pam(CAROL).failed();
+        eventually("nothing is left", || node.processes().len() == before);
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// What a refusal could leave: descriptors of the next, records, leaves, locks.
+#[test]
+fn no_file_is_left_of_a_login() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.pam(ALICE).ok();
+        let files = || node.sh("find /run /tmp /etc /dev -xdev | sort").ok().stdout;
+        let cgroups = || count(node.cgroup());
+        let before = (files(), cgroups());
+        node.pam(ALICE).ok();
+        node.pam(CAROL).failed();
+        assert_eq!((files(), cgroups()), before);
+    });
+}
+
+fn count(cgroup: &Cgroup) -> usize {
+    1 + cgroup.children().iter().map(count).sum::<usize>()
+}
+
+#[test]
+fn valgrind_finds_no_leak_in_the_module() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        for user in [ALICE, CAROL] {
+            let options = "--leak-check=full --show-leak-kinds=definite,indirect,possible \
+                           --keep-debuginfo=yes --log-file=/tmp/valgrind";
+            let phases = "acct_mgmt open_session close_session";
+            let command = format!("valgrind {options} pamtester sshd {} {phases}", user.name);
+            let outcome = node.sh(&command);
+            assert_eq!(outcome.code == 0, user == ALICE, "{outcome}");
+            let report = node.read("/tmp/valgrind");
+            assert!(report.contains("ERROR SUMMARY"), "{report}");
+            assert!(!report.contains("pam_job_adopt"), "{report}");
+            assert!(!report.contains("Invalid "), "{report}");
+        }
+    });
+}

@@ -1,0 +1,65 @@
+//! What `make install` puts where.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Outcome, finished, skip};
+
+fn make(arguments: &[&str]) -> Outcome {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    Outcome::of(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"))
+}
+
+fn files(folder: &Path) -> Vec<(String, u32)> {
+    let mut find = Command::new("find");
+    let listed = Outcome::of(find.arg(folder).args(["-type", "f"])).ok().stdout;
+    let relative = |path: &str| path.strip_prefix(&*folder.to_string_lossy()).unwrap().to_owned();
+    let mode = |path: &str| std::fs::metadata(path).unwrap().mode() & 0o7777;
+    listed.lines().map(|path| (relative(path), mode(path))).collect()
+}
+
+#[test]
+fn a_staged_installation_is_complete_and_makes_no_user() {
+    if finished().is_none() {
+        return skip("needs the finished files: run make test");
+    }
+    let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
+    let _ = std::fs::remove_dir_all(&stage);
+    let destination = format!("DESTDIR={}", stage.display());
+    let accounts = std::fs::read("/etc/passwd").unwrap();
+    make(&["install", &destination, "PREFIX=/usr"]).ok();
+    assert_eq!(std::fs::read("/etc/passwd").unwrap(), accounts);
+    let installed = files(&stage);
+    let has = |end: &str, mode: u32| {
+        assert!(
+            installed.iter().any(|(path, found)| path.ends_with(end) && *found == mode),
+            "{end}: {installed:?}"
+        );
+    };
+    has("/security/pam_job_adopt.so", 0o644);
+    has("/usr/libexec/job-adopt/resolve", 0o755);
+    has("/usr/bin/job-adopt", 0o755);
+    has("/usr/lib/sysusers.d/job-adopt.conf", 0o644);
+    has("/usr/lib/tmpfiles.d/job-adopt.conf", 0o644);
+    has("/usr/share/man/man8/pam_job_adopt.8", 0o644);
+    make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
+    assert_eq!(files(&stage), []);
+    std::fs::remove_dir_all(&stage).unwrap();
+}
+
+/// A stack that names a missing module lets nobody in.
+#[test]
+fn a_module_in_use_is_not_removed() {
+    if finished().is_none() {
+        return skip("needs the finished files: run make test");
+    }
+    let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage-in-use");
+    let stacks = stage.join("etc/pam.d");
+    std::fs::create_dir_all(&stacks).unwrap();
+    std::fs::write(stacks.join("sshd"), "session required pam_job_adopt.so\n").unwrap();
+    let destination = format!("DESTDIR={}", stage.display());
+    make(&["uninstall", &destination]).failed().says("etc/pam.d/sshd");
+    std::fs::remove_dir_all(&stage).unwrap();
+}

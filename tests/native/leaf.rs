@@ -1,0 +1,53 @@
+//! Which cgroup of a job its logins go to.
+
+use crate::support::{ALICE, Cgroup, DENIED, LOOK, OPENS, on_node};
+
+#[test]
+fn a_job_with_children_gets_a_leaf_beside_them() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        job.cgroup.child("step").create();
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+        let outcome = outcome.stands_in(&job.cgroup.child("job-adopt"));
+        outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+    });
+}
+
+#[test]
+fn a_job_that_hands_controllers_down_gets_a_leaf_below() {
+    on_node(|node| {
+        let cgroup = node.cgroup().child("jobs").child("parent");
+        cgroup.create();
+        let inner = cgroup.child("inner");
+        let job = node.job(ALICE, "4242").in_cgroup(inner).start();
+        // The payload moves down so that the job itself may have controllers for its children.
+        job.cgroup.child("step").create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
+        let available = job.cgroup.read("cgroup.controllers");
+        if let Some(controller) = available.split_whitespace().next() {
+            job.cgroup.write("cgroup.subtree_control", &format!("+{controller}"));
+        }
+        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup.child("job-adopt"));
+    });
+}
+
+#[test]
+fn a_record_may_name_the_leaf() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
+        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup.child("logins"));
+    });
+}
+
+#[test]
+fn a_refusal_leaves_no_leaf_behind() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
+        job.cgroup.freeze(true);
+        node.pam(ALICE).failed();
+        let left: Vec<Cgroup> = job.cgroup.children();
+        assert!(left.is_empty(), "{left:?}");
+        job.cgroup.freeze(false);
+        node.pam(ALICE).ok();
+        assert_eq!(job.cgroup.children().len(), 1);
+    });
+}

@@ -1,0 +1,165 @@
+//! A login joins its user's job and sees that job's devices, whichever way it comes in.
+
+use crate::support::{
+    ALICE, BOB, DENIED, LOOK, Mount, Node, OPENS, eventually, on_node, on_node_with,
+};
+
+/// What a login to a job with `/dev/nvidia0` sees.
+const GPU0: [(&str, &str); 4] =
+    [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/null", "ok"), ("/dev/full", "ok")];
+
+#[test]
+fn a_command_joins_the_job() {
+    for mount in [Mount::Unified, Mount::Hybrid] {
+        on_node_with(mount, |node| {
+            let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+            let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+            assert_eq!(outcome.stderr, "", "a command's output has to stay clean");
+            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).stands_in(&node.outside());
+        });
+    }
+}
+
+#[test]
+fn so_does_a_terminal() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let sshd = node.sshd();
+        sshd.ssh_tty(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+        let shell = sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().stands_in(&job.cgroup);
+        shell.devices(&GPU0).says("/dev/pts/");
+    });
+}
+
+#[test]
+fn an_interactive_login_is_told_what_it_joined() {
+    on_node(|node| {
+        let ends = "date -d @1795219200 +%H:%M";
+        let ends = node.sh(ends).ok().stdout;
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]);
+        let _job = job.with("ends", 1_795_219_200.into()).start();
+        let line = format!("Joined job 4242 on gpu017: GPUs 2, ends {}.", ends.trim());
+        let shell = node.sshd().shell(ALICE, "exit\n").ok();
+        shell.says(&line).says("This login ends with the job.");
+    });
+}
+
+#[test]
+fn so_does_a_password_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let outcome = node.sshd().ssh_password(ALICE, LOOK).ok();
+        outcome.stands_in(&job.cgroup).devices(&GPU0);
+        node.log.line("Accepted keyboard-interactive/pam for alice");
+    });
+}
+
+#[test]
+fn so_does_a_file_transfer() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let sshd = node.sshd();
+        // An open that the filter refuses is "Permission denied", one without a driver "Failure".
+        let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).failed();
+        put("/dev/nvidia0").says("Failure").keeps_quiet_about("Permission denied");
+        put("/dev/nvidia1").says("Permission denied");
+        let copy = |device: &str| {
+            sshd.scp(&["-O"], "/etc/hosts", &format!("alice@127.0.0.1:{device}")).failed()
+        };
+        copy("/dev/nvidia0").says("No such device or address");
+        copy("/dev/nvidia1").says("Operation not permitted");
+        sshd.scp(&[], "/etc/hosts", "alice@127.0.0.1:copy").ok();
+        assert!(node.exists("/home/alice/copy"));
+    });
+}
+
+#[test]
+fn so_does_a_second_channel_of_one_connection() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let sshd = node.sshd();
+        let master = ["-M", "-S", "/root/mux", "-o", "ControlPersist=yes"];
+        sshd.ssh_with(&master, ALICE, LOOK).ok().stands_in(&job.cgroup);
+        let mux = ["-S", "/root/mux"];
+        sshd.ssh_with(&mux, ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+        let accepted = |node: &Node| {
+            node.log
+                .entries()
+                .iter()
+                .filter(|entry| entry.text.contains("Accepted publickey for"))
+                .count()
+        };
+        assert_eq!(accepted(node), 1, "the second channel made a connection of its own");
+        sshd.ssh_with(&["-S", "/root/mux", "-O", "exit"], ALICE, "").ok();
+    });
+}
+
+#[test]
+fn so_does_a_process_that_outlives_its_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let later = format!("(setsid sh -c 'sleep 1; {LOOK}; echo end' >late 2>&1 </dev/null &)");
+        node.sshd().ssh(ALICE, &later).ok();
+        assert!(!node.read("/home/alice/late").contains("end"), "it did not outlive the login");
+        eventually("it has looked", || node.read("/home/alice/late").contains("end"));
+        node.sh("cat /home/alice/late").stands_in(&job.cgroup).devices(&GPU0);
+    });
+}
+
+#[test]
+fn two_users_see_a_job_each() {
+    on_node(|node| {
+        let hers = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let his = node.job(BOB, "4243").devices(&["/dev/nvidia1"]).start();
+        let sshd = node.sshd();
+        std::thread::scope(|scope| {
+            let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().stands_in(&his.cgroup));
+            sshd.ssh(ALICE, LOOK).ok().stands_in(&hers.cgroup).devices(&GPU0);
+            let swapped = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
+            bob.join().unwrap().devices(&swapped);
+        });
+    });
+}
+
+#[test]
+fn it_ends_with_the_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "sleep infinity");
+        eventually("the login is in the job", || job.cgroup.pids().len() > 2);
+        job.finish();
+        eventually("the login ends", || login.try_wait().unwrap().is_some());
+    });
+}
+
+#[test]
+fn the_decision_is_logged_in_one_line() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
+        node.sshd().ssh(ALICE, "true").ok();
+        let session = node.log.find("the session's decision", |entry| {
+            entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
+        });
+        let expected = [
+            ("code", "JA00"),
+            ("user", "alice"),
+            ("uid", "1001"),
+            ("rhost", "127.0.0.1"),
+            ("service", "sshd"),
+            ("job", "4242"),
+            ("source", "registry"),
+            ("rule", "only-job"),
+            ("cgroup", job.cgroup.path()),
+            ("containment", "enforce"),
+            ("dropped", "1"),
+        ];
+        for (key, value) in expected {
+            assert_eq!(session.field(key), Some(value), "{key}: {}", session.text);
+        }
+        assert!(session.field("ms").unwrap().parse::<u32>().is_ok());
+        assert_eq!(session.severity(), 6, "{}", session.text);
+        assert!(session.is_authpriv(), "{}", session.text);
+        node.log.line("/dev/nvidia9");
+    });
+}

@@ -1,0 +1,36 @@
+//! The native tier: a real kernel, a real `sshd`, real PAM stacks, each test in a world of its own.
+//!
+//! Every test needs root and a few kernel features. Without them it says "skipped: …" and passes;
+//! with `JOB_ADOPT_TESTS=all` in the environment (as `make test` sets it) a skip is a failure.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "a test that fails has to say so at once"
+)]
+#![forbid(unsafe_code)]
+
+mod support;
+
+mod choice;
+mod cli;
+mod compose;
+mod elf;
+mod fanout;
+mod freeze;
+mod helper;
+mod hygiene;
+mod install;
+mod leaf;
+mod login;
+mod nproc;
+mod panic;
+mod policy;
+mod race;
+mod record;
+mod refusal;
+mod rollout;
+mod verify;
+mod world;

@@ -1,0 +1,25 @@
+//! A panic in the module is a refusal, never the end of sshd.
+
+use crate::support::{ALICE, finished, on_node, skip};
+
+#[test]
+fn a_panic_after_the_move_is_undone_and_refused() {
+    let Some(folder) = finished() else {
+        return skip("needs the finished files: run make test");
+    };
+    on_node(|node| {
+        node.install(&folder.join("panicking/pam_job_adopt.so"), &node.module());
+        node.reporting("");
+        let sound = node.job(ALICE, "4242").start();
+        node.pam(ALICE).ok().stands_in(&sound.cgroup);
+        let fatal = node.job(ALICE, "provoke-panic").started(1_795_300_000).start();
+        let outcome = node.session(ALICE).exits(1);
+        assert_eq!(fatal.cgroup.pids().len(), 1, "{outcome}");
+        let entry = node.log.line("internal error, please report");
+        assert_eq!((entry.severity(), entry.field("code")), (1, Some("JA09")), "{}", entry.text);
+        let sshd = node.sshd();
+        sshd.ssh(ALICE, "echo a''shell").failed().keeps_quiet_about("ashell");
+        std::fs::remove_file(node.path(&fatal.record_path())).unwrap();
+        node.pam(ALICE).ok().stands_in(&sound.cgroup);
+    });
+}

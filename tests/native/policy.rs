@@ -1,0 +1,149 @@
+//! What `DevicePolicy` and `DeviceAllow` mean, as the kernel carries it out.
+
+use serde_json::json;
+
+use crate::support::{ALICE, DENIED, LOOK, Node, OPENS, Outcome, on_node};
+
+/// A login's look at the devices under this policy.
+fn look(node: &Node, policy: &str, devices: &[&str], script: &str) -> Outcome {
+    let job = node.job(ALICE, "4242").policy(policy, devices).start();
+    let outcome = node.sshd().ssh(ALICE, script).ok();
+    drop(job);
+    outcome
+}
+
+#[test]
+fn closed_adds_the_pseudo_devices() {
+    on_node(|node| {
+        let script = "probe /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/ptmx \
+                      /dev/fuse /dev/nvidia0 /dev/nvidia1";
+        let outcome = look(node, "closed", &["/dev/nvidia0"], script);
+        for device in ["null", "zero", "full", "random", "urandom", "ptmx"] {
+            assert_eq!(outcome.device(&format!("/dev/{device}")), "ok", "{outcome}");
+        }
+        outcome.devices(&[
+            ("/dev/nvidia0", OPENS),
+            ("/dev/nvidia1", DENIED),
+            ("/dev/fuse", DENIED),
+        ]);
+    });
+}
+
+#[test]
+fn strict_is_the_list_alone() {
+    on_node(|node| {
+        let outcome = look(node, "strict", &["/dev/nvidia0", "/dev/null"], LOOK);
+        let outcome = outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/null", "ok")]);
+        outcome.devices(&[("/dev/nvidia1", DENIED), ("/dev/full", DENIED)]);
+    });
+}
+
+#[test]
+fn auto_with_a_list_is_closed() {
+    on_node(|node| {
+        let outcome = look(node, "auto", &["/dev/nvidia0"], LOOK);
+        outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/full", "ok")]);
+    });
+}
+
+/// An empty list is a device key of a record: it closes.
+#[test]
+fn an_empty_list_is_closed_too() {
+    on_node(|node| {
+        for policy in ["auto", "closed"] {
+            let outcome = look(node, policy, &[], LOOK);
+            outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/null", "ok")]);
+        }
+        let outcome = look(node, "strict", &[], LOOK);
+        outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/null", DENIED)]);
+    });
+}
+
+#[test]
+fn auto_alone_contains_nothing() {
+    on_node(|node| {
+        let auto = json!({ "DevicePolicy": "auto" });
+        let job = node.job(ALICE, "4242").with("options", auto).start();
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS)]);
+        assert!(job.cgroup.filters().is_empty());
+    });
+}
+
+#[test]
+fn a_class_is_every_minor_of_its_drivers() {
+    on_node(|node| {
+        let loops = "for n in 0 1 2; do [ -e /dev/loop$n ] || mknod -m 666 /dev/loop$n b 7 $n; done; \
+                     chmod 666 /dev/loop0; grep -q ' loop$' /proc/devices";
+        node.sh(loops).ok();
+        let script = "for n in 0 1 2; do head -c0 /dev/loop$n && echo loop$n opens; done; true";
+        let denied = look(node, "closed", &[], script);
+        denied.keeps_quiet_about("opens").says("Operation not permitted");
+        let allowed = look(node, "closed", &["block-loop r"], script);
+        allowed.says("loop0 opens").says("loop2 opens");
+    });
+}
+
+#[test]
+fn access_is_what_the_letters_say() {
+    on_node(|node| {
+        let script = "(exec </dev/nvidia0) 2>&1; (exec >/dev/nvidia0) 2>&1; (exec <>/dev/nvidia0) 2>&1; true";
+        let answers = |outcome: &Outcome| -> Vec<bool> {
+            outcome.stdout.lines().map(|line| line.contains("No such device")).collect()
+        };
+        for (access, expected) in [
+            ("r", [true, false, false]),
+            ("w", [false, true, false]),
+            ("rw", [true, true, true]),
+            ("m", [false, false, false]),
+        ] {
+            let outcome = look(node, "closed", &[&format!("/dev/nvidia0 {access}")], script);
+            assert_eq!(answers(&outcome), expected, "{access}: {outcome}");
+        }
+        // Two entries for one device add up, or nobody could open it for reading and writing.
+        let outcome = look(node, "closed", &["/dev/nvidia0 r", "/dev/nvidia0 w"], script);
+        assert_eq!(answers(&outcome), [true, true, true], "{outcome}");
+    });
+}
+
+#[test]
+fn what_does_not_resolve_is_named_and_opens_nothing() {
+    on_node(|node| {
+        let absent = ["/dev/nvidia7", "char-no-such-driver", "/dev/nvidia0", "/dev/nvidia1 rwx"];
+        let outcome = look(node, "closed", &absent, LOOK);
+        outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        node.log.line("/dev/nvidia7");
+        node.log.line("char-no-such-driver");
+        assert_eq!(node.log.decision("JA00").field("dropped"), Some("3"), "{}", node.log);
+    });
+}
+
+#[test]
+fn the_site_allows_devices_to_all_but_strict_jobs() {
+    on_node(|node| {
+        node.configure("always_allowed = /dev/fuse, /dev/nvidia3 r, /dev/not-here\n");
+        let script = "probe /dev/fuse /dev/nvidia3; (exec </dev/nvidia3) 2>&1; true";
+        let fuse = |outcome: &Outcome| outcome.device("/dev/fuse") != DENIED;
+        let outcome = look(node, "closed", &[], script);
+        assert!(fuse(&outcome), "{outcome}");
+        outcome.devices(&[("/dev/nvidia3", DENIED)]).says("No such device");
+        node.log.line("/dev/not-here");
+        let outcome = look(node, "strict", &[], script);
+        assert!(!fuse(&outcome), "{outcome}");
+    });
+}
+
+#[test]
+fn names_that_this_version_cannot_resolve_refuse() {
+    on_node(|node| {
+        for (key, value, name) in [
+            ("cdi", json!(["nvidia.com/gpu=3"]), "nvidia.com/gpu=3"),
+            ("gpus", json!(["GPU-edfee158-11c1-52b8-0517-92f30e7fac88"]), "GPU-edfee158"),
+        ] {
+            let _job = node.job(ALICE, "4242").with(key, value).start();
+            let text = format!("gpu017: job 4242 asks for {name}");
+            node.account(ALICE).failed().says("[JA10]").says(&text);
+            node.session(ALICE).failed();
+        }
+    });
+}

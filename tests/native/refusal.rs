@@ -1,0 +1,186 @@
+//! Who is refused, and what they and the admin read.
+
+use crate::support::{ALICE, BOB, CAROL, Node, ROOT, on_node};
+
+const NO_JOB: &str = "gpu017: login refused: you (carol) have no running job on this node.";
+
+/// The word that a shell would print, which no typed command contains.
+const SHELL: (&str, &str) = ("printf 'a%s\\n' shell", "ashell");
+
+#[test]
+fn a_user_without_a_job_reads_why() {
+    on_node(|node| {
+        let sshd = node.sshd();
+        let reads = |outcome: crate::support::Outcome| {
+            outcome.failed().says(NO_JOB).says("[JA01]").keeps_quiet_about(SHELL.1)
+        };
+        reads(sshd.ssh(CAROL, SHELL.0));
+        reads(sshd.shell(CAROL, &format!("{}\n", SHELL.0)));
+        reads(sshd.ssh_password(CAROL, SHELL.0));
+        reads(sshd.sftp(CAROL, "ls\n"));
+        reads(sshd.scp(&[], "/etc/hosts", "carol@127.0.0.1:copy"));
+        let entry = node.log.decision("JA01");
+        assert_eq!(entry.field("user"), Some("carol"), "{}", entry.text);
+        assert_eq!(entry.field("phase"), Some("account"), "{}", entry.text);
+        assert_eq!(entry.severity(), 5, "{}", entry.text);
+        assert!(entry.is_authpriv(), "{}", entry.text);
+    });
+}
+
+#[test]
+fn the_text_is_short_and_tells_nothing_of_others() {
+    on_node(|node| {
+        let _job = node.job(BOB, "777").start();
+        let outcome = node.account(CAROL).failed().says("[JA01]").keeps_quiet_about("777");
+        let text = outcome.keeps_quiet_about("bob").keeps_quiet_about("/").output();
+        let ours = text.lines().filter(|line| !line.starts_with("pamtester:"));
+        for line in ours {
+            assert!(line.len() <= 80 && line.is_ascii(), "{line}");
+        }
+        let log = node.log.to_string();
+        assert!(!log.contains("authentication failure"), "{log}");
+        assert!(!log.contains(NO_JOB), "the text is logged a second time\n{log}");
+    });
+}
+
+/// Without an account line the session alone decides, and there is no shell.
+#[test]
+fn a_refused_session_gives_no_shell() {
+    on_node(|node| {
+        node.stack(
+            "auth required pam_unix.so\naccount required pam_unix.so\n\
+             session required pam_permit.so\nsession required pam_job_adopt.so\n",
+        );
+        let sshd = node.sshd();
+        sshd.ssh(CAROL, SHELL.0).failed().keeps_quiet_about(SHELL.1);
+        sshd.shell(CAROL, &format!("{}\n", SHELL.0)).failed().keeps_quiet_about(SHELL.1);
+        sshd.sftp(CAROL, "ls -a\n").failed().keeps_quiet_about(".ssh");
+        assert_eq!(node.log.decision("JA01").field("phase"), Some("session"));
+    });
+}
+
+/// The session line that account looks for, and ways in which it does not hold.
+#[test]
+fn account_refuses_where_no_session_line_holds() {
+    let broken = [
+        ("alone", ""),
+        ("optional", "session optional pam_job_adopt.so\n"),
+        ("sufficient", "session sufficient pam_job_adopt.so\n"),
+        ("another type", "password required pam_job_adopt.so\n"),
+        ("a comment", "# session required pam_job_adopt.so\n"),
+        ("a muted absence", "-session required pam_job_adopt.so\n"),
+        (
+            "jumped over",
+            "session [success=1 default=ignore] pam_permit.so\nsession required pam_job_adopt.so\n",
+        ),
+        (
+            "behind a sufficient",
+            "session sufficient pam_permit.so\nsession required pam_job_adopt.so\n",
+        ),
+        ("in an include", "session include absent-stack\n"),
+    ];
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        for (what, session) in broken {
+            stack(node, session);
+            node.log.clear();
+            let outcome = node.account(ALICE);
+            assert!(outcome.code != 0, "{what}: {outcome}");
+            outcome.says("[JA09]");
+            assert_eq!(node.log.decision("JA09").severity(), 3);
+        }
+    });
+}
+
+#[test]
+fn account_admits_where_one_holds() {
+    let sound = [
+        "session required pam_job_adopt.so\n",
+        "session requisite pam_job_adopt.so debug\n",
+        "session [success=ok new_authtok_reqd=ok ignore=ignore default=bad] pam_job_adopt.so\n",
+        "session include job-adopt-lines\n",
+        "session substack job-adopt-lines\n",
+        "@include job-adopt-lines\n",
+        "session required \\\n    pam_job_adopt.so\n",
+    ];
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.write("/etc/pam.d/job-adopt-lines", "session required pam_job_adopt.so\n");
+        for session in sound {
+            stack(node, session);
+            let outcome = node.account(ALICE);
+            assert!(outcome.code == 0, "{session}: {outcome}");
+        }
+    });
+}
+
+fn stack(node: &Node, session: &str) {
+    node.stack(&format!(
+        "account required pam_job_adopt.so\naccount required pam_unix.so\n\
+         session required pam_unix.so\n{session}"
+    ));
+}
+
+#[test]
+fn root_is_never_locked_out() {
+    on_node(|node| {
+        let sshd = node.sshd();
+        sshd.ssh(ROOT, "id -u").ok();
+        node.arguments("no_such_argument");
+        sshd.ssh(ROOT, "id -u").ok();
+        node.arguments("helper=/nonexistent");
+        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().stands_in(&node.outside());
+    });
+}
+
+#[test]
+fn only_the_named_service_is_ours() {
+    on_node(|node| {
+        let lines = |argument: &str| {
+            format!(
+                "account required pam_permit.so\naccount required pam_job_adopt.so {argument}\n\
+                 session required pam_permit.so\nsession required pam_job_adopt.so {argument}\n"
+            )
+        };
+        let phases = ["acct_mgmt", "open_session", "close_session"];
+        node.write("/etc/pam.d/other", &lines(""));
+        node.phases("other", CAROL, &phases).ok();
+        node.write("/etc/pam.d/other", &lines("service=other"));
+        node.phases("other", CAROL, &phases).failed().says("[JA01]");
+        let _job = node.job(ALICE, "4242").start();
+        node.phases("other", ALICE, &phases).ok();
+    });
+}
+
+#[test]
+fn a_wrong_argument_refuses_and_is_named() {
+    let wrong = [
+        "acton_no_jobs=ignore",
+        "action_no_jobs=maybe",
+        "action_unknown=allow",
+        "action_adopt_failure=ignore",
+        "action_generic_failure=",
+        "timeout=0",
+        "timeout=-1",
+        "timeout=soon",
+        "wait_job=1x",
+        "helper=resolve",
+        "conf=relative",
+        "exempt_uids=1-",
+        "debug=yes",
+        "require_devices=1",
+    ];
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        for argument in wrong {
+            node.arguments(argument);
+            node.log.clear();
+            let outcome = node.account(ALICE);
+            assert!(outcome.code != 0, "{argument}: {outcome}");
+            outcome.says("[JA09]");
+            node.session(ALICE).failed();
+            let name = argument.split('=').next().unwrap();
+            assert!(node.log.decision("JA09").text.contains(name), "{argument}: {}", node.log);
+        }
+    });
+}

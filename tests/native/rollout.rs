@@ -1,0 +1,146 @@
+//! Knobs for the first day, and those that open. Each one that opens says so in the log.
+
+use std::time::Duration;
+
+use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
+
+#[test]
+fn observe_decides_nothing_and_logs_everything() {
+    on_node(|node| {
+        node.arguments("observe");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let sshd = node.sshd();
+        let outcome = sshd.ssh(ALICE, LOOK).ok().stands_in(&node.outside());
+        outcome.devices(&[("/dev/nvidia1", OPENS)]);
+        assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
+        sshd.ssh(CAROL, LOOK).ok().stands_in(&node.outside()).keeps_quiet_about("JA01");
+        node.log.line("code=JA01");
+    });
+}
+
+#[test]
+fn the_switch_turns_it_off_with_an_alert() {
+    on_node(|node| {
+        node.write("/run/job-adopt/off", "");
+        node.pam(CAROL).ok();
+        let alert = node.log.find("an alert", |entry| entry.severity() == 1);
+        assert!(alert.text.contains("/run/job-adopt/off"), "{}", alert.text);
+        node.sh("chown alice /run/job-adopt/off").ok();
+        node.pam(CAROL).failed().says("[JA0");
+    });
+}
+
+#[test]
+fn exempt_users_and_groups_are_left_alone() {
+    on_node(|node| {
+        node.reporting("exempt_uids=1003 exempt_groups=ops");
+        node.pam(CAROL).ok().stands_in(&node.outside());
+        node.pam(OPS).ok().stands_in(&node.outside());
+        node.pam(ALICE).failed().says("[JA01]");
+        node.arguments("exempt_groups=no-such-group");
+        node.pam(OPS).failed();
+    });
+}
+
+#[test]
+fn one_image_serves_nodes_that_do_not_enforce() {
+    on_node(|node| {
+        node.configure("enforce = if-exists:/run/compute-node\n");
+        node.pam(CAROL).ok();
+        node.write("/run/compute-node", "");
+        node.pam(CAROL).failed().says("[JA01]");
+    });
+}
+
+#[test]
+fn wait_job_waits_for_a_job_that_is_just_starting() {
+    on_node(|node| {
+        node.arguments("wait_job=3");
+        let refused = node.account(CAROL).failed().says("[JA01]");
+        assert!(refused.took >= Duration::from_secs(3), "{refused}");
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.account(ALICE));
+            std::thread::sleep(Duration::from_millis(700));
+            let _job = node.job(ALICE, "4242").start();
+            let admitted = login.join().unwrap().ok();
+            assert!(admitted.took < Duration::from_secs(3), "{admitted}");
+        });
+    });
+}
+
+#[test]
+fn each_opening_knob_says_that_it_opened() {
+    on_node(|node| {
+        let opened = |knob: &str| {
+            let entry = node.log.line("decision=opened");
+            assert!(entry.text.contains(knob), "{}", entry.text);
+            node.log.clear();
+        };
+        node.reporting("action_no_jobs=ignore");
+        node.pam(CAROL).ok().stands_in(&node.outside());
+        opened("action_no_jobs");
+        node.reporting("action_generic_failure=allow helper=/nonexistent");
+        node.pam(CAROL).ok().stands_in(&node.outside());
+        opened("action_generic_failure");
+        let job = node.job(ALICE, "4242").unstamped().start();
+        node.reporting("action_adopt_failure=allow");
+        node.pam(ALICE).ok().stands_in(&node.outside());
+        opened("action_adopt_failure");
+        drop(job);
+    });
+}
+
+#[test]
+fn require_devices_refuses_a_job_without_containment() {
+    on_node(|node| {
+        let auto = serde_json::json!({ "DevicePolicy": "auto" });
+        let job = node.job(ALICE, "4242").with("options", auto).start();
+        node.reporting("");
+        node.pam(ALICE).ok().stands_in(&job.cgroup);
+        assert_eq!(node.log.decision("JA00").field("containment"), Some("none"));
+        node.reporting("require_devices");
+        node.pam(ALICE).failed();
+    });
+}
+
+#[test]
+fn the_site_adds_its_own_words() {
+    on_node(|node| {
+        node.write("/etc/issue.job", "Help: help@example.org\x1b[31m\n");
+        node.configure("hint = qstat -u $USER\nmessage_file = /etc/issue.job\n");
+        let outcome = node.account(CAROL).failed().says("qstat -u $USER   [JA01]");
+        outcome.says("Help: help@example.org").keeps_quiet_about("\x1b");
+    });
+}
+
+#[test]
+fn a_wrong_configuration_refuses_and_is_named() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        let wrong = [
+            ("# fine\nregistri = /run/x\n", "registri"),
+            ("sources = slurmish\n", "sources"),
+            ("enforce = maybe\n", "enforce"),
+            ("registry = run/x\n", "registry"),
+            ("always_allowed = /dev/null rwx\n", "always_allowed"),
+            ("# fine\nhint\n", "job_adopt.conf:2:"),
+        ];
+        for (text, key) in wrong {
+            node.configure(text);
+            node.log.clear();
+            let outcome = node.account(ALICE);
+            assert!(outcome.code != 0, "{text}: {outcome}");
+            outcome.says("[JA09]").keeps_quiet_about(key);
+            let entry = node.log.decision("JA09");
+            assert!(entry.text.contains("job_adopt.conf"), "{}", entry.text);
+            assert!(entry.text.contains(key), "{key}: {}", entry.text);
+        }
+        node.configure("");
+        node.account(ALICE).ok();
+        node.mode("/etc/security/job_adopt.conf", 0o666);
+        node.account(ALICE).failed().says("[JA09]");
+        node.sh("chmod 644 /etc/security/job_adopt.conf; chown alice /etc/security/job_adopt.conf")
+            .ok();
+        node.account(ALICE).failed().says("[JA09]");
+    });
+}

@@ -1,0 +1,91 @@
+//! Device filters of other owners, and a look at those of ours.
+
+use std::process::Command;
+
+use super::{Cgroup, Outcome, Tool};
+
+/// How a filter is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flags {
+    /// Neither flag: nothing can be added below.
+    None,
+    /// `BPF_F_ALLOW_OVERRIDE`.
+    Override,
+    /// `BPF_F_ALLOW_MULTI`.
+    Multi,
+}
+
+impl Flags {
+    pub(crate) const ALL: [Self; 3] = [Self::None, Self::Override, Self::Multi];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Override => "override",
+            Self::Multi => "multi",
+        }
+    }
+}
+
+/// A program that is attached, or in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attached {
+    pub(crate) id: u32,
+    pub(crate) flags: Flags,
+    pub(crate) name: String,
+}
+
+impl Attached {
+    /// Whether the name is of our form: `ja_` and 12 hexadecimal digits.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.name.strip_prefix("ja_").is_some_and(|hash| {
+            hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    }
+
+    fn parse(line: &str) -> Self {
+        let mut words = line.split(' ');
+        let mut next = || words.next().unwrap_or_else(|| panic!("{line}"));
+        let id = next().parse().unwrap();
+        let word = next();
+        let flags = Flags::ALL.into_iter().find(|flags| flags.name() == word).unwrap();
+        Self { id, flags, name: next().to_owned() }
+    }
+}
+
+fn filter(verb: &str, cgroup: &Cgroup, rest: &[&str]) -> Outcome {
+    Outcome::of(Command::new(Tool::Filter.path()).arg(verb).arg(cgroup.dir()).args(rest))
+}
+
+impl Cgroup {
+    /// Attaches a filter of another owner that denies these character devices (`195:1`).
+    pub(crate) fn attach(&self, flags: Flags, name: &str, denied: &[&str]) -> &Self {
+        self.try_attach(flags, name, denied).ok();
+        self
+    }
+
+    /// As [`Cgroup::attach`], where the kernel may refuse.
+    pub(crate) fn try_attach(&self, flags: Flags, name: &str, denied: &[&str]) -> Outcome {
+        filter("attach", self, &[&[flags.name(), name], denied].concat())
+    }
+
+    /// Detaches one program.
+    pub(crate) fn detach(&self, attached: &Attached) {
+        filter("detach", self, &[&attached.id.to_string()]).ok();
+    }
+
+    /// Programs attached right here.
+    pub(crate) fn filters(&self) -> Vec<Attached> {
+        filter("list", self, &[]).ok().stdout.lines().map(Attached::parse).collect()
+    }
+
+    /// Programs in force here, those of ancestors included; their flags are not told.
+    pub(crate) fn effective(&self) -> Vec<Attached> {
+        filter("effective", self, &[]).ok().stdout.lines().map(Attached::parse).collect()
+    }
+
+    /// Filters of ours right here.
+    pub(crate) fn our_filters(&self) -> Vec<Attached> {
+        self.filters().into_iter().filter(Attached::is_ours).collect()
+    }
+}

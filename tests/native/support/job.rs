@@ -1,0 +1,166 @@
+//! Jobs as a scheduler's prolog leaves them: a cgroup with a process, a record and a stamp.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::{Cgroup, Node, Outcome, User, eventually};
+
+/// What a job is to be.
+#[derive(Debug)]
+pub(crate) struct JobBuilder<'a> {
+    node: &'a Node,
+    owner: User,
+    record: Value,
+    cgroup: Cgroup,
+    stamped: bool,
+    recorded: bool,
+}
+
+impl Node {
+    /// A job of `owner` with `DevicePolicy` `closed` and nothing besides.
+    pub(crate) fn job(&self, owner: User, id: &str) -> JobBuilder<'_> {
+        let cgroup = self.cgroup().child("jobs").child(&format!("job-{id}"));
+        let record = json!({
+            "version": 1, "id": id, "uid": owner.uid, "cgroup": cgroup.path(),
+            "started": 1_795_201_200, "options": { "DevicePolicy": "closed" },
+        });
+        JobBuilder { node: self, owner, record, cgroup, stamped: true, recorded: true }
+    }
+}
+
+impl<'a> JobBuilder<'a> {
+    /// Sets one key of the record.
+    pub(crate) fn with(mut self, key: &str, value: Value) -> Self {
+        self.record[key] = value;
+        self
+    }
+
+    /// Sets the policy and what it allows, each `SPEC` or `SPEC ACCESS`.
+    pub(crate) fn policy(self, policy: &str, devices: &[&str]) -> Self {
+        let allow: Vec<Value> = devices
+            .iter()
+            .map(|device| {
+                let (spec, access) = device.rsplit_once(' ').unwrap_or((device, "rw"));
+                json!([spec, access])
+            })
+            .collect();
+        self.with("options", json!({ "DevicePolicy": policy, "DeviceAllow": allow }))
+    }
+
+    /// `closed` with these devices besides.
+    pub(crate) fn devices(self, devices: &[&str]) -> Self {
+        self.policy("closed", devices)
+    }
+
+    /// Seconds since the epoch.
+    pub(crate) fn started(self, seconds: i64) -> Self {
+        self.with("started", json!(seconds))
+    }
+
+    /// Leaves the stamp on the cgroup out.
+    pub(crate) fn unstamped(mut self) -> Self {
+        self.stamped = false;
+        self
+    }
+
+    /// Leaves the record out.
+    pub(crate) fn unrecorded(mut self) -> Self {
+        self.recorded = false;
+        self
+    }
+
+    /// Puts the job into that cgroup, whose parent has to exist.
+    pub(crate) fn in_cgroup(mut self, cgroup: Cgroup) -> Self {
+        self.record["cgroup"] = json!(cgroup.path());
+        self.cgroup = cgroup;
+        self
+    }
+
+    /// Makes it all so.
+    pub(crate) fn start(self) -> Job<'a> {
+        if !self.cgroup.exists() {
+            self.cgroup.create();
+        }
+        let id = self.record["id"].as_str().unwrap().to_owned();
+        let job = Job {
+            node: self.node,
+            owner: self.owner,
+            id,
+            payload: payload(self.node, self.owner, &self.cgroup),
+            cgroup: self.cgroup,
+        };
+        eventually("the job runs", || !job.cgroup.is_empty());
+        if self.stamped {
+            job.stamp(&format!("{}:{}", job.owner.uid, job.id));
+        }
+        if self.recorded {
+            job.record(&self.record.to_string());
+        }
+        job
+    }
+}
+
+/// A process of the owner's that does nothing.
+fn payload(node: &Node, owner: User, cgroup: &Cgroup) -> Child {
+    let id = owner.uid.to_string();
+    let mut command = node.daemon(cgroup, "setpriv");
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+    command.args(["sleep", "infinity"]).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// A running job.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    node: &'a Node,
+    pub(crate) owner: User,
+    pub(crate) id: String,
+    pub(crate) cgroup: Cgroup,
+    payload: Child,
+}
+
+impl Job<'_> {
+    /// Path of the record on the node.
+    pub(crate) fn record_path(&self) -> String {
+        format!("/run/job-adopt/jobs/{}/{}.json", self.owner.uid, self.id)
+    }
+
+    /// Writes the record, whatever `text` is.
+    pub(crate) fn record(&self, text: &str) {
+        self.node.folder(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
+        self.node.write(&self.record_path(), text);
+        self.node.mode(&self.record_path(), 0o644);
+    }
+
+    /// Stamps the cgroup as this owner's and job's (`UID:ID`).
+    pub(crate) fn stamp(&self, value: &str) {
+        let mut setfattr = Command::new("setfattr");
+        setfattr.args(["-n", "trusted.job_adopt", "-v", value]).arg(self.cgroup.dir());
+        Outcome::of(&mut setfattr).ok();
+    }
+
+    /// Withdraws the stamp.
+    pub(crate) fn unstamp(&self) {
+        let mut setfattr = Command::new("setfattr");
+        Outcome::of(setfattr.args(["-x", "trusted.job_adopt"]).arg(self.cgroup.dir())).ok();
+    }
+
+    /// Ends the job as a scheduler does: kill, then remove.
+    pub(crate) fn finish(&self) {
+        self.cgroup.kill();
+        self.cgroup.remove();
+    }
+
+    /// `job-adopt` resolves it: what its owner would get.
+    pub(crate) fn resolved(&self) -> Outcome {
+        self.node.job_adopt(&["resolve", "--user", self.owner.name])
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.cgroup.remove();
+        let _ = self.payload.kill();
+        let _ = self.payload.wait();
+    }
+}

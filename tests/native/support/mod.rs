@@ -1,0 +1,70 @@
+//! What the tests stand on: a private node, jobs on it, PAM stacks and logins.
+
+mod artifact;
+mod cgroup;
+mod fake;
+mod filter;
+mod job;
+mod login;
+mod node;
+mod outcome;
+mod pam;
+mod sshd;
+mod syslog;
+mod tool;
+mod user;
+
+pub(crate) use artifact::{Artifact, artifact, finished};
+pub(crate) use cgroup::{Cgroup, Mount};
+pub(crate) use fake::Fake;
+pub(crate) use filter::{Attached, Flags};
+pub(crate) use job::Job;
+pub(crate) use login::{DENIED, LOOK, OPENS};
+pub(crate) use node::Node;
+pub(crate) use outcome::{Outcome, eventually};
+pub(crate) use tool::Tool;
+pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, User};
+
+use std::path::Path;
+
+/// Runs `body` on a fresh node with cgroup v2 at `/sys/fs/cgroup`.
+pub(crate) fn on_node(body: impl FnOnce(&Node)) {
+    on_node_with(Mount::Unified, body);
+}
+
+/// Runs `body` on a fresh node; says "skipped" where this machine cannot have one.
+pub(crate) fn on_node_with(mount: Mount, body: impl FnOnce(&Node)) {
+    match obstacle() {
+        None => {
+            let node = Node::new(mount);
+            body(&node);
+            node.end();
+        }
+        Some(obstacle) => skip(obstacle),
+    }
+}
+
+/// Says that a test did not run; a failure where nothing may be skipped.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
+    eprintln!("skipped: {why}");
+}
+
+fn obstacle() -> Option<&'static str> {
+    if !nix::unistd::geteuid().is_root() {
+        return Some("needs root");
+    }
+    if cgroup::host_mount().is_none() {
+        return Some("needs a cgroup2 mount");
+    }
+    let programs = ["unshare", "nsenter", "timeout", "setfattr", "ip", "sshd", "ssh", "pamtester"];
+    programs.into_iter().find(|program| !installed(program)).map(|_| {
+        "needs util-linux, coreutils, attr, iproute2, openssh-server, openssh-client and pamtester"
+    })
+}
+
+fn installed(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+        .iter()
+        .any(|folder| Path::new(folder).join(program).exists())
+}

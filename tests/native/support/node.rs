@@ -1,0 +1,236 @@
+//! A private node: its own mounts, processes, network, users, devices and log.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::syslog::Syslog;
+use super::user::{self, PEOPLE};
+use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, artifact, tool};
+
+/// Where the helper, and fakes of it, stand on a node.
+pub(crate) const LIBEXEC: &str = "/usr/libexec/job-adopt";
+/// Enters the node's own cgroup, then becomes the command.
+const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
+
+static NODES: AtomicU32 = AtomicU32::new(0);
+
+/// One private node; everything of it is gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Node {
+    mount: Mount,
+    cgroup: Cgroup,
+    unshare: Child,
+    life: Option<ChildStdin>,
+    pub(crate) log: Syslog,
+}
+
+impl Node {
+    pub(super) fn new(mount: Mount) -> Self {
+        let run = std::env::var("JOB_ADOPT_RUN").unwrap_or_else(|_| "0".into());
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let cgroup = Cgroup::at(format!("/ja-test-{run}-{}-{number}", std::process::id()));
+        cgroup.create().child("node").create();
+        cgroup.child("jobs").create();
+        let mut unshare = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+            .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
+            .args([mount.layout(), cgroup.path().trim_start_matches('/')])
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let life = unshare.stdin.take();
+        let mut ready = String::new();
+        let mut output = BufReader::new(unshare.stdout.take().unwrap());
+        output.read_line(&mut ready).unwrap();
+        let log = Syslog::listen(&root_of(&unshare).join("dev/log"));
+        let node = Self { mount, cgroup, unshare, life, log };
+        assert_eq!(ready, "ready\n", "the node did not come up");
+        node.populate();
+        node
+    }
+
+    fn populate(&self) {
+        self.write("/etc/passwd", &user::passwd());
+        self.write("/etc/group", &user::group());
+        self.write("/etc/shadow", &user::shadow(tool::password_hash));
+        self.write(
+            "/etc/nsswitch.conf",
+            "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+        );
+        self.write("/etc/hosts", "127.0.0.1 localhost gpu017\n");
+        for person in PEOPLE {
+            self.folder(&person.home(), 0o700);
+            chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
+        }
+        self.folder(LIBEXEC, 0o755);
+        self.install(&artifact(Artifact::Module), &self.module());
+        self.install(&artifact(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
+        self.install(&artifact(Artifact::Program), "/usr/bin/job-adopt");
+        self.install(&Tool::Probe.path(), "/usr/bin/probe");
+        self.stack(&super::pam::stack(""));
+    }
+
+    /// The module's path on the node.
+    pub(crate) fn module(&self) -> String {
+        let folders = ["/usr/lib/x86_64-linux-gnu/security", "/usr/lib/aarch64-linux-gnu/security"];
+        let folder = folders
+            .iter()
+            .chain(&["/usr/lib64/security", "/usr/lib/security"])
+            .find(|folder| self.path(folder).join("pam_permit.so").exists());
+        format!("{}/pam_job_adopt.so", folder.expect("no folder of PAM modules"))
+    }
+
+    /// A path of the node, as this process sees it.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        root_of(&self.unshare).join(path.trim_start_matches('/'))
+    }
+
+    /// Copies a file in, as root's and executable.
+    pub(crate) fn install(&self, from: &Path, to: &str) {
+        let to = self.path(to);
+        let _ = fs::remove_file(&to);
+        fs::copy(from, &to)
+            .unwrap_or_else(|error| panic!("{} to {}: {error}", from.display(), to.display()));
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        let path = self.path(path);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn exists(&self, path: &str) -> bool {
+        self.path(path).symlink_metadata().is_ok()
+    }
+
+    pub(crate) fn mode(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    pub(crate) fn folder(&self, path: &str, mode: u32) {
+        fs::create_dir_all(self.path(path)).unwrap();
+        self.mode(path, mode);
+    }
+
+    /// Replaces `/etc/pam.d/sshd`.
+    pub(crate) fn stack(&self, text: &str) {
+        self.write("/etc/pam.d/sshd", text);
+    }
+
+    /// Replaces `/etc/security/job_adopt.conf`.
+    pub(crate) fn configure(&self, text: &str) {
+        self.write("/etc/security/job_adopt.conf", text);
+    }
+
+    /// The cgroup that holds everything of this node.
+    pub(crate) fn cgroup(&self) -> &Cgroup {
+        &self.cgroup
+    }
+
+    /// The cgroup that commands of this node start in.
+    pub(crate) fn outside(&self) -> Cgroup {
+        self.cgroup.child("node")
+    }
+
+    /// A command on the node, as root, with a clean environment and a limit of a minute.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = self.daemon(&self.outside(), "timeout");
+        command.args(["--kill-after=1", "60", program]);
+        command
+    }
+
+    /// As [`Node::command`], without a limit, and starting in that cgroup.
+    pub(crate) fn daemon(&self, cgroup: &Cgroup, program: &str) -> Command {
+        let namespace = |name: &str| format!("/proc/{}/ns/{name}", self.unshare.id());
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--mount={}", namespace("mnt")))
+            .arg(format!("--uts={}", namespace("uts")))
+            .arg(format!("--net={}", namespace("net")))
+            .arg(format!("--pid={}", namespace("pid_for_children")))
+            .args(["sh", "-c", ENTER])
+            .arg(format!("{}{}/cgroup.procs", self.mount.path(), cgroup.path()))
+            .arg(program)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", "/root")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a program to its end.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Outcome {
+        Outcome::of(self.command(program).args(arguments))
+    }
+
+    /// Runs a shell script to its end.
+    pub(crate) fn sh(&self, script: &str) -> Outcome {
+        self.run("sh", &["-c", script])
+    }
+
+    /// `job-adopt` with these arguments.
+    pub(crate) fn job_adopt(&self, arguments: &[&str]) -> Outcome {
+        self.run("job-adopt", arguments)
+    }
+
+    /// Processes of the helper's account, as this process numbers them.
+    pub(crate) fn helpers(&self) -> Vec<i32> {
+        let ours = |pid: &i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.contains(&format!("Uid:\t{}\t", HELPER.uid))
+        };
+        self.processes().into_iter().filter(ours).collect()
+    }
+
+    /// Every process of the node but its first, as this process numbers them.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        fn below(cgroup: &Cgroup) -> Vec<i32> {
+            let mut pids = cgroup.pids();
+            cgroup.children().iter().for_each(|child| pids.extend(below(child)));
+            pids
+        }
+        below(&self.cgroup)
+    }
+
+    /// Ends the node and checks that nothing of it is left.
+    pub(super) fn end(mut self) {
+        self.stop();
+        assert!(!self.cgroup.exists(), "{} is left", self.cgroup.path());
+    }
+
+    fn stop(&mut self) {
+        drop(self.life.take());
+        let _ = fs::write(self.cgroup.dir().join("cgroup.kill"), "1");
+        let _ = self.unshare.kill();
+        let _ = self.unshare.wait();
+        self.cgroup.remove();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of the node:\n{}", self.log);
+        }
+        if self.life.is_some() {
+            self.stop();
+        }
+    }
+}
+
+fn root_of(unshare: &Child) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root", unshare.id()))
+}

@@ -1,0 +1,97 @@
+//! What a command did, and waiting for what takes a moment.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// Status and output of a command that ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    command: String,
+    /// Exit status; 128 + N for signal N.
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) took: Duration,
+}
+
+impl Outcome {
+    /// Runs to the end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let began = Instant::now();
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self::from_output(format!("{command:?}"), &output, began.elapsed())
+    }
+
+    pub(crate) fn from_output(command: String, output: &Output, took: Duration) -> Self {
+        let signal = output.status.signal().map(|signal| 128 + signal);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            command,
+            code: output.status.code().or(signal).unwrap_or(-1),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+            took,
+        }
+    }
+
+    /// Asserts success.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert!(self.code == 0, "{self}");
+        self
+    }
+
+    /// Asserts failure.
+    #[track_caller]
+    pub(crate) fn failed(self) -> Self {
+        assert!(self.code != 0, "{self}");
+        self
+    }
+
+    /// Asserts this exit status.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert!(self.code == code, "expected status {code}: {self}");
+        self
+    }
+
+    /// Asserts that `text` stands somewhere in the output.
+    #[track_caller]
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.output().contains(text), "expected {text:?}: {self}");
+        self
+    }
+
+    /// Asserts that `text` stands nowhere in the output.
+    #[track_caller]
+    pub(crate) fn keeps_quiet_about(self, text: &str) -> Self {
+        assert!(!self.output().contains(text), "did not expect {text:?}: {self}");
+        self
+    }
+
+    /// Standard output and standard error together.
+    pub(crate) fn output(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { command, code, stdout, stderr, took } = self;
+        write!(
+            f,
+            "{command}\nstatus {code} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
+        )
+    }
+}
+
+/// Waits up to ten seconds for `condition`.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited 10 s in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,56 @@
+//! PAM stacks, and runs of `pamtester` against them.
+
+use super::{Node, Outcome, User};
+
+/// A complete stack with both lines of ours and these arguments.
+pub(super) fn stack(arguments: &str) -> String {
+    format!(
+        "auth required pam_unix.so\n\
+         account required pam_job_adopt.so {arguments}\n\
+         account required pam_unix.so\n\
+         session required pam_permit.so\n\
+         session required pam_job_adopt.so {arguments}\n"
+    )
+}
+
+/// Reports, behind ours, the cgroup that the session ended up in.
+const REPORT: &str = "session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup\n";
+
+impl Node {
+    /// Both lines of ours with these arguments.
+    pub(crate) fn arguments(&self, arguments: &str) {
+        self.stack(&stack(arguments));
+    }
+
+    /// As [`Node::arguments`], and a line behind ours that prints the cgroup.
+    pub(crate) fn reporting(&self, arguments: &str) {
+        self.stack(&format!("{}{REPORT}", stack(arguments)));
+    }
+
+    /// Account and session of service sshd, in one process.
+    pub(crate) fn pam(&self, user: User) -> Outcome {
+        self.phases("sshd", user, &["acct_mgmt", "open_session", "close_session"])
+    }
+
+    /// The account phase alone.
+    pub(crate) fn account(&self, user: User) -> Outcome {
+        self.phases("sshd", user, &["acct_mgmt"])
+    }
+
+    /// The session phase alone.
+    pub(crate) fn session(&self, user: User) -> Outcome {
+        self.phases("sshd", user, &["open_session", "close_session"])
+    }
+
+    /// These phases of that service.
+    pub(crate) fn phases(&self, service: &str, user: User, phases: &[&str]) -> Outcome {
+        self.run("pamtester", &[&[service, user.name], phases].concat())
+    }
+
+    /// Account and session under `strace` with these options.
+    pub(crate) fn pam_under_strace(&self, options: &[&str], user: User) -> Outcome {
+        let tested = ["pamtester", "sshd", user.name, "acct_mgmt", "open_session", "close_session"];
+        let common = ["-f", "-qq", "-o", "/tmp/strace"];
+        self.run("strace", &[&common, options, &tested].concat())
+    }
+}

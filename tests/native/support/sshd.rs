@@ -1,0 +1,157 @@
+//! A real `sshd` on a node, and logins to it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::{Child, Command, Stdio};
+
+use super::user::PEOPLE;
+use super::{Node, Outcome, ROOT, User, eventually, tool};
+
+const CONFIG: &str = "\
+ListenAddress 127.0.0.1
+Port 22
+HostKey /etc/ssh/test-host-key
+PidFile /run/sshd.pid
+UsePAM yes
+PasswordAuthentication no
+KbdInteractiveAuthentication yes
+PermitRootLogin yes
+AuthorizedKeysFile .ssh/authorized_keys
+LogLevel VERBOSE
+UseDNS no
+PrintMotd no
+MaxStartups 400:30:500
+MaxSessions 100
+Subsystem sftp internal-sftp
+";
+
+/// Answers a password prompt.
+const ASKPASS: &str = "#!/bin/sh\necho \"$TEST_PASSWORD\"\n";
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Sshd<'a> {
+    node: &'a Node,
+    server: Child,
+}
+
+impl Node {
+    /// Starts `sshd` and lets everybody in with the test's key.
+    pub(crate) fn sshd(&self) -> Sshd<'_> {
+        self.folder("/etc/ssh", 0o755);
+        self.write("/etc/ssh/sshd_config", CONFIG);
+        self.secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
+        self.secret(&tool::key("user-key"), "/root/key");
+        let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
+        self.write("/root/known_hosts", &format!("127.0.0.1 {host}"));
+        self.write("/root/askpass", ASKPASS);
+        self.mode("/root/askpass", 0o700);
+        for user in PEOPLE.into_iter().chain([ROOT]) {
+            self.authorise(user);
+        }
+        let server = self.server();
+        eventually("sshd listens", || self.exists("/run/sshd.pid"));
+        Sshd { node: self, server }
+    }
+
+    fn server(&self) -> Child {
+        let mut command = self.daemon(&self.outside(), "/usr/sbin/sshd");
+        command.args(["-D", "-f", "/etc/ssh/sshd_config"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn secret(&self, from: &std::path::Path, to: &str) {
+        self.install(from, to);
+        self.mode(to, 0o600);
+    }
+
+    fn authorise(&self, user: User) {
+        let folder = format!("{}/.ssh", user.home());
+        self.folder(&folder, 0o700);
+        let public = fs::read_to_string(tool::key("user-key.pub")).unwrap();
+        self.write(&format!("{folder}/authorized_keys"), &public);
+        for path in [folder.clone(), format!("{folder}/authorized_keys")] {
+            chown(self.path(&path), Some(user.uid), Some(user.uid)).unwrap();
+        }
+        fs::set_permissions(self.path(&user.home()), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+impl Sshd<'_> {
+    /// An OpenSSH client program with the options that all of them share.
+    pub(crate) fn client(&self, program: &str, options: &[&str]) -> Command {
+        let mut command = self.node.command(program);
+        command.args(["-F", "none", "-i", "/root/key"]);
+        for option in [
+            "StrictHostKeyChecking=yes",
+            "UserKnownHostsFile=/root/known_hosts",
+            "ConnectTimeout=20",
+        ] {
+            command.args(["-o", option]);
+        }
+        command.args(options);
+        command
+    }
+
+    /// `ssh USER@node COMMAND` with a key.
+    pub(crate) fn ssh(&self, user: User, script: &str) -> Outcome {
+        self.ssh_with(&["-o", "BatchMode=yes"], user, script)
+    }
+
+    /// The same with a pseudo-terminal.
+    pub(crate) fn ssh_tty(&self, user: User, script: &str) -> Outcome {
+        self.ssh_with(&["-o", "BatchMode=yes", "-tt"], user, script)
+    }
+
+    /// The same with further options.
+    pub(crate) fn ssh_with(&self, options: &[&str], user: User, script: &str) -> Outcome {
+        let target = format!("{}@127.0.0.1", user.name);
+        Outcome::of(self.client("ssh", options).args([&target, script]))
+    }
+
+    /// An interactive shell that reads `input`.
+    pub(crate) fn shell(&self, user: User, input: &str) -> Outcome {
+        self.node.write("/root/input", input);
+        let target = format!("{}@127.0.0.1", user.name);
+        let mut command = self.client("ssh", &["-o", "BatchMode=yes", "-tt", &target]);
+        command.stdin(fs::File::open(self.node.path("/root/input")).unwrap());
+        Outcome::of(&mut command)
+    }
+
+    /// Starts a login that stays until its input ends.
+    pub(crate) fn stay(&self, user: User, script: &str) -> Child {
+        let target = format!("{}@127.0.0.1", user.name);
+        let mut command = self.client("ssh", &["-o", "BatchMode=yes", &target, script]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// Keyboard-interactive login with the user's password.
+    pub(crate) fn ssh_password(&self, user: User, script: &str) -> Outcome {
+        let options = ["-o", "PreferredAuthentications=keyboard-interactive"];
+        let target = format!("{}@127.0.0.1", user.name);
+        let mut command = self.client("ssh", &options);
+        command.env("TEST_PASSWORD", user.password());
+        command.env("SSH_ASKPASS", "/root/askpass").env("SSH_ASKPASS_REQUIRE", "force");
+        Outcome::of(command.args([&target, script]))
+    }
+
+    /// `sftp` with a batch of commands.
+    pub(crate) fn sftp(&self, user: User, batch: &str) -> Outcome {
+        self.node.write("/root/batch", batch);
+        let target = format!("{}@127.0.0.1", user.name);
+        Outcome::of(&mut self.client("sftp", &["-b", "/root/batch", &target]))
+    }
+
+    /// `scp` from and to.
+    pub(crate) fn scp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
+        Outcome::of(self.client("scp", options).args([from, to]))
+    }
+}
+
+impl Drop for Sshd<'_> {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}

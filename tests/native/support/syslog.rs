@@ -1,0 +1,132 @@
+//! The node's `/dev/log`, read from outside.
+
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Facility `LOG_AUTHPRIV` of syslog(3).
+const AUTHPRIV: u32 = 10;
+
+/// One line of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) text: String,
+}
+
+impl Entry {
+    /// Value of a logfmt field, without its quotes.
+    pub(crate) fn field(&self, key: &str) -> Option<&str> {
+        let start = format!(" {key}=");
+        let value = &self.text[self.text.find(&start)? + start.len()..];
+        match value.strip_prefix('"') {
+            Some(quoted) => quoted.split('"').next(),
+            None => value.split_whitespace().next(),
+        }
+    }
+
+    fn priority(&self) -> u32 {
+        let digits = self.text.strip_prefix('<').and_then(|rest| rest.split('>').next());
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
+    }
+
+    /// `LOG_*` severity of syslog(3).
+    pub(crate) fn severity(&self) -> u32 {
+        self.priority() % 8
+    }
+
+    pub(crate) fn is_authpriv(&self) -> bool {
+        self.priority() / 8 == AUTHPRIV
+    }
+
+    /// Whether this is a decision of ours with that code.
+    fn decides(&self, code: &str) -> bool {
+        self.text.contains("decision=") && self.field("code") == Some(code)
+    }
+}
+
+/// Collects what is logged on a node.
+#[derive(Debug)]
+pub(crate) struct Syslog {
+    path: PathBuf,
+    lines: Arc<Mutex<Vec<Entry>>>,
+    reader: Option<JoinHandle<()>>,
+    stop: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Syslog {
+    pub(super) fn listen(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (sink, end) = (Arc::clone(&lines), Arc::clone(&stop));
+        let reader = std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 * 1024];
+            while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                if let Ok(length) = socket.recv(&mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..length]);
+                    let text = text.trim_end_matches(['\0', '\n']).to_owned();
+                    sink.lock().unwrap().push(Entry { text });
+                }
+            }
+        });
+        Self { path: path.to_owned(), lines, reader: Some(reader), stop }
+    }
+
+    /// Everything so far.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Forgets everything that has been sent so far, read or not.
+    pub(crate) fn clear(&self) {
+        let marker = "end of what is forgotten";
+        UnixDatagram::unbound().unwrap().send_to(marker.as_bytes(), &self.path).unwrap();
+        self.line(marker);
+        self.lines.lock().unwrap().clear();
+    }
+
+    /// The first entry that fits; waits for it for a moment.
+    #[track_caller]
+    pub(crate) fn find(&self, what: &str, fits: impl Fn(&Entry) -> bool) -> Entry {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(entry) = self.entries().into_iter().find(&fits) {
+                return entry;
+            }
+            assert!(Instant::now() < deadline, "not in the log: {what}\n{self}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The decision with that code.
+    #[track_caller]
+    pub(crate) fn decision(&self, code: &str) -> Entry {
+        self.find(code, |entry| entry.decides(code))
+    }
+
+    /// The first line that contains `text`.
+    #[track_caller]
+    pub(crate) fn line(&self, text: &str) -> Entry {
+        self.find(text, |entry| entry.text.contains(text))
+    }
+}
+
+impl std::fmt::Display for Syslog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.entries().iter().try_for_each(|entry| writeln!(f, "    {}", entry.text))
+    }
+}
+
+impl Drop for Syslog {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Small C programs that the tests need, and keys: made once per run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::{Outcome, User};
+
+/// A program of `tests/native/tools`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// Opens devices and says how that went.
+    Probe,
+    /// Plays a broken helper.
+    Fake,
+    /// Attaches, lists and detaches device filters.
+    Filter,
+    /// Runs PAM twice in one process and compares the process before and after.
+    Cycles,
+}
+
+const ALL: [(Tool, &str, &str); 4] = [
+    (Tool::Probe, "probe", include_str!("../tools/probe.c")),
+    (Tool::Fake, "fake", include_str!("../tools/fake.c")),
+    (Tool::Filter, "filter", include_str!("../tools/filter.c")),
+    (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
+];
+
+impl Tool {
+    /// The compiled program.
+    pub(crate) fn path(self) -> PathBuf {
+        let (_, name, _) = ALL.iter().find(|(tool, ..)| *tool == self).unwrap();
+        workshop().join(name)
+    }
+}
+
+/// The folder with everything that is made once.
+fn workshop() -> &'static Path {
+    static READY: OnceLock<PathBuf> = OnceLock::new();
+    READY.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (_, name, source) in ALL {
+            compile(&folder, name, source);
+        }
+        make_key(&folder.join("user-key"));
+        make_key(&folder.join("host-key"));
+        folder
+    })
+}
+
+fn compile(folder: &Path, name: &str, source: &str) {
+    let file = folder.join(format!("{name}.c"));
+    std::fs::write(&file, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(folder.join(name));
+    Outcome::of(cc.arg(&file).arg("-lpam")).ok();
+}
+
+fn make_key(path: &Path) {
+    let mut keygen = Command::new("ssh-keygen");
+    Outcome::of(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path)).ok();
+}
+
+/// Private key of that name; its public half has `.pub` behind it.
+pub(super) fn key(name: &str) -> PathBuf {
+    workshop().join(name)
+}
+
+/// Hash of a user's password for `/etc/shadow`.
+pub(super) fn password_hash(user: User) -> String {
+    static HASHES: OnceLock<Vec<(User, String)>> = OnceLock::new();
+    let hashes = HASHES.get_or_init(|| {
+        super::user::PEOPLE.iter().map(|user| (*user, hash(&user.password()))).collect()
+    });
+    hashes.iter().find(|(known, _)| *known == user).unwrap().1.clone()
+}
+
+fn hash(password: &str) -> String {
+    let mut openssl = Command::new("openssl");
+    let outcome = Outcome::of(openssl.args(["passwd", "-6", "-salt", "testsalt", password])).ok();
+    outcome.stdout.trim().to_owned()
+}

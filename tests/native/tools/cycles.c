@@ -1,0 +1,136 @@
+/*
+ * cycles USER N: runs account and session N times in one process, each time with a fresh
+ * pam_start, and fails where the process is not the same afterwards: descriptors, signal
+ * dispositions and mask, umask, working directory, environment, threads, credentials.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <security/pam_appl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int converse(int count, const struct pam_message **message, struct pam_response **reply,
+                    void *data)
+{
+    (void)data;
+    for (int i = 0; i < count; i++)
+        printf("message %d: %s\n", message[i]->msg_style, message[i]->msg);
+    *reply = calloc((size_t)count, sizeof **reply);
+    return *reply ? PAM_SUCCESS : PAM_BUF_ERR;
+}
+
+static void list_folder(FILE *out, const char *path)
+{
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char link[4096], target[4096];
+        snprintf(link, sizeof link, "%s/%s", path, entry->d_name);
+        ssize_t length = readlink(link, target, sizeof target);
+        if (atoi(entry->d_name) == dirfd(folder) && entry->d_name[0] != '.')
+            continue;
+        fprintf(out, "%s %.*s\n", link, (int)(length > 0 ? length : 0), target);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+static void list_status(FILE *out)
+{
+    static const char *keys[] = {"Uid", "Gid", "Groups", "Threads", "SigPnd", "SigBlk", "SigIgn",
+                                 "SigCgt", "ShdPnd", "Cap",
+                                 "NoNewPrivs", "Seccomp:", "Umask"};
+    char line[512];
+    FILE *status = fopen("/proc/self/status", "re");
+    while (status && fgets(line, sizeof line, status))
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+            if (!strncmp(line, keys[i], strlen(keys[i])))
+                fputs(line, out);
+    if (status)
+        fclose(status);
+}
+
+static void copy_file(FILE *out, const char *path)
+{
+    char line[512];
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        fputs(line, out);
+    if (file)
+        fclose(file);
+}
+
+/* What a guest must leave as it was. */
+static char *snapshot(void)
+{
+    char *text = NULL, folder[4096];
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    list_folder(out, "/proc/self/fd");
+    list_status(out);
+    copy_file(out, "/proc/self/limits");
+    copy_file(out, "/proc/self/attr/exec");
+    fprintf(out, "cwd %s\n", getcwd(folder, sizeof folder));
+    for (char **entry = environ; *entry; entry++)
+        fprintf(out, "env %s\n", *entry);
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action = {0};
+        if (sigaction(number, NULL, &action) == 0)
+            fprintf(out, "signal %d %p %x\n", number, (void *)action.sa_handler, action.sa_flags);
+    }
+    fclose(out);
+    return text;
+}
+
+static int phase(const char *name, int result)
+{
+    printf("%s %d\n", name, result);
+    return result;
+}
+
+static int cycle(const char *user)
+{
+    struct pam_conv conversation = {converse, NULL};
+    pam_handle_t *handle = NULL;
+    if (pam_start("sshd", user, &conversation, &handle) != PAM_SUCCESS)
+        return 1;
+    pam_set_item(handle, PAM_RHOST, "127.0.0.1");
+    int result = phase("account", pam_acct_mgmt(handle, 0));
+    if (result == PAM_SUCCESS)
+        result = phase("session", pam_open_session(handle, 0));
+    if (result == PAM_SUCCESS)
+        phase("close", pam_close_session(handle, 0));
+    pam_end(handle, result);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3)
+        return 2;
+    setvbuf(stdout, NULL, _IONBF, 0);
+    umask(027);
+    setenv("GUEST", "untouched", 1);
+    signal(SIGPIPE, SIG_IGN);
+    int worst = 0;
+    for (int i = 0; i < atoi(argv[2]); i++) {
+        char *before = snapshot();
+        int result = cycle(argv[1]);
+        char *after = snapshot();
+        if (result)
+            worst = 10;
+        if (strcmp(before, after)) {
+            printf("CHANGED\n--- before\n%s--- after\n%s", before, after);
+            return 3;
+        }
+        free(before);
+        free(after);
+    }
+    copy_file(stdout, "/proc/self/cgroup");
+    return worst;
+}

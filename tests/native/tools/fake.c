@@ -1,0 +1,120 @@
+/*
+ * Plays a helper that misbehaves. What it does stands in a file beside it, FAKE.play, since it is
+ * executed by descriptor with an empty environment: one verb per line, carried out in order.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+#include <unistd.h>
+
+enum { FDS = 1024 };
+
+static char self[4096];
+static char inherited[FDS];
+
+static FILE *beside(const char *suffix)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s.%s", self, suffix);
+    return fopen(path, "re");
+}
+
+/* Copies FAKE.reply to standard output, all at once or byte by byte with a pause. */
+static void reply(unsigned pause_us)
+{
+    FILE *file = beside("reply");
+    for (int byte; file && (byte = fgetc(file)) != EOF;) {
+        fputc(byte, stdout);
+        if (pause_us) {
+            fflush(stdout);
+            usleep(pause_us);
+        }
+    }
+    fflush(stdout);
+}
+
+static void flood(long bytes)
+{
+    while (bytes-- > 0)
+        fputc('x', stdout);
+    fflush(stdout);
+}
+
+static void tell_lines(const char *path)
+{
+    char line[512];
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        syslog(LOG_DEBUG, "helper: %s", line);
+    if (file)
+        fclose(file);
+}
+
+/* Tells the log what this process looks like from inside: it may write no file. */
+static void describe(void)
+{
+    extern char **environ;
+    for (int fd = 0; fd < FDS; fd++)
+        if (inherited[fd])
+            syslog(LOG_DEBUG, "helper: fd %d", fd);
+    tell_lines("/proc/self/status");
+    tell_lines("/proc/self/limits");
+    for (char **entry = environ; *entry; entry++)
+        syslog(LOG_DEBUG, "helper: env %s", *entry);
+    syslog(LOG_DEBUG, "helper: end");
+}
+
+/* A child that keeps standard output open after its parent is gone. */
+static void linger(void)
+{
+    if (fork() == 0) {
+        pause();
+        _exit(0);
+    }
+}
+
+static void play(const char *verb, long number)
+{
+    if (!strcmp(verb, "read"))
+        while (getchar() != EOF)
+            ;
+    else if (!strcmp(verb, "reply"))
+        reply((unsigned)number);
+    else if (!strcmp(verb, "flood"))
+        flood(number);
+    else if (!strcmp(verb, "sleep"))
+        sleep((unsigned)number);
+    else if (!strcmp(verb, "deaf"))
+        signal(SIGTERM, SIG_IGN);
+    else if (!strcmp(verb, "raise"))
+        raise((int)number);
+    else if (!strcmp(verb, "close"))
+        fclose(stdout);
+    else if (!strcmp(verb, "linger"))
+        linger();
+    else if (!strcmp(verb, "describe"))
+        describe();
+    else if (!strcmp(verb, "exit"))
+        exit((int)number);
+    else
+        exit(99);
+}
+
+int main(void)
+{
+    for (int fd = 0; fd < FDS; fd++)
+        inherited[fd] = fcntl(fd, F_GETFD) >= 0;
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return 98;
+    FILE *script = beside("play");
+    char verb[32];
+    long number;
+    while (script && fscanf(script, "%31s %ld", verb, &number) == 2)
+        play(verb, number);
+    return 0;
+}

@@ -1,0 +1,138 @@
+/*
+ * Plays another owner of device filters on a cgroup.
+ *   filter attach DIR FLAGS NAME [MAJOR:MINOR...]   allows all but these character devices
+ *   filter list DIR                                 "ID FLAGS NAME" per attached program
+ *   filter effective DIR                            the same for what is in force
+ *   filter detach DIR ID
+ */
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Larger than any kernel's attributes: some kernels write past the size they are told. */
+union request {
+    union bpf_attr attr;
+    char room[256];
+};
+
+static struct bpf_insn code[1024];
+static int length;
+
+static void emit(__u8 op, __u8 dst, __u8 src, __s16 offset, __s32 value)
+{
+    code[length++] =
+        (struct bpf_insn){.code = op, .dst_reg = dst, .src_reg = src, .off = offset, .imm = value};
+}
+
+static int bpf(int command, union request *request)
+{
+    int result = (int)syscall(SYS_bpf, command, request, sizeof *request);
+    if (result < 0) {
+        perror("bpf");
+        exit(1);
+    }
+    return result;
+}
+
+static int load(const char *name, int count, char **denied)
+{
+    emit(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 4, 0); /* r2 = major */
+    emit(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 8, 0); /* r3 = minor */
+    for (int i = 0; i < count; i++) {
+        int major, minor;
+        if (sscanf(denied[i], "%d:%d", &major, &minor) != 2)
+            exit(2);
+        emit(BPF_JMP32 | BPF_JNE | BPF_K, 2, 0, 3, major);
+        emit(BPF_JMP32 | BPF_JNE | BPF_K, 3, 0, 2, minor);
+        emit(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0);
+        emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    }
+    emit(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 1);
+    emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
+    union request request = {0};
+    request.attr.prog_type = BPF_PROG_TYPE_CGROUP_DEVICE;
+    request.attr.insns = (__u64)(unsigned long)code;
+    request.attr.insn_cnt = (__u32)length;
+    request.attr.license = (__u64)(unsigned long)"GPL";
+    strncpy(request.attr.prog_name, name, sizeof request.attr.prog_name - 1);
+    return bpf(BPF_PROG_LOAD, &request);
+}
+
+static __u32 flags_of(const char *name)
+{
+    if (!strcmp(name, "none"))
+        return 0;
+    return !strcmp(name, "override") ? BPF_F_ALLOW_OVERRIDE : BPF_F_ALLOW_MULTI;
+}
+
+static int program(__u32 id)
+{
+    union request request = {0};
+    request.attr.prog_id = id;
+    return bpf(BPF_PROG_GET_FD_BY_ID, &request);
+}
+
+static void describe(__u32 id, __u32 flags)
+{
+    struct bpf_prog_info info = {0};
+    union request request = {0};
+    request.attr.info.bpf_fd = (__u32)program(id);
+    request.attr.info.info_len = sizeof info;
+    request.attr.info.info = (__u64)(unsigned long)&info;
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &request);
+    const char *kind = flags & BPF_F_ALLOW_MULTI      ? "multi"
+                       : flags & BPF_F_ALLOW_OVERRIDE ? "override"
+                                                      : "none";
+    printf("%u %s %s\n", id, kind, info.name[0] ? info.name : "-");
+    close((int)request.attr.info.bpf_fd);
+}
+
+static void list(int folder, __u32 query)
+{
+    __u32 ids[128];
+    union request request = {0};
+    request.attr.query.target_fd = (__u32)folder;
+    request.attr.query.attach_type = BPF_CGROUP_DEVICE;
+    request.attr.query.query_flags = query;
+    request.attr.query.prog_ids = (__u64)(unsigned long)ids;
+    request.attr.query.prog_cnt = 128;
+    bpf(BPF_PROG_QUERY, &request);
+    for (__u32 i = 0; i < request.attr.query.prog_cnt; i++)
+        describe(ids[i], request.attr.query.attach_flags);
+}
+
+static void change(int command, int folder, int fd, __u32 flags)
+{
+    union request request = {0};
+    request.attr.target_fd = (__u32)folder;
+    request.attr.attach_bpf_fd = (__u32)fd;
+    request.attr.attach_type = BPF_CGROUP_DEVICE;
+    request.attr.attach_flags = flags;
+    bpf(command, &request);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    int folder = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) {
+        perror(argv[2]);
+        return 1;
+    }
+    if (!strcmp(argv[1], "attach") && argc >= 5)
+        change(BPF_PROG_ATTACH, folder, load(argv[4], argc - 5, argv + 5), flags_of(argv[3]));
+    else if (!strcmp(argv[1], "detach") && argc == 4)
+        change(BPF_PROG_DETACH, folder, program((__u32)atol(argv[3])), 0);
+    else if (!strcmp(argv[1], "list"))
+        list(folder, 0);
+    else if (!strcmp(argv[1], "effective"))
+        list(folder, BPF_F_QUERY_EFFECTIVE);
+    else
+        return 2;
+    return 0;
+}

@@ -1,0 +1,53 @@
+//! A login succeeds only when what was done has been read back: here it is undone in between.
+
+use std::time::Duration;
+
+use crate::support::{ALICE, Job, Node, eventually, on_node};
+
+/// Runs a login that is held up for a second and a half, does `harm` meanwhile, and asserts that
+/// the login is refused and not in the job.
+fn undone(node: &Node, job: &Job<'_>, options: &[&str], harm: impl FnOnce()) {
+    node.pam(ALICE).ok();
+    std::thread::scope(|scope| {
+        let login = scope.spawn(|| node.pam_under_strace(options, ALICE));
+        std::thread::sleep(Duration::from_millis(700));
+        harm();
+        login.join().unwrap().failed();
+    });
+    assert!(node.read("/tmp/strace").contains("DELAYED"), "the login was not held up");
+    assert_eq!(job.cgroup.pids().len(), 1, "the login is still in the job");
+    node.pam(ALICE).ok();
+}
+
+/// The session alone, so that the calls can be counted.
+fn session_only(node: &Node) {
+    node.stack(
+        "account required pam_permit.so\nsession required pam_permit.so\n\
+         session required pam_job_adopt.so\n",
+    );
+}
+
+#[test]
+fn a_filter_that_is_gone_after_the_move_refuses() {
+    on_node(|node| {
+        session_only(node);
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
+        let held = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
+        undone(node, &job, &held, || job.cgroup.detach(&job.cgroup.our_filters()[0]));
+    });
+}
+
+#[test]
+fn a_login_that_was_moved_elsewhere_is_refused() {
+    on_node(|node| {
+        session_only(node);
+        let job = node.job(ALICE, "4242").start();
+        // Read once for the way back, and once more after the move.
+        let held = ["-P", "/proc/self/cgroup", "-e", "inject=openat:delay_enter=1500000:when=2"];
+        undone(node, &job, &held, || {
+            eventually("the login is in the job", || job.cgroup.pids().len() == 2);
+            node.outside().write("cgroup.procs", &job.cgroup.pids()[1].to_string());
+        });
+    });
+}

@@ -1,0 +1,50 @@
+//! The harness itself: a node is private, complete, and gone afterwards.
+
+use crate::support::{ALICE, DENIED, Flags, LOOK, Mount, OPENS, on_node, on_node_with};
+
+#[test]
+fn a_node_has_devices_that_tell_denial_from_absence() {
+    on_node(|node| {
+        let all = [("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS), ("/dev/null", "ok")];
+        node.sh(LOOK).ok().devices(&all).stands_in(&node.outside());
+        node.outside().attach(Flags::Multi, "foreign", &["195:0"]);
+        node.sh(LOOK).ok().devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia3", OPENS)]);
+    });
+}
+
+#[test]
+fn a_node_has_either_layout_of_cgroups() {
+    for mount in [Mount::Unified, Mount::Hybrid] {
+        on_node_with(mount, |node| {
+            let script = format!("stat --file-system --format %T {}", mount.path());
+            node.sh(&script).ok().says("cgroup2fs");
+        });
+    }
+}
+
+#[test]
+fn a_node_has_a_working_sshd_and_log() {
+    on_node(|node| {
+        node.stack("auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n");
+        let sshd = node.sshd();
+        sshd.ssh(ALICE, "id -un").ok().says("alice");
+        sshd.ssh_password(ALICE, "id -un").ok().says("alice");
+        sshd.shell(ALICE, "tty\nexit\n").ok().says("/dev/pts/");
+        sshd.sftp(ALICE, "ls /dev/null\n").ok().says("/dev/null");
+        node.log.line("Accepted publickey for alice");
+    });
+}
+
+#[test]
+fn a_job_runs_as_its_owner_in_its_cgroup() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        assert_eq!(job.cgroup.pids().len(), 1);
+        let pid = job.cgroup.pids()[0];
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(status.contains("Uid:\t1001\t"), "{status}");
+        assert!(node.read(&job.record_path()).contains("\"id\":\"4242\""));
+        job.finish();
+        assert!(!job.cgroup.exists());
+    });
+}
