@@ -13,10 +13,13 @@ use super::subtree::unless_gone;
 use crate::cgroup::{Dir, MadeMark, Place};
 use crate::plan::LeafName;
 use crate::registry::Record;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(super) use logins::logins;
 pub(super) use process::{Process, table as process_table};
+
+/// What sshd gets to pass the last words on, before it is ended itself.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What there was to end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +45,9 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     let found = logins(&table, &[]);
     processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
     let terminals = terminal::tell(&record.id, record.uid, &processes);
+    if terminals > 0 {
+        std::thread::sleep(LAST_WORDS);
+    }
     let ending = Ending { logins: found.len(), terminals };
 
     if unless_gone(MadeMark::is_set(job))? == Some(true) {
