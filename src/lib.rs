@@ -16,6 +16,8 @@
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
+//! | [`lock`] | root | one writer at a time: locks on a root-only file |
+//! | [`log`] | root | lines to syslog |
 //! | [`trust`] | as its caller | reading what only root can have written |
 //! | [`cli`] | whoever calls it | the admin's subcommands |
 //! | [`sys`] | as its caller | every unsafe block of the crate |
@@ -24,6 +26,8 @@ pub mod bpf;
 pub mod cgroup;
 pub mod cli;
 pub mod device;
+pub mod lock;
+pub mod log;
 pub mod pam;
 pub mod plan;
 pub mod registry;

@@ -1,3 +1,5 @@
 //! `job-adopt`: for people, and for schedulers' prolog and epilog scripts.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    pam_job_adopt::cli::main()
+}

@@ -1,9 +1,9 @@
 //! Carries a decision out, and proves it.
 
 use super::compose::{Decision, Demand, decide};
-use super::lock::Lock;
 use super::{Attached, Error, Insn, Level, Program, Result, allow, effective};
 use crate::cgroup::{Dir, Leaf};
+use crate::lock::Lock;
 use crate::plan::Containment;
 use crate::sys::bpf as kernel;
 use std::os::fd::AsFd;
@@ -127,7 +127,7 @@ pub fn confine(leaf: &Leaf, containment: &Containment, deadline: Instant) -> Res
         return Ok(outcome);
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
-    let lock = Lock::take(dir(leaf, leaf.job_level())?, deadline)?;
+    let lock = Lock::take(inode(dir(leaf, leaf.job_level())?)?, deadline)?;
     match attempt(leaf, containment, &insns, Some(&lock))? {
         Attempt::Done(outcome) => Ok(outcome),
         Attempt::NeedLock => Err(Error::Locked { object: object(leaf) }),
@@ -193,6 +193,14 @@ fn ids(levels: &[Level], index: usize) -> Vec<u32> {
 fn decide_on(levels: &[Level], job: usize, containment: &Containment) -> Decision {
     let attached: Vec<_> = levels.iter().map(|level| level.attached).collect();
     decide(&attached, job, demand(containment))
+}
+
+/// The number that a cgroup's lock goes by.
+fn inode(dir: &Dir) -> Result<u64> {
+    let identity = dir.identity().map_err(|error| {
+        Error::system("identify", dir.path(), std::io::Error::other(error.to_string()))
+    })?;
+    Ok(identity.1)
 }
 
 /// The cgroup that filters are attached to, and what stands there already.

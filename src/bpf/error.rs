@@ -1,6 +1,7 @@
 //! What can fail with filters.
 
 use super::compose::Obstacle;
+use crate::lock::LockError;
 use std::fmt;
 use std::io;
 
@@ -54,6 +55,17 @@ impl Error {
         source: impl Into<io::Error>,
     ) -> Self {
         Self::System { operation, object: object.into(), source: source.into() }
+    }
+}
+
+impl From<LockError> for Error {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::System { operation, object, source } => {
+                Self::System { operation, object: object.into(), source }
+            }
+            LockError::Held { object } => Self::Locked { object: object.into() },
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), [`interpret`] runs
 //! instructions without the kernel, [`program_name`] names a program by them, and `compose` decides
 //! what may be attached where. The rest carries that out: `program` and `level` read and load,
-//! `confine` attaches under `lock` and proves the result.
+//! `confine` attaches under a lock and proves the result.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,6 @@ pub mod generate;
 pub mod insn;
 pub mod interpret;
 mod level;
-mod lock;
 mod name;
 mod program;
 

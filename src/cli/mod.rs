@@ -1,1 +1,130 @@
-//! stub
+//! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
+//! it; what changes a job wants root.
+
+#![forbid(unsafe_code)]
+
+mod ending;
+mod error;
+mod help;
+mod job;
+mod list;
+mod options;
+mod people;
+mod register;
+mod resolve;
+mod run;
+mod subtree;
+mod table;
+mod unregister;
+
+use crate::log::{self, Line, Severity, Speaker};
+use crate::plan::VERSION;
+use crate::resolve::Config;
+use crate::trust::Trust;
+use error::Error;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::Uid;
+use options::Options;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Fine.
+const EXIT_FINE: u8 = 0;
+/// Findings: `resolve` of a login that would be refused.
+const EXIT_FINDINGS: u8 = 1;
+/// Wrong usage, or a record that is none.
+const EXIT_USAGE: u8 = 2;
+/// Something could not be read or done.
+const EXIT_FAILED: u8 = 3;
+
+/// `--conf` where it is not given.
+const CONF: &str = "/etc/security/job_adopt.conf";
+
+/// Where a command writes.
+struct Output<'a> {
+    /// Its result.
+    out: &'a mut dyn Write,
+    /// What else there is to say.
+    err: &'a mut dyn Write,
+}
+
+impl Output<'_> {
+    /// Says something on standard error. Nobody is left to tell where that fails.
+    fn warn(&mut self, text: impl std::fmt::Display) {
+        let _ = writeln!(self.err, "job-adopt: {text}");
+    }
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    // The unprivileged half has to read what is made here, whatever umask a prolog has.
+    umask(Mode::from_bits_truncate(0o022));
+    let mut out = std::io::stdout().lock();
+    let mut err = std::io::stderr().lock();
+    let mut output = Output { out: &mut out, err: &mut err };
+    let result = command(std::env::args_os().skip(1).collect(), &mut output)
+        .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
+    let code = result.unwrap_or_else(|error| {
+        if let Some(text) = error.text() {
+            output.warn(text);
+        }
+        error.code()
+    });
+    ExitCode::from(code)
+}
+
+fn command(arguments: Vec<OsString>, output: &mut Output<'_>) -> Result<u8, Error> {
+    let mut arguments = arguments.into_iter();
+    let Some(first) = arguments.next() else {
+        return Err(Error::Usage("", "a command is needed".into()));
+    };
+    let rest = arguments;
+    match first.to_str() {
+        Some("register") => register::command(rest, output),
+        Some("unregister") => unregister::command(rest, output),
+        Some("run") => run::command(rest, output),
+        Some("list") => list::command(rest, output),
+        Some("resolve") => resolve::command(rest, output),
+        Some("--help") => show(help::ALL, output),
+        Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
+        _ => Err(Error::Usage("", format!("unknown command {}", first.to_string_lossy()))),
+    }
+}
+
+fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+    output.out.write_all(text.as_bytes())?;
+    Ok(EXIT_FINE)
+}
+
+/// The site's configuration: that of `--conf`, else the usual one.
+fn config(options: &Options) -> Result<Config, Error> {
+    let path = options.value("--conf").unwrap_or(CONF);
+    if !path.starts_with('/') {
+        return Err(options.usage(format!("option --conf: {path} is no absolute path")));
+    }
+    Ok(Config::read(Path::new(path), &Trust::root())?)
+}
+
+/// # Errors
+/// [`Error::Failed`] for anybody but root.
+fn require_root(command: &str) -> Result<(), Error> {
+    match Uid::effective().is_root() {
+        true => Ok(()),
+        false => Err(Error::failed(command, "job", "must be run as root")),
+    }
+}
+
+/// Writes one line to syslog.
+fn log(line: Line) {
+    log::write(&[line], Severity::Info, Speaker { process: "job-adopt", prefix: "" });
+}
+
+/// Seconds since the epoch; 0 where the clock stands before it.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

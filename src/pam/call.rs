@@ -1,6 +1,7 @@
 //! One call of libpam, from its handle and arguments to a return code.
 
-use super::{arguments, syslog};
+use super::arguments;
+use crate::log::{self, Speaker};
 use crate::plan::{Phase, Reason};
 use crate::session::{self, Account, Budget, Line, Login, Outcome, Ruling, Settings, Severity};
 use crate::sys::pam::{Handle, Item, Style};
@@ -50,7 +51,7 @@ pub(super) fn panicked(phase: Phase, words: &str) {
         .with("code", Reason::Configuration)
         .with("phase", phase.as_str())
         .with("error", format_args!("internal error, please report: {words}"));
-    syslog::write(&[line], Severity::Alert, "pam", phase.as_str());
+    write_log(&[line], Severity::Alert, "pam", phase);
 }
 
 fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
@@ -128,8 +129,15 @@ impl Call<'_> {
     }
 
     fn log(&self, least: Severity, lines: &[Line]) {
-        syslog::write(lines, least, &self.login.service, self.login.phase.as_str());
+        write_log(lines, least, &self.login.service, self.login.phase);
     }
+}
+
+/// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
+/// of pam_syslog(3), which log readers know.
+fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
+    let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
+    log::write(lines, least, Speaker { process: service, prefix: &prefix });
 }
 
 /// The host name up to its first dot.

@@ -6,6 +6,5 @@
 mod arguments;
 mod call;
 pub mod entry;
-mod syslog;
 
 pub use arguments::{ArgumentError, parse};

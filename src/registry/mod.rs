@@ -6,13 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod layout;
 mod note;
 mod read;
 mod record;
 mod wire;
+mod write;
 
+pub use error::WriteError;
 pub use layout::Registry;
 pub use note::{NOTE_VALID, Note};
 pub use read::{Broken, ReadError, UserRecords};
 pub use record::{Devices, Gpu, Options, Place, Record, RecordError, Via, Wanted};
+pub use write::Known;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use super::wire::{Gres, MapOnly, VERSION, WireOptions, WireRecord, json_error};
 use crate::device::Policy;
@@ -231,11 +232,7 @@ impl Place {
             (Some(path), None) => {
                 path.parse().map(Self::Cgroup).map_err(|_| RecordError::Key("cgroup"))
             }
-            (None, Some(name)) => [Via::Slurm, Via::Flux]
-                .into_iter()
-                .find(|via| via.as_str() == name)
-                .map(Self::Via)
-                .ok_or(RecordError::Key("via")),
+            (None, Some(name)) => name.parse().map(Self::Via).map_err(|()| RecordError::Key("via")),
             _ => Err(RecordError::Place),
         }
     }
@@ -249,6 +246,14 @@ impl Via {
             Self::Slurm => "slurm",
             Self::Flux => "flux",
         }
+    }
+}
+
+impl FromStr for Via {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Slurm, Self::Flux].into_iter().find(|via| via.as_str() == text).ok_or(())
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use super::{Config, Evidence};
 use crate::device::{Resolver, allowlist, gpu_count};
 use crate::plan::{Allowlist, Containment, Plan, Reason, Refusal, Rule};
-use crate::registry::{Devices, Wanted};
+use crate::registry::{Devices, Record, Wanted};
 use crate::source::Job;
 
 /// A job that cannot be joined: the refusal, and the cause for the log.
-pub(super) type NoPlan = (Refusal, String);
+pub type NoPlan = (Refusal, String);
 
 /// The plan for a login to `job`, its devices looked up below `root`.
 ///
@@ -23,14 +23,7 @@ pub(super) fn plan(
     root: &Path,
     evidence: &mut Evidence,
 ) -> Result<Plan, NoPlan> {
-    let (containment, dropped) = match job.record.devices() {
-        Devices::Uncontained => (Containment::None, Vec::new()),
-        Devices::Wanted(wanted) => enforce(job, &wanted, config, root)?,
-        Devices::Unsaid => {
-            let cause = format!("record of job {} says nothing about devices", job.id);
-            return Err(refuse(job, Reason::Configuration, String::new(), cause));
-        }
-    };
+    let (containment, dropped) = containment(&job.record, config, root)?;
     let gpus = match &containment {
         Containment::Enforce(list) => gpu_count(list),
         _ => 0,
@@ -53,8 +46,28 @@ pub(super) fn plan(
     })
 }
 
+/// What has to hold for the devices of a record's job, looked up below `root`, and which of them
+/// this node does not have.
+///
+/// # Errors
+/// As for a whole plan.
+pub fn containment(
+    record: &Record,
+    config: &Config,
+    root: &Path,
+) -> Result<(Containment, Vec<String>), NoPlan> {
+    match record.devices() {
+        Devices::Uncontained => Ok((Containment::None, Vec::new())),
+        Devices::Wanted(wanted) => enforce(record, &wanted, config, root),
+        Devices::Unsaid => {
+            let cause = format!("record of job {} says nothing about devices", record.id);
+            Err(refuse(record, Reason::Configuration, String::new(), cause))
+        }
+    }
+}
+
 fn enforce(
-    job: &Job,
+    job: &Record,
     wanted: &Wanted<'_>,
     config: &Config,
     root: &Path,
@@ -73,7 +86,7 @@ fn enforce(
     }
 }
 
-fn refuse(job: &Job, reason: Reason, device: String, cause: String) -> NoPlan {
+fn refuse(job: &Record, reason: Reason, device: String, cause: String) -> NoPlan {
     (Refusal { reason, jobs: vec![job.id.clone()], ended: None, device }, cause)
 }
 

@@ -10,7 +10,6 @@
 mod adopt;
 mod ask;
 mod error;
-mod log;
 mod ruling;
 mod settings;
 mod target;
@@ -18,8 +17,8 @@ mod text;
 mod undo;
 mod way_back;
 
+pub use crate::log::{Line, Severity};
 pub use error::{Failure, Fault};
-pub use log::{Line, Severity};
 pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;

@@ -1,6 +1,6 @@
 //! What the admin set by PAM arguments.
 
-use super::log::Severity;
+use crate::log::Severity;
 use crate::plan::{Reason, Several};
 use std::time::Duration;
 

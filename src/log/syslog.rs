@@ -3,7 +3,7 @@
 //! Through a socket of our own for the time of one call: the C library's `syslog(3)` would leave
 //! its descriptor, and the name it was opened with, behind in sshd.
 
-use crate::session::{Line, Severity};
+use super::{Line, Severity};
 use nix::unistd::getpid;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -13,16 +13,25 @@ const SOCKET: &str = "/dev/log";
 /// Longest wait for a syslog daemon that does not read.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Writes lines in order. Where there is no syslog daemon they are lost, as with `syslog(3)`.
-pub(super) fn write(lines: &[Line], least: Severity, service: &str, phase: &str) {
+/// In whose name a line is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Speaker<'a> {
+    /// Name of the program, before the process id.
+    pub process: &'a str,
+    /// What every line begins with; may be empty.
+    pub prefix: &'a str,
+}
+
+/// Writes the lines that are at least as severe as `least`, in order. Where there is no syslog
+/// daemon they are lost, as with `syslog(3)`.
+pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
     let wanted: Vec<&Line> = lines.iter().filter(|line| line.severity <= least).collect();
     if wanted.is_empty() {
         return;
     }
-    let Some(mut logger) = connect(service) else { return };
+    let Some(mut logger) = connect(speaker.process) else { return };
     for line in wanted {
-        // The prefix of pam_syslog(3), which log readers know.
-        let text = format!("pam_job_adopt({service}:{phase}): {}", line.text());
+        let text = format!("{}{}", speaker.prefix, line.text());
         let _ = match line.severity {
             Severity::Alert => logger.alert(text),
             Severity::Error => logger.err(text),
@@ -34,15 +43,14 @@ pub(super) fn write(lines: &[Line], least: Severity, service: &str, phase: &str)
     }
 }
 
-/// The identifier is the service's name, which is what sshd itself logs under.
-fn connect(service: &str) -> Option<Logger<LoggerBackend, Formatter3164>> {
+fn connect(process: &str) -> Option<Logger<LoggerBackend, Formatter3164>> {
     let socket = UnixDatagram::unbound().ok()?;
     socket.set_write_timeout(Some(PATIENCE)).ok()?;
     socket.connect(SOCKET).ok()?;
     let formatter = Formatter3164 {
         facility: Facility::LOG_AUTHPRIV,
         hostname: None,
-        process: service.to_owned(),
+        process: process.into(),
         pid: u32::try_from(getpid().as_raw()).unwrap_or(0),
     };
     Some(Logger::new(LoggerBackend::Unix(socket), formatter))

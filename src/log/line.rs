@@ -1,4 +1,4 @@
-//! The log: one line per decision, logfmt, keys in a fixed order.
+//! One line of the log: logfmt, keys in a fixed order.
 
 use std::fmt::{self, Write};
 

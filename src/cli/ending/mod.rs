@@ -1,0 +1,105 @@
+//! The end of a job: its logins are told and ended, and what we made is removed.
+//!
+//! In a cgroup that we made everything is ended, in a scheduler's only the logins that were put
+//! there: the scheduler ends the rest itself.
+
+mod kill;
+mod logins;
+mod process;
+mod terminal;
+
+use super::Error;
+use super::subtree::unless_gone;
+use crate::cgroup::{Dir, MadeMark, Place};
+use crate::plan::LeafName;
+use crate::registry::Record;
+use std::time::Instant;
+
+pub(super) use logins::logins;
+pub(super) use process::{Process, table as process_table};
+
+/// What there was to end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ending {
+    /// Processes of logins.
+    pub(super) logins: usize,
+    /// Terminals that were told.
+    pub(super) terminals: usize,
+}
+
+/// Ends what is ours to end of a job in this place.
+///
+/// # Errors
+/// [`Error::Failed`] where processes are left at the deadline, or a directory cannot be removed.
+pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<Ending, Error> {
+    let job = place.dir()?;
+    let leaves = made_leaves(job, record)?;
+    let mut processes = Vec::new();
+    for leaf in &leaves {
+        processes.extend(process_table(leaf)?);
+    }
+    let table = process_table(job)?;
+    let found = logins(&table, &[]);
+    processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
+    let terminals = terminal::tell(&record.id, record.uid, &processes);
+    let ending = Ending { logins: found.len(), terminals };
+
+    if unless_gone(MadeMark::is_set(job))? == Some(true) {
+        kill::all(job, deadline)?;
+        remove(place)?;
+        return Ok(ending);
+    }
+    for leaf in &leaves {
+        kill::all(leaf, deadline)?;
+        if let Some((_, name)) = leaf.path().rsplit_once('/') {
+            job.remove_child(name)?;
+        }
+    }
+    kill::logins(job, deadline)?;
+    Ok(ending)
+}
+
+/// The children for logins that we made.
+fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
+    let mut leaves = Vec::new();
+    let named = record.leaf.as_ref().map(LeafName::as_str);
+    let default = (named != Some(LeafName::DEFAULT)).then_some(LeafName::DEFAULT);
+    for name in named.into_iter().chain(default) {
+        if let Some(leaf) = unless_gone(job.child(name))? {
+            if unless_gone(MadeMark::is_set(&leaf))? == Some(true) {
+                leaves.push(leaf);
+            }
+        }
+    }
+    Ok(leaves)
+}
+
+/// Removes a directory that we made, after its children that we made, and the one above where we
+/// made that as well and nothing else is in it.
+pub(super) fn remove(place: &Place) -> Result<(), Error> {
+    let [job, above, ..] = place.levels() else { return Ok(()) };
+    remove_made(above, job)?;
+    if let Some(top) = place.levels().get(2) {
+        if unless_gone(MadeMark::is_set(above))? == Some(true) {
+            if let Some((_, name)) = above.path().rsplit_once('/') {
+                // Refused while there are other jobs in it.
+                let _ = top.remove_child(name);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
+    for name in unless_gone(dir.children())?.unwrap_or_default() {
+        if let Some(child) = unless_gone(dir.child(&name))? {
+            if unless_gone(MadeMark::is_set(&child))? == Some(true) {
+                remove_made(dir, &child)?;
+            }
+        }
+    }
+    match dir.path().rsplit_once('/') {
+        Some((_, name)) => Ok(above.remove_child(name)?),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! What `/proc` tells about the processes of a cgroup (proc(5)).
+
+use super::super::{Error, subtree};
+use crate::cgroup::Dir;
+use nix::unistd::Uid;
+use std::fs;
+
+/// A process, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Process {
+    pub(in super::super) pid: i32,
+    pub(in super::super) parent: i32,
+    /// When it started, in ticks since boot: with the number, its identity.
+    pub(in super::super) start: u64,
+    /// Device number of its controlling terminal, 0 for none.
+    pub(in super::super) terminal: u32,
+    /// Whether it runs sshd as root: the part of a login that no user controls.
+    pub(in super::super) is_sshd: bool,
+    /// Its audit session, where it has one.
+    pub(in super::super) session: Option<u32>,
+    /// Its parent's audit session, read for sshd's only.
+    pub(in super::super) parent_session: Option<u32>,
+}
+
+/// Not set, in `/proc/PID/sessionid`.
+const NO_SESSION: u32 = u32::MAX;
+
+/// The processes in a cgroup and below it, but for this one.
+///
+/// # Errors
+/// As [`subtree::processes`].
+pub(in super::super) fn table(dir: &Dir) -> Result<Vec<Process>, Error> {
+    let own = nix::unistd::getpid().as_raw();
+    let pids = subtree::processes(dir)?;
+    Ok(pids.into_iter().filter(|&pid| pid != own).filter_map(read).collect())
+}
+
+/// Reads one process; `None` where it is gone.
+pub(super) fn read(pid: i32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut process = parse_stat(pid, &stat)?;
+    process.session = session(pid);
+    process.is_sshd = is_sshd(pid);
+    if process.is_sshd {
+        process.parent_session = session(process.parent);
+    }
+    Some(process)
+}
+
+/// The name stands in parentheses and may hold anything, parentheses as well.
+fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    Some(Process {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
+        start: fields.get(19)?.parse().ok()?,
+        ..Process::default()
+    })
+}
+
+fn session(pid: i32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/sessionid")).ok()?;
+    text.trim().parse().ok().filter(|&session| session != NO_SESSION)
+}
+
+/// By the executable, which the process cannot choose, unlike its name; and root's, since a user
+/// may run an sshd as well.
+fn is_sshd(pid: i32) -> bool {
+    let Ok(path) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+    is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
+}
+
+/// The second name since OpenSSH 9.8. An executable that was replaced is marked as deleted.
+fn is_sshd_path(path: &str) -> bool {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    matches!(path.rsplit('/').next(), Some("sshd" | "sshd-session"))
+}
+
+fn real_uid(pid: i32) -> Option<Uid> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok().map(Uid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_with_any_name() {
+        let stat = "7 (a) b) (c) S 3 7 7 34817 7 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123 0 0";
+        let process = parse_stat(7, stat).unwrap();
+        assert_eq!((process.parent, process.terminal, process.start), (3, 34817, 123));
+        assert_eq!(parse_stat(7, "7 (a) S 3"), None);
+        assert_eq!(parse_stat(7, ""), None);
+    }
+
+    #[test]
+    fn this_process_is_there_and_is_no_sshd() {
+        let own = nix::unistd::getpid().as_raw();
+        let process = read(own).unwrap();
+        assert_eq!(process.parent, nix::unistd::getppid().as_raw());
+        assert!(!process.is_sshd);
+        assert_eq!(read(-1), None);
+    }
+
+    #[test]
+    fn sshd_by_its_executable() {
+        for path in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/sbin/sshd (deleted)"]
+        {
+            assert!(is_sshd_path(path), "{path}");
+        }
+        for path in ["/home/a/sshd2", "/usr/bin/ssh", "/sshd/x", ""] {
+            assert!(!is_sshd_path(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What `--help` shows. The whole story is in job-adopt(1).
+
+pub(super) const ALL: &str = "\
+usage: job-adopt COMMAND [OPTIONS]
+
+Jobs of this node, and the ssh logins that join them.
+
+  run         start a command as a job of a user, without a scheduler (root)
+  register    make a job known, for a prolog (root)
+  unregister  make a job unknown and end its logins, for an epilog (root)
+  list        show the jobs of this node
+  resolve     show what a login would get, and why
+
+  --help      show this text, or with a command its options
+  --version   show the version
+
+Exit status: 0 fine, 1 a login would be refused, 2 wrong usage, 3 could not be told or done.
+";
+
+pub(super) const RUN: &str = "\
+usage: job-adopt run --user USER [OPTIONS] -- COMMAND [ARGUMENT...]
+
+Starts COMMAND as USER, in a cgroup and with devices of its own, in the user's home directory; the
+job ends with it. INT, TERM and HUP end the job. Ends with the status of COMMAND, or with 125.
+
+  --user USER            whose job it is
+  --id ID                its id; run- and a number unless given
+  --policy POLICY        closed, strict or auto
+  --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
+  --cdi NAME             a CDI device; may be repeated
+  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a generic resource by its indexes; may be repeated
+  --device-dir DIR       a directory that lists devices
+  --leaf NAME            the child cgroup that logins go to
+  --ends SECONDS         when the job ends, in seconds since the epoch
+  --conf FILE            configuration in place of /etc/security/job_adopt.conf
+  --help                 show this text
+";
+
+pub(super) const REGISTER: &str = "\
+usage: job-adopt register [OPTIONS]
+       job-adopt register [--conf FILE] < RECORD
+
+Makes a job known: stamps its cgroup, confines it to its devices, and writes its record. Without
+job options a record is read from standard input.
+
+  --id ID                the job's id, unique on this node
+  --uid UID              whose job it is, by number
+  --user USER            the same by name
+  --cgroup PATH          its cgroup below the cgroup v2 mount
+  --via SCHEDULER        slurm or flux, which places the logins itself
+  --policy POLICY        closed, strict or auto
+  --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
+  --cdi NAME             a CDI device; may be repeated
+  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a generic resource by its indexes; may be repeated
+  --device-dir DIR       a directory that lists devices
+  --leaf NAME            the child cgroup that logins go to
+  --started SECONDS      when the job started, in seconds since the epoch; now unless given
+  --ends SECONDS         when it ends
+  --conf FILE            configuration in place of /etc/security/job_adopt.conf
+  --help                 show this text
+";
+
+pub(super) const UNREGISTER: &str = "\
+usage: job-adopt unregister [OPTIONS] ID
+
+Makes a job unknown, then ends its logins: everything in a cgroup that job-adopt made, the logins
+alone in another's. An unknown ID is no failure.
+
+  --timeout SECONDS  how long to wait until they are gone; 10 unless given
+  --conf FILE        configuration in place of /etc/security/job_adopt.conf
+  --help             show this text
+";
+
+pub(super) const LIST: &str = "\
+usage: job-adopt list [OPTIONS]
+
+Shows the jobs of this node, with their logins, processes and devices.
+
+  --user USER  only this user's
+  --json       as JSON
+  --conf FILE  configuration in place of /etc/security/job_adopt.conf
+  --help       show this text
+";
+
+pub(super) const RESOLVE: &str = "\
+usage: job-adopt resolve --user USER [OPTIONS]
+
+Shows what an ssh login of USER would get, without doing it: the text that the user would read,
+then what led to it. The module's own arguments are taken to be the defaults.
+
+  --user USER     who logs in
+  --service NAME  the PAM service; sshd unless given
+  --json          as JSON
+  --conf FILE     configuration in place of /etc/security/job_adopt.conf
+  --help          show this text
+
+Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.
+";

@@ -1,0 +1,163 @@
+//! A record out of job options.
+
+use super::options::Known;
+use super::{Error, Options, people};
+use crate::device::Specifier;
+use crate::registry::{Gpu, Options as Policies, Place, Record};
+use std::collections::BTreeMap;
+
+/// The options of `run` that describe the job.
+pub(super) const COMMON: [Known; 10] = [
+    Known::Once("--id"),
+    Known::Once("--user"),
+    Known::Once("--policy"),
+    Known::Many("--device"),
+    Known::Many("--cdi"),
+    Known::Many("--gpu"),
+    Known::Many("--gres"),
+    Known::Once("--device-dir"),
+    Known::Once("--leaf"),
+    Known::Once("--ends"),
+];
+
+/// The record that the options describe, of the job `id` of `uid` at `place`.
+///
+/// # Errors
+/// [`Error::Usage`] naming the option that is wrong, [`Error::Input`] for a record that is none.
+pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Result<Record, Error> {
+    let record = Record {
+        id: id.parse().map_err(|error| options.usage(format!("id {id}: {error}")))?,
+        uid,
+        place,
+        started: options.parsed("--started", "time in seconds since the epoch")?,
+        ends: options.parsed("--ends", "time in seconds since the epoch")?,
+        leaf: options.parsed("--leaf", "name of a leaf")?,
+        options: policies(options)?,
+        cdi: list(options, "--cdi"),
+        gpus: list(options, "--gpu").map(|gpus| gpus.into_iter().map(gpu).collect()),
+        gres: gres(options)?,
+        device_dir: options.value("--device-dir").map(str::to_owned),
+    };
+    // Ranges are the grammar's to judge.
+    Ok(Record::parse(record.to_json()?.as_bytes())?)
+}
+
+/// The record that `register` is given as options.
+///
+/// # Errors
+/// As [`record`] and [`people::owner`].
+pub(super) fn registered(options: &Options) -> Result<Record, Error> {
+    let id = options.value("--id").ok_or_else(|| options.usage("option --id is needed"))?;
+    let place = match (options.value("--cgroup"), options.value("--via")) {
+        (Some(path), None) => Place::Cgroup(
+            path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?,
+        ),
+        (None, Some(name)) => Place::Via(
+            name.parse().map_err(|()| options.usage("option --via wants slurm or flux"))?,
+        ),
+        _ => return Err(options.usage("exactly one of --cgroup and --via is needed")),
+    };
+    record(options, id, people::owner(options)?, place)
+}
+
+fn policies(options: &Options) -> Result<Option<Policies>, Error> {
+    let policy = options.parsed("--policy", "policy (closed, strict or auto)")?;
+    let mut allow = Vec::new();
+    for text in options.values("--device") {
+        let checked: Result<Specifier, _> = text.parse();
+        checked.map_err(|error| options.usage(format!("option --device: {text}: {error}")))?;
+        let (spec, access) = text.split_once(' ').unwrap_or((text, "rw"));
+        allow.push((spec.to_owned(), access.to_owned()));
+    }
+    let allow = (!allow.is_empty()).then_some(allow);
+    Ok((policy.is_some() || allow.is_some()).then_some(Policies { policy, allow }))
+}
+
+fn list(options: &Options, name: &str) -> Option<Vec<String>> {
+    let values: Vec<String> = options.values(name).map(str::to_owned).collect();
+    (!values.is_empty()).then_some(values)
+}
+
+fn gpu(text: String) -> Gpu {
+    text.parse().map_or(Gpu::Name(text), Gpu::Index)
+}
+
+/// `NAME:N` or `NAME:N,N`, as in `gpu:0,1`.
+fn gres(options: &Options) -> Result<Option<BTreeMap<String, Vec<u32>>>, Error> {
+    let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for text in options.values("--gres") {
+        let wrong = || options.usage(format!("option --gres: {text} is not NAME:INDEX,..."));
+        let (name, numbers) = text.split_once(':').ok_or_else(wrong)?;
+        let numbers = numbers.split(',').map(|number| number.parse::<u32>().map_err(|_| wrong()));
+        let numbers: Vec<u32> = numbers.collect::<Result<_, _>>()?;
+        gres.entry(name.to_owned()).or_default().extend(numbers);
+    }
+    Ok((!gres.is_empty()).then_some(gres))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::register::KNOWN;
+    use super::*;
+    use crate::device::Policy;
+    use std::ffi::OsString;
+
+    fn made(line: &str) -> Result<Record, Error> {
+        let words = line.split(' ').map(|word| OsString::from(word.replace('_', " ")));
+        registered(&Options::parse("register", &KNOWN, words)?)
+    }
+
+    #[test]
+    fn every_option_has_its_key() {
+        let record = made(
+            "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
+             --cdi x.y/z=0 --gpu 1 --gpu GPU-ab --gres gpu:0,1 --gres gpu:3 --leaf l --started 8 \
+             --ends 9 --device-dir /d",
+        )
+        .unwrap();
+        assert_eq!((record.id.as_str(), record.uid), ("7", 5));
+        assert_eq!(record.place, Place::Cgroup("/a/b".parse().unwrap()));
+        let options = record.options.unwrap();
+        assert_eq!(options.policy, Some(Policy::Strict));
+        let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));
+        assert_eq!(options.allow.unwrap(), allow);
+        assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
+        assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name("GPU-ab".into())]);
+        assert_eq!(record.gres.unwrap()["gpu"], [0, 1, 3]);
+        assert_eq!(record.leaf.unwrap().as_str(), "l");
+        assert_eq!((record.started, record.ends), (Some(8), Some(9)));
+        assert_eq!(record.device_dir.as_deref(), Some("/d"));
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_recorded() {
+        let record = made("--id 7 --uid 5 --via slurm").unwrap();
+        assert_eq!(record.options, None);
+        assert_eq!(record.gpus, None);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for line in [
+            "--uid 5 --cgroup /a",
+            "--id 7 --cgroup /a",
+            "--id 7 --uid 5",
+            "--id 7 --uid 5 --user root --cgroup /a",
+            "--id 7 --uid 5 --cgroup /a --via slurm",
+            "--id a/b --uid 5 --cgroup /a",
+            "--id 7 --uid -5 --cgroup /a",
+            "--id 7 --uid 5 --cgroup a",
+            "--id 7 --uid 5 --cgroup /a/../b",
+            "--id 7 --uid 5 --via pbs",
+            "--id 7 --uid 5 --cgroup /a --policy open",
+            "--id 7 --uid 5 --cgroup /a --device null",
+            "--id 7 --uid 5 --cgroup /a --device /dev/null_x",
+            "--id 7 --uid 5 --cgroup /a --gres gpu",
+            "--id 7 --uid 5 --cgroup /a --started 0",
+            "--id 7 --uid 5 --cgroup /a --device-dir d",
+        ] {
+            let error = made(line).unwrap_err();
+            assert_eq!(error.code(), 2, "{line}: {error:?}");
+        }
+    }
+}

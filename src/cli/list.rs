@@ -1,0 +1,193 @@
+//! `list`: the jobs of this node, their logins and their devices.
+
+use super::ending::{Process, process_table};
+use super::options::Known;
+use super::{Error, Options, Output, config, help, people, show, subtree, table};
+use crate::cgroup::{Dir, Mount, frozen_level};
+use crate::plan::{CgroupPath, Containment};
+use crate::registry::{Place, ReadError, Record};
+use crate::resolve::{Config, containment};
+use crate::trust::Trust;
+use nix::unistd::Uid;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::Path;
+
+const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
+
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("list", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::LIST, output);
+    }
+    options.no_operands()?;
+    let config = config(&options)?;
+    let users = match options.value("--user") {
+        Some(name) => vec![people::account(name)?.uid.as_raw()],
+        None => config.registry.users()?,
+    };
+    let (mut jobs, mut code) = (Vec::new(), super::EXIT_FINE);
+    for uid in users {
+        match config.registry.read_user(&Trust::root(), uid) {
+            Ok(found) => {
+                found.broken.iter().for_each(|broken| output.warn(broken));
+                for record in &found.records {
+                    jobs.push(Job::of(record, &config)?);
+                }
+            }
+            Err(ReadError::NoRegistry) => {}
+            Err(error) => {
+                output.warn(error);
+                code = super::EXIT_FAILED;
+            }
+        }
+    }
+    match options.has("--json") {
+        true => write_json(&jobs, output)?,
+        false => write_table(&jobs, output)?,
+    }
+    Ok(code)
+}
+
+/// One job, as it is shown. What cannot be told is left empty.
+#[derive(Debug, Serialize)]
+struct Job {
+    id: String,
+    uid: u32,
+    user: String,
+    source: &'static str,
+    cgroup: Option<String>,
+    via: Option<&'static str>,
+    /// Connections; only root can tell.
+    logins: Option<usize>,
+    processes: Option<usize>,
+    /// `enforce`, `none` or `unknown`.
+    containment: &'static str,
+    /// Entries of the allowlist, where one is enforced.
+    devices: Option<usize>,
+    /// `running`, `frozen`, `gone`, or `unknown` where a scheduler places the logins.
+    state: &'static str,
+    started: Option<i64>,
+    ends: Option<i64>,
+}
+
+impl Job {
+    fn of(record: &Record, config: &Config) -> Result<Self, Error> {
+        let (containment, devices) = match containment(record, config, Path::new("/")) {
+            Ok((Containment::Enforce(list), _)) => ("enforce", Some(list.len())),
+            Ok((other, _)) => (other.as_str(), None),
+            Err(_) => ("unknown", None),
+        };
+        let mut job = Self {
+            id: record.id.to_string(),
+            uid: record.uid,
+            user: people::name_of(record.uid),
+            source: "registry",
+            cgroup: None,
+            via: None,
+            logins: None,
+            processes: None,
+            containment,
+            devices,
+            state: "unknown",
+            started: record.started,
+            ends: record.ends,
+        };
+        match &record.place {
+            Place::Cgroup(path) => job.look(path)?,
+            Place::Via(via) => job.via = Some(via.as_str()),
+        }
+        Ok(job)
+    }
+
+    fn look(&mut self, path: &CgroupPath) -> Result<(), Error> {
+        self.cgroup = Some(path.to_string());
+        let Some(place) = subtree::unless_gone(Mount::open()?.place(path))? else {
+            self.state = "gone";
+            return Ok(());
+        };
+        self.state = match frozen_level(place.levels())? {
+            Some(_) => "frozen",
+            None => "running",
+        };
+        self.count(place.dir()?)
+    }
+
+    fn count(&mut self, dir: &Dir) -> Result<(), Error> {
+        self.processes = Some(subtree::processes(dir)?.len());
+        if Uid::effective().is_root() {
+            self.logins = Some(connections(&process_table(dir)?));
+        }
+        Ok(())
+    }
+
+    fn row(&self) -> Vec<String> {
+        let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
+        let devices = match self.containment {
+            "enforce" => number(self.devices),
+            other => other.to_owned(),
+        };
+        let via = || format!("(via {})", self.via.unwrap_or("?"));
+        vec![
+            self.id.clone(),
+            self.user.clone(),
+            self.source.into(),
+            self.state.into(),
+            number(self.logins),
+            number(self.processes),
+            devices,
+            self.cgroup.clone().unwrap_or_else(via),
+        ]
+    }
+}
+
+/// Number of connections: sshd's of root that no other one of them started.
+fn connections(table: &[Process]) -> usize {
+    let sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
+    table.iter().filter(|process| process.is_sshd && !sshd(process.parent)).count()
+}
+
+fn write_table(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
+    let head = ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(jobs.iter().map(Job::row));
+    Ok(table::write(&rows, output.out)?)
+}
+
+fn write_json(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
+    #[derive(Serialize)]
+    struct List<'a> {
+        schema: u32,
+        jobs: &'a [Job],
+    }
+    let text = serde_json::to_string(&List { schema: 1, jobs });
+    writeln!(output.out, "{}", text.map_err(std::io::Error::from)?)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_counted_once() {
+        let sshd = |pid, parent| Process { pid, parent, is_sshd: true, ..Process::default() };
+        let shell = Process { pid: 3, parent: 2, ..Process::default() };
+        assert_eq!(connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
+        assert_eq!(connections(&[]), 0);
+    }
+
+    #[test]
+    fn a_row_says_what_is_not_known() {
+        let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
+        let record = Record::parse(text.as_bytes()).unwrap();
+        let job = Job::of(&record, &Config::default()).unwrap();
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! `register`: makes a job known, for a prolog.
+
+use super::options::Known;
+use super::{Error, Options, Output, config, help, job, now, require_root, show, subtree};
+use crate::bpf::{self, Outcome};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Stamp};
+use crate::lock::Lock;
+use crate::log::{Line, Severity};
+use crate::plan::{CgroupPath, Containment, Reason};
+use crate::registry::{Devices, Place, Record, Registry};
+use crate::resolve::{Config, containment};
+use crate::trust::Trust;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a lock.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) const KNOWN: [Known; 15] = {
+    let [id, user, policy, device, cdi, gpu, gres, dir, leaf, ends] = job::COMMON;
+    let (uid, cgroup, via) = (Known::Once("--uid"), Known::Once("--cgroup"), Known::Once("--via"));
+    let (started, conf) = (Known::Once("--started"), Known::Once("--conf"));
+    [id, user, policy, device, cdi, gpu, gres, dir, leaf, ends, uid, cgroup, via, started, conf]
+};
+
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("register", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::REGISTER, output);
+    }
+    options.no_operands()?;
+    require_root("register")?;
+    let record =
+        if options.none_but(&["--conf"]) { read_record()? } else { job::registered(&options)? };
+    register(record, &config(&options)?, output)?;
+    Ok(super::EXIT_FINE)
+}
+
+fn read_record() -> Result<Record, Error> {
+    let mut bytes = Vec::new();
+    let limit = Registry::FILE_MAX;
+    let read = std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::failed("read", "standard input", error))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::Input(format!("read record: more than {limit} bytes")));
+    }
+    Ok(Record::parse(&bytes)?)
+}
+
+/// Makes a job known: stamps and confines its cgroup, and writes its record last of all. The same
+/// job again is no failure; what is new about it replaces what was.
+///
+/// # Errors
+/// [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the job.
+pub(super) fn register(
+    mut record: Record,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let trust = Trust::root();
+    let _lock = Lock::take(Lock::REGISTRY, deadline)?;
+    config.registry.purge(&trust, now())?;
+    alone(&record, &config.registry, &trust)?;
+    // Before the cgroup is touched: a filter would stay.
+    config.registry.prepare(&trust, record.uid)?;
+    record.started = record.started.or(Some(now()));
+    let wanted = wanted(&record, config, output)?;
+    let mut stamped = None;
+    if let Place::Cgroup(path) = &record.place {
+        let placed = Placed::stamp(path, &record)?;
+        placed.confine(wanted.as_ref(), deadline, output)?;
+        stamped = Some(placed);
+    }
+    config.registry.put(&trust, &record)?;
+    if let Some(placed) = stamped {
+        placed.keep();
+    }
+    super::log(line(&record, wanted.as_ref()));
+    Ok(())
+}
+
+/// Refuses an id that is somebody's, or the same user's in another place.
+fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<(), Error> {
+    let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
+    for known in registry.find(trust, &record.id)? {
+        if known.ending {
+            return refuse("a job of this id is still ending; unregister it first".into());
+        }
+        match known.record {
+            _ if known.uid != record.uid => {
+                return refuse(format!("this id is registered for uid {}", known.uid));
+            }
+            Ok(other) if other.place != record.place => {
+                return refuse("this id is registered for another cgroup".into());
+            }
+            // A broken record of the same user's is as good as replaced.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the job's devices need; `None` where this version cannot tell, so that logins are refused.
+fn wanted(
+    record: &Record,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> Result<Option<Containment>, Error> {
+    if record.devices() == Devices::Unsaid {
+        let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
+                     leave the job unconfined, --policy auto";
+        return Err(Error::Input(format!("register job {}: {cause}", record.id)));
+    }
+    match containment(record, config, Path::new("/")) {
+        Ok((containment, dropped)) => {
+            for device in dropped {
+                output.warn(format_args!("warning: left out: {device}"));
+            }
+            Ok(Some(containment))
+        }
+        Err((refusal, cause)) if refusal.reason == Reason::DeviceUnknown => {
+            output.warn(format_args!("warning: {cause}; logins to it will be refused"));
+            Ok(None)
+        }
+        Err((_, cause)) => Err(Error::Input(format!("register job {}: {cause}", record.id))),
+    }
+}
+
+/// A job's cgroup that this call has stamped, or found stamped for the same job.
+#[derive(Debug)]
+struct Placed {
+    leaf: Leaf,
+    /// The directory to take the stamp from again, where this call set it.
+    undo: Option<Dir>,
+}
+
+impl Placed {
+    fn stamp(path: &CgroupPath, record: &Record) -> Result<Self, Error> {
+        let place = Mount::open()?.place(path)?;
+        let stamp = Stamp { uid: record.uid, job: record.id.clone() };
+        for dir in place.levels().iter().skip(1) {
+            others_stamp(dir, None)?;
+        }
+        for dir in subtree::subtree(place.dir()?)? {
+            others_stamp(&dir, Some(&stamp))?;
+        }
+        let new = Stamp::read(place.dir()?)?.is_none();
+        stamp.set(place.dir()?)?;
+        let undo = if new { Some(place.dir()?.try_clone()?) } else { None };
+        match Leaf::open(place, LeafKind::Own)? {
+            Ok(leaf) => Ok(Self { leaf, undo }),
+            Err(_) => Err(cgroup::Error::NotMounted.into()),
+        }
+    }
+
+    /// Confines the job from now on, by the code that a login runs.
+    fn confine(
+        &self,
+        wanted: Option<&Containment>,
+        deadline: Instant,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let Some(containment) = wanted else { return Ok(()) };
+        match bpf::confine(&self.leaf, containment, deadline)? {
+            Outcome::Holds(_) => {}
+            Outcome::NeedChild => {
+                let path = self.leaf.job()?.path();
+                output.warn(format_args!(
+                    "warning: {path} cannot take a filter of ours itself; logins will be confined \
+                     in a child of it, the job itself is not"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stamp stays.
+    fn keep(mut self) {
+        self.undo = None;
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if let Some(dir) = self.undo.take() {
+            let _ = Stamp::withdraw(&dir);
+        }
+    }
+}
+
+/// Refuses a cgroup above or below the job's that is stamped otherwise: a login would be in two
+/// jobs.
+fn others_stamp(dir: &Dir, own: Option<&Stamp>) -> Result<(), Error> {
+    match subtree::unless_gone(Stamp::read(dir))?.flatten() {
+        Some(stamp) if own != Some(&stamp) => Err(Error::failed(
+            "stamp",
+            dir.path(),
+            format!("it is the cgroup of job {}", stamp.job),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn line(record: &Record, wanted: Option<&Containment>) -> Line {
+    let place = match &record.place {
+        Place::Cgroup(path) => path.to_string(),
+        Place::Via(via) => format!("via {}", via.as_str()),
+    };
+    let line = Line::new(Severity::Info)
+        .with("action", "register")
+        .with("job", &record.id)
+        .with("uid", record.uid)
+        .with("cgroup", place)
+        .with("containment", wanted.map_or("unknown", Containment::as_str));
+    match wanted {
+        Some(Containment::Enforce(list)) => line.with("devices", list.len()),
+        _ => line,
+    }
+}

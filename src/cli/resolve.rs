@@ -1,0 +1,249 @@
+//! `resolve`: what a login would get, without doing it, and why.
+
+use super::options::Known;
+use super::{CONF, Error, Options, Output, help, now, people, show};
+use crate::bpf::{Attached, Level};
+use crate::cgroup::Dir;
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
+use crate::resolve::{Evidence, Node};
+use crate::session::{Failure, Login, Settings, Target, Words, refusal_text};
+use nix::unistd::Uid;
+use serde::Serialize;
+use std::ffi::OsString;
+
+const KNOWN: [Known; 4] =
+    [Known::Once("--user"), Known::Once("--service"), Known::Once("--conf"), Known::Flag("--json")];
+/// Root's switch that makes the module ignore every login.
+const OFF_SWITCH: &str = "/run/job-adopt/off";
+
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("resolve", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::RESOLVE, output);
+    }
+    options.no_operands()?;
+    let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
+    let account = people::account(user)?;
+    let login = Login {
+        phase: Phase::Account,
+        user: account.name,
+        uid: account.uid.as_raw(),
+        service: options.value("--service").unwrap_or("sshd").to_owned(),
+        rhost: String::new(),
+        ssh_connection: String::new(),
+        node: node_name(),
+    };
+    let case = Case::of(&login, options.value("--conf").unwrap_or(CONF));
+    match options.has("--json") {
+        true => case.write_json(output)?,
+        false => case.write_text(output)?,
+    }
+    Ok(case.finding.code())
+}
+
+/// What the login would get.
+#[derive(Debug)]
+enum Finding {
+    Admitted,
+    /// The module would leave it to others, for this reason.
+    Ignored(String),
+    /// The code, and the text that the user would read.
+    Refused(Reason, String),
+    /// Only root can see the rest.
+    Unsure,
+}
+
+impl Finding {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Admitted | Self::Ignored(_) => super::EXIT_FINE,
+            Self::Refused(..) => super::EXIT_FINDINGS,
+            Self::Unsure => super::EXIT_FAILED,
+        }
+    }
+
+    fn decision(&self) -> &'static str {
+        match self {
+            Self::Admitted => "admit",
+            Self::Ignored(_) => "ignore",
+            Self::Refused(..) => "refuse",
+            Self::Unsure => "unknown",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Case {
+    finding: Finding,
+    evidence: Vec<(String, String)>,
+}
+
+impl Case {
+    fn of(login: &Login, conf: &str) -> Self {
+        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
+        if login.uid == 0 {
+            case.finding = Finding::Ignored("root is never judged".into());
+            return case;
+        }
+        let mut evidence = Evidence::default();
+        let reply = Node::here().answer(&request(login, conf), &mut evidence);
+        let lines = evidence.lines().map(|(word, text)| (word.to_owned(), text.to_owned()));
+        case.evidence.extend(lines);
+        case.finding = case.judge(&reply, login);
+        if std::fs::symlink_metadata(OFF_SWITCH).is_ok() {
+            case.add("off", format!("{OFF_SWITCH} is there: the module ignores every login"));
+            case.finding = Finding::Ignored("switched off".into());
+        }
+        case
+    }
+
+    fn judge(&mut self, reply: &Reply, login: &Login) -> Finding {
+        let refuse = |reason, refusal: Option<&Refusal>| {
+            Finding::Refused(reason, text(reason, refusal, reply, login))
+        };
+        match &reply.verdict {
+            Verdict::NotEnforced => Finding::Ignored(reply.detail.clone()),
+            _ if reply.stack != Stack::Effective => refuse(Reason::Configuration, None),
+            Verdict::Refuse(refusal) => {
+                if !reply.detail.is_empty() {
+                    self.add("cause", &reply.detail);
+                }
+                refuse(refusal.reason, Some(refusal))
+            }
+            Verdict::Admit(_) if !Uid::effective().is_root() => {
+                self.add("stamp", "only root can see it, and the filters");
+                Finding::Unsure
+            }
+            Verdict::Admit(plan) => match self.look(plan, login) {
+                Ok(()) => Finding::Admitted,
+                Err(failure) => {
+                    self.add("cause", &failure);
+                    let reason = failure.reason();
+                    let jobs = vec![plan.job.clone()];
+                    let refusal = Refusal { reason, jobs, ended: None, device: String::new() };
+                    refuse(reason, Some(&refusal))
+                }
+            },
+        }
+    }
+
+    /// The checks that the module itself makes before it moves a login.
+    fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
+        let target = Target::open(plan, login)?;
+        self.add("stamp", &target.stamp);
+        let leaf = target.kind.child().map_or("the job's own", |name| name.as_str());
+        self.add("leaf", leaf);
+        for dir in target.place.levels() {
+            self.filters(dir)?;
+        }
+        if let Some(name) = target.kind.child() {
+            if let Ok(dir) = target.place.dir()?.child(name.as_str()) {
+                self.filters(&dir)?;
+            }
+        }
+        let containment = target.foresee(plan, false)?;
+        self.add("in force", containment);
+        Ok(())
+    }
+
+    fn filters(&mut self, dir: &Dir) -> Result<(), Failure> {
+        let level = Level::read(dir)?;
+        let how = match level.attached {
+            Attached::Nothing => "no filter",
+            Attached::Exclusive => "flags 0",
+            Attached::Override => "allow-override",
+            Attached::Multi => "allow-multi",
+        };
+        let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+        self.add("filters", format!("{}: {how} {}", dir.path(), ids.join(" ")).trim_end());
+        Ok(())
+    }
+
+    fn add(&mut self, word: &str, text: impl ToString) {
+        self.evidence.push((word.to_owned(), text.to_string()));
+    }
+
+    fn write_text(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        match &self.finding {
+            Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+            Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+            Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
+            Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
+        }
+        for (word, text) in &self.evidence {
+            writeln!(output.out, "{word}: {text}")?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            schema: u32,
+            decision: &'static str,
+            code: Option<&'static str>,
+            text: Option<&'a str>,
+            evidence: Vec<Line<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Line<'a> {
+            key: &'a str,
+            value: &'a str,
+        }
+        let (code, text) = match &self.finding {
+            Finding::Admitted => (Some(Reason::Admitted.code()), None),
+            Finding::Refused(reason, text) => (Some(reason.code()), Some(text.as_str())),
+            Finding::Ignored(why) => (None, Some(why.as_str())),
+            Finding::Unsure => (None, None),
+        };
+        let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
+        let decision = self.finding.decision();
+        let shown = serde_json::to_string(&Shown { schema: 1, decision, code, text, evidence });
+        writeln!(output.out, "{}", shown.map_err(std::io::Error::from)?)?;
+        Ok(())
+    }
+}
+
+/// The question of the account phase, with the module's own defaults.
+fn request(login: &Login, conf: &str) -> Request {
+    let timeout = Settings::default().timeout.as_millis();
+    Request {
+        phase: login.phase,
+        user: login.user.clone(),
+        uid: login.uid,
+        service: login.service.clone(),
+        node: login.node.clone(),
+        rhost: String::new(),
+        ssh_connection: String::new(),
+        conf: conf.to_owned(),
+        several: Several::default(),
+        budget_ms: u32::try_from(timeout).unwrap_or(u32::MAX),
+        wait_ms: 0,
+    }
+}
+
+/// What the user would read.
+fn text(reason: Reason, refusal: Option<&Refusal>, reply: &Reply, login: &Login) -> String {
+    let words = Words {
+        node: login.node.clone(),
+        user: login.user.clone(),
+        jobs: refusal.map(|refusal| refusal.jobs.clone()).unwrap_or_default(),
+        ended: refusal.and_then(|refusal| refusal.ended),
+        device: refusal.map(|refusal| refusal.device.clone()).unwrap_or_default(),
+        hint: reply.hint.clone(),
+        message: reply.message.clone(),
+        timeout: Settings::default().timeout.as_secs(),
+        now: now(),
+    };
+    refusal_text(reason, &words)
+}
+
+/// The host name up to its first dot.
+fn node_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}

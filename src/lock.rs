@@ -1,0 +1,125 @@
+//! One writer at a time.
+//!
+//! An open-file-description lock on one byte of a root-only file. What the byte stands for is its
+//! offset: a cgroup's inode for that cgroup's filters, so that jobs do not wait for each other, and
+//! 0, which is no inode, for the registry. No user can hold it, as anyone could hold a lock on the
+//! cgroup's own directory.
+
+#![forbid(unsafe_code)]
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
+use nix::unistd::mkdir;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const RUN_DIR: &str = "/run/job-adopt";
+const LOCK_FILE: &str = "/run/job-adopt/lock";
+/// Pause between two tries; a holder is done within a few milliseconds.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A lock, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// The byte for writing to the registry.
+    pub const REGISTRY: u64 = 0;
+
+    /// Takes the lock on the byte at `offset`.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] at the deadline; [`LockError::System`], `EPERM` for a lock file that is
+    /// not root's alone.
+    pub fn take(offset: u64, deadline: Instant) -> Result<Self, LockError> {
+        let file = open_lock_file()?;
+        let range = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: i64::try_from(offset & (i64::MAX as u64 >> 1)).unwrap_or(0),
+            l_len: 1,
+            l_pid: 0,
+        };
+        loop {
+            match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
+                Ok(_) => return Ok(Self { _file: file }),
+                Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => {}
+                Err(errno) => return Err(system("lock", LOCK_FILE, errno)),
+            }
+            if Instant::now() >= deadline {
+                return Err(LockError::Held { object: LOCK_FILE });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn open_lock_file() -> Result<OwnedFd, LockError> {
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let file = match open(LOCK_FILE, flags, mode) {
+        Err(Errno::ENOENT) => {
+            make_run_dir()?;
+            open(LOCK_FILE, flags, mode)
+        }
+        result => result,
+    }
+    .map_err(|errno| system("open", LOCK_FILE, errno))?;
+    let stat = fstat(&file).map_err(|errno| system("stat", LOCK_FILE, errno))?;
+    if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
+        return Err(system("open", LOCK_FILE, Errno::EPERM));
+    }
+    Ok(file)
+}
+
+/// Usually tmpfiles.d has made it. The unprivileged half has to get through it, whatever our
+/// caller's umask is.
+fn make_run_dir() -> Result<(), LockError> {
+    let mode = Mode::from_bits_truncate(0o755);
+    match mkdir(RUN_DIR, mode) {
+        Ok(()) => fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
+            .map_err(|errno| system("chmod", RUN_DIR, errno)),
+        Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(system("mkdir", RUN_DIR, errno)),
+    }
+}
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub enum LockError {
+    /// A system call failed.
+    System {
+        /// What was done.
+        operation: &'static str,
+        /// To which file.
+        object: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// It was not to be had in time.
+    Held {
+        /// The lock file.
+        object: &'static str,
+    },
+}
+
+fn system(operation: &'static str, object: &'static str, errno: Errno) -> LockError {
+    LockError::System { operation, object, source: errno.into() }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { operation, object, source } => {
+                write!(f, "{operation} {object}: {source}")
+            }
+            Self::Held { object } => write!(f, "lock {object}: held by others until the deadline"),
+        }
+    }
+}
+
+impl std::error::Error for LockError {}

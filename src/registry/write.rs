@@ -1,0 +1,192 @@
+//! Writing the registry, as root and under its lock.
+//!
+//! A record is there or not, never in part: it is written under a name that readers skip and then
+//! renamed. A job that ends is first renamed to a name that readers skip as well, and forgotten
+//! only when its logins are gone, so that an `unregister` that was cut short can be done again.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{Note, Record, Registry, WriteError};
+use crate::plan::JobId;
+use crate::trust::Trust;
+
+/// A job that the registry knows by an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The user in whose directory it is.
+    pub uid: u32,
+    /// The record, or what is wrong with it.
+    pub record: Result<Record, String>,
+    /// Whether it is on its way out: no login joins it any more.
+    pub ending: bool,
+}
+
+impl Registry {
+    /// Every job of this id, of whatever user, running or ending.
+    ///
+    /// # Errors
+    /// [`WriteError`] where the registry cannot be listed.
+    pub fn find(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, WriteError> {
+        let mut found = Vec::new();
+        for uid in self.users()? {
+            for (path, ending) in [(self.record(uid, id), false), (self.ending(uid, id), true)] {
+                match fs::symlink_metadata(&path) {
+                    Ok(_) => {
+                        found.push(Known { uid, record: read(trust, &path, uid, id), ending });
+                    }
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(WriteError::new("stat", &path, error)),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The users who have a directory here, in the order of their numbers; none where the registry
+    /// itself is missing.
+    ///
+    /// # Errors
+    /// [`WriteError`] where it cannot be listed.
+    pub fn users(&self) -> Result<Vec<u32>, WriteError> {
+        let failed = |error| WriteError::new("list", self.dir(), error);
+        let entries = match fs::read_dir(self.dir()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        let mut users = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            users.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+        }
+        users.sort_unstable();
+        Ok(users)
+    }
+
+    /// Writes a record in place of any other of its id and user, and takes away the note of an
+    /// earlier end.
+    ///
+    /// # Errors
+    /// [`WriteError`]; nothing is changed then.
+    pub fn put(&self, trust: &Trust, record: &Record) -> Result<(), WriteError> {
+        let path = self.record(record.uid, &record.id);
+        let text = record
+            .to_json()
+            .map_err(|error| WriteError::new("encode", &path, io::Error::other(error)))?;
+        self.prepare(trust, record.uid)?;
+        self.write(&path, &self.unfinished(record.uid, &record.id), &text)?;
+        remove(&self.note(record.uid, &record.id))
+    }
+
+    /// Takes a job out of sight, and leaves a note that it ended at `now` (seconds since the
+    /// epoch). One that is out of sight already is no failure.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn withdraw(&self, uid: u32, id: &JobId, now: i64) -> Result<(), WriteError> {
+        let path = self.record(uid, id);
+        match fs::rename(&path, self.ending(uid, id)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(WriteError::new("withdraw", &path, error)),
+        }
+        let note = Note::new(now).to_json();
+        self.write(&self.note(uid, id), &self.unfinished(uid, id), &note)
+    }
+
+    /// Forgets a job that was withdrawn.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn forget(&self, uid: u32, id: &JobId) -> Result<(), WriteError> {
+        remove(&self.ending(uid, id))
+    }
+
+    /// Removes the notes that are no longer valid at `now`, and users' directories that are empty.
+    ///
+    /// # Errors
+    /// [`WriteError`] for the first that cannot be removed.
+    pub fn purge(&self, trust: &Trust, now: i64) -> Result<(), WriteError> {
+        for uid in self.users()? {
+            let Ok(jobs) = self.read_user(trust, uid) else { continue };
+            for (id, note) in jobs.ended {
+                if !note.is_valid(now) {
+                    remove(&self.note(uid, &id))?;
+                }
+            }
+            // Refused while anything is in it.
+            let _ = fs::remove_dir(self.user_dir(uid));
+        }
+        Ok(())
+    }
+
+    /// Makes the registry and a user's directory where they are missing, and looks whether they
+    /// will be believed.
+    ///
+    /// # Errors
+    /// [`WriteError`] naming the first directory that cannot be made or is not believed.
+    pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), WriteError> {
+        let dir = self.user_dir(uid);
+        let mut missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
+        missing.reverse();
+        for path in missing {
+            let made = DirBuilder::new().mode(Self::DIR_MODE).create(path);
+            made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(Self::DIR_MODE)))
+                .map_err(|error| WriteError::new("mkdir", path, error))?;
+        }
+        trust
+            .dir(&dir)
+            .map(drop)
+            .map_err(|error| WriteError::new("open", &dir, io::Error::other(error.to_string())))
+    }
+
+    fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), WriteError> {
+        let result = create(unfinished, text).and_then(|()| fs::rename(unfinished, path));
+        result.map_err(|error| {
+            let _ = fs::remove_file(unfinished);
+            WriteError::new("write", path, error)
+        })
+    }
+
+    fn unfinished(&self, uid: u32, id: &JobId) -> PathBuf {
+        self.user_dir(uid).join(format!(".{id}.new"))
+    }
+
+    fn ending(&self, uid: u32, id: &JobId) -> PathBuf {
+        self.user_dir(uid).join(format!(".{id}.ending"))
+    }
+}
+
+fn create(path: &Path, text: &str) -> io::Result<()> {
+    remove_stale(path)?;
+    let mut file: File =
+        OpenOptions::new().write(true).create_new(true).mode(Registry::FILE_MODE).open(path)?;
+    file.set_permissions(Permissions::from_mode(Registry::FILE_MODE))?;
+    file.write_all(text.as_bytes())
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), WriteError> {
+    remove_stale(path).map_err(|error| WriteError::new("remove", path, error))
+}
+
+fn read(trust: &Trust, path: &Path, uid: u32, id: &JobId) -> Result<Record, String> {
+    let bytes = trust.read(path, Registry::FILE_MAX).map_err(|error| error.to_string())?;
+    match Record::parse(&bytes) {
+        Ok(record) if record.uid == uid && record.id == *id => Ok(record),
+        Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
