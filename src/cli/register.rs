@@ -66,10 +66,10 @@ pub(super) fn register(
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, deadline)?;
     config.registry.purge(&trust, now())?;
-    alone(&record, &config.registry, &trust)?;
+    let before = alone(&record, &config.registry, &trust)?;
     // Before the cgroup is touched: a filter would stay.
     config.registry.prepare(&trust, record.uid)?;
-    record.started = record.started.or(Some(now()));
+    record.started = record.started.or(before).or_else(|| Some(now()));
     let wanted = wanted(&record, config, output)?;
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
@@ -85,8 +85,10 @@ pub(super) fn register(
     Ok(())
 }
 
-/// Refuses an id that is somebody's, or the same user's in another place.
-fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<(), Error> {
+/// Refuses an id that is somebody's, or the same user's in another place. Returns when the job
+/// started, where it is registered already.
+fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i64>, Error> {
+    let mut started = None;
     let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
     for known in registry.find(trust, &record.id)? {
         if known.ending {
@@ -99,11 +101,12 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<(), Erro
             Ok(other) if other.place != record.place => {
                 return refuse("this id is registered for another cgroup".into());
             }
+            Ok(other) => started = other.started,
             // A broken record of the same user's is as good as replaced.
-            _ => {}
+            Err(_) => {}
         }
     }
-    Ok(())
+    Ok(started)
 }
 
 /// What the job's devices need; `None` where this version cannot tell, so that logins are refused.

@@ -37,7 +37,11 @@ impl Home {
         let path: CgroupPath = format!("/{JOBS}/{id}")
             .parse()
             .map_err(|error| Error::failed("make cgroup of job", id, error))?;
-        own(mount.root(), id)?;
+        if let Err(error) = own(mount.root(), id) {
+            // Refused while there are other jobs in it.
+            let _ = mount.root().remove_child(JOBS);
+            return Err(error);
+        }
         let home = Self(path);
         match home.take(mount, pid) {
             Ok(()) => Ok(home),
