@@ -128,7 +128,11 @@ fn unregister_ends_logins_and_tells_them() {
         let sshd = node.sshd();
         let login = sshd.stay(ALICE, "script -qc 'sleep infinity' /dev/null");
         let leaf = job.cgroup.child("job-adopt");
-        eventually("the login is in", || leaf.exists() && leaf.pids().len() > 3);
+        let named =
+            |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        eventually("the login has its terminal", || {
+            leaf.exists() && leaf.pids().iter().any(|pid| named(pid) == "sleep\n")
+        });
         node.job_adopt(&["unregister", "4242"]).ok();
         let output = login.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -199,13 +203,13 @@ fn run_makes_a_job_of_a_command() {
 #[test]
 fn logins_join_a_job_that_run_started() {
     on_node(|node| {
-        let options = ["run", "--user", "alice", "--id", "r1", "--device", "/dev/nvidia0", "--"];
+        let options = ["run", "--user", "alice", "--id", "r2", "--device", "/dev/nvidia0", "--"];
         let mut command = node.daemon(&node.outside(), "job-adopt");
         let mut run = command.args(options).args(["sleep", "infinity"]).spawn().unwrap();
-        eventually("the job is there", || node.exists("/run/job-adopt/jobs/1001/r1.json"));
+        eventually("the job is there", || node.exists("/run/job-adopt/jobs/1001/r2.json"));
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         let outcome = node.sshd().ssh(ALICE, LOOK).ok().devices(&gpus);
-        node.job_adopt(&["unregister", "r1"]).ok();
+        node.job_adopt(&["unregister", "r2"]).ok();
         eventually("run ends", || run.try_wait().unwrap().is_some());
         assert!(!Cgroup::at(outcome.cgroup()).exists());
     });

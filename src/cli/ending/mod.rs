@@ -13,13 +13,14 @@ use super::subtree::unless_gone;
 use crate::cgroup::{Dir, MadeMark, Place};
 use crate::plan::LeafName;
 use crate::registry::Record;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub(super) use logins::logins;
 pub(super) use process::{Process, table as process_table};
 
-/// What sshd gets to pass the last words on, before it is ended itself.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What sshd is given to send the last words on, before it is ended with the rest.
+const FORWARDING: Duration = Duration::from_millis(200);
 
 /// What there was to end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +47,7 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
     let terminals = terminal::tell(&record.id, record.uid, &processes);
     if terminals > 0 {
-        std::thread::sleep(LAST_WORDS);
+        sleep(FORWARDING.min(deadline.saturating_duration_since(Instant::now())));
     }
     let ending = Ending { logins: found.len(), terminals };
 

@@ -25,7 +25,10 @@ pub(crate) use outcome::{Outcome, eventually};
 pub(crate) use tool::Tool;
 pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, User};
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
+use std::sync::Mutex;
 
 /// Runs `body` on a fresh node with cgroup v2 at `/sys/fs/cgroup`.
 pub(crate) fn on_node(body: impl FnOnce(&Node)) {
@@ -44,10 +47,14 @@ pub(crate) fn on_node_with(mount: Mount, body: impl FnOnce(&Node)) {
     }
 }
 
-/// Says that a test did not run; a failure where nothing may be skipped.
-pub(crate) fn skip(why: &str) {
+/// Says that tests do not run, once per reason and past the capture of output; a failure where
+/// nothing may be skipped.
+pub(crate) fn skip(why: &'static str) {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
-    eprintln!("skipped: {why}");
+    if SAID.lock().unwrap().insert(why) {
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
 }
 
 fn obstacle() -> Option<&'static str> {
