@@ -50,7 +50,9 @@ pub(super) fn unregister(id: &JobId, config: &Config, timeout: Duration) -> Resu
     let mut first = None;
     for job in &jobs {
         if let Err(error) = finish(job, id, &config.registry, deadline) {
-            super::log(line(job, id).with("error", error.text().unwrap_or_default()));
+            super::log(
+                line(Severity::Error, job, id).with("error", error.text().unwrap_or_default()),
+            );
             first = first.or(Some(error));
         }
     }
@@ -103,7 +105,11 @@ fn finish(job: &KnownJob, id: &JobId, registry: &Registry, deadline: Instant) ->
     }
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
     registry.forget(job.uid, id)?;
-    super::log(line(job, id).with("logins", ending.logins).with("terminals", ending.terminals));
+    super::log(
+        line(Severity::Info, job, id)
+            .with("logins", ending.logins)
+            .with("terminals", ending.terminals),
+    );
     Ok(())
 }
 
@@ -116,6 +122,6 @@ fn place(path: &CgroupPath) -> Result<Option<cgroup::Place>, Error> {
     }
 }
 
-fn line(job: &KnownJob, id: &JobId) -> Line {
-    Line::new(Severity::Info).with("action", "unregister").with("job", id).with("uid", job.uid)
+fn line(severity: Severity, job: &KnownJob, id: &JobId) -> Line {
+    Line::new(severity).with("action", "unregister").with("job", id).with("uid", job.uid)
 }
