@@ -4,6 +4,10 @@
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Exit status of a child whose code panicked, as the Rust runtime has it.
+const PANICKED: i32 = 101;
 
 /// Forks; the child runs `body` and exits with its result. In the child `SIGPIPE` has its default
 /// disposition, which the Rust runtime takes away and a program that is executed would inherit.
@@ -20,7 +24,8 @@ pub fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
         ForkResult::Child => {
             // SAFETY: sets a disposition, no handler.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            let status = body();
+            // A panic must not carry the child back into what the parent is doing.
+            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANICKED);
             // SAFETY: ends the child alone; nothing that the parent registered to run at exit is
             // run a second time.
             unsafe { libc::_exit(status) }

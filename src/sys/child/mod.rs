@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A child that nobody else waits for. Dropping it ends and reaps it.
 #[derive(Debug)]
@@ -82,8 +83,10 @@ fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
     // `body`, whose authors promise system calls only, and never returns from this block.
     let result = super::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
     if let Ok(0) = result {
+        // A panic, which there should be none of, must not carry the child back into sshd's code.
+        let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(127);
         // SAFETY: in the child: _exit runs no handler of the application.
-        unsafe { libc::_exit(body()) }
+        unsafe { libc::_exit(status) }
     }
     let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
     let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
