@@ -47,7 +47,8 @@ hybrid)
     mkdir "$top"
     ;;
 esac
-mount -t cgroup2 cgroup2 "$top"
+# Where it is there already, an older mount(8) refuses it a second time.
+[ "$(stat -fc %T "$top")" = cgroup2fs ] || mount -t cgroup2 cgroup2 "$top"
 echo 0 > "$top/$cgroup/node/cgroup.procs"
 
 hostname gpu017
