@@ -1,6 +1,6 @@
 //! The harness itself: a node is private, complete, and gone afterwards.
 
-use crate::support::{ALICE, DENIED, Flags, LOOK, Mount, OPENS, on_node, on_node_with};
+use crate::support::{ALICE, DENIED, Flags, LOOK, Mount, OPENS, eventually, on_node, on_node_with};
 
 #[test]
 fn a_node_has_devices_that_tell_denial_from_absence() {
@@ -41,8 +41,8 @@ fn a_job_runs_as_its_owner_in_its_cgroup() {
         let job = node.job(ALICE, "4242").start();
         assert_eq!(job.cgroup.pids().len(), 1);
         let pid = job.cgroup.pids()[0];
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        assert!(status.contains("Uid:\t1001\t"), "{status}");
+        let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        eventually("the job's process is its owner's", || status().contains("Uid:\t1001\t"));
         assert!(node.read(&job.record_path()).contains("\"id\":\"4242\""));
         job.finish();
         assert!(!job.cgroup.exists());
