@@ -3,7 +3,7 @@
 use super::adopt::{Adopted, adopt};
 use super::ask::Question;
 use super::text::{Words, refusal_text, success_text};
-use super::way_back::WayBack;
+use super::way_back::{Departure, WayBack};
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,12 +60,14 @@ pub fn judge(
     budget: &Budget,
 ) -> Outcome {
     let mut case = Case { login, settings, budget, reply: None };
-    let question = Question::put(&settings.helper, account, &case.request());
     let moves = login.phase == Phase::Session && !settings.observe;
-    let way_back = moves.then(|| WayBack::open(budget));
+    let departure = moves.then(Departure::open);
+    let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
+    let question = Question::put(&settings.helper, account, &case.request(), from, budget);
     match question.and_then(|question| question.answer(budget)) {
         Err(fault) => case.refuse(&fault.into()),
-        Ok(reply) => {
+        Ok((reply, attendant)) => {
+            let way_back = departure.map(|departure| Ok(WayBack::new(departure?, attendant)));
             let reply = case.reply.insert(reply).clone();
             case.rule(reply, way_back)
         }
@@ -142,12 +144,14 @@ impl Case<'_> {
         plan: &Plan,
         way_back: Option<Result<WayBack, Failure>>,
     ) -> Result<Outcome, Failure> {
-        let target = Target::open(plan, self.login)?;
         let require = self.settings.require_devices;
         match way_back {
-            None => Ok(self.admitted(plan, target.foresee(plan, require)?)),
+            None => {
+                let target = Target::open(plan, self.login)?;
+                Ok(self.admitted(plan, target.foresee(plan, require)?))
+            }
             Some(way_back) => {
-                let adopted = adopt(target, way_back?, plan, require, self.budget)?;
+                let adopted = adopt(self.login, plan, way_back?, require, self.budget)?;
                 Ok(self.adopted(plan, &adopted))
             }
         }
