@@ -16,6 +16,8 @@
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
+//! | [`switch`] | as its caller | root's switch that turns the module off |
+//! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
 //! | [`log`] | root | lines to syslog |
 //! | [`trust`] | as its caller | reading what only root can have written |
@@ -26,6 +28,7 @@ pub mod bpf;
 pub mod cgroup;
 pub mod cli;
 pub mod device;
+pub mod legible;
 pub mod lock;
 pub mod log;
 pub mod pam;
@@ -34,5 +37,6 @@ pub mod registry;
 pub mod resolve;
 pub mod session;
 pub mod source;
+pub mod switch;
 pub mod sys;
 pub mod trust;
