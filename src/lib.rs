@@ -17,6 +17,7 @@
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
+//! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
 //! | [`log`] | root | lines to syslog |
@@ -28,6 +29,7 @@ pub mod bpf;
 pub mod cgroup;
 pub mod cli;
 pub mod device;
+pub mod failed;
 pub mod legible;
 pub mod lock;
 pub mod log;
