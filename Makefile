@@ -35,13 +35,13 @@ SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
 # have folders of several architectures; the compiler's is that of the module.
 LIB = /usr/lib
 MULTIARCH = $(shell $(CC) -print-multiarch 2>/dev/null)
-ifeq ($(origin SECURITYDIR),undefined)
+ifeq ($(SECURITYDIR),)
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
 ifneq ($(PREFIX),/usr)
 $(error PREFIX=$(PREFIX): PAM does not look for modules there; give SECURITYDIR too, or leave PREFIX at /usr)
 endif
 endif
-SECURITYDIR := $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:%=$(LIB)/%))) \
+override SECURITYDIR = $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:%=$(LIB)/%))) \
     $(patsubst %/pam_permit.so,%,$(wildcard $(addsuffix /security/pam_permit.so,\
         $(LIB)64 $(LIB)/*-linux-gnu))) \
     $(LIB)/security)

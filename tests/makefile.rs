@@ -54,9 +54,12 @@ fn the_compilers_architecture_decides_where_the_module_goes() {
     std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
     let [lib, compiler] = [("LIB", &folder), ("CC", &compiler)]
         .map(|(name, path)| format!("{name}={}", path.display()));
-    let output = make(&["-n", "install", "DESTDIR=/stage", &lib, &compiler]).output().unwrap();
-    assert!(words(&output).contains("/zz-linux-gnu/security/pam_job_adopt.so"));
-    assert!(!words(&output).contains("aa-linux-gnu"), "{}", words(&output));
+    for more in ["PREFIX=/usr", "SECURITYDIR="] {
+        let arguments = ["-n", "install", "DESTDIR=/stage", &lib, &compiler, more];
+        let output = make(&arguments).output().unwrap();
+        assert!(words(&output).contains("/zz-linux-gnu/security/pam_job_adopt.so"), "{more}");
+        assert!(!words(&output).contains("aa-linux-gnu"), "{}", words(&output));
+    }
 }
 
 #[test]
