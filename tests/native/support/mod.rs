@@ -60,11 +60,10 @@ pub(crate) fn skip(why: &'static str) {
 
 /// How many that concerns is known for root only: without it none of the tests runs.
 fn skipped(why: &str) -> String {
-    let how = "make test as root runs them all";
-    match nix::unistd::geteuid().is_root() {
-        true => format!("native: skipped: {why}; {how}"),
-        false => format!("native: needs root: {} tests were skipped; {how}", chosen()),
+    if nix::unistd::geteuid().is_root() {
+        return format!("native: skipped: {why}");
     }
+    format!("native: needs root: {} tests were skipped; make test as root runs them all", chosen())
 }
 
 /// How many tests this run is about.
