@@ -6,6 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, stat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+use std::path::Path;
 
 /// Where a cgroup v2 hierarchy is looked for, in this order: unified, then hybrid.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -35,9 +36,17 @@ impl Mount {
     /// # Errors
     /// [`Error::NotMounted`] where neither place is a cgroup v2 file system.
     pub fn open() -> Result<Self> {
+        Self::below(Path::new("/"))
+    }
+
+    /// Opens the mount of a node whose root is `root`. A link in the last component is none.
+    ///
+    /// # Errors
+    /// As [`Mount::open`].
+    pub fn below(root: &Path) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         for at in MOUNTS {
-            let fd = match open(at, flags, Mode::empty()) {
+            let fd = match open(&root.join(at.trim_start_matches('/')), flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
                 Err(errno) => return Err(Error::system("open", at, errno)),
@@ -50,7 +59,7 @@ impl Mount {
         Err(Error::NotMounted)
     }
 
-    /// Where it is mounted.
+    /// Where it is mounted, as seen from the node's root.
     #[must_use]
     pub fn path(&self) -> &'static str {
         self.at
@@ -144,5 +153,35 @@ impl Place {
     pub(super) fn above(mut self) -> Self {
         self.levels.remove(0);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::tests::Scratch;
+    use std::os::unix::fs::symlink;
+
+    fn is_none(scratch: &Scratch) -> bool {
+        matches!(Mount::below(scratch.path()), Err(Error::NotMounted))
+    }
+
+    #[test]
+    fn a_plain_directory_is_no_mount() {
+        let scratch = Scratch::new();
+        assert!(is_none(&scratch));
+        scratch.dir("sys/fs/cgroup/unified");
+        assert!(is_none(&scratch));
+    }
+
+    /// Can only fail on a node that has one to link to.
+    #[test]
+    fn a_link_to_a_mount_is_none() {
+        for mount in MOUNTS {
+            let scratch = Scratch::new();
+            scratch.dir("sys/fs/cgroup");
+            symlink(mount, scratch.path().join("sys/fs/cgroup/unified")).unwrap();
+            assert!(is_none(&scratch), "{mount}");
+        }
     }
 }

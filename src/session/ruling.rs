@@ -6,7 +6,7 @@ use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::sys::clock;
 
 /// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
 #[derive(Clone, Debug)]
@@ -79,19 +79,13 @@ pub fn judge(
 pub fn misconfigured(login: &Login, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
-    let words = Words { node: login.node.clone(), now: now(), ..Words::default() };
+    let words = Words { node: login.node.clone(), now: clock::now(), ..Words::default() };
     Outcome {
         ruling: Ruling::Refuse,
         refusal: Some(refusal_text(reason, &words)),
         welcome: None,
         lines: vec![line],
     }
-}
-
-/// Seconds since the epoch.
-fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    i64::try_from(now).unwrap_or(0)
 }
 
 /// One login on its way.
@@ -242,7 +236,7 @@ impl Case<'_> {
             hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
             message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
             timeout: self.settings.timeout.as_secs(),
-            now: now(),
+            now: clock::now(),
         }
     }
 

@@ -31,6 +31,7 @@ mod policy;
 mod race;
 mod record;
 mod refusal;
+mod resolve;
 mod rollout;
 mod verify;
 mod world;
