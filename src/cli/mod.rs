@@ -3,13 +3,16 @@
 
 #![forbid(unsafe_code)]
 
+mod caller;
 mod ending;
 mod error;
 mod help;
 mod job;
 mod list;
+mod occupants;
 mod options;
 mod people;
+mod placed;
 mod register;
 mod resolve;
 mod run;
@@ -21,8 +24,8 @@ use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::VERSION;
 use crate::resolve::Config;
 use crate::trust::Trust;
+use caller::Caller;
 use error::Error;
-use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use options::Options;
 use std::ffi::OsString;
@@ -61,12 +64,11 @@ impl Output<'_> {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    // The unprivileged half has to read what is made here, whatever umask a prolog has.
-    umask(Mode::from_bits_truncate(0o022));
+    let caller = Caller::replace();
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
-    let result = command(std::env::args_os().skip(1).collect(), &mut output)
+    let result = command(std::env::args_os().skip(1).collect(), caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
         if let Some(text) = error.text() {
@@ -77,7 +79,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn command(arguments: Vec<OsString>, output: &mut Output<'_>) -> Result<u8, Error> {
+fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut arguments = arguments.into_iter();
     let Some(first) = arguments.next() else {
         return Err(Error::Usage("", "a command is needed".into()));
@@ -86,7 +88,7 @@ fn command(arguments: Vec<OsString>, output: &mut Output<'_>) -> Result<u8, Erro
     match first.to_str() {
         Some("register") => register::command(rest, output),
         Some("unregister") => unregister::command(rest, output),
-        Some("run") => run::command(rest, output),
+        Some("run") => run::command(rest, caller, output),
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
         Some("--help") => show(help::ALL, output),
@@ -102,11 +104,19 @@ fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
 
 /// The site's configuration: that of `--conf`, else the usual one.
 fn config(options: &Options) -> Result<Config, Error> {
-    let path = options.value("--conf").unwrap_or(CONF);
+    Ok(Config::read(conf(options)?, &Trust::root())?)
+}
+
+/// Where the configuration is. The usual file may be missing, one that was asked for may not.
+fn conf(options: &Options) -> Result<&Path, Error> {
+    let Some(path) = options.value("--conf") else { return Ok(Path::new(CONF)) };
     if !path.starts_with('/') {
         return Err(options.usage(format!("option --conf: {path} is no absolute path")));
     }
-    Ok(Config::read(Path::new(path), &Trust::root())?)
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(Path::new(path)),
+        Err(error) => Err(Error::failed("read", path, error)),
+    }
 }
 
 /// # Errors
