@@ -36,7 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Fine.
 const EXIT_FINE: u8 = 0;
-/// Findings: `resolve` of a login that would be refused.
+/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
 const EXIT_USAGE: u8 = 2;
