@@ -1,7 +1,7 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
 use super::options::Known;
-use super::{CONF, Error, Options, Output, help, now, people, show};
+use super::{Error, Options, Output, conf, help, now, people, show};
 use crate::bpf::{Attached, Level};
 use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
@@ -36,7 +36,7 @@ pub(super) fn command(
         ssh_connection: String::new(),
         node: node_name(),
     };
-    let case = Case::of(&login, options.value("--conf").unwrap_or(CONF));
+    let case = Case::of(&login, &conf(&options)?.to_string_lossy());
     match options.has("--json") {
         true => case.write_json(output)?,
         false => case.write_text(output)?,

@@ -195,6 +195,8 @@ fn a_configuration_that_was_asked_for_has_to_be_there() {
         let conf = ["--conf", "/no/such"];
         node.job_adopt(&[&["list"], &conf[..]].concat()).exits(3).says("/no/such");
         node.job_adopt(&[&["unregister", "1"], &conf[..]].concat()).exits(3).says("/no/such");
+        let resolve = ["resolve", "--user", "alice"];
+        node.job_adopt(&[&resolve, &conf[..]].concat()).exits(3).says("/no/such");
         let register =
             ["register", "--id", "1", "--uid", "5", "--policy", "closed", "--cgroup", "/a"];
         node.job_adopt(&[&register, &conf[..]].concat()).exits(3).says("/no/such");
