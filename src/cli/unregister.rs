@@ -75,7 +75,7 @@ pub(super) fn unregister(
 }
 
 /// A job with what is known of where it is.
-type Placed = (KnownJob, Option<Record>);
+type Withdrawn = (KnownJob, Option<Record>);
 
 /// From here on no login joins: first the stamp goes, then the record. What fails besides, such as
 /// a note that a full file system does not take, is no reason to let the logins live.
@@ -83,7 +83,7 @@ fn withdraw(
     id: &JobId,
     registry: &Registry,
     troubles: &mut Vec<Error>,
-) -> Result<Vec<Placed>, Error> {
+) -> Result<Vec<Withdrawn>, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
     let purged = registry.purge(&trust, now());
@@ -114,33 +114,33 @@ fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
     let own = Stamp { uid: record.uid, job: record.id.clone() };
     let ours = match stamp(&record.place, &own)? {
-        Found::Own => true,
-        Found::None => job.ending || job.record.is_ok(),
+        Stamped::Own => true,
+        Stamped::None => job.ending || job.record.is_ok(),
         // Somebody else's job is in a cgroup of this name by now.
-        Found::Other => false,
+        Stamped::Other => false,
     };
     Ok(ours.then(|| record.clone()))
 }
 
 /// Whose stamp was there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum Stamped {
     /// The job's, which is gone now.
     Own,
     None,
     Other,
 }
 
-fn stamp(place: &Place, own: &Stamp) -> Result<Found, Error> {
-    let Place::Cgroup(path) = place else { return Ok(Found::None) };
-    let Some(place) = self::place(path)? else { return Ok(Found::None) };
+fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
+    let Place::Cgroup(path) = place else { return Ok(Stamped::None) };
+    let Some(place) = self::place(path)? else { return Ok(Stamped::None) };
     match unless_gone(Stamp::read(place.dir()?))?.flatten() {
         Some(found) if found == *own => {
             Stamp::withdraw(place.dir()?)?;
-            Ok(Found::Own)
+            Ok(Stamped::Own)
         }
-        Some(_) => Ok(Found::Other),
-        None => Ok(Found::None),
+        Some(_) => Ok(Stamped::Other),
+        None => Ok(Stamped::None),
     }
 }
 
