@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`pam`] | root, in sshd | the C edge: entry points, arguments, conversation, log |
 //! | [`session`] | root, in sshd | account and session as ordered steps, and their undo |
-//! | [`cgroup`] | root, in sshd; where the mount is, both halves | mount, path, leaf, state, stamp, move, watchdog |
+//! | [`cgroup`] | root, in sshd; where the mount is, both halves | mount, path, leaf, state, stamp, move |
 //! | [`bpf`] | root, in sshd | allowlist to instructions (pure); load, query, pin, attach |
 //! | [`plan`] | both halves | the boundary: request, reply, allowlist, and their encoding |
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |

@@ -14,9 +14,10 @@ const LABEL_MASK: u64 = (1 << 48) - 1;
 
 /// A name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
 ///
-/// Only a label, which saves looking at programs that cannot be the one sought: the hash is not
-/// cryptographic, it may differ between builds, and anybody with the right to load programs can
-/// use any name. Whether a program is the one meant is decided by reading its instructions back.
+/// By this name a login finds the filter that an earlier one attached. The hash is not
+/// cryptographic and may differ between builds, which costs one replacement; nobody but root can
+/// load a program or write the records that lists come from. Reading the instructions back would
+/// not do: where constants are blinded (`net.core.bpf_jit_harden`) they differ at every reading.
 #[must_use]
 pub fn program_name(program: &[Insn]) -> String {
     let mut hasher = DefaultHasher::new();
