@@ -1,8 +1,8 @@
 # Builds, installs and tests pam_job_adopt.
 #
 #   make            the module, the helper and the admin's program, in $(BUILD)
-#   make install    DESTDIR= PREFIX=/usr SECURITYDIR=
-#   make uninstall
+#   make install    the three, the manual pages, and the helper's account
+#   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
@@ -10,6 +10,14 @@
 #   make clean
 #
 # As root on Debian, programs that are missing are installed first.
+#
+# Variables of install:
+#   DESTDIR      a folder to install into instead of /; then no account is made
+#   PREFIX       /usr. With another one SECURITYDIR has to be given too, since PAM looks for
+#                modules in one folder only, and both PAM lines need helper=PATH, since the module
+#                looks for its helper in /usr/libexec/job-adopt
+#   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
+#                $(CC) names it, else the folder that has pam_permit.so
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -23,10 +31,21 @@ RELEASE = $(CARGO_TARGET_DIR)/release
 ARTIFACTS = pam_job_adopt.so resolve job-adopt
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
 
-# PAM looks for modules in one folder only, which differs between distributions.
-SECURITYDIR ?= $(firstword $(patsubst %/pam_permit.so,%,$(wildcard \
-    $(PREFIX)/lib/*-linux-gnu/security/pam_permit.so $(PREFIX)/lib64/security/pam_permit.so)) \
-    $(PREFIX)/lib/security)
+# PAM looks for modules in one folder only, which differs between distributions. A machine may
+# have folders of several architectures; the compiler's is that of the module.
+LIB = /usr/lib
+MULTIARCH = $(shell $(CC) -print-multiarch 2>/dev/null)
+ifeq ($(SECURITYDIR),)
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+ifneq ($(PREFIX),/usr)
+$(error PREFIX=$(PREFIX): PAM does not look for modules there; give SECURITYDIR too, or leave PREFIX at /usr)
+endif
+endif
+override SECURITYDIR = $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:%=$(LIB)/%))) \
+    $(patsubst %/pam_permit.so,%,$(wildcard $(addsuffix /security/pam_permit.so,\
+        $(LIB)64 $(LIB)/*-linux-gnu))) \
+    $(LIB)/security)
+endif
 LIBEXEC = $(PREFIX)/libexec/job-adopt
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
@@ -57,14 +76,14 @@ if test -n "$$missing"; then \
         done; \
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$chosen; \
     else \
-        echo "make: please install:$$missing" >&2; exit 1; \
+        echo "make: please install:$$missing" | sed 's/|[^ ]*//g' >&2; exit 1; \
     fi; \
 fi
 endef
 
 # put MODE FILE DESTINATION: replaces by rename, so that no login meets half a file.
 define put
-install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
+install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
 .PHONY: all install uninstall account test demo bench lint clean
@@ -99,6 +118,9 @@ install: all
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(if $(DESTDIR),,$(MAKE) account)
 	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
+ifneq ($(PREFIX),/usr)
+	@echo "make: both PAM lines need helper=$(LIBEXEC)/resolve"
+endif
 
 # The helper's own account, and the registry's folder until the next boot makes it.
 account:
@@ -110,14 +132,14 @@ account:
 
 # A stack that names a missing module lets nobody in, root included.
 uninstall:
-	@if grep -ls pam_job_adopt $(DESTDIR)/etc/pam.d/*; then \
+	@if grep -ls pam_job_adopt "$(DESTDIR)"/etc/pam.d/*; then \
 	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
-	rm -f $(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so $(DESTDIR)$(PREFIX)/bin/job-adopt
-	rm -f $(DESTDIR)$(LIBEXEC)/resolve
-	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf
-	rm -f $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf
-	rm -f $(foreach page,$(MANPAGES),$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page)))
-	-rmdir $(DESTDIR)$(LIBEXEC)
+	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
+	rm -f "$(DESTDIR)$(LIBEXEC)/resolve"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
+	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
+	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
 test: all $(BUILD)/panicking/pam_job_adopt.so
 	$(call need,$(TEST_NEEDS))

@@ -9,13 +9,16 @@
 //! |---|---|---|
 //! | [`pam`] | root, in sshd | the C edge: entry points, arguments, conversation, log |
 //! | [`session`] | root, in sshd | account and session as ordered steps, and their undo |
-//! | [`cgroup`] | root, in sshd | mount, path, leaf, state, stamp, move, watchdog |
+//! | [`cgroup`] | root, in sshd; where the mount is, both halves | mount, path, leaf, state, stamp, move, watchdog |
 //! | [`bpf`] | root, in sshd | allowlist to instructions (pure); load, query, pin, attach |
 //! | [`plan`] | both halves | the boundary: request, reply, allowlist, and their encoding |
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
+//! | [`switch`] | as its caller | root's switch that turns the module off |
+//! | [`failed`] | as its caller | a system call that failed: operation, object, why |
+//! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
 //! | [`log`] | root | lines to syslog |
 //! | [`trust`] | as its caller | reading what only root can have written |
@@ -26,6 +29,8 @@ pub mod bpf;
 pub mod cgroup;
 pub mod cli;
 pub mod device;
+pub mod failed;
+pub mod legible;
 pub mod lock;
 pub mod log;
 pub mod pam;
@@ -34,5 +39,6 @@ pub mod registry;
 pub mod resolve;
 pub mod session;
 pub mod source;
+pub mod switch;
 pub mod sys;
 pub mod trust;

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::failed::Failed;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
@@ -92,14 +93,7 @@ fn make_run_dir() -> Result<(), LockError> {
 #[derive(Debug)]
 pub enum LockError {
     /// A system call failed.
-    System {
-        /// What was done.
-        operation: &'static str,
-        /// To which file.
-        object: &'static str,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    System(Failed),
     /// It was not to be had in time.
     Held {
         /// The lock file.
@@ -108,15 +102,13 @@ pub enum LockError {
 }
 
 fn system(operation: &'static str, object: &'static str, errno: Errno) -> LockError {
-    LockError::System { operation, object, source: errno.into() }
+    LockError::System(Failed::new(operation, object, errno))
 }
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System { operation, object, source } => {
-                write!(f, "{operation} {object}: {source}")
-            }
+            Self::System(failed) => failed.fmt(f),
             Self::Held { object } => write!(f, "lock {object}: held by others until the deadline"),
         }
     }

@@ -1,6 +1,7 @@
 //! What can fail with filters.
 
 use super::compose::Obstacle;
+use crate::failed::Failed;
 use crate::lock::LockError;
 use std::fmt;
 use std::io;
@@ -12,14 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 pub enum Error {
     /// A command of `bpf(2)`, or a step around it, failed.
-    System {
-        /// What was done.
-        operation: &'static str,
-        /// To which cgroup, program or file.
-        object: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    System(Failed),
     /// The verifier refused our program.
     Verifier {
         /// The kernel's answer.
@@ -54,16 +48,14 @@ impl Error {
         object: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self::System { operation, object: object.into(), source: source.into() }
+        Self::System(Failed::new(operation, object, source))
     }
 }
 
 impl From<LockError> for Error {
     fn from(error: LockError) -> Self {
         match error {
-            LockError::System { operation, object, source } => {
-                Self::System { operation, object: object.into(), source }
-            }
+            LockError::System(failed) => Self::System(failed),
             LockError::Held { object } => Self::Locked { object: object.into() },
         }
     }
@@ -72,9 +64,7 @@ impl From<LockError> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System { operation, object, source } => {
-                write!(f, "{operation} {object}: {source}")
-            }
+            Self::System(failed) => failed.fmt(f),
             Self::Verifier { source, log } => write!(f, "load device filter: {source}: {log}"),
             Self::Obstacle { object, why } => write!(f, "confine {object}: {why}"),
             Self::NotEffective { object, program } => {

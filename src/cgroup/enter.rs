@@ -1,6 +1,6 @@
 //! The move itself: in, back out, and the proof of where we are.
 
-use super::{Dir, Error, Result};
+use super::{Dir, Error, Mount, Result};
 use nix::unistd::write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,13 +18,15 @@ impl AsFd for Origin {
 }
 
 impl Origin {
-    /// Opens the calling process's own cgroup below `root`.
+    /// Opens the calling process's own cgroup.
     ///
     /// # Errors
-    /// As [`Dir::open_procs`]; [`Error::Malformed`] outside the hierarchy of this mount.
-    pub fn open(root: &Dir) -> Result<Self> {
+    /// As [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
+    /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
+    pub fn open(mount: &Mount) -> Result<Self> {
+        mount.require_own_namespace()?;
         let path = own_path()?;
-        let procs = lookup(root, &path)?.open_procs()?;
+        let procs = lookup(mount.root(), &path)?.open_procs()?;
         Ok(Self { path, procs })
     }
 

@@ -1,5 +1,6 @@
 //! What can fail in the hierarchy.
 
+use crate::failed::Failed;
 use std::fmt;
 use std::io;
 
@@ -10,14 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug)]
 pub enum Error {
     /// A system call failed.
-    System {
-        /// What was done.
-        operation: &'static str,
-        /// To which file or cgroup.
-        object: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    System(Failed),
     /// No cgroup v2 hierarchy at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
     NotMounted,
     /// The cgroup is there but cannot take a login.
@@ -47,15 +41,15 @@ impl Error {
         object: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self::System { operation, object: object.into(), source: source.into() }
+        Self::System(Failed::new(operation, object, source))
     }
 
     /// Whether the kernel said that the cgroup is gone or going.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
-            Self::System { source, .. } => {
-                matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+            Self::System(failed) => {
+                matches!(failed.source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
             }
             _ => false,
         }
@@ -65,9 +59,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::System { operation, object, source } => {
-                write!(f, "{operation} {object}: {source}")
-            }
+            Self::System(failed) => failed.fmt(f),
             Self::NotMounted => f.write_str("no cgroup v2 hierarchy is mounted"),
             Self::Unfit { object, why } => write!(f, "cgroup {object} {why}"),
             Self::Malformed { object } => write!(f, "read {object}: not as documented"),

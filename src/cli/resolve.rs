@@ -1,20 +1,20 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
 use super::options::Known;
-use super::{CONF, Error, Options, Output, help, now, people, show};
+use super::{Error, Options, Output, help, people, show};
 use crate::bpf::{Attached, Level};
 use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{Failure, Login, Settings, Target, Words, refusal_text};
+use crate::switch;
+use crate::sys::clock;
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::ffi::OsString;
 
 const KNOWN: [Known; 4] =
     [Known::Once("--user"), Known::Once("--service"), Known::Once("--conf"), Known::Flag("--json")];
-/// Root's switch that makes the module ignore every login.
-const OFF_SWITCH: &str = "/run/job-adopt/off";
 
 pub(super) fn command(
     arguments: impl IntoIterator<Item = OsString>,
@@ -26,6 +26,10 @@ pub(super) fn command(
     }
     options.no_operands()?;
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
+    let conf = options.value("--conf").unwrap_or(Request::CONF);
+    if !conf.starts_with('/') {
+        return Err(options.usage(format!("option --conf: {conf} is no absolute path")));
+    }
     let account = people::account(user)?;
     let login = Login {
         phase: Phase::Account,
@@ -36,7 +40,7 @@ pub(super) fn command(
         ssh_connection: String::new(),
         node: node_name(),
     };
-    let case = Case::of(&login, options.value("--conf").unwrap_or(CONF));
+    let case = Case::of(&login, conf);
     match options.has("--json") {
         true => case.write_json(output)?,
         false => case.write_text(output)?,
@@ -93,8 +97,8 @@ impl Case {
         let lines = evidence.lines().map(|(word, text)| (word.to_owned(), text.to_owned()));
         case.evidence.extend(lines);
         case.finding = case.judge(&reply, login);
-        if std::fs::symlink_metadata(OFF_SWITCH).is_ok() {
-            case.add("off", format!("{OFF_SWITCH} is there: the module ignores every login"));
+        if switch::is_off() {
+            case.add("off", format!("{} is there: the module ignores every login", switch::OFF));
             case.finding = Finding::Ignored("switched off".into());
         }
         case
@@ -104,15 +108,17 @@ impl Case {
         let refuse = |reason, refusal: Option<&Refusal>| {
             Finding::Refused(reason, text(reason, refusal, reply, login))
         };
+        if !reply.detail.is_empty() {
+            self.add("cause", &reply.detail);
+        }
+        for warning in &reply.warnings {
+            self.add("warning", warning);
+        }
         match &reply.verdict {
             Verdict::NotEnforced => Finding::Ignored(reply.detail.clone()),
-            _ if reply.stack != Stack::Effective => refuse(Reason::Configuration, None),
-            Verdict::Refuse(refusal) => {
-                if !reply.detail.is_empty() {
-                    self.add("cause", &reply.detail);
-                }
-                refuse(refusal.reason, Some(refusal))
-            }
+            // A configuration that is broken says nothing about the stack.
+            _ if reply.stack == Stack::Missing => refuse(Reason::Configuration, None),
+            Verdict::Refuse(refusal) => refuse(refusal.reason, Some(refusal)),
             Verdict::Admit(_) if !Uid::effective().is_root() => {
                 self.add("stamp", "only root can see it, and the filters");
                 Finding::Unsure
@@ -236,7 +242,7 @@ fn text(reason: Reason, refusal: Option<&Refusal>, reply: &Reply, login: &Login)
         hint: reply.hint.clone(),
         message: reply.message.clone(),
         timeout: Settings::default().timeout.as_secs(),
-        now: now(),
+        now: clock::now(),
     };
     refusal_text(reason, &words)
 }

@@ -4,14 +4,12 @@ use super::arguments;
 use crate::log::{self, Speaker};
 use crate::plan::{Phase, Reason};
 use crate::session::{self, Account, Budget, Line, Login, Outcome, Ruling, Settings, Severity};
+use crate::switch;
 use crate::sys::pam::{Handle, Item, Style};
-use nix::sys::stat::lstat;
 use pam_sys::PamReturnCode;
 
 /// System user that the unprivileged half runs as.
 const HELPER_USER: &str = "job-adopt";
-/// While root has this file there, every call answers `PAM_IGNORE`.
-const OFF_SWITCH: &str = "/run/job-adopt/off";
 /// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
 const PAM_SILENT: i32 = 0x8000;
 
@@ -30,8 +28,8 @@ pub(super) fn answer(
     }
     let login = login(phase, handle, user, account.uid);
     let call = Call { handle, login };
-    if switched_off() {
-        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", OFF_SWITCH)]);
+    if switch::is_off() {
+        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", switch::OFF)]);
         return PamReturnCode::IGNORE;
     }
     match arguments::parse(arguments) {
@@ -64,11 +62,6 @@ fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
         ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
         node: node_name(),
     }
-}
-
-/// Whether root has switched the module off. A file of anybody else's is no switch.
-fn switched_off() -> bool {
-    lstat(OFF_SWITCH).is_ok_and(|stat| stat.st_uid == 0)
 }
 
 struct Call<'a> {

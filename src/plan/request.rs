@@ -71,6 +71,8 @@ pub struct Request {
 }
 
 impl Request {
+    /// Where the configuration lies, unless the admin says otherwise.
+    pub const CONF: &str = "/etc/security/job_adopt.conf";
     /// Most bytes of an encoded request: it must fit a pipe that nobody reads yet.
     pub const MAX: usize = 16 * 1024;
 

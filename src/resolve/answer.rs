@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::choose::{Choice, choose};
 use super::fit::fit;
@@ -11,8 +11,10 @@ use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
 use super::{Config, Enforce, Evidence};
+use crate::cgroup::Mount;
 use crate::plan::{Phase, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
-use crate::source::{RegistrySource, Source, cgroup_mount};
+use crate::source::{RegistrySource, Source};
+use crate::sys::clock;
 use crate::trust::Trust;
 
 /// How long to wait before "no job" is asked again.
@@ -147,7 +149,7 @@ impl Node {
                 SourceName::Registry => {
                     let cgroup = match &self.cgroup {
                         Some(cgroup) => cgroup.clone(),
-                        None => cgroup_mount(&self.root).map_err(|error| error.to_string())?,
+                        None => self.cgroup_mount()?,
                     };
                     let registry = config.registry.clone();
                     Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
@@ -155,6 +157,11 @@ impl Node {
             }
         };
         config.sources.iter().map(source).collect()
+    }
+
+    fn cgroup_mount(&self) -> Result<PathBuf, String> {
+        let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
+        Ok(self.root.join(mount.path().trim_start_matches('/')))
     }
 }
 
@@ -174,7 +181,7 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
 }
 
 fn without_job(survey: &Survey) -> (Verdict, String) {
-    let (reason, ended, cause) = survey.without_job(now());
+    let (reason, ended, cause) = survey.without_job(clock::now());
     let refusal = Refusal {
         jobs: ended.iter().map(|job| job.id.clone()).collect(),
         ended: ended.map(|job| job.ended),
@@ -190,12 +197,6 @@ fn refusal(reason: Reason) -> Refusal {
 fn is_missing(path: &Path) -> bool {
     let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     std::fs::symlink_metadata(path).err().is_some_and(missing)
-}
-
-/// Seconds since the epoch; 0 where the clock stands before it.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

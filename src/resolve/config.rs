@@ -4,12 +4,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::device::Specifier;
+use crate::legible::legible;
 use crate::plan::SourceName;
 use crate::registry::Registry;
 use crate::trust::{Trust, TrustError};
 
 /// Most bytes of a configuration file.
 const FILE_MAX: u64 = 256 * 1024;
+/// Most characters of a key in a message.
+const KEY_SHOWN: usize = 64;
 
 /// What a site may decide; [`Config::default`] is what an empty file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl Config {
             let (key, value) = line.split_once('=').ok_or_else(|| fault(Fault::Form))?;
             let (key, value) = (key.trim(), value.trim());
             if seen.contains(&key) {
-                return Err(fault(Fault::Twice(legible(key))));
+                return Err(fault(Fault::Twice(shown(key))));
             }
             config.set(key, value).map_err(fault)?;
             seen.push(key);
@@ -87,7 +90,7 @@ impl Config {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
-        let bad = |wanted| Fault::Value(legible(key), wanted);
+        let bad = |wanted| Fault::Value(shown(key), wanted);
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("a value"));
         }
@@ -116,7 +119,7 @@ impl Config {
                         .ok_or_else(|| bad("ASCII text of at most 64 characters"))?,
                 );
             }
-            _ => return Err(Fault::Unknown(legible(key))),
+            _ => return Err(Fault::Unknown(shown(key))),
         }
         Ok(())
     }
@@ -154,8 +157,9 @@ fn path(value: &str) -> Option<PathBuf> {
     value.starts_with('/').then(|| PathBuf::from(value))
 }
 
-fn legible(text: &str) -> String {
-    text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A key as a message shows it.
+fn shown(key: &str) -> String {
+    legible(key).chars().take(KEY_SHOWN).collect()
 }
 
 /// Why there is no configuration.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::fit::legible;
+use crate::legible::legible;
 
 /// Lines of a word and what there is to say about it, in the order in which they came to light.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Keeping a reply within its limit, whatever the names in it are.
 
+use crate::legible::legible;
 use crate::plan::{Reply, Verdict};
 
 /// Most bytes of `detail`.
@@ -21,11 +22,6 @@ pub(super) fn fit(mut reply: Reply) -> Reply {
         Verdict::NotEnforced => {}
     }
     reply
-}
-
-/// The text with `?` for control characters.
-pub(super) fn legible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn list(texts: Vec<String>, most: usize) -> Vec<String> {

@@ -3,7 +3,7 @@
 use super::target::not_frozen;
 use super::undo::Undo;
 use super::way_back::WayBack;
-use super::{Budget, Failure, Target};
+use super::{Budget, Failure, Login, Target};
 use crate::bpf::{self, Confinement, Outcome};
 use crate::cgroup::{Entry, Leaf, LeafKind, Place, Stamp};
 use crate::plan::Plan;
@@ -15,30 +15,58 @@ pub(super) struct Adopted {
     pub(super) confinement: Confinement,
 }
 
-/// Takes the calling process into the job.
+/// Takes the calling process into the job. A leaf can go away while this login is on its way into
+/// it, when another login that made it fails: then it is tried once more.
 ///
 /// # Errors
 /// Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
 /// filter stays: it belongs to the job, and another login may rely on it.
 pub(super) fn adopt(
-    target: Target,
-    way_back: WayBack,
+    login: &Login,
     plan: &Plan,
+    way_back: WayBack,
     require_devices: bool,
     budget: &Budget,
 ) -> Result<Adopted, Failure> {
-    let Target { place, kind, stamp } = target;
-    let mut undo = Undo::new(way_back, place.dir()?.try_clone()?);
-    let (leaf, confinement) = confined_leaf(place, kind, plan, budget, &mut undo)?;
+    let mut undo = Undo::new(way_back);
+    let mut again = true;
+    loop {
+        let failure = match attempt(login, plan, require_devices, budget, &mut undo) {
+            Ok(adopted) => {
+                undo.commit();
+                return Ok(adopted);
+            }
+            Err(failure) => undo.back(failure),
+        };
+        let still_there = match (&failure, Target::open(plan, login)) {
+            (Failure::Gone(_) | Failure::LeafVanished, Ok(_)) => true,
+            (Failure::Gone(_), _) => return Err(failure),
+            _ => false,
+        };
+        match failure {
+            _ if still_there && undo.is_watched() && std::mem::take(&mut again) => {}
+            // Not "ended": the job is there, only its leaf would not stay.
+            Failure::Gone(_) => return Err(Failure::LeafVanished),
+            failure => return Err(failure),
+        }
+    }
+}
+
+fn attempt(
+    login: &Login,
+    plan: &Plan,
+    require_devices: bool,
+    budget: &Budget,
+    undo: &mut Undo,
+) -> Result<Adopted, Failure> {
+    let Target { place, kind, stamp } = Target::open(plan, login)?;
+    let (leaf, confinement) = confined_leaf(place, kind, plan, budget, undo)?;
     if confinement == Confinement::None && require_devices {
         return Err(Failure::Uncontained);
     }
-    match enter(&leaf, &stamp, &confinement, budget, &mut undo) {
-        Ok(()) => {
-            undo.commit();
-            Ok(Adopted { cgroup: leaf.dir()?.path().to_owned(), confinement })
-        }
-        Err(failure) => Err(undo.run(explain(failure, &leaf))),
+    match enter(&leaf, &stamp, &confinement, budget, undo) {
+        Ok(()) => Ok(Adopted { cgroup: leaf.dir()?.path().to_owned(), confinement }),
+        Err(failure) => Err(explain(failure, &leaf)),
     }
 }
 
@@ -69,16 +97,14 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, F
         Err(job) => job,
     };
     if let Some(name) = kind.child() {
-        if job.dir()?.make_child(name.as_str())? {
-            undo.made_leaf(name)?;
-        }
+        undo.make_leaf(job.dir()?, name)?;
     }
     Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)
 }
 
 /// Moves, and proves that all is as it should be: the job still the user's and alive, every
-/// required filter in force, the login in the leaf. Where the login is comes last, when there is
-/// no watchdog any more that could still move it.
+/// required filter in force, the login in the leaf. Where the login is comes last, when nobody
+/// watches any more who could still move it.
 fn enter(
     leaf: &Leaf,
     stamp: &Stamp,
@@ -94,7 +120,6 @@ fn enter(
     entry.enter()?;
     #[cfg(feature = "provoke-panic")]
     provoke_panic(stamp);
-    undo.call_off_watch();
     stamp.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
     undo.end_watch();
@@ -112,10 +137,14 @@ fn provoke_panic(stamp: &Stamp) {
 }
 
 /// A login that is elsewhere after the move may have been frozen with the job and set free by
-/// the watchdog: then that is the reason.
+/// its attendant: then that is the reason. And a stamp that has gone since it was checked says
+/// that the job is over.
 fn explain(failure: Failure, leaf: &Leaf) -> Failure {
-    match not_frozen(leaf.levels()) {
-        Err(frozen @ Failure::Frozen(_)) => frozen,
-        _ => failure,
+    if let Err(frozen @ Failure::Frozen(_)) = not_frozen(leaf.levels()) {
+        return frozen;
+    }
+    match (failure, leaf.job().and_then(Stamp::read)) {
+        (Failure::Cgroup(error), Ok(None)) => Failure::Gone(error),
+        (failure, _) => failure,
     }
 }

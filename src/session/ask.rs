@@ -1,29 +1,28 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
+use super::attendant::{Attendant, wait_for};
+use super::way_back::Departure;
 use super::{Account, Budget, Fault};
 use crate::plan::{REPLY_MAX, Reply, Request};
-use crate::sys::child::{Child, HelperSpec, SpawnFailure, spawn_helper};
+use crate::sys::child::{HelperSpec, Report};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::sys::wait::WaitStatus;
-use nix::unistd::{pipe2, read, write};
+use nix::unistd::{Pid, pipe2, read, write};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// A question that is being answered. Dropping it ends the process.
+/// A question that is being answered. Dropping it ends the processes.
 #[derive(Debug)]
 pub(super) struct Question {
-    child: Child,
+    attendant: Attendant,
     answer: OwnedFd,
-    /// What the process says if it cannot even start.
-    status: OwnedFd,
 }
 
 impl Question {
-    /// Asks.
+    /// Asks. With a departure the attendant will look after the move as well.
     ///
     /// # Errors
     /// A [`Fault`] for a helper that is not fit to be run, or cannot be.
@@ -31,39 +30,40 @@ impl Question {
         helper: &str,
         account: Option<Account>,
         request: &Request,
+        departure: Option<&Departure>,
+        budget: &Budget,
     ) -> Result<Self, Fault> {
-        let account = account.filter(|account| account.uid != 0).ok_or(Fault::Account)?;
+        let account = account.filter(|account| account.uid != 0 && account.gid != 0);
+        let account = account.ok_or(Fault::Account)?;
         let executable = open_executable(helper)?;
         let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
         let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
-        let (status, status_end) =
-            pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).map_err(start("pipe"))?;
         let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(start("open /dev/null"))?;
-        let child = spawn_helper(&HelperSpec {
+        let helper = HelperSpec {
             executable: executable.as_fd(),
             name: c"resolve",
             stdin: question.as_fd(),
             stdout: stdout.as_fd(),
             stderr: null.as_fd(),
-            status: status_end.as_fd(),
             uid: account.uid,
             gid: account.gid,
-        })
-        .map_err(|source| Fault::Start { step: "clone", source })?;
+        };
+        let watch = departure.map(|departure| departure.watch(budget));
         // Our copies of the helper's ends close here, or the end of its answer could not be seen.
-        Ok(Self { child, answer, status })
+        Ok(Self { attendant: Attendant::start(helper, watch)?, answer })
     }
 
-    /// Waits for the answer until the budget is used up.
+    /// Waits for the answer until the budget is used up. Only one that is whole, and followed by
+    /// exit status 0, is believed.
     ///
     /// # Errors
-    /// A [`Fault`] for anything but one whole reply of this version, followed by exit status 0.
-    /// The process is gone in every case.
-    pub(super) fn answer(self, budget: &Budget) -> Result<Reply, Fault> {
+    /// A [`Fault`] for anything but one whole reply of this version.
+    pub(super) fn answer(self, budget: &Budget) -> Result<(Reply, Attendant), Fault> {
         let bytes = read_answer(&self.answer, budget)?;
-        finish(self.child, &self.status)?;
-        Reply::decode(&bytes).map_err(Fault::Reply)
+        judge_end(self.attendant.report(budget)?)?;
+        let reply = Reply::decode(&bytes).map_err(Fault::Reply)?;
+        Ok((reply, self.attendant))
     }
 }
 
@@ -115,17 +115,7 @@ fn read_answer(answer: &OwnedFd, budget: &Budget) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
-        let left = budget.left();
-        if left.is_zero() {
-            return Err(Fault::Timeout);
-        }
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut wait = [PollFd::new(answer.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut wait, timeout) {
-            Ok(0) | Err(Errno::EINTR) => continue,
-            Ok(_) => {}
-            Err(errno) => return Err(start("poll")(errno)),
-        }
+        wait_for(answer, budget)?;
         match read(answer, &mut chunk) {
             Ok(0) => return Ok(bytes),
             Ok(length) => bytes.extend_from_slice(chunk.get(..length).unwrap_or_default()),
@@ -138,21 +128,18 @@ fn read_answer(answer: &OwnedFd, budget: &Budget) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// The answer has ended, so the helper has exited or closed its output. Either way it is ended
-/// now; only one that was exiting by itself, with status 0, is believed.
-fn finish(child: Child, status: &OwnedFd) -> Result<(), Fault> {
-    let ended = child.end().map_err(|source| Fault::Start { step: "wait", source })?;
-    let mut note = [0; 5];
-    if let Ok(length) = read(status, &mut note) {
-        if let Some(failure) = SpawnFailure::decode(note.get(..length).unwrap_or_default()) {
+fn judge_end(report: Report) -> Result<(), Fault> {
+    let status = match report {
+        Report::Ended(status) => status,
+        Report::Failed(failure) => {
             let source = io::Error::from_raw_os_error(failure.errno);
             return Err(Fault::Start { step: failure.step, source });
         }
-    }
-    match ended {
-        WaitStatus::Exited(_, 0) => Ok(()),
-        WaitStatus::Exited(_, code) => Err(Fault::Ended(format!("exit status {code}"))),
-        WaitStatus::Signaled(_, signal, _) => Err(Fault::Ended(format!("killed by {signal}"))),
-        other => Err(Fault::Ended(format!("{other:?}"))),
+    };
+    match WaitStatus::from_raw(Pid::from_raw(0), status) {
+        Ok(WaitStatus::Exited(_, 0)) => Ok(()),
+        Ok(WaitStatus::Exited(_, code)) => Err(Fault::Ended(format!("exit status {code}"))),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Err(Fault::Ended(format!("killed by {signal}"))),
+        _ => Err(Fault::Ended(format!("wait status {status}"))),
     }
 }

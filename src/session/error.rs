@@ -15,7 +15,7 @@ pub enum Fault {
         /// What is wrong with it.
         why: String,
     },
-    /// The system user that it runs as is missing, or is root.
+    /// The system user that it runs as is missing, or has uid or gid 0.
     Account,
     /// It could not be started.
     Start {
@@ -38,9 +38,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Executable { path, why } => write!(f, "helper {path}: {why}"),
-            Self::Account => {
-                f.write_str("the system user job-adopt does not exist, or is root: create it")
-            }
+            Self::Account => f.write_str(
+                "the system user job-adopt does not exist, or has root's uid or gid: create it",
+            ),
             Self::Start { step, source } if source.raw_os_error() == Some(libc::EAGAIN) => write!(
                 f,
                 "start helper: {step}: {source}: the limit on processes (nproc) in force here is \
@@ -81,9 +81,7 @@ pub enum Failure {
     Uncontained,
     /// The budget was used up before the move.
     Late,
-    /// A process for the move could not be made.
-    Watchdog(io::Error),
-    /// The leaf went while it was being made.
+    /// The leaf went away again and again while the login was on its way into it.
     LeafVanished,
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
@@ -103,9 +101,7 @@ impl Failure {
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
-            Self::Cgroup(_) | Self::Watchdog(_) | Self::LeafVanished | Self::Stuck(..) => {
-                Reason::AdoptionFailed
-            }
+            Self::Cgroup(_) | Self::LeafVanished | Self::Stuck(..) => Reason::AdoptionFailed,
             Self::Bpf(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
@@ -124,8 +120,9 @@ impl fmt::Display for Failure {
                 f.write_str("the job has no device containment, and require_devices is set")
             }
             Self::Late => f.write_str("the time budget was used up before the move"),
-            Self::Watchdog(error) => write!(f, "start watchdog: {error}"),
-            Self::LeafVanished => f.write_str("the leaf was removed while it was being made"),
+            Self::LeafVanished => {
+                f.write_str("the leaf was removed while the login was on its way into it")
+            }
             Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
         }
     }

@@ -9,6 +9,7 @@
 
 mod adopt;
 mod ask;
+mod attendant;
 mod error;
 mod ruling;
 mod settings;

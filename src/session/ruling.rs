@@ -3,10 +3,10 @@
 use super::adopt::{Adopted, adopt};
 use super::ask::Question;
 use super::text::{Words, refusal_text, success_text};
-use super::way_back::WayBack;
+use super::way_back::{Departure, WayBack};
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::sys::clock;
 
 /// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
 #[derive(Clone, Debug)]
@@ -60,12 +60,14 @@ pub fn judge(
     budget: &Budget,
 ) -> Outcome {
     let mut case = Case { login, settings, budget, reply: None };
-    let question = Question::put(&settings.helper, account, &case.request());
     let moves = login.phase == Phase::Session && !settings.observe;
-    let way_back = moves.then(|| WayBack::open(budget));
+    let departure = moves.then(Departure::open);
+    let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
+    let question = Question::put(&settings.helper, account, &case.request(), from, budget);
     match question.and_then(|question| question.answer(budget)) {
         Err(fault) => case.refuse(&fault.into()),
-        Ok(reply) => {
+        Ok((reply, attendant)) => {
+            let way_back = departure.map(|departure| Ok(WayBack::new(departure?, attendant)));
             let reply = case.reply.insert(reply).clone();
             case.rule(reply, way_back)
         }
@@ -77,19 +79,13 @@ pub fn judge(
 pub fn misconfigured(login: &Login, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
-    let words = Words { node: login.node.clone(), now: now(), ..Words::default() };
+    let words = Words { node: login.node.clone(), now: clock::now(), ..Words::default() };
     Outcome {
         ruling: Ruling::Refuse,
         refusal: Some(refusal_text(reason, &words)),
         welcome: None,
         lines: vec![line],
     }
-}
-
-/// Seconds since the epoch.
-fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    i64::try_from(now).unwrap_or(0)
 }
 
 /// One login on its way.
@@ -142,12 +138,14 @@ impl Case<'_> {
         plan: &Plan,
         way_back: Option<Result<WayBack, Failure>>,
     ) -> Result<Outcome, Failure> {
-        let target = Target::open(plan, self.login)?;
         let require = self.settings.require_devices;
         match way_back {
-            None => Ok(self.admitted(plan, target.foresee(plan, require)?)),
+            None => {
+                let target = Target::open(plan, self.login)?;
+                Ok(self.admitted(plan, target.foresee(plan, require)?))
+            }
             Some(way_back) => {
-                let adopted = adopt(target, way_back?, plan, require, self.budget)?;
+                let adopted = adopt(self.login, plan, way_back?, require, self.budget)?;
                 Ok(self.adopted(plan, &adopted))
             }
         }
@@ -238,7 +236,7 @@ impl Case<'_> {
             hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
             message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
             timeout: self.settings.timeout.as_secs(),
-            now: now(),
+            now: clock::now(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the admin set by PAM arguments.
 
 use crate::log::Severity;
-use crate::plan::{Reason, Several};
+use crate::plan::{Reason, Request, Several};
 use std::time::Duration;
 
 /// What becomes of a login that would be refused.
@@ -70,7 +70,7 @@ impl Default for Settings {
             node: None,
             log_level: Severity::Info,
             helper: "/usr/libexec/job-adopt/resolve".into(),
-            conf: "/etc/security/job_adopt.conf".into(),
+            conf: Request::CONF.into(),
             timeout: Duration::from_secs(5),
             wait_job: Duration::ZERO,
             require_devices: false,

@@ -10,26 +10,30 @@ use crate::plan::LeafName;
 #[derive(Debug)]
 pub(super) struct Undo {
     way_back: WayBack,
-    job: Dir,
-    made: Option<LeafName>,
+    made: Option<(Dir, LeafName)>,
     moved: bool,
 }
 
 impl Undo {
     /// Nothing has been changed yet.
-    pub(super) fn new(way_back: WayBack, job: Dir) -> Self {
-        Self { way_back, job, made: None, moved: false }
+    pub(super) fn new(way_back: WayBack) -> Self {
+        Self { way_back, made: None, moved: false }
     }
 
-    /// This login has made the leaf of that name.
+    /// Makes the leaf of that name below `job`, unless it is there.
     ///
     /// # Errors
-    /// As [`MadeMark::set`]; the leaf is then undone like everything else.
-    pub(super) fn made_leaf(&mut self, name: &LeafName) -> Result<(), Failure> {
-        self.made = Some(name.clone());
-        let leaf = self.job.child(name.as_str())?;
-        self.way_back.made(&leaf);
-        Ok(MadeMark::set(&leaf)?)
+    /// As [`Dir::make_child`] and [`MadeMark::set`]; what was made is then undone like the rest.
+    pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
+        let below = job.try_clone()?;
+        // Told before it is made: of a login that dies in between, nothing may stay either.
+        self.way_back.making(&format!("{}/{name}", job.path()));
+        if !job.make_child(name.as_str())? {
+            self.way_back.not_made();
+            return Ok(());
+        }
+        self.made = Some((below, name.clone()));
+        Ok(MadeMark::set(&job.child(name.as_str())?)?)
     }
 
     /// From here on the login may be in the leaf.
@@ -37,14 +41,14 @@ impl Undo {
         self.moved = true;
     }
 
-    /// The move is over, and with it the time in which the login could be frozen unnoticed.
-    pub(super) fn call_off_watch(&self) {
-        self.way_back.call_off_watch();
-    }
-
-    /// Waits until the watchdog is gone.
+    /// Nobody watches any more; where the login is now, it is by its own doing.
     pub(super) fn end_watch(&mut self) {
         self.way_back.end_watch();
+    }
+
+    /// Whether a move would still be looked after.
+    pub(super) fn is_watched(&self) -> bool {
+        self.way_back.is_watched()
     }
 
     /// Everything stays as it is now.
@@ -55,18 +59,19 @@ impl Undo {
 
     /// Changes everything back and returns the failure to report: the one that led here, or that
     /// the way back is barred as well.
-    pub(super) fn run(mut self, failure: Failure) -> Failure {
-        match self.back() {
+    pub(super) fn back(&mut self, failure: Failure) -> Failure {
+        match self.change_back() {
             Ok(()) => failure,
             Err(error) => Failure::Stuck(Box::new(failure), error),
         }
     }
 
-    fn back(&mut self) -> crate::cgroup::Result<()> {
+    fn change_back(&mut self) -> crate::cgroup::Result<()> {
         let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
-        if let Some(name) = self.made.take() {
+        if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
-            let _ = self.job.remove_child(name.as_str());
+            let _ = job.remove_child(name.as_str());
+            self.way_back.not_made();
         }
         result
     }
@@ -74,6 +79,6 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        let _ = self.back();
+        let _ = self.change_back();
     }
 }

@@ -1,49 +1,75 @@
-//! The way back, opened before anything is changed.
+//! Where the login came from, and the way back there.
 
+use super::attendant::Attendant;
 use super::{Budget, Failure};
-use crate::cgroup::{Dir, Mount, Origin};
-use crate::sys::child::{Child, WatchdogSpec, spawn_watchdog};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use crate::cgroup::{Mount, Origin};
+use crate::sys::child::Watch;
+use std::os::fd::AsFd;
 
-/// Where the login came from, and a process that looks after it from there.
+/// The login's own cgroup, opened before anything else is done.
+#[derive(Debug)]
+pub(super) struct Departure {
+    mount: Mount,
+    origin: Origin,
+}
+
+impl Departure {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`Failure::Cgroup`] where it cannot be opened, or there is more than one view of it.
+    pub(super) fn open() -> Result<Self, Failure> {
+        let mount = Mount::open()?;
+        let origin = Origin::open(&mount)?;
+        Ok(Self { mount, origin })
+    }
+
+    /// What the attendant needs to look after the move.
+    pub(super) fn watch(&self, budget: &Budget) -> Watch<'_> {
+        let patience = i32::try_from(budget.left().as_millis()).unwrap_or(i32::MAX);
+        Watch {
+            origin: self.origin.as_fd(),
+            root: self.mount.root().as_fd(),
+            patience_ms: patience.max(1),
+        }
+    }
+}
+
+/// The way back, and the attendant that is ready to go it for us.
 #[derive(Debug)]
 pub(super) struct WayBack {
     origin: Origin,
-    watchdog: Option<Watchdog>,
+    attendant: Option<Attendant>,
 }
 
 impl WayBack {
-    /// Opens the login's own cgroup and starts the watchdog there. This is done while the helper
-    /// is at work: the fork then costs the login nothing where a second processor is idle.
-    ///
-    /// # Errors
-    /// [`Failure::Cgroup`] where the login's own cgroup cannot be opened, [`Failure::Watchdog`].
-    pub(super) fn open(budget: &Budget) -> Result<Self, Failure> {
-        let mount = Mount::open()?;
-        let origin = Origin::open(mount.root())?;
-        let watchdog = Watchdog::start(&origin, mount.root(), budget)?;
-        Ok(Self { origin, watchdog: Some(watchdog) })
+    pub(super) fn new(departure: Departure, attendant: Attendant) -> Self {
+        Self { origin: departure.origin, attendant: Some(attendant) }
     }
 
-    /// Tells the watchdog of a leaf that this login has made.
-    pub(super) fn made(&self, leaf: &Dir) {
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.tell_made(leaf);
+    /// A leaf of this path is about to be made by this login.
+    pub(super) fn making(&self, path: &str) {
+        if let Some(attendant) = &self.attendant {
+            attendant.making(path);
         }
     }
 
-    /// Tells the watchdog to end; what else there is to do can be done meanwhile.
-    pub(super) fn call_off_watch(&self) {
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.child.kill();
+    /// It was there already.
+    pub(super) fn not_made(&self) {
+        if let Some(attendant) = &self.attendant {
+            attendant.not_made();
         }
     }
 
-    /// Waits for the watchdog's end. Only then is it proof to read back where the login is: a watchdog whose
+    /// Ends the watch. Only then is it proof to read back where the login is: an attendant whose
     /// patience runs out moves it.
     pub(super) fn end_watch(&mut self) {
-        self.watchdog = None;
+        self.attendant = None;
+    }
+
+    /// Whether the watch goes on.
+    pub(super) fn is_watched(&self) -> bool {
+        self.attendant.is_some()
     }
 
     /// Goes back.
@@ -52,38 +78,5 @@ impl WayBack {
     /// As [`Origin::back`].
     pub(super) fn go(&self) -> crate::cgroup::Result<()> {
         self.origin.back()
-    }
-}
-
-/// A process outside the job that sets a frozen login free and tidies up after a dead one. It
-/// ends when this is dropped; our death it sees as the end of `progress`.
-#[derive(Debug)]
-struct Watchdog {
-    child: Child,
-    progress: OwnedFd,
-}
-
-impl Watchdog {
-    fn start(origin: &Origin, root: &Dir, budget: &Budget) -> Result<Self, Failure> {
-        // Not a pipe: a write to a dead reader must not raise SIGPIPE in sshd. And in packets, so
-        // that a path arrives whole or not at all.
-        let (reader, progress) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(|errno| Failure::Watchdog(errno.into()))?;
-        let patience = i32::try_from(budget.left().as_millis()).unwrap_or(i32::MAX);
-        let child = spawn_watchdog(&WatchdogSpec {
-            progress: reader.as_fd(),
-            origin: origin.as_fd(),
-            root: root.as_fd(),
-            patience_ms: patience.max(1),
-        })
-        .map_err(Failure::Watchdog)?;
-        Ok(Self { child, progress })
-    }
-
-    fn tell_made(&self, leaf: &Dir) {
-        let path = leaf.path().trim_start_matches('/').as_bytes();
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        let _ = send(self.progress.as_raw_fd(), path, flags);
     }
 }

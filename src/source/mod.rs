@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-mod mount;
 mod registry;
 
 use std::fmt;
@@ -13,7 +12,6 @@ use std::fmt;
 use crate::plan::{CgroupPath, JobId, LeafName, SourceName};
 use crate::registry::Record;
 
-pub use mount::{MountError, cgroup_mount};
 pub use registry::RegistrySource;
 
 /// One place where jobs are looked up.

@@ -1,6 +1,14 @@
-//! Local time, for the texts that people read.
+//! The time of day, as numbers and for the texts that people read.
 
 use std::mem::MaybeUninit;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since the epoch; 0 where the clock stands before it.
+#[must_use]
+pub fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
 
 /// Hour, minute and second of local time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -251,7 +251,7 @@ fn it_runs_with_nothing() {
         assert!(!seen.contains("\nenv "), "an environment\n{seen}");
         let descriptors: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
         assert_eq!(descriptors, ["fd 0", "fd 1", "fd 2"]);
-        for limit in ["Max file size", "Max core file size"] {
+        for limit in ["Max file size", "Max core file size", "Max processes"] {
             assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
         }
     });

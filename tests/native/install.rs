@@ -25,7 +25,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     if finished().is_none() {
         return skip("needs the finished files: run make test");
     }
-    let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage");
+    let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a stage");
     let _ = std::fs::remove_dir_all(&stage);
     let destination = format!("DESTDIR={}", stage.display());
     let accounts = std::fs::read("/etc/passwd").unwrap();

@@ -34,6 +34,7 @@ mod privilege;
 mod race;
 mod record;
 mod refusal;
+mod resolve;
 mod rival;
 mod rollout;
 mod undo;

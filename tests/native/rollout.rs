@@ -74,6 +74,7 @@ fn each_opening_knob_says_that_it_opened() {
         let opened = |knob: &str| {
             let entry = node.log.line("decision=opened");
             assert!(entry.text.contains(knob), "{}", entry.text);
+            assert_eq!(entry.severity(), 1, "{}", entry.text);
             node.log.clear();
         };
         node.reporting("action_no_jobs=ignore");

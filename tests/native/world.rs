@@ -48,3 +48,15 @@ fn a_job_runs_as_its_owner_in_its_cgroup() {
         assert!(!job.cgroup.exists());
     });
 }
+
+#[test]
+fn without_root_it_says_what_did_not_run() {
+    on_node(|node| {
+        node.install(&std::env::current_exe().unwrap(), "/usr/bin/native");
+        let nobody = "env -u JOB_ADOPT_TESTS setpriv --reuid 65534 --regid 65534 --clear-groups";
+        let outcome = node.sh(&format!("cd /; {nobody} native world::")).ok();
+        let count = outcome.stdout.matches("... ok").count();
+        let line = format!("native: needs root: {count} tests were skipped; make test as root");
+        assert_eq!(outcome.stderr.matches(&line).count(), 1, "{outcome}");
+    });
+}

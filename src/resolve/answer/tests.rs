@@ -151,9 +151,9 @@ fn too_many_devices_refuse() {
 fn no_job_has_several_reasons() {
     let bench = Bench::new();
     assert_eq!(bench.refusal().reason, Reason::NoJob);
-    bench.scratch.file("jobs/5/3.ended", &Note::new(now() - 601).to_json());
+    bench.scratch.file("jobs/5/3.ended", &Note::new(clock::now() - 601).to_json());
     assert_eq!(bench.refusal().reason, Reason::NoJob);
-    let ended = now() - 30;
+    let ended = clock::now() - 30;
     bench.scratch.file("jobs/5/4.ended", &Note::new(ended).to_json());
     bench.scratch.file("jobs/5/5.ended", &Note::new(ended - 1).to_json());
     let refusal = bench.refusal();

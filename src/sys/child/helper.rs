@@ -1,10 +1,8 @@
-//! The helper's way from `clone(2)` to `execve`: everything of root's is dropped on it.
+//! The helper's way from the attendant to `execve`: everything of root's is dropped on it.
 
-use super::{Child, RawFdGuard, clone_with, close_from, raise};
+use super::close_from;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::unistd::Pid;
 use std::ffi::CStr;
-use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 
 /// Who the helper runs as and on what.
@@ -20,15 +18,13 @@ pub struct HelperSpec<'a> {
     pub stdout: BorrowedFd<'a>,
     /// Becomes its standard error.
     pub stderr: BorrowedFd<'a>,
-    /// Where a failed step before `execve` is told: see [`SpawnFailure`].
-    pub status: BorrowedFd<'a>,
     /// Numeric user id, never 0.
     pub uid: u32,
     /// Numeric group id.
     pub gid: u32,
 }
 
-/// The step between `clone` and `execve` that failed.
+/// The step between the attendant and `execve` that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpawnFailure {
     /// The system call.
@@ -37,19 +33,40 @@ pub struct SpawnFailure {
     pub errno: i32,
 }
 
+/// The same, as the child leaves it in the attendant's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawFailure {
+    pub(super) step: Step,
+    pub(super) errno: i32,
+}
+
 impl SpawnFailure {
-    /// Reads what the child wrote to `status`; `None` when it wrote nothing: it got to `execve`.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&step, rest) = bytes.split_first()?;
-        let errno = i32::from_ne_bytes(rest.get(..4)?.try_into().ok()?);
-        Some(Self { step: STEPS.get(usize::from(step)).copied().unwrap_or("?"), errno })
+    pub(super) fn new(step: u8, errno: i32) -> Self {
+        Self { step: STEPS.get(usize::from(step)).copied().unwrap_or("?"), errno }
     }
 }
 
+/// The steps, by the system call that each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Step {
+    Clone,
+    Dup2,
+    Chdir,
+    Setsid,
+    Setgroups,
+    Setresgid,
+    Setresuid,
+    Capset,
+    NoNewPrivs,
+    Pdeathsig,
+    ParentGone,
+    Execveat,
+}
+
 const STEPS: [&str; 12] = [
+    "clone",
     "dup2",
-    "close_range",
     "chdir",
     "setsid",
     "setgroups",
@@ -58,7 +75,7 @@ const STEPS: [&str; 12] = [
     "capset",
     "no_new_privs",
     "pdeathsig",
-    "parent gone",
+    "attendant gone",
     "execveat",
 ];
 
@@ -74,44 +91,24 @@ const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 6] = [
     (libc::RLIMIT_CORE, 0),
 ];
 
-/// Starts the helper: no privilege, no environment, no descriptor but those of `spec`.
-///
-/// # Errors
-/// `EAGAIN` or `ENOMEM` of `clone(2)`. What fails later is told on `status`.
-pub fn spawn_helper(spec: &HelperSpec<'_>) -> io::Result<Child> {
-    let raised: Vec<RawFdGuard> =
-        [spec.stdin, spec.stdout, spec.stderr, spec.status, spec.executable]
-            .into_iter()
-            .map(raise)
-            .collect::<io::Result<_>>()?;
-    let [stdin, stdout, stderr, status, executable] = raised.as_slice() else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let fds = [stdin.0, stdout.0, stderr.0, status.0, executable.0];
-    let parent = nix::unistd::getpid();
-    clone_with(|| {
-        // SAFETY: we are the only thread of a fresh process and call nothing but the kernel.
-        let (step, errno) = unsafe { become_helper(spec, fds, parent) };
-        let mut note = [0_u8; 5];
-        let [head, tail @ ..] = &mut note;
-        *head = step;
-        tail.copy_from_slice(&errno.to_ne_bytes());
-        // Descriptor 3 or the raised one, whichever is open by now, takes it.
-        for fd in [3, fds[3]] {
-            // SAFETY: the buffer is ours and of the length given.
-            if unsafe { libc::write(fd, note.as_ptr().cast(), note.len()) } != -1 {
-                break;
-            }
-        }
-        127
-    })
+/// Where the attendant keeps the helper's descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HelperFds {
+    pub(super) stdin: RawFd,
+    pub(super) stdout: RawFd,
+    pub(super) stderr: RawFd,
+    pub(super) executable: RawFd,
 }
 
-/// The child's way to `execve`; returns only on failure, with the step and its `errno`.
+/// The child's way to `execve`; returns only on failure.
 ///
 /// # Safety
-/// Only in a process that [`clone_with`] has just made.
-unsafe fn become_helper(spec: &HelperSpec<'_>, fds: [RawFd; 5], parent: Pid) -> (u8, i32) {
+/// Only in a process that the attendant, whose number is `parent`, has just made.
+pub(super) unsafe fn become_helper(
+    spec: &HelperSpec<'_>,
+    fds: HelperFds,
+    parent: libc::pid_t,
+) -> RawFailure {
     let argv = [spec.name.as_ptr(), std::ptr::null()];
     let environ = [std::ptr::null::<libc::c_char>()];
     #[allow(clippy::multiple_unsafe_ops_per_block)]
@@ -122,47 +119,46 @@ unsafe fn become_helper(spec: &HelperSpec<'_>, fds: [RawFd; 5], parent: Pid) -> 
     unsafe {
         let errno = || *libc::__errno_location();
         macro_rules! step {
-            ($index:literal, $call:expr) => {
+            ($step:ident, $call:expr) => {
                 if $call == -1 {
-                    return ($index, errno());
+                    return RawFailure { step: Step::$step, errno: errno() };
                 }
             };
         }
         clear_exec_context();
         reset_signals();
-        step!(0, libc::dup2(fds[0], 0));
-        step!(0, libc::dup2(fds[1], 1));
-        step!(0, libc::dup2(fds[2], 2));
-        step!(0, libc::dup3(fds[3], 3, libc::O_CLOEXEC));
-        step!(0, libc::dup3(fds[4], 4, libc::O_CLOEXEC));
-        close_from(5);
-        step!(2, libc::chdir(c"/".as_ptr()));
-        step!(3, libc::setsid());
+        step!(Dup2, libc::dup2(fds.stdin, 0));
+        step!(Dup2, libc::dup2(fds.stdout, 1));
+        step!(Dup2, libc::dup2(fds.stderr, 2));
+        step!(Dup2, libc::dup3(fds.executable, 3, libc::O_CLOEXEC));
+        close_from(4);
+        step!(Chdir, libc::chdir(c"/".as_ptr()));
+        step!(Setsid, libc::setsid());
         libc::umask(0o077);
         for (resource, wanted) in LIMITS {
             limit(resource, wanted);
         }
-        step!(4, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
-        step!(5, libc::syscall(libc::SYS_setresgid, spec.gid, spec.gid, spec.gid));
-        step!(6, libc::syscall(libc::SYS_setresuid, spec.uid, spec.uid, spec.uid));
-        step!(7, drop_capabilities());
+        step!(Setgroups, libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()));
+        step!(Setresgid, libc::syscall(libc::SYS_setresgid, spec.gid, spec.gid, spec.gid));
+        step!(Setresuid, libc::syscall(libc::SYS_setresuid, spec.uid, spec.uid, spec.uid));
+        step!(Capset, drop_capabilities());
         // Set now that exec no longer looks at it: the helper can make no process of its own.
         limit(libc::RLIMIT_NPROC, 0);
-        step!(8, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-        step!(9, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
-        if libc::getppid() != parent.as_raw() {
-            return (10, libc::ESRCH);
+        step!(NoNewPrivs, libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        step!(Pdeathsig, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0));
+        if libc::getppid() != parent {
+            return RawFailure { step: Step::ParentGone, errno: libc::ESRCH };
         }
         let result = libc::syscall(
             libc::SYS_execveat,
-            4,
+            3,
             c"".as_ptr(),
             argv.as_ptr(),
             environ.as_ptr(),
             libc::AT_EMPTY_PATH,
         );
-        step!(11, result);
-        (11, 0)
+        step!(Execveat, result);
+        RawFailure { step: Step::Execveat, errno: 0 }
     }
 }
 
@@ -228,18 +224,5 @@ unsafe fn drop_capabilities() -> libc::c_long {
     unsafe {
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spawn_failures_are_named() {
-        let bytes = [&[4_u8][..], &libc::EPERM.to_ne_bytes()].concat();
-        let failure = SpawnFailure::decode(&bytes).unwrap();
-        assert_eq!((failure.step, failure.errno), ("setgroups", libc::EPERM));
-        assert_eq!(SpawnFailure::decode(&[]), None);
     }
 }

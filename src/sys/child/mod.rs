@@ -1,17 +1,17 @@
-//! Processes that sshd does not know of: the helper and the watchdog.
+//! Processes that sshd does not know of: the attendant, and the helper that it starts.
 //!
-//! Both are made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the application, none
-//! of its handlers can reap them, and its signal dispositions need no change. Between `clone` and
-//! `execve` only system calls happen, on memory that was laid out before.
+//! The attendant is made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the
+//! application, none of its handlers can reap it, and its signal dispositions need no change.
+//! After `clone` only system calls happen, on memory that was laid out before.
 
+mod attendant;
 mod helper;
-mod watchdog;
 
-pub use helper::{HelperSpec, SpawnFailure, spawn_helper};
-pub use watchdog::{WatchdogSpec, spawn_watchdog};
+pub use attendant::{AttendantSpec, Report, Watch, spawn_attendant};
+pub use helper::{HelperSpec, SpawnFailure};
 
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::signal::{SIGKILL, SigSet, SigmaskHow, kill, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -19,41 +19,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A child that nobody else waits for. Dropping it ends and reaps it.
 #[derive(Debug)]
-pub struct Child(Option<Pid>);
-
-impl Child {
-    /// Kills the child without waiting for its end, which then goes on beside us.
-    pub fn kill(&self) {
-        if let Some(pid) = self.0 {
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
-        }
-    }
-
-    /// Kills the child, unless it is past its end already, and waits for it. A child that has
-    /// called `exit(2)` keeps its own status: the kernel ignores a kill from then on.
-    ///
-    /// # Errors
-    /// `ECHILD` when somebody else reaped it.
-    pub fn end(mut self) -> io::Result<WaitStatus> {
-        self.0.take().map_or(Err(io::Error::from_raw_os_error(libc::ECHILD)), reap)
-    }
-}
+pub struct Child(Pid);
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if let Some(pid) = self.0.take() {
-            let _ = reap(pid);
-        }
-    }
-}
-
-fn reap(pid: Pid) -> io::Result<WaitStatus> {
-    let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGKILL);
-    loop {
-        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
-            Err(nix::Error::EINTR) => {}
-            result => return result.map_err(io::Error::from),
-        }
+        let _ = kill(self.0, SIGKILL);
+        while waitpid(self.0, Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
     }
 }
 
@@ -90,7 +61,7 @@ fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
     }
     let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
     let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
-    let child = Child(Some(Pid::from_raw(pid)));
+    let child = Child(Pid::from_raw(pid));
     restored?;
     Ok(child)
 }
@@ -126,7 +97,8 @@ mod tests {
             0
         })
         .unwrap();
-        let status = child.end().unwrap();
-        assert!(matches!(status, WaitStatus::Signaled(_, nix::sys::signal::SIGKILL, _)));
+        let pid = child.0;
+        drop(child);
+        assert_eq!(kill(pid, None), Err(nix::Error::ESRCH));
     }
 }

@@ -28,6 +28,7 @@ pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, User};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 
 /// Runs `body` on a fresh node with cgroup v2 at `/sys/fs/cgroup`.
@@ -53,8 +54,23 @@ pub(crate) fn skip(why: &'static str) {
     static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
     if SAID.lock().unwrap().insert(why) {
-        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+        let _ = writeln!(std::io::stderr(), "{}", skipped(why));
     }
+}
+
+/// How many that concerns is known for root only: without it none of the tests runs.
+fn skipped(why: &str) -> String {
+    if nix::unistd::geteuid().is_root() {
+        return format!("native: skipped: {why}");
+    }
+    format!("native: needs root: {} tests were skipped; make test as root runs them all", chosen())
+}
+
+/// How many tests this run is about.
+fn chosen() -> usize {
+    let mut list = Command::new(std::env::current_exe().unwrap());
+    let listed = list.args(std::env::args().skip(1)).arg("--list").output().unwrap();
+    String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count()
 }
 
 fn obstacle() -> Option<&'static str> {

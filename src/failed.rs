@@ -1,0 +1,36 @@
+//! A system call that failed.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+
+/// An operation, the object it was done on, and the kernel's answer.
+#[derive(Debug)]
+pub struct Failed {
+    /// What was done.
+    pub operation: &'static str,
+    /// To which file, cgroup or program.
+    pub object: String,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+impl Failed {
+    /// That `operation` on `object` failed, and why.
+    pub fn new(
+        operation: &'static str,
+        object: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self { operation, object: object.into(), source: source.into() }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.operation, self.object, self.source)
+    }
+}
+
+impl std::error::Error for Failed {}

@@ -1,0 +1,78 @@
+//! What the Makefile decides before it builds anything.
+#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn make(arguments: &[&str]) -> Command {
+    let mut make = Command::new("make");
+    make.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("SECURITYDIR");
+    make
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// An empty folder.
+fn scratch(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn another_prefix_needs_a_place_for_the_module() {
+    for goal in ["install", "uninstall"] {
+        let refused = make(&["-n", goal, "PREFIX=/usr/local"]).output().unwrap();
+        assert!(!refused.status.success(), "{goal}");
+        assert!(words(&refused).contains("SECURITYDIR"), "{}", words(&refused));
+    }
+    let given = ["-n", "install", "PREFIX=/opt/x", "SECURITYDIR=/lib/security", "DESTDIR=/stage"];
+    let given = make(&given).output().unwrap();
+    assert!(given.status.success(), "{}", words(&given));
+    for text in ["/stage/lib/security/pam_job_adopt.so", "helper=/opt/x/libexec/job-adopt/resolve"]
+    {
+        assert!(words(&given).contains(text), "{text}: {}", words(&given));
+    }
+}
+
+#[test]
+fn the_compilers_architecture_decides_where_the_module_goes() {
+    let folder = scratch("multiarch");
+    for name in ["aa-linux-gnu", "zz-linux-gnu"] {
+        let security = folder.join(name).join("security");
+        std::fs::create_dir_all(&security).unwrap();
+        std::fs::write(security.join("pam_permit.so"), "").unwrap();
+    }
+    let compiler = folder.join("compiler");
+    std::fs::write(&compiler, "#!/bin/sh\necho zz-linux-gnu\n").unwrap();
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let [lib, compiler] = [("LIB", &folder), ("CC", &compiler)]
+        .map(|(name, path)| format!("{name}={}", path.display()));
+    for more in ["PREFIX=/usr", "SECURITYDIR="] {
+        let arguments = ["-n", "install", "DESTDIR=/stage", &lib, &compiler, more];
+        let output = make(&arguments).output().unwrap();
+        assert!(words(&output).contains("/zz-linux-gnu/security/pam_job_adopt.so"), "{more}");
+        assert!(!words(&output).contains("aa-linux-gnu"), "{}", words(&output));
+    }
+}
+
+#[test]
+fn a_missing_package_is_named_once() {
+    let programs = scratch("programs");
+    for name in ["id", "sed", "find"] {
+        let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        symlink(program.iter().find(|path| path.exists()).unwrap(), programs.join(name)).unwrap();
+    }
+    let needs = "LINT_NEEDS=no-such-program=first|second /no/such/file=third";
+    // Without apt-get nothing is installed.
+    let mut make = make(&["lint", "BUILD_NEEDS=", needs, &format!("PATH={}", programs.display())]);
+    let output = make.output().unwrap();
+    assert!(!output.status.success());
+    assert!(words(&output).contains("please install: first third\n"), "{}", words(&output));
+}

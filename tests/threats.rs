@@ -1,0 +1,38 @@
+//! Every promise of docs/threats.md names tests, and they exist.
+#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+const THREATS: &str = include_str!("../docs/threats.md");
+
+/// Whether `module::path::name` is a test of the native tier or beside the code.
+fn exists(test: &str) -> bool {
+    let (module, name) = test.rsplit_once("::").unwrap();
+    let module = module.replace("::", "/");
+    let places = ["tests/native/M.rs", "src/M.rs", "src/M/tests.rs"];
+    places.iter().any(|place| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(place.replace('M', &module));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let test = text
+            .split("#[test]\n")
+            .skip(1)
+            .find(|rest| rest.trim_start().starts_with(&format!("fn {name}(")));
+        test.is_some()
+    })
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let table = THREATS.split("## What is promised").nth(1).unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() >= 11, "{} promises", rows.len());
+    for row in rows {
+        let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let tests: Vec<&str> = tests.split(", ").map(|test| test.trim_matches('`')).collect();
+        for test in tests {
+            assert!(test.contains("::") && exists(test), "{test}: {row}");
+        }
+    }
+}
