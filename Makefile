@@ -113,7 +113,7 @@ $(BUILD)/panicking/pam_job_adopt.so: $(SOURCES)
 install: all
 	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
-	$(call put,0755,$(BUILD)/resolve,$(LIBEXEC)/resolve)
+	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(if $(DESTDIR),,$(MAKE) account)

@@ -1,12 +1,11 @@
 //! Carries a decision out, and proves it.
 
 use super::compose::{Decision, Demand, decide};
-use super::{Attached, Error, Insn, Level, Program, Result, allow, effective};
+use super::point::Point;
+use super::{Attached, Error, Insn, Level, Result, allow, effective};
 use crate::cgroup::{Dir, Leaf};
 use crate::lock::Lock;
 use crate::plan::Containment;
-use crate::sys::bpf as kernel;
-use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// What holds at a leaf.
@@ -107,12 +106,18 @@ pub enum Outcome {
 
 /// One look at the levels, and what came of it.
 enum Attempt {
+    /// Everything was in place, and was verified.
     Done(Outcome),
-    /// Something has to be changed, and the lock is not held.
-    NeedLock,
+    /// Something had to be changed: it was, where the lock is held, and takes another look.
+    NotYet,
 }
 
-/// Makes the containment hold at the leaf: attaches what is missing, reuses what is there.
+/// Looks under the lock before giving up: each changes something, and somebody else may as well.
+const LOOKS: usize = 8;
+
+/// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
+/// look that finds everything in place and changes nothing counts, since a scheduler may attach
+/// its own filter at any moment, also between our look and our change.
 ///
 /// # Errors
 /// [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing that was
@@ -123,15 +128,20 @@ pub fn confine(leaf: &Leaf, containment: &Containment, deadline: Instant) -> Res
         _ => Vec::new(),
     };
     // Nearly every login finds everything in place and needs no lock.
-    if let Attempt::Done(outcome) = attempt(leaf, containment, &insns, None)? {
-        return Ok(outcome);
+    match attempt(leaf, containment, &insns, None) {
+        Ok(Attempt::Done(outcome)) => return Ok(outcome),
+        // Not yet, or no longer: another login is changing it.
+        Ok(Attempt::NotYet) | Err(Error::NotEffective { .. }) => {}
+        Err(error) => return Err(error),
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
     let lock = Lock::take(inode(dir(leaf, leaf.job_level())?)?, deadline)?;
-    match attempt(leaf, containment, &insns, Some(&lock))? {
-        Attempt::Done(outcome) => Ok(outcome),
-        Attempt::NeedLock => Err(Error::Locked { object: object(leaf) }),
+    for _ in 0..LOOKS {
+        if let Attempt::Done(outcome) = attempt(leaf, containment, &insns, Some(&lock))? {
+            return Ok(outcome);
+        }
     }
+    Err(Error::Unsettled { object: object(leaf) })
 }
 
 fn attempt(
@@ -147,19 +157,16 @@ fn attempt(
         Decision::Uncontained => Confinement::None,
         Decision::Keep { level } => Confinement::Inherited(ids(&levels, level)),
         Decision::Attach { at, pin, ours } => {
-            let point = Point { dir: dir(leaf, at)?, level: get(&levels, at)? };
-            let mut required = Vec::new();
-            if let Some(pin) = pin {
-                match point.pin(get(&levels, pin)?, lock)? {
-                    Some(ids) => required.extend(ids),
-                    None => return Ok(Attempt::NeedLock),
-                }
-            }
+            let point = Point { dir: dir(leaf, at)?, level: get(&levels, at)?, lock };
+            // The pin first: ours alone would take the place of what it copies.
+            let pinned = match pin {
+                Some(pin) => point.pin(get(&levels, pin)?)?,
+                None => Some(Vec::new()),
+            };
+            let Some(mut required) = pinned else { return Ok(Attempt::NotYet) };
             if ours {
-                match point.ours(insns, lock)? {
-                    Some(id) => required.push(id),
-                    None => return Ok(Attempt::NeedLock),
-                }
+                let Some(id) = point.ours(insns)? else { return Ok(Attempt::NotYet) };
+                required.push(id);
                 Confinement::Enforced(required)
             } else {
                 Confinement::Inherited(required)
@@ -201,68 +208,4 @@ fn inode(dir: &Dir) -> Result<u64> {
         Error::system("identify", dir.path(), std::io::Error::other(error.to_string()))
     })?;
     Ok(identity.1)
-}
-
-/// The cgroup that filters are attached to, and what stands there already.
-struct Point<'a> {
-    dir: &'a Dir,
-    level: &'a Level,
-}
-
-impl Point<'_> {
-    /// Makes sure that every program of `above` is attached here too; without the lock, `None`
-    /// where one is missing.
-    fn pin(&self, above: &Level, lock: Option<&Lock>) -> Result<Option<Vec<u32>>> {
-        let mut ids = Vec::new();
-        for program in &above.programs {
-            match self.level.programs.iter().find(|found| found.same_as(program)) {
-                Some(found) => ids.push(found.id()),
-                None if lock.is_none() => return Ok(None),
-                None => {
-                    self.attach(program, None)?;
-                    ids.push(program.id());
-                }
-            }
-        }
-        Ok(Some(ids))
-    }
-
-    /// Makes sure that exactly one filter of ours is attached here, and that it is this one;
-    /// without the lock, `None` where that takes a change.
-    fn ours(&self, insns: &[Insn], lock: Option<&Lock>) -> Result<Option<u32>> {
-        let found: Vec<&Program> =
-            self.level.programs.iter().filter(|program| program.is_ours()).collect();
-        if let [only] = found.as_slice() {
-            if only.consists_of(insns) {
-                return Ok(Some(only.id()));
-            }
-        }
-        if lock.is_none() {
-            return Ok(None);
-        }
-        let program = Program::load(insns)?;
-        self.attach(&program, found.first().copied())?;
-        for surplus in found.iter().skip(1) {
-            kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
-                .map_err(|error| Error::system("detach filter from", self.dir.path(), error))?;
-        }
-        Ok(Some(program.id()))
-    }
-
-    fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
-        let old = replace.map(AsFd::as_fd);
-        let flags = kernel::BPF_F_ALLOW_MULTI;
-        match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
-            Ok(()) => Ok(()),
-            // "The same program twice": it is attached already.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && replace.is_none() => {
-                let level = Level::read(self.dir)?;
-                match level.ids().contains(&program.id()) {
-                    true => Ok(()),
-                    false => Err(Error::system("attach filter to", self.dir.path(), error)),
-                }
-            }
-            Err(error) => Err(Error::system("attach filter to", self.dir.path(), error)),
-        }
-    }
 }

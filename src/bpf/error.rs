@@ -35,6 +35,11 @@ pub enum Error {
         /// Id of the program.
         program: u32,
     },
+    /// Filters were changed by others as fast as we looked.
+    Unsettled {
+        /// The leaf.
+        object: String,
+    },
     /// The lock was not to be had in time.
     Locked {
         /// The lock file.
@@ -69,6 +74,9 @@ impl fmt::Display for Error {
             Self::Obstacle { object, why } => write!(f, "confine {object}: {why}"),
             Self::NotEffective { object, program } => {
                 write!(f, "confine {object}: program {program} is not in force there")
+            }
+            Self::Unsettled { object } => {
+                write!(f, "confine {object}: others keep changing the filters there")
             }
             Self::Locked { object } => {
                 write!(f, "lock {object}: held by others until the deadline")

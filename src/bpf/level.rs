@@ -3,7 +3,11 @@
 use super::{Error, Program, Result};
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
+use nix::errno::Errno;
 use std::os::fd::AsFd;
+
+/// How often a level is read anew whose programs vanish meanwhile.
+const TRIES: usize = 64;
 
 /// How the programs of one cgroup are attached; one cgroup has one way (`linux/bpf.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +35,29 @@ impl Level {
     /// Reads one cgroup's own programs.
     ///
     /// # Errors
-    /// As `bpf(2)`; a program that vanishes while it is read is left out.
+    /// As `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are read.
     pub fn read(dir: &Dir) -> Result<Self> {
-        let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
-            .map_err(|error| Error::system("query filters of", dir.path(), error))?;
-        let programs: Vec<Program> = ids
-            .into_iter()
-            .filter_map(|id| Program::by_id(id).transpose())
-            .collect::<Result<_>>()?;
+        for _ in 0..TRIES {
+            let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
+                .map_err(|error| Error::system("query filters of", dir.path(), error))?;
+            let programs: Option<Vec<Program>> =
+                ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
+            // One that vanished has been replaced: a level read without it would not be this one.
+            if let Some(programs) = programs {
+                return Ok(Self::of(programs, flags));
+            }
+        }
+        Err(Error::system("query filters of", dir.path(), Errno::EAGAIN))
+    }
+
+    fn of(programs: Vec<Program>, flags: u32) -> Self {
         let attached = match flags {
             _ if programs.is_empty() => Attached::Nothing,
             kernel::BPF_F_ALLOW_OVERRIDE => Attached::Override,
             flags if flags & kernel::BPF_F_ALLOW_MULTI != 0 => Attached::Multi,
             _ => Attached::Exclusive,
         };
-        Ok(Self { attached, programs })
+        Self { attached, programs }
     }
 
     /// Ids of the programs.

@@ -15,6 +15,7 @@ pub mod insn;
 pub mod interpret;
 mod level;
 mod name;
+mod point;
 mod program;
 
 pub use compose::{Decision, Demand, Obstacle, decide};

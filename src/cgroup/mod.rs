@@ -18,5 +18,5 @@ pub use enter::{Entry, Origin};
 pub use error::{Error, Result};
 pub use leaf::{Leaf, LeafKind};
 pub use place::{Mount, Place};
-pub use stamp::{MadeMark, Stamp};
+pub use stamp::{MadeMark, PinMark, Stamp};
 pub use state::{State, event, frozen_level};

@@ -9,6 +9,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 
 const STAMP: &CStr = c"trusted.job_adopt";
+const PIN: &CStr = c"trusted.job_adopt_pin";
 const MADE: &CStr = c"trusted.job_adopt_made";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
@@ -106,6 +107,31 @@ impl MadeMark {
     /// As `fgetxattr(2)`.
     pub fn is_set(dir: &Dir) -> Result<bool> {
         Ok(get(dir, MADE)?.is_some())
+    }
+}
+
+/// The id of the pin that we attached to a cgroup: a copy of a filter of somebody else's, which
+/// nothing about the program itself tells from theirs.
+#[derive(Clone, Copy, Debug)]
+pub struct PinMark;
+
+impl PinMark {
+    /// The id; `None` where there is no pin of ours.
+    ///
+    /// # Errors
+    /// As `fgetxattr(2)`.
+    pub fn read(dir: &Dir) -> Result<Option<u32>> {
+        let value = get(dir, PIN)?;
+        Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
+    }
+
+    /// Marks a pin, in place of the last one.
+    ///
+    /// # Errors
+    /// As `fsetxattr(2)`.
+    pub fn set(dir: &Dir, id: u32) -> Result<()> {
+        sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
+            .map_err(|error| Error::system("mark", dir.path(), error))
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use syslog::{Facility, Formatter3164, Logger, LoggerBackend};
 
 const SOCKET: &str = "/dev/log";
-/// Longest wait for a syslog daemon that does not read.
+/// Longest wait for a syslog daemon that does not read, for all lines together: at the first that
+/// cannot be written in this time the rest is given up.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// In whose name a line is written.
@@ -32,7 +33,7 @@ pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
     let Some(mut logger) = connect(speaker.process) else { return };
     for line in wanted {
         let text = format!("{}{}", speaker.prefix, line.text());
-        let _ = match line.severity {
+        let written = match line.severity {
             Severity::Alert => logger.alert(text),
             Severity::Error => logger.err(text),
             Severity::Warning => logger.warning(text),
@@ -40,6 +41,9 @@ pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
             Severity::Info => logger.info(text),
             Severity::Debug => logger.debug(text),
         };
+        if written.is_err() {
+            return;
+        }
     }
 }
 

@@ -13,6 +13,9 @@ const HELPER_USER: &str = "job-adopt";
 /// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
 const PAM_SILENT: i32 = 0x8000;
 
+/// The uid that nobody has (credentials(7)), for a user without an account.
+const UNKNOWN: u32 = u32::MAX;
+
 /// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
 pub(super) fn answer(
     phase: Phase,
@@ -20,13 +23,13 @@ pub(super) fn answer(
     flags: i32,
     arguments: &[String],
 ) -> PamReturnCode {
-    let Some(user) = handle.item(Item::User) else { return PamReturnCode::USER_UNKNOWN };
-    let Some(account) = handle.account(&user) else { return PamReturnCode::USER_UNKNOWN };
+    let user = handle.item(Item::User).unwrap_or_default();
+    let account = handle.account(&user);
     // Root first of all: no typo further down may lock it out.
-    if account.uid == 0 {
+    if account.is_some_and(|account| account.uid == 0) {
         return PamReturnCode::IGNORE;
     }
-    let login = login(phase, handle, user, account.uid);
+    let login = login(phase, handle, user, account.map_or(UNKNOWN, |account| account.uid));
     let call = Call { handle, login };
     if switch::is_off() {
         call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", switch::OFF)]);
@@ -73,6 +76,9 @@ impl Call<'_> {
     fn with_settings(mut self, settings: &Settings, flags: i32) -> PamReturnCode {
         if self.login.service != settings.service {
             return PamReturnCode::IGNORE;
+        }
+        if self.login.uid == UNKNOWN {
+            return PamReturnCode::USER_UNKNOWN;
         }
         if let Some(why) = self.exemption(settings) {
             let line = self.line(Severity::Info, "exempt").with("knob", why);

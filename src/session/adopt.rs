@@ -46,7 +46,7 @@ pub(super) fn adopt(
         match failure {
             _ if still_there && undo.is_watched() && std::mem::take(&mut again) => {}
             // Not "ended": the job is there, only its leaf would not stay.
-            Failure::Gone(_) => return Err(Failure::LeafVanished),
+            Failure::Gone(error) => return Err(Failure::Cgroup(error)),
             failure => return Err(failure),
         }
     }

@@ -47,7 +47,7 @@ pub struct Outcome {
     pub refusal: Option<String>,
     /// What an interactive login reads.
     pub welcome: Option<String>,
-    /// For the log, in order; the last line is the decision.
+    /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
 }
 
@@ -87,6 +87,9 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
         lines: vec![line],
     }
 }
+
+/// Most lines beside the decision.
+const DETAILS_MAX: usize = 16;
 
 /// One login on its way.
 struct Case<'a> {
@@ -249,7 +252,7 @@ impl Case<'_> {
         line.with("ms", self.budget.used_ms())
     }
 
-    /// Puts what else the log has to name in front of the decision.
+    /// Puts what else the log has to name behind the decision.
     fn outcome(&self, ruling: Ruling, decision: Line, plan: Option<&Plan>) -> Outcome {
         let about = |key: &str, text: &String| {
             Line::new(Severity::Warning)
@@ -259,9 +262,15 @@ impl Case<'_> {
         };
         let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
         let dropped = plan.iter().flat_map(|plan| &plan.dropped);
-        let mut lines: Vec<Line> = warnings.map(|text| about("warning", text)).collect();
-        lines.extend(dropped.map(|text| about("dropped", text)));
-        lines.push(decision);
+        let details = warnings.map(|text| about("warning", text));
+        let details = details.chain(dropped.map(|text| about("dropped", text)));
+        // The decision first: should the log not take everything, that is what has to be in it.
+        let mut lines = vec![decision];
+        lines.extend(details.clone().take(DETAILS_MAX));
+        let left_out = details.count().saturating_sub(DETAILS_MAX);
+        if left_out > 0 {
+            lines.push(about("warning", &format!("and {left_out} more")));
+        }
         Outcome { ruling, refusal: None, welcome: None, lines }
     }
 }

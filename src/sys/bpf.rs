@@ -173,7 +173,7 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
                 return Ok((ids, attr.get_u32(12)));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < IDS_MAX => {
-                room = count.clamp(room * 2, IDS_MAX);
+                room = count.max(room * 2).min(IDS_MAX);
             }
             Err(error) => return Err(error),
         }
@@ -199,21 +199,16 @@ pub struct ProgInfo {
     pub tag: [u8; 8],
     /// Name given at load time.
     pub name: String,
-    /// The instructions after the verifier, eight bytes each.
-    pub insns: Vec<u8>,
+    /// Number of maps that the instructions refer to; the tag says nothing about which.
+    pub maps: u32,
 }
 
 /// Reads a program back.
 ///
 /// # Errors
-/// `EPERM` without `CAP_BPF`; `InvalidData` when the program is larger than the kernel said.
+/// `EPERM` without `CAP_BPF`.
 pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    let length = read_u32(&raw_info(program, &mut [])?, 20) as usize;
-    let mut insns = vec![0; length];
-    let info = raw_info(program, &mut insns)?;
-    if read_u32(&info, 20) as usize != length {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
+    let info = raw_info(program)?;
     let mut tag = [0; 8];
     tag.copy_from_slice(info.get(8..16).unwrap_or(&[0; 8]));
     let name = info.get(64..INFO_LEN).unwrap_or_default();
@@ -222,23 +217,17 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
         id: read_u32(&info, 4),
         tag,
         name: String::from_utf8_lossy(name).into_owned(),
-        insns,
+        maps: read_u32(&info, 52),
     })
 }
 
-/// `struct bpf_prog_info`, with the translated instructions written to `insns`.
-fn raw_info(program: BorrowedFd<'_>, insns: &mut [u8]) -> io::Result<[u8; INFO_LEN]> {
+/// The beginning of `struct bpf_prog_info`.
+fn raw_info(program: BorrowedFd<'_>) -> io::Result<[u8; INFO_LEN]> {
     #[repr(C, align(8))]
     struct Info([u8; INFO_LEN]);
     let mut info = Info([0; INFO_LEN]);
-    if !insns.is_empty() {
-        let length = u32::try_from(insns.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        info.0[20..24].copy_from_slice(&length.to_ne_bytes());
-        info.0[32..40].copy_from_slice(&(insns.as_mut_ptr() as u64).to_ne_bytes());
-    }
     let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, &raw mut info);
-    // SAFETY: `info` is ours, aligned, and as long as the attribute says; it points to `insns`,
-    // which is exclusively borrowed and as long as it says, or to nothing.
+    // SAFETY: `info` is ours, aligned, and as long as the attribute says; it points to nothing.
     unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }?;
     Ok(info.0)
 }

@@ -52,15 +52,22 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
 /// # Errors
 /// `EEXIST` when there is one of that name.
 pub fn create_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    put_xattr(fd, name, value, libc::XATTR_CREATE)
+}
+
+/// Sets an extended attribute of an open file, whether there is one of that name or not.
+///
+/// # Errors
+/// `EPERM` without the right to.
+pub fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
+    put_xattr(fd, name, value, 0)
+}
+
+fn put_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8], flags: libc::c_int) -> io::Result<()> {
+    let (length, value) = (value.len(), value.as_ptr().cast());
     // SAFETY: the name is NUL-terminated; the value is read only and of the length given.
     super::checked(libc::c_long::from(unsafe {
-        libc::fsetxattr(
-            fd.as_raw_fd(),
-            name.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            libc::XATTR_CREATE,
-        )
+        libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), value, length, flags)
     }))
     .map(drop)
 }

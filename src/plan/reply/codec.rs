@@ -3,6 +3,9 @@
 use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
 use crate::plan::{Allowlist, DecodeError, LeafName, MAX_ENTRIES, Reader, Reason, VERSION, Writer};
 
+/// Most bytes of the scheduler's command, and of the site's text.
+const HINT_MAX: usize = 80;
+const MESSAGE_MAX: usize = 400;
 /// Most texts in one list of a reply.
 const TEXTS_MAX: usize = 256;
 
@@ -42,8 +45,8 @@ impl Reply {
             _ => return Err(DecodeError::value("stack")),
         };
         let detail = input.string("detail")?.to_owned();
-        let hint = input.string("hint")?.to_owned();
-        let message = input.string("message")?.to_owned();
+        let hint = short(&mut input, "hint", HINT_MAX)?;
+        let message = short(&mut input, "message", MESSAGE_MAX)?;
         let warnings = read_texts(&mut input, "warning")?;
         let verdict = match input.string("verdict")? {
             "admit" => Verdict::Admit(read_plan(&mut input)?),
@@ -163,6 +166,12 @@ fn write_texts(out: &mut Writer, key: &str, texts: &[String]) {
 fn read_texts(input: &mut Reader<'_>, key: &str) -> Result<Vec<String>, DecodeError> {
     let count = input.count(&format!("{key}.count"), TEXTS_MAX)?;
     (0..count).map(|index| Ok(input.string(&format!("{key}.{index}"))?.to_owned())).collect()
+}
+
+/// A text that the user will read, of so many bytes at the most.
+fn short(input: &mut Reader<'_>, key: &str, most: usize) -> Result<String, DecodeError> {
+    let text = input.string(key)?;
+    if text.len() <= most { Ok(text.to_owned()) } else { Err(DecodeError::value(key)) }
 }
 
 fn parsed<T: std::str::FromStr>(input: &mut Reader<'_>, key: &str) -> Result<T, DecodeError> {
