@@ -10,7 +10,7 @@ use crate::support::{ALICE, Cgroup, Fake, Job, Node, eventually, on_node};
 /// Each call of a login from the making of its leaf up to its decision: name, and how many of
 /// that name it has made by then.
 fn calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
-    node.session_under_strace("/tmp/strace", &[], ALICE).ok();
+    node.session_under_strace("/tmp/strace", &["-s", "200"], ALICE).ok();
     let log = node.read("/tmp/strace");
     let login = log.split_whitespace().next().unwrap();
     let mut made = BTreeMap::<&str, usize>::new();
