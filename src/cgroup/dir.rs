@@ -7,10 +7,13 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, read, unlinkat, write};
 use std::ffi::CString;
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Most bytes of a file of the cgroup interface that matters here: less than a page.
 const FILE_MAX: usize = 4096;
+/// Longest file that is read to its end: some millions of process numbers.
+const WHOLE_MAX: u64 = 64 * 1024 * 1024;
 /// How often a racing rename is met with another try.
 const RACE_TRIES: usize = 8;
 
@@ -95,25 +98,50 @@ impl Dir {
         Ok((stat.st_dev, stat.st_ino))
     }
 
-    /// Reads a file of the interface; `None` where the kernel has no such file.
+    /// Reads a short file of the interface by one `read(2)`; `None` where the kernel has no such
+    /// file. What grows with the job, such as `cgroup.procs`, is for [`Dir::read_all`].
     ///
     /// # Errors
     /// `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too long.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
+        let Some(fd) = self.open_file(file)? else { return Ok(None) };
         let object = || format!("{}/{file}", self.path);
-        let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(Errno::ENOENT) if self.exists()? => return Ok(None),
-            Err(errno) => return Err(Error::system("open", object(), errno)),
-        };
         let mut bytes = [0; FILE_MAX];
         let length =
             read(&fd, &mut bytes).map_err(|errno| Error::system("read", object(), errno))?;
         let malformed = || Error::Malformed { object: object() };
-        // A file of the interface arrives in one piece, up to a page.
+        // Such a file arrives in one piece, up to a page.
         let text =
             bytes.get(..length).filter(|text| text.len() < FILE_MAX).ok_or_else(malformed)?;
         String::from_utf8(text.to_vec()).map(Some).map_err(|_| malformed())
+    }
+
+    /// Reads a file of the interface to its end, up to 64 MiB, in as many pieces as the kernel
+    /// gives it: `cgroup.procs` has a line for every process. `None` where there is no such file.
+    ///
+    /// # Errors
+    /// As [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
+    pub fn read_all(&self, file: &str) -> Result<Option<String>> {
+        let Some(fd) = self.open_file(file)? else { return Ok(None) };
+        let object = || format!("{}/{file}", self.path);
+        let mut bytes = Vec::new();
+        std::fs::File::from(fd)
+            .take(WHOLE_MAX)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::system("read", object(), error))?;
+        let malformed = || Error::Malformed { object: object() };
+        if bytes.len() as u64 == WHOLE_MAX {
+            return Err(malformed());
+        }
+        String::from_utf8(bytes).map(Some).map_err(|_| malformed())
+    }
+
+    fn open_file(&self, file: &str) -> Result<Option<OwnedFd>> {
+        match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::ENOENT) if self.exists()? => Ok(None),
+            Err(errno) => Err(Error::system("open", format!("{}/{file}", self.path), errno)),
+        }
     }
 
     /// Whether the cgroup is still there: every cgroup but the root has `cgroup.procs`.
@@ -199,5 +227,22 @@ impl Dir {
     pub fn has_children(&self) -> Result<bool> {
         let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
         Ok(stat.st_nlink > 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::tests::Scratch;
+
+    #[test]
+    fn a_long_list_is_read_to_its_end() {
+        let scratch = Scratch::new();
+        let text: String = (1..2000).map(|pid| format!("{pid}\n")).collect();
+        scratch.file("cgroup.procs", &text);
+        let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
+        assert_eq!(dir.read_all("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
+        assert!(matches!(dir.read("cgroup.procs"), Err(Error::Malformed { .. })));
+        assert_eq!(dir.read_all("cgroup.none").unwrap(), None);
     }
 }

@@ -54,6 +54,16 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether the kernel said that a cgroup of this kind has no such thing: a threaded one has no
+    /// list of processes.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::System(failed) => failed.source.raw_os_error() == Some(libc::EOPNOTSUPP),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Error {

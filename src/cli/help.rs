@@ -14,14 +14,16 @@ Jobs of this node, and the ssh logins that join them.
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login would be refused, 2 wrong usage, 3 could not be told or done.
+Exit status: 0 fine, 1 a login would be refused or a record is broken, 2 wrong usage, 3 could not
+be told or done.
 ";
 
 pub(super) const RUN: &str = "\
 usage: job-adopt run --user USER [OPTIONS] -- COMMAND [ARGUMENT...]
 
 Starts COMMAND as USER, in a cgroup and with devices of its own, in the user's home directory; the
-job ends with it. INT, TERM and HUP end the job. Ends with the status of COMMAND, or with 125.
+job ends with it. INT, QUIT, TERM and HUP end the job. COMMAND has no controlling terminal;
+script(1) gives it one. Ends with the status of COMMAND, or with 125.
 
   --user USER            whose job it is
   --id ID                its id; run- and a number unless given
@@ -68,7 +70,7 @@ usage: job-adopt unregister [OPTIONS] ID
 Makes a job unknown, then ends its logins: everything in a cgroup that job-adopt made, the logins
 alone in another's. An unknown ID is no failure.
 
-  --timeout SECONDS  how long to wait until they are gone; 10 unless given
+  --timeout SECONDS  how long to wait until they are gone, at most 3600; 10 unless given
   --conf FILE        configuration in place of /etc/security/job_adopt.conf
   --help             show this text
 ";
@@ -76,7 +78,8 @@ alone in another's. An unknown ID is no failure.
 pub(super) const LIST: &str = "\
 usage: job-adopt list [OPTIONS]
 
-Shows the jobs of this node, with their logins, processes and devices.
+Shows the jobs of this node, with their logins, processes and devices. Status 1 where a record is
+broken.
 
   --user USER  only this user's
   --json       as JSON

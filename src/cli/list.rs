@@ -3,9 +3,9 @@
 use super::ending::{Process, process_table};
 use super::options::Known;
 use super::{Error, Options, Output, config, help, people, show, subtree, table};
-use crate::cgroup::{Dir, Mount, frozen_level};
-use crate::plan::{CgroupPath, Containment};
-use crate::registry::{Place, ReadError, Record};
+use crate::cgroup::{self, Dir, Mount, frozen_level};
+use crate::plan::Containment;
+use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, containment};
 use crate::trust::Trust;
 use nix::unistd::Uid;
@@ -29,14 +29,21 @@ pub(super) fn command(
         Some(name) => vec![people::account(name)?.uid.as_raw()],
         None => config.registry.users()?,
     };
-    let (mut jobs, mut code) = (Vec::new(), super::EXIT_FINE);
+    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
     for uid in users {
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
-                found.broken.iter().for_each(|broken| output.warn(broken));
                 for record in &found.records {
-                    jobs.push(Job::of(record, &config)?);
+                    let mut job = Job::of(record, &config);
+                    if let Err(error) = job.look(&record.place) {
+                        output.warn(format_args!("job {}: {error}", record.id));
+                        job.state = "unknown";
+                        code = super::EXIT_FAILED;
+                    }
+                    jobs.push(job);
                 }
+                found.broken.iter().for_each(|one| output.warn(one));
+                broken.extend(found.broken.into_iter().filter(|one| one.is_record));
             }
             Err(ReadError::NoRegistry) => {}
             Err(error) => {
@@ -45,8 +52,11 @@ pub(super) fn command(
             }
         }
     }
+    if code == super::EXIT_FINE && !broken.is_empty() {
+        code = super::EXIT_FINDINGS;
+    }
     match options.has("--json") {
-        true => write_json(&jobs, output)?,
+        true => write_json(&jobs, &broken, output)?,
         false => write_table(&jobs, output)?,
     }
     Ok(code)
@@ -68,20 +78,21 @@ struct Job {
     containment: &'static str,
     /// Entries of the allowlist, where one is enforced.
     devices: Option<usize>,
-    /// `running`, `frozen`, `gone`, or `unknown` where a scheduler places the logins.
+    /// `running`, `frozen`, `gone`, or `unknown` where it cannot be told, as where a scheduler
+    /// places the logins.
     state: &'static str,
     started: Option<i64>,
     ends: Option<i64>,
 }
 
 impl Job {
-    fn of(record: &Record, config: &Config) -> Result<Self, Error> {
+    fn of(record: &Record, config: &Config) -> Self {
         let (containment, devices) = match containment(record, config, Path::new("/")) {
             Ok((Containment::Enforce(list), _)) => ("enforce", Some(list.len())),
             Ok((other, _)) => (other.as_str(), None),
             Err(_) => ("unknown", None),
         };
-        let mut job = Self {
+        Self {
             id: record.id.to_string(),
             uid: record.uid,
             user: people::name_of(record.uid),
@@ -95,15 +106,17 @@ impl Job {
             state: "unknown",
             started: record.started,
             ends: record.ends,
-        };
-        match &record.place {
-            Place::Cgroup(path) => job.look(path)?,
-            Place::Via(via) => job.via = Some(via.as_str()),
         }
-        Ok(job)
     }
 
-    fn look(&mut self, path: &CgroupPath) -> Result<(), Error> {
+    fn look(&mut self, place: &Place) -> cgroup::Result<()> {
+        let path = match place {
+            Place::Cgroup(path) => path,
+            Place::Via(via) => {
+                self.via = Some(via.as_str());
+                return Ok(());
+            }
+        };
         self.cgroup = Some(path.to_string());
         let Some(place) = subtree::unless_gone(Mount::open()?.place(path))? else {
             self.state = "gone";
@@ -116,10 +129,10 @@ impl Job {
         self.count(place.dir()?)
     }
 
-    fn count(&mut self, dir: &Dir) -> Result<(), Error> {
-        self.processes = Some(subtree::processes(dir)?.len());
+    fn count(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        self.processes = Some(subtree::processes(dir).complete()?.len());
         if Uid::effective().is_root() {
-            self.logins = Some(connections(&process_table(dir)?));
+            self.logins = Some(connections(&process_table(dir).complete()?));
         }
         Ok(())
     }
@@ -157,13 +170,15 @@ fn write_table(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
     Ok(table::write(&rows, output.out)?)
 }
 
-fn write_json(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
+fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Result<(), Error> {
     #[derive(Serialize)]
     struct List<'a> {
         schema: u32,
         jobs: &'a [Job],
+        broken: Vec<String>,
     }
-    let text = serde_json::to_string(&List { schema: 1, jobs });
+    let broken = broken.iter().map(ToString::to_string).collect();
+    let text = serde_json::to_string(&List { schema: 1, jobs, broken });
     writeln!(output.out, "{}", text.map_err(std::io::Error::from)?)?;
     Ok(())
 }
@@ -184,7 +199,8 @@ mod tests {
     fn a_row_says_what_is_not_known() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let job = Job::of(&record, &Config::default()).unwrap();
+        let mut job = Job::of(&record, &Config::default());
+        job.look(&record.place).unwrap();
         assert_eq!(
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]

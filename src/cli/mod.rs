@@ -3,13 +3,16 @@
 
 #![forbid(unsafe_code)]
 
+mod caller;
 mod ending;
 mod error;
 mod help;
 mod job;
 mod list;
+mod occupants;
 mod options;
 mod people;
+mod placed;
 mod register;
 mod resolve;
 mod run;
@@ -18,30 +21,27 @@ mod table;
 mod unregister;
 
 use crate::log::{self, Line, Severity, Speaker};
+use crate::plan::Request;
 use crate::plan::VERSION;
 use crate::resolve::Config;
 use crate::trust::Trust;
+use caller::Caller;
 use error::Error;
-use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Fine.
 const EXIT_FINE: u8 = 0;
-/// Findings: `resolve` of a login that would be refused.
+/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
 const EXIT_USAGE: u8 = 2;
 /// Something could not be read or done.
 const EXIT_FAILED: u8 = 3;
-
-/// `--conf` where it is not given.
-const CONF: &str = "/etc/security/job_adopt.conf";
 
 /// Where a command writes.
 struct Output<'a> {
@@ -61,12 +61,11 @@ impl Output<'_> {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    // The unprivileged half has to read what is made here, whatever umask a prolog has.
-    umask(Mode::from_bits_truncate(0o022));
+    let caller = Caller::replace();
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
-    let result = command(std::env::args_os().skip(1).collect(), &mut output)
+    let result = command(std::env::args_os().skip(1).collect(), caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
         if let Some(text) = error.text() {
@@ -77,7 +76,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn command(arguments: Vec<OsString>, output: &mut Output<'_>) -> Result<u8, Error> {
+fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut arguments = arguments.into_iter();
     let Some(first) = arguments.next() else {
         return Err(Error::Usage("", "a command is needed".into()));
@@ -86,7 +85,7 @@ fn command(arguments: Vec<OsString>, output: &mut Output<'_>) -> Result<u8, Erro
     match first.to_str() {
         Some("register") => register::command(rest, output),
         Some("unregister") => unregister::command(rest, output),
-        Some("run") => run::command(rest, output),
+        Some("run") => run::command(rest, caller, output),
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
         Some("--help") => show(help::ALL, output),
@@ -102,11 +101,19 @@ fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
 
 /// The site's configuration: that of `--conf`, else the usual one.
 fn config(options: &Options) -> Result<Config, Error> {
-    let path = options.value("--conf").unwrap_or(CONF);
+    Ok(Config::read(conf(options)?, &Trust::root())?)
+}
+
+/// Where the configuration is. The usual file may be missing, one that was asked for may not.
+fn conf(options: &Options) -> Result<&Path, Error> {
+    let Some(path) = options.value("--conf") else { return Ok(Path::new(Request::CONF)) };
     if !path.starts_with('/') {
         return Err(options.usage(format!("option --conf: {path} is no absolute path")));
     }
-    Ok(Config::read(Path::new(path), &Trust::root())?)
+    match std::fs::symlink_metadata(path) {
+        Ok(_) => Ok(Path::new(path)),
+        Err(error) => Err(Error::failed("read", path, error)),
+    }
 }
 
 /// # Errors
@@ -121,10 +128,4 @@ fn require_root(command: &str) -> Result<(), Error> {
 /// Writes one line to syslog.
 fn log(line: Line) {
     log::write(&[line], Severity::Info, Speaker { process: "job-adopt", prefix: "" });
-}
-
-/// Seconds since the epoch; 0 where the clock stands before it.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

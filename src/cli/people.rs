@@ -1,6 +1,7 @@
 //! Users, by name and number.
 
 use super::{Error, Options};
+use crate::registry::Record;
 use nix::unistd::{Uid, User};
 
 /// The account of a name.
@@ -28,9 +29,22 @@ pub(super) fn name_of(uid: u32) -> String {
 /// # Errors
 /// [`Error::Usage`] without or with both of them, [`Error::Failed`] for a name that is none.
 pub(super) fn owner(options: &Options) -> Result<u32, Error> {
-    match (options.parsed::<u32>("--uid", "user number")?, options.value("--user")) {
-        (Some(uid), None) => Ok(uid),
-        (None, Some(name)) => account(name).map(|user| user.uid.as_raw()),
-        _ => Err(options.usage("exactly one of --uid and --user is needed")),
+    let uid = match (options.value("--uid"), options.value("--user")) {
+        (Some(text), None) => {
+            let uid = text.parse::<u32>().ok().filter(|uid| uid.to_string() == text);
+            uid.ok_or_else(|| options.usage(format!("option --uid: {text} is no user number")))?
+        }
+        (None, Some(name)) => account(name)?.uid.as_raw(),
+        _ => return Err(options.usage("exactly one of --uid and --user is needed")),
+    };
+    may_own(uid, options)
+}
+
+/// # Errors
+/// [`Error::Usage`] for a number that no job can belong to.
+pub(super) fn may_own(uid: u32, options: &Options) -> Result<u32, Error> {
+    match Record::may_own(uid) {
+        true => Ok(uid),
+        false => Err(options.usage(format!("uid {uid} can own no job"))),
     }
 }

@@ -1,14 +1,15 @@
 //! `register`: makes a job known, for a prolog.
 
 use super::options::Known;
-use super::{Error, Options, Output, config, help, job, now, require_root, show, subtree};
-use crate::bpf::{self, Outcome};
-use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Stamp};
+use super::placed::Placed;
+use super::{Error, Options, Output, config, help, job, require_root, show};
+use crate::cgroup::Stamp;
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
-use crate::plan::{CgroupPath, Containment, Reason};
+use crate::plan::{Containment, Reason};
 use crate::registry::{Devices, Place, Record, Registry};
 use crate::resolve::{Config, containment};
+use crate::sys::clock;
 use crate::trust::Trust;
 use std::ffi::OsString;
 use std::io::Read;
@@ -65,15 +66,15 @@ pub(super) fn register(
     let deadline = Instant::now() + PATIENCE;
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, deadline)?;
-    config.registry.purge(&trust, now())?;
+    config.registry.purge(&trust, clock::now())?;
     let before = alone(&record, &config.registry, &trust)?;
     // Before the cgroup is touched: a filter would stay.
     config.registry.prepare(&trust, record.uid)?;
-    record.started = record.started.or(before).or_else(|| Some(now()));
+    record.started = record.started.or(before).or_else(|| Some(clock::now()));
     let wanted = wanted(&record, config, output)?;
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
-        let placed = Placed::stamp(path, &record)?;
+        let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
         placed.confine(wanted.as_ref(), deadline, output)?;
         stamped = Some(placed);
     }
@@ -109,6 +110,11 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i
     Ok(started)
 }
 
+/// Whether a stamp is of a job that the registry has, be it on its way out.
+fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
+    Ok(registry.find(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
+}
+
 /// What the job's devices need; `None` where this version cannot tell, so that logins are refused.
 fn wanted(
     record: &Record,
@@ -132,81 +138,6 @@ fn wanted(
             Ok(None)
         }
         Err((_, cause)) => Err(Error::Input(format!("register job {}: {cause}", record.id))),
-    }
-}
-
-/// A job's cgroup that this call has stamped, or found stamped for the same job.
-#[derive(Debug)]
-struct Placed {
-    leaf: Leaf,
-    /// The directory to take the stamp from again, where this call set it.
-    undo: Option<Dir>,
-}
-
-impl Placed {
-    fn stamp(path: &CgroupPath, record: &Record) -> Result<Self, Error> {
-        let place = Mount::open()?.place(path)?;
-        let stamp = Stamp { uid: record.uid, job: record.id.clone() };
-        for dir in place.levels().iter().skip(1) {
-            others_stamp(dir, None)?;
-        }
-        for dir in subtree::subtree(place.dir()?)? {
-            others_stamp(&dir, Some(&stamp))?;
-        }
-        let new = Stamp::read(place.dir()?)?.is_none();
-        stamp.set(place.dir()?)?;
-        let undo = if new { Some(place.dir()?.try_clone()?) } else { None };
-        match Leaf::open(place, LeafKind::Own)? {
-            Ok(leaf) => Ok(Self { leaf, undo }),
-            Err(_) => Err(cgroup::Error::NotMounted.into()),
-        }
-    }
-
-    /// Confines the job from now on, by the code that a login runs.
-    fn confine(
-        &self,
-        wanted: Option<&Containment>,
-        deadline: Instant,
-        output: &mut Output<'_>,
-    ) -> Result<(), Error> {
-        let Some(containment) = wanted else { return Ok(()) };
-        match bpf::confine(&self.leaf, containment, deadline)? {
-            Outcome::Holds(_) => {}
-            Outcome::NeedChild => {
-                let path = self.leaf.job()?.path();
-                output.warn(format_args!(
-                    "warning: {path} cannot take a filter of ours itself; logins will be confined \
-                     in a child of it, the job itself is not"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The stamp stays.
-    fn keep(mut self) {
-        self.undo = None;
-    }
-}
-
-impl Drop for Placed {
-    fn drop(&mut self) {
-        if let Some(dir) = self.undo.take() {
-            let _ = Stamp::withdraw(&dir);
-        }
-    }
-}
-
-/// Refuses a cgroup above or below the job's that is stamped otherwise: a login would be in two
-/// jobs.
-fn others_stamp(dir: &Dir, own: Option<&Stamp>) -> Result<(), Error> {
-    match subtree::unless_gone(Stamp::read(dir))?.flatten() {
-        Some(stamp) if own != Some(&stamp) => Err(Error::failed(
-            "stamp",
-            dir.path(),
-            format!("it is the cgroup of job {}", stamp.job),
-        )),
-        _ => Ok(()),
     }
 }
 

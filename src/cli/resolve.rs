@@ -1,7 +1,7 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
 use super::options::Known;
-use super::{Error, Options, Output, help, people, show};
+use super::{Error, Options, Output, conf, help, people, show};
 use crate::bpf::{Attached, Level};
 use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
@@ -26,10 +26,7 @@ pub(super) fn command(
     }
     options.no_operands()?;
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
-    let conf = options.value("--conf").unwrap_or(Request::CONF);
-    if !conf.starts_with('/') {
-        return Err(options.usage(format!("option --conf: {conf} is no absolute path")));
-    }
+    let conf = conf(&options)?;
     let account = people::account(user)?;
     let login = Login {
         phase: Phase::Account,
@@ -40,7 +37,7 @@ pub(super) fn command(
         ssh_connection: String::new(),
         node: node_name(),
     };
-    let case = Case::of(&login, conf);
+    let case = Case::of(&login, &conf.to_string_lossy());
     match options.has("--json") {
         true => case.write_json(output)?,
         false => case.write_text(output)?,

@@ -1,43 +1,79 @@
 //! A cgroup with everything below it.
 
-use crate::cgroup::{Dir, Result};
+use crate::cgroup::{Dir, Error, Result};
 
 /// Most cgroups of one job that are looked at.
-const DIRS_MAX: usize = 4096;
+const DIRS_MAX: usize = 65_536;
 
-/// The cgroup itself and its descendants, parents before children. Those that go away meanwhile
-/// are left out.
-///
-/// # Errors
-/// As [`Dir::children`] and [`Dir::child`].
-pub(super) fn subtree(dir: &Dir) -> Result<Vec<Dir>> {
-    let mut found = vec![dir.try_clone()?];
-    let mut next = 0;
-    while let Some(dir) = found.get(next) {
-        let mut children = Vec::new();
-        for name in unless_gone(dir.children())?.unwrap_or_default() {
-            children.extend(unless_gone(dir.child(&name))?);
-        }
-        found.extend(children);
-        next += 1;
-        if found.len() > DIRS_MAX {
-            break;
+/// What was found on a walk, and why the walk ended early where it did.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    pub(super) all: Vec<T>,
+    pub(super) cut: Option<Error>,
+}
+
+impl<T> Found<T> {
+    /// All there is.
+    ///
+    /// # Errors
+    /// The one that ended the walk.
+    pub(super) fn complete(self) -> Result<Vec<T>> {
+        match self.cut {
+            None => Ok(self.all),
+            Some(error) => Err(error),
         }
     }
-    Ok(found)
+}
+
+/// Visits the cgroup itself and its descendants, parents before children. Those that go away
+/// meanwhile are left out. One descriptor is held per level, however many cgroups there are: a
+/// user who owns the inside of a job's cgroup decides how many.
+///
+/// # Errors
+/// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past [`DIRS_MAX`] cgroups.
+pub(super) fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
+    visit(top)?;
+    let mut levels = vec![(top.try_clone()?, children(top)?)];
+    let mut seen = 1;
+    while let Some((dir, names)) = levels.last_mut() {
+        let Some(name) = names.pop() else {
+            levels.pop();
+            continue;
+        };
+        let Some(child) = unless_gone(dir.child(&name))? else { continue };
+        seen += 1;
+        if seen > DIRS_MAX {
+            let object = top.path().to_owned();
+            return Err(Error::Unfit { object, why: "has more cgroups in it than are looked at" });
+        }
+        visit(&child)?;
+        let names = children(&child)?;
+        levels.push((child, names));
+    }
+    Ok(())
+}
+
+fn children(dir: &Dir) -> Result<Vec<String>> {
+    Ok(unless_gone(dir.children())?.unwrap_or_default())
 }
 
 /// Numbers of the processes in a cgroup and below it.
-///
-/// # Errors
-/// As [`subtree`] and [`Dir::read`].
-pub(super) fn processes(dir: &Dir) -> Result<Vec<i32>> {
-    let mut pids = Vec::new();
-    for dir in subtree(dir)? {
-        let text = unless_gone(dir.read("cgroup.procs"))?.flatten().unwrap_or_default();
-        pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
-    }
-    Ok(pids)
+pub(super) fn processes(dir: &Dir) -> Found<i32> {
+    let mut all = Vec::new();
+    let cut = walk(dir, |dir| {
+        all.extend(own_processes(dir)?);
+        Ok(())
+    });
+    Found { all, cut: cut.err() }
+}
+
+/// A threaded cgroup lists none: its processes stand in the list of its domain, further up.
+fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
+    let text = match unless_gone(dir.read_all("cgroup.procs")) {
+        Err(error) if error.is_unsupported() => return Ok(Vec::new()),
+        text => text?.flatten().unwrap_or_default(),
+    };
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
 /// `None` where the cgroup is gone, which is no failure here.

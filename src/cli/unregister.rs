@@ -3,13 +3,15 @@
 use super::ending::{Ending, end};
 use super::options::Known;
 use super::register::PATIENCE;
-use super::{Error, Options, Output, config, help, now, require_root, show};
+use super::subtree::unless_gone;
+use super::{Error, Options, Output, conf, help, require_root, show};
 use crate::cgroup::{self, Mount, Stamp};
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
 use crate::plan::{CgroupPath, JobId};
 use crate::registry::{Known as KnownJob, Place, Record, Registry};
 use crate::resolve::Config;
+use crate::sys::clock;
 use crate::trust::Trust;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use std::time::{Duration, Instant};
 const KNOWN: [Known; 2] = [Known::Once("--conf"), Known::Once("--timeout")];
 /// Seconds that the end of a job's processes is waited for.
 const TIMEOUT: u64 = 10;
+/// Most of them.
+const TIMEOUT_MAX: u64 = 3600;
 
 pub(super) fn command(
     arguments: impl IntoIterator<Item = OsString>,
@@ -32,8 +36,15 @@ pub(super) fn command(
     let id = id.to_string_lossy();
     let id: JobId = id.parse().map_err(|error| options.usage(format!("id {id}: {error}")))?;
     let seconds = options.parsed("--timeout", "number of seconds")?.unwrap_or(TIMEOUT);
+    if seconds > TIMEOUT_MAX {
+        return Err(options.usage(format!("option --timeout: more than {TIMEOUT_MAX} seconds")));
+    }
     require_root("unregister")?;
-    if unregister(&id, &config(&options)?, Duration::from_secs(seconds))? == 0 {
+    let (registry, fault) = Config::registry_at(conf(&options)?, &Trust::root())?;
+    if let Some(fault) = fault {
+        output.warn(format_args!("warning: {fault}; only the registry is read of it"));
+    }
+    if unregister(&id, &registry, Duration::from_secs(seconds))? == 0 {
         writeln!(output.out, "no job {id} is registered")?;
     }
     Ok(super::EXIT_FINE)
@@ -44,67 +55,117 @@ pub(super) fn command(
 /// # Errors
 /// [`Error`] for the first thing that failed; everything else was done all the same, and the same
 /// call again takes up what is left.
-pub(super) fn unregister(id: &JobId, config: &Config, timeout: Duration) -> Result<usize, Error> {
-    let jobs = withdraw(id, config)?;
+pub(super) fn unregister(
+    id: &JobId,
+    registry: &Registry,
+    timeout: Duration,
+) -> Result<usize, Error> {
+    let mut troubles = Vec::new();
+    let jobs = withdraw(id, registry, &mut troubles)?;
     let deadline = Instant::now() + timeout;
-    let mut first = None;
-    for job in &jobs {
-        if let Err(error) = finish(job, id, &config.registry, deadline) {
+    for (job, place) in &jobs {
+        let finished = finish(job, place.as_ref(), id, registry, deadline);
+        if let Err(error) = finished {
             super::log(
                 line(Severity::Error, job, id).with("error", error.text().unwrap_or_default()),
             );
-            first = first.or(Some(error));
+            troubles.push(error);
         }
     }
-    first.map_or(Ok(jobs.len()), Err)
+    troubles.into_iter().next().map_or(Ok(jobs.len()), Err)
 }
 
-/// From here on no login joins: first the stamp goes, then the record.
-fn withdraw(id: &JobId, config: &Config) -> Result<Vec<KnownJob>, Error> {
+/// A job with what is known of where it is.
+type Withdrawn = (KnownJob, Option<Record>);
+
+/// From here on no login joins: first the stamp goes, then the record. What fails besides, such as
+/// a note that a full file system does not take, is no reason to let the logins live.
+fn withdraw(
+    id: &JobId,
+    registry: &Registry,
+    troubles: &mut Vec<Error>,
+) -> Result<Vec<Withdrawn>, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
-    config.registry.purge(&trust, now())?;
-    let jobs = config.registry.find(&trust, id)?;
-    for job in &jobs {
-        let stamp = job.record.as_ref().map_or(Ok(()), withdraw_stamp);
-        config.registry.withdraw(job.uid, id, now())?;
-        stamp?;
+    let purged = registry.purge(&trust, clock::now());
+    troubles.extend(purged.err().map(Error::from));
+    let mut placed = Vec::new();
+    for job in registry.find(&trust, id)? {
+        let record = withdraw_stamp(&job).unwrap_or_else(|error| {
+            troubles.push(error);
+            job.record.clone().ok()
+        });
+        match registry.withdraw(job.uid, id) {
+            Ok(true) => {
+                let noted = registry.note_end(job.uid, id, clock::now());
+                troubles.extend(noted.err().map(Error::from));
+            }
+            Ok(false) => {}
+            Err(error) => troubles.push(error.into()),
+        }
+        placed.push((job, record));
     }
-    Ok(jobs)
+    Ok(placed)
 }
 
-fn withdraw_stamp(record: &Record) -> Result<(), Error> {
-    let Place::Cgroup(path) = &record.place else { return Ok(()) };
-    let Some(place) = place(path)? else { return Ok(()) };
+/// Withdraws the stamp of a job. Returns what tells where it is: its record, or what is left of a
+/// broken one, which is believed only where the job's own stamp stood, or where an earlier call has
+/// withdrawn it.
+fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
+    let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
     let own = Stamp { uid: record.uid, job: record.id.clone() };
-    // Somebody else's job may be in a cgroup of this name by now.
-    match Stamp::read(place.dir()?) {
-        Ok(Some(found)) if found == own => Ok(Stamp::withdraw(place.dir()?)?),
-        Ok(_) => Ok(()),
-        Err(error) if error.is_gone() => Ok(()),
-        Err(error) => Err(error.into()),
+    let ours = match stamp(&record.place, &own)? {
+        Stamped::Own => true,
+        Stamped::None => job.ending || job.record.is_ok(),
+        // Somebody else's job is in a cgroup of this name by now.
+        Stamped::Other => false,
+    };
+    Ok(ours.then(|| record.clone()))
+}
+
+/// Whose stamp was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamped {
+    /// The job's, which is gone now.
+    Own,
+    None,
+    Other,
+}
+
+fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
+    let Place::Cgroup(path) = place else { return Ok(Stamped::None) };
+    let Some(place) = self::place(path)? else { return Ok(Stamped::None) };
+    match unless_gone(Stamp::read(place.dir()?))?.flatten() {
+        Some(found) if found == *own => {
+            Stamp::withdraw(place.dir()?)?;
+            Ok(Stamped::Own)
+        }
+        Some(_) => Ok(Stamped::Other),
+        None => Ok(Stamped::None),
     }
 }
 
 /// Tells the logins, ends them, removes what we made, and forgets the job.
-fn finish(job: &KnownJob, id: &JobId, registry: &Registry, deadline: Instant) -> Result<(), Error> {
+fn finish(
+    job: &KnownJob,
+    record: Option<&Record>,
+    id: &JobId,
+    registry: &Registry,
+    deadline: Instant,
+) -> Result<(), Error> {
     let mut ending = Ending::default();
-    match &job.record {
-        Ok(record) => {
-            if let Place::Cgroup(path) = &record.place {
-                if let Some(place) = place(path)? {
-                    ending = end(&place, record, deadline)?;
-                }
+    if let Some(record) = record {
+        if let Place::Cgroup(path) = &record.place {
+            if let Some(place) = place(path)? {
+                ending = end(&place, record, deadline)?;
             }
-        }
-        Err(cause) => {
-            // Which cgroup it was nobody knows any more.
-            registry.forget(job.uid, id)?;
-            return Err(Error::failed("read record of job", id, cause));
         }
     }
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
     registry.forget(job.uid, id)?;
+    if let Err(cause) = &job.record {
+        return Err(Error::failed("read record of job", id, cause));
+    }
     super::log(
         line(Severity::Info, job, id)
             .with("logins", ending.logins)

@@ -11,12 +11,13 @@ mod layout;
 mod note;
 mod read;
 mod record;
+mod salvage;
 mod wire;
 mod write;
 
-pub use error::WriteError;
+pub use error::{RecordError, WriteError};
 pub use layout::Registry;
 pub use note::{NOTE_VALID, Note};
 pub use read::{Broken, ReadError, UserRecords};
-pub use record::{Devices, Gpu, Options, Place, Record, RecordError, Via, Wanted};
+pub use record::{Devices, Gpu, Options, Place, Record, Via, Wanted};
 pub use write::Known;

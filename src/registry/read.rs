@@ -77,6 +77,17 @@ impl Registry {
         }
         Ok(found)
     }
+
+    /// The notes of `uid` that can be read, however many there are.
+    pub(super) fn notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
+        let Ok(dir) = trust.dir(&self.user_dir(uid)) else { return Vec::new() };
+        let note = |name: String| match Entry::of(&name) {
+            Entry::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
+            _ => None,
+        };
+        let names = dir.names(usize::MAX).unwrap_or_default();
+        names.into_iter().filter_map(note).collect()
+    }
 }
 
 impl UserRecords {

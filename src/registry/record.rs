@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::RecordError;
 use super::wire::{Gres, MapOnly, VERSION, WireOptions, WireRecord, json_error};
 use crate::device::Policy;
 use crate::plan::{CgroupPath, JobId, LeafName};
@@ -194,6 +195,13 @@ impl Record {
         }
     }
 
+    /// Whether a user of this number can own a job: neither root, who is never judged, nor the
+    /// number that stands for none (setuid(2)).
+    #[must_use]
+    pub fn may_own(uid: u32) -> bool {
+        uid != 0 && uid != u32::MAX
+    }
+
     fn named(&self) -> Vec<String> {
         let cdi = self.cdi.iter().flatten().cloned();
         let gpus = self.gpus.iter().flatten().map(ToString::to_string);
@@ -208,6 +216,7 @@ impl Record {
         let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
         let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
         let checks = [
+            ("uid", Self::may_own(self.uid)),
             ("started", time(self.started)),
             ("ends", time(self.ends)),
             ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
@@ -266,35 +275,6 @@ impl Options {
         })
     }
 }
-
-/// Why bytes are no record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordError {
-    /// No JSON, or a key that is unknown, doubled, missing or of another type; with its place.
-    Json(String),
-    /// A version of the grammar that this program does not know.
-    Version(u32),
-    /// The value of this key is out of its range.
-    Key(&'static str),
-    /// Not exactly one of `cgroup` and `via`.
-    Place,
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Json(what) => f.write_str(what),
-            Self::Version(version) => write!(f, "record version {version}, known is {VERSION}"),
-            Self::Key("DevicePolicy") => {
-                f.write_str("DevicePolicy is not one of auto, closed, strict")
-            }
-            Self::Key(key) => write!(f, "key {key} has a value out of range"),
-            Self::Place => f.write_str("a record has exactly one of cgroup and via"),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {}
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,8 @@ pub struct Known {
     pub uid: u32,
     /// The record, or what is wrong with it.
     pub record: Result<Record, String>,
+    /// Where the job is, as far as a record that is broken still tells.
+    pub salvage: Option<Record>,
     /// Whether it is on its way out: no login joins it any more.
     pub ending: bool,
 }
@@ -35,7 +37,7 @@ impl Registry {
             for (path, ending) in [(self.record(uid, id), false), (self.ending(uid, id), true)] {
                 match fs::symlink_metadata(&path) {
                     Ok(_) => {
-                        found.push(Known { uid, record: read(trust, &path, uid, id), ending });
+                        found.push(known(trust, &path, uid, id, ending));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(WriteError::new("stat", &path, error)),
@@ -60,7 +62,9 @@ impl Registry {
         let mut users = Vec::new();
         for entry in entries {
             let name = entry.map_err(failed)?.file_name();
-            users.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+            let number =
+                |name: &str| name.parse::<u32>().ok().filter(|uid| uid.to_string() == name);
+            users.extend(name.to_str().and_then(number));
         }
         users.sort_unstable();
         Ok(users)
@@ -81,18 +85,24 @@ impl Registry {
         remove(&self.note(record.uid, &record.id))
     }
 
-    /// Takes a job out of sight, and leaves a note that it ended at `now` (seconds since the
-    /// epoch). One that is out of sight already is no failure.
+    /// Takes a job out of sight; `false` where it is out of sight already. This needs no space.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub fn withdraw(&self, uid: u32, id: &JobId, now: i64) -> Result<(), WriteError> {
+    pub fn withdraw(&self, uid: u32, id: &JobId) -> Result<bool, WriteError> {
         let path = self.record(uid, id);
         match fs::rename(&path, self.ending(uid, id)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(WriteError::new("withdraw", &path, error)),
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(WriteError::new("withdraw", &path, error)),
         }
+    }
+
+    /// Leaves a note that a job ended at `now`, in seconds since the epoch.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn note_end(&self, uid: u32, id: &JobId, now: i64) -> Result<(), WriteError> {
         let note = Note::new(now).to_json();
         self.write(&self.note(uid, id), &self.unfinished(uid, id), &note)
     }
@@ -111,8 +121,7 @@ impl Registry {
     /// [`WriteError`] for the first that cannot be removed.
     pub fn purge(&self, trust: &Trust, now: i64) -> Result<(), WriteError> {
         for uid in self.users()? {
-            let Ok(jobs) = self.read_user(trust, uid) else { continue };
-            for (id, note) in jobs.ended {
+            for (id, note) in self.notes(trust, uid) {
                 if !note.is_valid(now) {
                     remove(&self.note(uid, &id))?;
                 }
@@ -179,9 +188,18 @@ fn remove(path: &Path) -> Result<(), WriteError> {
     remove_stale(path).map_err(|error| WriteError::new("remove", path, error))
 }
 
-fn read(trust: &Trust, path: &Path, uid: u32, id: &JobId) -> Result<Record, String> {
-    let bytes = trust.read(path, Registry::FILE_MAX).map_err(|error| error.to_string())?;
-    match Record::parse(&bytes) {
+fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Known {
+    let bytes = trust.read(path, Registry::FILE_MAX).map_err(|error| error.to_string());
+    let record = bytes.as_deref().map_err(String::clone).and_then(|bytes| read(bytes, uid, id));
+    let salvage = match (&record, bytes) {
+        (Err(_), Ok(bytes)) => Record::salvage(&bytes, uid, id),
+        _ => None,
+    };
+    Known { uid, record, salvage, ending }
+}
+
+fn read(bytes: &[u8], uid: u32, id: &JobId) -> Result<Record, String> {
+    match Record::parse(bytes) {
         Ok(record) if record.uid == uid && record.id == *id => Ok(record),
         Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
         Err(error) => Err(error.to_string()),

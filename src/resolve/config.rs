@@ -68,18 +68,38 @@ impl Config {
         }
     }
 
+    /// Reads where the registry is, and no more: for the end of a job, which a mistake elsewhere in
+    /// the file must not stop. Beside it, what [`Config::read`] would refuse the file for.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the file is not believed, or says of the registry what is no path.
+    pub fn registry_at(
+        path: &Path,
+        trust: &Trust,
+    ) -> Result<(Registry, Option<ConfigError>), ConfigError> {
+        let fault = match Self::read(path, trust) {
+            Ok(config) => return Ok((config.registry, None)),
+            Err(error @ ConfigError::File(_)) => return Err(error),
+            Err(fault) => fault,
+        };
+        let bytes = trust.read(path, FILE_MAX).map_err(ConfigError::File)?;
+        let mut config = Self::default();
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            if let Ok(Some((key @ "registry", value))) = pair(line) {
+                config
+                    .set(key, value)
+                    .map_err(|fault| ConfigError::Line(path.to_owned(), index + 1, fault))?;
+            }
+        }
+        Ok((config.registry, Some(fault)))
+    }
+
     fn parse(bytes: &[u8]) -> Result<Self, (usize, Fault)> {
         let mut config = Self::default();
         let mut seen = Vec::new();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let fault = |fault| (index + 1, fault);
-            let line = std::str::from_utf8(line).map_err(|_| fault(Fault::Form))?;
-            let line = without_comment(line).trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (key, value) = line.split_once('=').ok_or_else(|| fault(Fault::Form))?;
-            let (key, value) = (key.trim(), value.trim());
+            let Some((key, value)) = pair(line).map_err(fault)? else { continue };
             if seen.contains(&key) {
                 return Err(fault(Fault::Twice(shown(key))));
             }
@@ -123,6 +143,17 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// Key and value of a line; `None` for one that is empty but for a comment.
+fn pair(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
+    let line = std::str::from_utf8(line).map_err(|_| Fault::Form)?;
+    let line = without_comment(line).trim();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (key, value) = line.split_once('=').ok_or(Fault::Form)?;
+    Ok(Some((key.trim(), value.trim())))
 }
 
 /// The line up to a `#` that stands at its beginning or after a blank.
@@ -207,69 +238,4 @@ impl fmt::Display for Fault {
 impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trust::tests::Scratch;
-
-    #[test]
-    fn every_key() {
-        let config = Config::parse(
-            b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
-              registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
-              message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n",
-        );
-        let config = config.unwrap();
-        assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
-        assert_eq!(config.registry.dir(), Path::new("/run/x"));
-        let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
-        assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
-        assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
-        assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
-    }
-
-    #[test]
-    fn faults_name_line_and_key() {
-        for (text, line, shown) in [
-            ("\nregistry\n", 2, "not of the form key = value"),
-            ("x = 1", 1, "unknown key x"),
-            ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
-            ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
-            ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
-            ("registry = run", 1, "the value of registry is not an absolute path"),
-            ("registry =", 1, "the value of registry is not a value"),
-            ("sources = slurm", 1, "the value of sources is not a list of: registry"),
-            ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
-            (
-                "always_allowed = null",
-                1,
-                "the value of always_allowed is not a list of device specifiers",
-            ),
-            (
-                "always_allowed = /dev/a,",
-                1,
-                "the value of always_allowed is not a list of device specifiers",
-            ),
-            ("message_file = a", 1, "the value of message_file is not an absolute path"),
-            ("Registry = /a", 1, "unknown key Registry"),
-        ] {
-            let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
-            assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
-        }
-        assert_eq!(Config::parse(b"hint = \xff"), Err((1, Fault::Form)));
-        assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
-    }
-
-    #[test]
-    fn a_missing_file_is_the_defaults_and_a_bad_one_an_error() {
-        let scratch = Scratch::new();
-        let path = scratch.path().join("job_adopt.conf");
-        assert_eq!(Config::read(&path, &scratch.trust()), Ok(Config::default()));
-        scratch.file("job_adopt.conf", "x = 1");
-        let error = Config::read(&path, &scratch.trust()).unwrap_err();
-        assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));
-        scratch.file("job_adopt.conf", "");
-        assert!(Config::read(&path, &scratch.trust()).is_ok());
-        scratch.mode("job_adopt.conf", 0o666);
-        assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
-    }
-}
+mod tests;

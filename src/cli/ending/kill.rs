@@ -1,6 +1,7 @@
 //! Killing until nothing is left.
 
-use super::super::{Error, subtree};
+use super::super::Error;
+use super::super::subtree::{self, Found};
 use super::process::{Process, read, table};
 use crate::cgroup::{Dir, event};
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
@@ -21,7 +22,7 @@ const NAMED: usize = 8;
 /// [`Error::Failed`] where anything is left at the deadline, or where we are in there ourselves.
 pub(super) fn all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     let own = nix::unistd::getpid().as_raw();
-    if subtree::processes(dir)?.contains(&own) {
+    if subtree::processes(dir).all.contains(&own) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
     loop {
@@ -30,51 +31,49 @@ pub(super) fn all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
         }
         match dir.write("cgroup.kill", "1") {
             Ok(()) => {}
-            Err(error) if lacks_kill(dir, &error) => one_by_one(dir)?,
+            // Linux before 5.14 has no such file.
+            Err(error) if error.is_gone() => one_by_one(dir)?,
             Err(error) => return Err(error.into()),
         }
         std::thread::sleep(PAUSE);
         if Instant::now() >= deadline {
-            return left(dir, &subtree::processes(dir)?);
+            return left(dir, &subtree::processes(dir).all);
         }
     }
 }
 
-/// Linux before 5.14 has no such file; a threaded cgroup does not take it.
-fn lacks_kill(dir: &Dir, error: &crate::cgroup::Error) -> bool {
-    let gone = error.is_gone();
-    let threaded = dir
-        .read("cgroup.type")
-        .is_ok_and(|kind| kind.is_some_and(|kind| kind.trim_end() == "threaded"));
-    gone || threaded
-}
-
+/// What a walk found is killed even where it could not see everything.
 fn one_by_one(dir: &Dir) -> Result<(), Error> {
     let mut held = Held::default();
-    for process in table(dir)? {
-        held.take(&process)?;
-    }
-    held.signal(Signal::SIGKILL)
+    let Found { all, cut } = table(dir);
+    let taken = all.iter().try_for_each(|process| held.take(process).map(drop));
+    held.signal(Signal::SIGKILL)?;
+    taken?;
+    cut.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Kills the logins in a scheduler's cgroup. They are stopped first, until there are no new ones:
 /// what is stopped starts nothing that could get away.
 ///
 /// # Errors
-/// [`Error::Failed`] where any is left at the deadline.
+/// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
+/// what was found is killed all the same.
 pub(super) fn logins(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     let mut held = Held::default();
+    let hunted = hunt(dir, deadline, &mut held);
+    // Whatever came of it, nothing is left stopped.
+    let killed = held.signal(Signal::SIGKILL);
+    hunted.and(killed)
+}
+
+fn hunt(dir: &Dir, deadline: Instant, held: &mut Held) -> Result<(), Error> {
     loop {
-        let table = match table(dir) {
-            Ok(table) => table,
-            Err(_) if subtree::unless_gone(event(dir, "populated"))?.is_none() => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let chosen = super::logins(&table, &held.identities());
+        let Found { all, cut } = table(dir);
+        let chosen = super::logins(&all, &held.identities());
         let chosen: Vec<&Process> =
-            table.iter().filter(|process| chosen.contains(&process.pid)).collect();
+            all.iter().filter(|process| chosen.contains(&process.pid)).collect();
         if chosen.is_empty() {
-            return Ok(());
+            return cut.map_or(Ok(()), |error| Err(error.into()));
         }
         let mut news = false;
         for process in &chosen {

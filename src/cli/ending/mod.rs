@@ -17,7 +17,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub(super) use logins::logins;
-pub(super) use process::{Process, table as process_table};
+pub(super) use process::{
+    Process, read as read_process, real_uid, runs_sshd, table as process_table,
+};
 
 /// What sshd is given to send the last words on, before it is ended with the rest.
 const FORWARDING: Duration = Duration::from_millis(200);
@@ -40,9 +42,10 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     let leaves = made_leaves(job, record)?;
     let mut processes = Vec::new();
     for leaf in &leaves {
-        processes.extend(process_table(leaf)?);
+        processes.extend(process_table(leaf).all);
     }
-    let table = process_table(job)?;
+    // What a walk misses is not told; killing says whether any was left.
+    let table = process_table(job).all;
     let found = logins(&table, &[]);
     processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
     let terminals = terminal::tell(&record.id, record.uid, &processes);

@@ -1,8 +1,9 @@
 //! What `/proc` tells about the processes of a cgroup (proc(5)).
 
-use super::super::{Error, subtree};
+use super::super::subtree::{self, Found};
 use crate::cgroup::Dir;
 use nix::unistd::Uid;
+use std::collections::BTreeSet;
 use std::fs;
 
 /// A process, as far as it matters here.
@@ -14,7 +15,11 @@ pub(in super::super) struct Process {
     pub(in super::super) start: u64,
     /// Device number of its controlling terminal, 0 for none.
     pub(in super::super) terminal: u32,
-    /// Whether it runs sshd as root: the part of a login that no user controls.
+    /// Whether it is the sshd of a login, run by root: the part of it that no user controls.
+    ///
+    /// The server that listens for all logins is none, wherever it was started, and is never
+    /// ended: no other sshd started it, and it has a socket that listens, which it closes in each
+    /// of its children. One that systemd starts for a single connection listens on nothing.
     pub(in super::super) is_sshd: bool,
     /// Its audit session, where it has one.
     pub(in super::super) session: Option<u32>,
@@ -26,21 +31,18 @@ pub(in super::super) struct Process {
 const NO_SESSION: u32 = u32::MAX;
 
 /// The processes in a cgroup and below it, but for this one.
-///
-/// # Errors
-/// As [`subtree::processes`].
-pub(in super::super) fn table(dir: &Dir) -> Result<Vec<Process>, Error> {
+pub(in super::super) fn table(dir: &Dir) -> Found<Process> {
     let own = nix::unistd::getpid().as_raw();
-    let pids = subtree::processes(dir)?;
-    Ok(pids.into_iter().filter(|&pid| pid != own).filter_map(read).collect())
+    let Found { all: pids, cut } = subtree::processes(dir);
+    Found { all: pids.into_iter().filter(|&pid| pid != own).filter_map(read).collect(), cut }
 }
 
 /// Reads one process; `None` where it is gone.
-pub(super) fn read(pid: i32) -> Option<Process> {
+pub(in super::super) fn read(pid: i32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut process = parse_stat(pid, &stat)?;
     process.session = session(pid);
-    process.is_sshd = is_sshd(pid);
+    process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
     if process.is_sshd {
         process.parent_session = session(process.parent);
     }
@@ -65,11 +67,30 @@ fn session(pid: i32) -> Option<u32> {
     text.trim().parse().ok().filter(|&session| session != NO_SESSION)
 }
 
-/// By the executable, which the process cannot choose, unlike its name; and root's, since a user
-/// may run an sshd as well.
-fn is_sshd(pid: i32) -> bool {
+/// Whether a process is an sshd, of a login or not: by the executable, which it cannot choose,
+/// unlike its name; and root's, since a user may run an sshd as well.
+pub(in super::super) fn runs_sshd(pid: i32) -> bool {
     let Ok(path) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
+}
+
+/// Whether a process has a TCP socket that listens.
+fn listens(pid: i32) -> bool {
+    let listening: BTreeSet<String> = ["tcp", "tcp6"]
+        .iter()
+        .filter_map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
+        .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
+        .collect();
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let mut targets = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.any(|target| listening.contains(&*target.to_string_lossy()))
+}
+
+/// A line of `/proc/net/tcp` as a descriptor's link names the socket; `None` unless it listens
+/// (state 0A, Documentation/networking/proc_net_tcp.rst).
+fn listening_socket(line: &str) -> Option<String> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    (*fields.get(3)? == "0A").then_some(format!("socket:[{}]", fields.get(9)?))
 }
 
 /// The second name since OpenSSH 9.8. An executable that was replaced is marked as deleted.
@@ -78,7 +99,8 @@ fn is_sshd_path(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("sshd" | "sshd-session"))
 }
 
-fn real_uid(pid: i32) -> Option<Uid> {
+/// Whom a process belongs to; `None` where it is gone.
+pub(in super::super) fn real_uid(pid: i32) -> Option<Uid> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().next()?.parse().ok().map(Uid::from_raw)
@@ -104,6 +126,18 @@ mod tests {
         assert_eq!(process.parent, nix::unistd::getppid().as_raw());
         assert!(!process.is_sshd);
         assert_eq!(read(-1), None);
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_socket() {
+        let own = nix::unistd::getpid().as_raw();
+        let line =
+            "0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1";
+        assert_eq!(listening_socket(line).as_deref(), Some("socket:[77]"));
+        assert_eq!(listening_socket(&line.replace("0A", "01")), None);
+        let _server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(own));
+        assert!(!listens(-1));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The command's own process, from its start to its `execve`.
 
-use super::super::Error;
+use super::super::{Caller, Error};
 use super::EXIT_NOT_STARTED;
+use crate::sys::process::keep_standard_descriptors_only;
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
-use nix::unistd::{User, chdir, execve, initgroups, read, setgid, setuid};
+use nix::unistd::{User, chdir, execve, initgroups, read, setgid, setsid, setuid};
 use std::ffi::{CString, OsString};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -20,12 +21,13 @@ pub(super) struct Command {
     name: CString,
     words: Vec<CString>,
     environment: Vec<CString>,
+    caller: Caller,
 }
 
 impl Command {
     /// # Errors
     /// [`Error::Failed`] for a text that holds a NUL byte.
-    pub(super) fn new(user: &User, words: &[OsString]) -> Result<Self, Error> {
+    pub(super) fn new(user: &User, words: &[OsString], caller: Caller) -> Result<Self, Error> {
         let words: Vec<CString> =
             words.iter().map(|word| c_string(word.clone())).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -33,6 +35,7 @@ impl Command {
             environment: environment(user)?,
             user: user.clone(),
             words,
+            caller,
         })
     }
 
@@ -42,10 +45,7 @@ impl Command {
         if !matches!(read(gate, &mut [0]), Ok(1)) {
             return EXIT_NOT_STARTED.into();
         }
-        let (step, errno) = match self
-            .become_user()
-            .and_then(|()| signals.thread_set_mask().map_err(|errno| ("restore signals of", errno)))
-        {
+        let (step, errno) = match self.leave(signals).and_then(|()| self.become_user()) {
             Ok(()) => ("run", self.execute()),
             Err(failure) => failure,
         };
@@ -53,6 +53,19 @@ impl Command {
         // Nobody is left to tell where this fails.
         let _ = writeln!(std::io::stderr(), "job-adopt: {step} {word}: {}", errno.desc());
         EXIT_NOT_STARTED.into()
+    }
+
+    /// Leaves behind what is root's and gives back what was the caller's. In a session of its own
+    /// the command has no controlling terminal, so that it can push no input into root's
+    /// (`TIOCSTI` of ioctl_tty(2)) for root's shell to run.
+    fn leave(&self, signals: &SigSet) -> Result<(), (&'static str, Errno)> {
+        let step = |step: &'static str| move |errno: Errno| (step, errno);
+        setsid().map_err(step("start session of"))?;
+        keep_standard_descriptors_only().map_err(|error| {
+            ("close descriptors of", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+        })?;
+        self.caller.restore().map_err(step("restore limits of"))?;
+        signals.thread_set_mask().map_err(step("restore signals of"))
     }
 
     fn become_user(&self) -> Result<(), (&'static str, Errno)> {

@@ -10,10 +10,10 @@ mod home;
 use super::options::Known;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Error, Options, Output, config, help, job, people, require_root, show};
+use super::{Caller, Error, Options, Output, config, help, job, people, require_root, show};
 use crate::registry::{Place, Record};
 use crate::resolve::Config;
-use crate::sys::process::fork_and;
+use crate::sys::process::{fork_and, heed_children, is_ignored};
 use command::Command;
 use home::Home;
 use nix::errno::Errno;
@@ -32,6 +32,21 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn command(
     arguments: impl IntoIterator<Item = OsString>,
+    caller: Caller,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    match start(arguments, caller, output) {
+        Err(error @ Error::Failed(_)) => {
+            output.warn(error.text().unwrap_or_default());
+            Ok(EXIT_NOT_STARTED)
+        }
+        result => result,
+    }
+}
+
+fn start(
+    arguments: impl IntoIterator<Item = OsString>,
+    caller: Caller,
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
     let known: Vec<Known> = job::COMMON.into_iter().chain([Known::Once("--conf")]).collect();
@@ -47,19 +62,14 @@ pub(super) fn command(
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
     require_root("run")?;
     let account = people::account(user)?;
+    let uid = people::may_own(account.uid.as_raw(), &options)?;
     let id = options.value("--id").map_or_else(own_id, str::to_owned);
     // Which cgroup it will be is known once the process is there.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
-    let record = job::record(&options, &id, account.uid.as_raw(), Place::Cgroup(pending))?;
+    let record = job::record(&options, &id, uid, Place::Cgroup(pending))?;
     let config = config(&options)?;
-    let command = Command::new(&account, &words)?;
-    match run(record, &command, &config, output) {
-        Err(error @ Error::Failed(_)) => {
-            output.warn(error.text().unwrap_or_default());
-            Ok(EXIT_NOT_STARTED)
-        }
-        result => result,
-    }
+    let command = Command::new(&account, &words, caller)?;
+    run(record, &command, &config, output)
 }
 
 fn own_id() -> String {
@@ -75,9 +85,9 @@ fn run(
     let id = record.id.clone();
     let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
+    heed_children();
     // From here on signals wait until they are asked for, so that none ends us before the job.
-    let signals: SigSet =
-        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD].into_iter().collect();
+    let signals = awaited().map_err(|error| Error::failed("read signals of", "command", error))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
     let mut child = Waiting::start(command, &before)?;
@@ -90,10 +100,22 @@ fn run(
     }
     child.go();
     let status = wait(child.pid, &signals).map_err(failed("wait for"))?;
-    if let Err(error) = unregister(&id, config, PATIENCE) {
+    if let Err(error) = unregister(&id, &config.registry, PATIENCE) {
         output.warn(error.text().unwrap_or_default());
     }
     Ok(status)
+}
+
+/// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
+/// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
+fn awaited() -> std::io::Result<SigSet> {
+    let mut signals = SigSet::from(Signal::SIGCHLD);
+    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+        if !is_ignored(signal as i32)? {
+            signals.add(signal);
+        }
+    }
+    Ok(signals)
 }
 
 /// A process that waits to become the command. Dropping it before it may ends it.

@@ -121,6 +121,8 @@ fn malformed_records_are_refused() {
         r#"{"version":1,"id":1,"uid":5,"cgroup":"/a"}"#,
         r#"{"version":1,"id":"../1","uid":5,"cgroup":"/a"}"#,
         r#"{"version":1,"id":"1","uid":-5,"cgroup":"/a"}"#,
+        r#"{"version":1,"id":"1","uid":0,"cgroup":"/a"}"#,
+        r#"{"version":1,"id":"1","uid":4294967295,"cgroup":"/a"}"#,
         r#"{"version":1,"id":"1","uid":"5","cgroup":"/a"}"#,
         r#"{"version":1,"id":"1","uid":5,"cgroup":"/"}"#,
         r#"{"version":1,"id":"1","uid":5,"cgroup":"a"}"#,

@@ -33,13 +33,13 @@ fn a_job_goes_out_of_sight_before_it_is_forgotten() {
     let scratch = Scratch::new();
     let (registry, id) = (registry(&scratch), "7".parse().unwrap());
     lay(&scratch, "jobs/5/7.json", &record("7", 5));
-    registry.withdraw(5, &id, 1000).unwrap();
+    assert!(registry.withdraw(5, &id).unwrap());
+    registry.note_end(5, &id, 1000).unwrap();
     let seen = registry.read_user(&scratch.trust(), 5).unwrap();
     assert!(seen.records.is_empty() && seen.broken.is_empty(), "{seen:?}");
     assert_eq!(seen.ended, [(id.clone(), Note::new(1000))]);
     assert!(registry.find(&scratch.trust(), &id).unwrap()[0].ending);
-    registry.withdraw(5, &id, 2000).unwrap();
-    assert_eq!(registry.read_user(&scratch.trust(), 5).unwrap().ended[0].1.ended(), 1000);
+    assert!(!registry.withdraw(5, &id).unwrap(), "it ended twice");
     registry.forget(5, &id).unwrap();
     assert!(registry.find(&scratch.trust(), &id).unwrap().is_empty());
 }
@@ -52,6 +52,25 @@ fn old_notes_go_and_others_stay() {
     registry(&scratch).purge(&scratch.trust(), 1700).unwrap();
     assert!(!scratch.path().join("jobs/5").exists());
     assert!(scratch.path().join("jobs/6/8.ended").exists());
+}
+
+#[test]
+fn old_notes_go_however_many_there_are() {
+    let scratch = Scratch::new();
+    for number in 0..=Registry::USER_MAX {
+        scratch.file(&format!("jobs/5/{number}.ended"), &Note::new(1000).to_json());
+    }
+    registry(&scratch).purge(&scratch.trust(), 1700).unwrap();
+    assert!(!scratch.path().join("jobs/5").exists());
+}
+
+#[test]
+fn a_number_is_spelt_in_one_way() {
+    let scratch = Scratch::new();
+    for name in ["5", "+5", "05", "-5", "6x"] {
+        scratch.dir(&format!("jobs/{name}"));
+    }
+    assert_eq!(registry(&scratch).users().unwrap(), [5]);
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! The cgroup of a job that is being registered: looked at, stamped, confined.
+
+use super::{Error, Output, occupants, subtree};
+use crate::bpf::{self, Outcome};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::plan::{CgroupPath, Containment};
+use crate::registry::Record;
+use std::time::Instant;
+
+/// A job's cgroup that this call has stamped, or found stamped for the same job.
+#[derive(Debug)]
+pub(super) struct Placed {
+    leaf: Leaf,
+    /// The directory to take the stamp from again, where this call set it.
+    undo: Option<Dir>,
+}
+
+impl Placed {
+    /// Stamps the cgroup, unless it already has the very same stamp. `known` says whether a stamp
+    /// is of a job that the registry has; one that is not was left by a job that is long over.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for a cgroup that is another job's, or above or below one, and for one
+    /// that no job of this owner can be in ([`occupants::check`]).
+    pub(super) fn stamp(
+        path: &CgroupPath,
+        record: &Record,
+        known: impl Fn(&Stamp) -> Result<bool, Error>,
+    ) -> Result<Self, Error> {
+        let place = Mount::open()?.place(path)?;
+        let own = Stamp { uid: record.uid, job: record.id.clone() };
+        let found = Stamp::read(place.dir()?)?;
+        for (path, stamp) in stamps(&place)? {
+            if stamp != own && known(&stamp)? {
+                let cause = format!("it is the cgroup of job {}", stamp.job);
+                return Err(Error::failed("stamp", path, cause));
+            }
+        }
+        let new = found.as_ref() != Some(&own);
+        if new {
+            occupants::check(place.dir()?, record.uid)?;
+            Stamp::withdraw(place.dir()?)?;
+            own.set(place.dir()?)?;
+        }
+        let undo = if new { Some(place.dir()?.try_clone()?) } else { None };
+        match Leaf::open(place, LeafKind::Own)? {
+            Ok(leaf) => Ok(Self { leaf, undo }),
+            Err(_) => Err(cgroup::Error::NotMounted.into()),
+        }
+    }
+
+    /// Confines the job from now on, by the code that a login runs.
+    pub(super) fn confine(
+        &self,
+        wanted: Option<&Containment>,
+        deadline: Instant,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let Some(containment) = wanted else { return Ok(()) };
+        match bpf::confine(&self.leaf, containment, deadline)? {
+            Outcome::Holds(_) => {}
+            Outcome::NeedChild => {
+                let path = self.leaf.job()?.path();
+                output.warn(format_args!(
+                    "warning: {path} cannot take a filter of ours itself; logins will be confined \
+                     in a child of it, the job itself is not"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The stamp stays.
+    pub(super) fn keep(mut self) {
+        self.undo = None;
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if let Some(dir) = self.undo.take() {
+            let _ = Stamp::withdraw(&dir);
+        }
+    }
+}
+
+/// The stamps above, at and below a place: a login must not be in two jobs.
+fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
+    let mut stamps = Vec::new();
+    let mut look = |dir: &Dir| {
+        let stamp = subtree::unless_gone(Stamp::read(dir))?.flatten();
+        stamps.extend(stamp.map(|stamp| (dir.path().to_owned(), stamp)));
+        Ok::<_, cgroup::Error>(())
+    };
+    place.levels().iter().skip(1).try_for_each(&mut look)?;
+    subtree::walk(place.dir()?, look)?;
+    Ok(stamps)
+}

@@ -1,0 +1,80 @@
+use super::*;
+use crate::trust::tests::Scratch;
+
+#[test]
+fn every_key() {
+    let config = Config::parse(
+        b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
+          registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
+          message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n",
+    );
+    let config = config.unwrap();
+    assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
+    assert_eq!(config.registry.dir(), Path::new("/run/x"));
+    let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
+    assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
+    assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
+    assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
+}
+
+#[test]
+fn faults_name_line_and_key() {
+    for (text, line, shown) in [
+        ("\nregistry\n", 2, "not of the form key = value"),
+        ("x = 1", 1, "unknown key x"),
+        ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
+        ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
+        ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
+        ("registry = run", 1, "the value of registry is not an absolute path"),
+        ("registry =", 1, "the value of registry is not a value"),
+        ("sources = slurm", 1, "the value of sources is not a list of: registry"),
+        ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
+        (
+            "always_allowed = null",
+            1,
+            "the value of always_allowed is not a list of device specifiers",
+        ),
+        (
+            "always_allowed = /dev/a,",
+            1,
+            "the value of always_allowed is not a list of device specifiers",
+        ),
+        ("message_file = a", 1, "the value of message_file is not an absolute path"),
+        ("Registry = /a", 1, "unknown key Registry"),
+    ] {
+        let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
+        assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
+    }
+    assert_eq!(Config::parse(b"hint = \xff"), Err((1, Fault::Form)));
+    assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
+}
+
+#[test]
+fn the_registry_is_found_beside_mistakes() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("job_adopt.conf");
+    let found = || Config::registry_at(&path, &scratch.trust());
+    assert_eq!(found(), Ok((Config::default().registry, None)));
+    scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
+    let (registry, fault) = found().unwrap();
+    assert_eq!(registry.dir(), Path::new("/r"));
+    assert!(fault.unwrap().to_string().contains(":1: the value of enforce"));
+    scratch.file("job_adopt.conf", "x = 1\nregistry = r");
+    assert!(matches!(found(), Err(ConfigError::Line(_, 2, _))));
+    scratch.mode("job_adopt.conf", 0o666);
+    assert!(matches!(found(), Err(ConfigError::File(_))));
+}
+
+#[test]
+fn a_missing_file_is_the_defaults_and_a_bad_one_an_error() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("job_adopt.conf");
+    assert_eq!(Config::read(&path, &scratch.trust()), Ok(Config::default()));
+    scratch.file("job_adopt.conf", "x = 1");
+    let error = Config::read(&path, &scratch.trust()).unwrap_err();
+    assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));
+    scratch.file("job_adopt.conf", "");
+    assert!(Config::read(&path, &scratch.trust()).is_ok());
+    scratch.mode("job_adopt.conf", 0o666);
+    assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
+}

@@ -1,0 +1,207 @@
+//! Jobs that make their own end hard, or whose registry is damaged: they end all the same.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{ALICE, Cgroup, Job, Node, eventually, on_node};
+
+/// A login of alice's that stays, in the job's own cgroup.
+fn with_login(node: &Node, job: &Job<'_>, body: impl FnOnce()) {
+    let before = job.cgroup.pids().len();
+    let sshd = node.sshd();
+    let mut login = sshd.stay(ALICE, "exec sleep infinity");
+    eventually("the login has joined", || sleeps(&job.cgroup) > 0);
+    assert!(job.cgroup.pids().len() > before);
+    body();
+    eventually("the login has ended", || login.try_wait().unwrap().is_some());
+}
+
+/// Sleepers that a login started: their environment names its connection.
+fn sleeps(cgroup: &Cgroup) -> usize {
+    let read = |pid: &i32, file: &str| {
+        std::fs::read(format!("/proc/{pid}/{file}"))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    };
+    let ours = |pid: &&i32| {
+        read(pid, "comm") == "sleep\n" && read(pid, "environ").contains("SSH_CONNECTION")
+    };
+    cgroup.pids().iter().filter(ours).count()
+}
+
+fn listed(node: &Node, prefix: &str, status: i32) -> Value {
+    let outcome = node.sh(&format!("{prefix} job-adopt list --json")).exits(status);
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+#[test]
+fn a_login_behind_a_thousand_processes() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let crowd = "for i in $(seq 1200); do sleep infinity & done; wait";
+        let mut crowd = node
+            .daemon(&job.cgroup, "sh")
+            .args(["-c", crowd])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("the crowd is there", || job.cgroup.pids().len() > 1200);
+        with_login(node, &job, || {
+            let list = listed(node, "", 0);
+            assert!(list["jobs"][0]["processes"].as_u64().unwrap() > 1200, "{list}");
+            assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
+            node.job_adopt(&["unregister", "4242"]).ok();
+        });
+        assert!(job.cgroup.pids().len() > 1200, "unregister killed the scheduler's processes");
+        job.finish();
+        let _ = crowd.wait();
+    });
+}
+
+#[test]
+fn a_job_with_threaded_children() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        job.cgroup.child("threads").create().write("cgroup.type", "threaded");
+        let list = listed(node, "", 0);
+        assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
+        node.job_adopt(&["unregister", "4242"]).ok();
+    });
+}
+
+#[test]
+fn a_job_with_more_cgroups_than_descriptors() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        for number in 0..100 {
+            job.cgroup.child(&format!("step-{number}")).create();
+        }
+        let list = listed(node, "ulimit -n 40;", 0);
+        assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
+        listed(node, "ulimit -Sn 8;", 0);
+        node.sh("ulimit -n 40; exec job-adopt unregister 4242").ok();
+    });
+}
+
+#[test]
+fn one_job_that_cannot_be_seen_hides_no_other() {
+    on_node(|node| {
+        let _seen = node.job(ALICE, "1").start();
+        let deep = node.job(ALICE, "2").start();
+        let mut cgroup = deep.cgroup.clone();
+        for _ in 0..60 {
+            cgroup = cgroup.child("d");
+            cgroup.create();
+        }
+        let list = listed(node, "ulimit -n 40;", 3);
+        let states = |number: usize| list["jobs"][number]["state"].as_str();
+        assert_eq!((states(0), states(1)), (Some("running"), Some("unknown")), "{list}");
+        node.sh("ulimit -n 40; exec job-adopt list").exits(3).says("job 2: ");
+        node.sh("ulimit -n 40; exec job-adopt unregister 2").exits(3);
+        node.job_adopt(&["unregister", "2"]).ok();
+    });
+}
+
+#[test]
+fn nothing_is_left_stopped_at_the_deadline() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        with_login(node, &job, || {
+            node.job_adopt(&["unregister", "--timeout", "3601", "4242"]).exits(2);
+            node.job_adopt(&["unregister", "--timeout", "18446744073709551615", "4242"]).exits(2);
+            assert!(node.exists(&job.record_path()), "it was withdrawn all the same");
+            node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
+            eventually("only the payload is left", || job.cgroup.pids().len() == 1);
+        });
+    });
+}
+
+#[test]
+fn a_server_in_the_job_s_cgroup_is_no_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        with_login(node, &job, || {
+            let move_server = "cat /run/sshd.pid >/sys/fs/cgroup$0/cgroup.procs";
+            node.run("sh", &["-c", move_server, job.cgroup.path()]).ok();
+            node.job_adopt(&["unregister", "4242"]).ok();
+            node.sh("kill -0 $(cat /run/sshd.pid)").ok();
+        });
+        assert_eq!(job.cgroup.pids().len(), 2);
+    });
+}
+
+#[test]
+fn a_full_file_system_keeps_no_login_alive() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        with_login(node, &job, || {
+            let used = "$(df --output=used -k /run | tail -1)";
+            node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+            node.sh("cat /dev/zero >/run/full").failed();
+            node.job_adopt(&["unregister", "4242"]).exits(3).says("4242.ended");
+            assert!(!node.exists(&job.record_path()));
+            node.job_adopt(&["unregister", "4242"]).ok().says("no job 4242");
+        });
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+#[test]
+fn a_broken_record_still_tells_where_its_logins_are() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        with_login(node, &job, || {
+            let broken = json!({ "version": 9, "cgroup": job.cgroup.path() });
+            job.record(&broken.to_string());
+            node.job_adopt(&["list"]).exits(1).says(&job.record_path());
+            let list = listed(node, "", 1);
+            assert!(list["broken"][0].as_str().unwrap().contains("4242.json"), "{list}");
+            node.job_adopt(&["unregister", "4242"]).exits(3).says("read record of job 4242");
+        });
+        assert_eq!(job.cgroup.pids().len(), 1);
+        job.stamp("1001:4242");
+    });
+}
+
+#[test]
+fn a_broken_record_ends_nobody_else_s_logins() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        with_login(node, &job, || {
+            let broken = json!({ "version": 9, "cgroup": job.cgroup.path() }).to_string();
+            node.write("/run/job-adopt/jobs/1001/7.json", &broken);
+            node.job_adopt(&["unregister", "7"]).exits(3);
+            assert_eq!(sleeps(&job.cgroup), 1, "another job's login was ended");
+            node.job_adopt(&["unregister", "4242"]).ok();
+        });
+    });
+}
+
+#[test]
+fn a_mistake_in_the_configuration_stops_no_epilog() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.configure("enforce = sometimes\n");
+        node.job_adopt(&["list"]).exits(3);
+        node.job_adopt(&["unregister", "4242"]).ok().says("warning").says("enforce");
+        assert!(!node.exists(&job.record_path()));
+    });
+}
+
+#[test]
+fn a_configuration_that_was_asked_for_has_to_be_there() {
+    on_node(|node| {
+        let conf = ["--conf", "/no/such"];
+        node.job_adopt(&[&["list"], &conf[..]].concat()).exits(3).says("/no/such");
+        node.job_adopt(&[&["unregister", "1"], &conf[..]].concat()).exits(3).says("/no/such");
+        let resolve = ["resolve", "--user", "alice"];
+        node.job_adopt(&[&resolve, &conf[..]].concat()).exits(3).says("/no/such");
+        let register =
+            ["register", "--id", "1", "--uid", "5", "--policy", "closed", "--cgroup", "/a"];
+        node.job_adopt(&[&register, &conf[..]].concat()).exits(3).says("/no/such");
+        let run =
+            ["run", "--user", "alice", "--policy", "closed", "--conf", "/no/such", "--", "true"];
+        node.job_adopt(&run).exits(125).says("/no/such");
+    });
+}
