@@ -9,7 +9,7 @@ use crate::support::{ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually
 const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
 
 /// A reply that admits to that cgroup, as the real helper would give it.
-fn admit(job: &str, cgroup: &Cgroup) -> Reply {
+pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
     Reply {
         stack: Stack::Effective,
         detail: String::new(),

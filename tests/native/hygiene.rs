@@ -89,3 +89,21 @@ fn valgrind_finds_no_leak_in_the_module() {
         }
     });
 }
+
+/// An application may ignore its children's end, or reap whatever ends; sshd does the latter.
+#[test]
+fn an_applications_view_of_its_children_does_not_matter() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
+        for mode in ["default", "ignored", "nowait", "handler"] {
+            for _ in 0..5 {
+                let outcome = node.run("reaper", &["alice", mode]).ok();
+                outcome.says("account 0 session 0 called 0 reaped 0 same 1");
+            }
+        }
+        assert_eq!(job.cgroup.pids().len(), 1);
+        let refused = node.run("reaper", &["carol", "handler"]).failed();
+        refused.says("[JA01]").says("called 0 reaped 0 same 1");
+    });
+}

@@ -1,6 +1,6 @@
 //! Who is refused, and what they and the admin read.
 
-use crate::support::{ALICE, BOB, CAROL, Node, ROOT, on_node};
+use crate::support::{ALICE, BOB, CAROL, Node, ROOT, User, on_node};
 
 const NO_JOB: &str = "gpu017: login refused: you (carol) have no running job on this node.";
 
@@ -149,6 +149,37 @@ fn only_the_named_service_is_ours() {
         node.phases("other", CAROL, &phases).failed().says("[JA01]");
         let _job = node.job(ALICE, "4242").start();
         node.phases("other", ALICE, &phases).ok();
+    });
+}
+
+/// Accounts of a mail server's, say, which the node's own files do not know.
+#[test]
+fn an_unknown_user_of_another_service_is_not_ours() {
+    on_node(|node| {
+        let virtual_user = User { name: "virtual", ..ALICE };
+        let phases = ["acct_mgmt", "open_session", "close_session"];
+        for argument in ["", "bogus"] {
+            let lines = format!(
+                "account required pam_permit.so\naccount required pam_job_adopt.so {argument}\n\
+                 session required pam_permit.so\nsession required pam_job_adopt.so {argument}\n"
+            );
+            node.write("/etc/pam.d/other", &lines);
+            node.phases("other", virtual_user, &phases).ok();
+            node.stack(&lines);
+            node.phases("sshd", virtual_user, &phases).failed();
+            node.write("/run/job-adopt/off", "");
+            node.phases("sshd", virtual_user, &phases).ok();
+            std::fs::remove_file(node.path("/run/job-adopt/off")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_application_that_wants_silence_gets_it() {
+    on_node(|node| {
+        let silent = ["acct_mgmt(PAM_SILENT)"];
+        node.phases("sshd", CAROL, &silent).failed().keeps_quiet_about("JA01");
+        node.log.decision("JA01");
     });
 }
 

@@ -92,6 +92,11 @@ impl Cgroup {
         self.read("cgroup.procs").lines().map(|line| line.parse().unwrap()).collect()
     }
 
+    /// As [`Cgroup::pids`]; none where the cgroup is gone.
+    pub(crate) fn pids_or_none(&self) -> Vec<i32> {
+        if self.exists() { self.pids() } else { Vec::new() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.read("cgroup.events").contains("populated 0")
     }

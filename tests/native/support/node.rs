@@ -195,6 +195,17 @@ impl Node {
         self.processes().into_iter().filter(ours).collect()
     }
 
+    /// Kills every process of the node that runs this program.
+    pub(crate) fn end_program(&self, name: &str) {
+        for pid in self.processes() {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if comm.trim_end() == name {
+                let pid = nix::unistd::Pid::from_raw(pid);
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+            }
+        }
+    }
+
     /// Every process of the node but its first, as this process numbers them.
     pub(crate) fn processes(&self) -> Vec<i32> {
         fn below(cgroup: &Cgroup) -> Vec<i32> {

@@ -16,6 +16,13 @@ pub(super) fn stack(arguments: &str) -> String {
 /// Reports, behind ours, the cgroup that the session ended up in.
 const REPORT: &str = "session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup\n";
 
+fn session_stack(control: &str, arguments: &str) -> String {
+    format!(
+        "account required pam_permit.so\nsession required pam_permit.so\n\
+         session {control} pam_job_adopt.so {arguments}\n{REPORT}"
+    )
+}
+
 impl Node {
     /// Both lines of ours with these arguments.
     pub(crate) fn arguments(&self, arguments: &str) {
@@ -51,6 +58,24 @@ impl Node {
     pub(crate) fn pam_under_strace(&self, options: &[&str], user: User) -> Outcome {
         let tested = ["pamtester", "sshd", user.name, "acct_mgmt", "open_session", "close_session"];
         let common = ["-f", "-qq", "-o", "/tmp/strace"];
+        self.run("strace", &[&common, options, &tested].concat())
+    }
+
+    /// Our session line alone, with these arguments, so that nothing refuses before it; a line
+    /// behind it prints the cgroup in any case.
+    pub(crate) fn session_alone(&self, arguments: &str) {
+        self.stack(&session_stack("required", arguments));
+    }
+
+    /// As [`Node::session_alone`], where a refusal is passed over: to see where the process is.
+    pub(crate) fn session_reporting(&self, arguments: &str) {
+        self.stack(&session_stack("[default=ignore]", arguments));
+    }
+
+    /// The session being opened under `strace` with these options, which writes to `log`.
+    pub(crate) fn session_under_strace(&self, log: &str, options: &[&str], user: User) -> Outcome {
+        let common = ["-f", "-qq", "-o", log];
+        let tested = ["pamtester", "sshd", user.name, "open_session"];
         self.run("strace", &[&common, options, &tested].concat())
     }
 }

@@ -1,0 +1,100 @@
+//! A login is over when its time is, whatever does not answer.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use crate::support::{ALICE, Fake, Job, Node, Outcome, Tool, eventually, on_node};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// For the refusal itself.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Lines that one login may add to its decision.
+const DETAILS: usize = 16;
+
+#[track_caller]
+fn in_time(outcome: Outcome) -> Outcome {
+    assert!(outcome.took < TIMEOUT + MARGIN, "{outcome}");
+    outcome
+}
+
+/// A job that asks for 256 devices which are not there, each of which has to be named.
+fn talkative(node: &Node) -> Job<'_> {
+    let devices: Vec<String> = (0..256).map(|number| format!("/dev/nosuch{number}")).collect();
+    let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
+    node.job(ALICE, "4242").devices(&devices).start()
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
+    on_node(|node| {
+        let _job = talkative(node);
+        node.arguments("timeout=2");
+        let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
+        node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
+        for phase in [Node::account, Node::session] {
+            in_time(phase(node, ALICE)).ok();
+        }
+    });
+}
+
+#[test]
+fn the_decision_comes_first_and_details_are_few() {
+    on_node(|node| {
+        let _job = talkative(node);
+        for phase in [Node::account, Node::session] {
+            node.log.clear();
+            phase(node, ALICE).ok();
+            node.log.line(&format!("and {} more", 256 - DETAILS));
+            let lines = node.log.entries();
+            let about = |text: &str| lines.iter().position(|entry| entry.text.contains(text));
+            assert!(about("decision=") < about("/dev/nosuch"), "{}", node.log);
+            let details = lines.iter().filter(|entry| entry.text.contains("/dev/nosuch")).count();
+            assert_eq!(details, DETAILS, "{}", node.log);
+        }
+    });
+}
+
+#[test]
+fn a_helper_that_has_stopped_is_given_up() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=2");
+        let stop = u64::try_from(nix::libc::SIGSTOP).unwrap();
+        Fake::new().verb("deaf", 0).verb("raise", stop).install(node);
+        let before = node.processes().len();
+        for phase in [Node::account, Node::session] {
+            in_time(phase(node, ALICE)).failed();
+        }
+        node.account(ALICE).failed().says("[JA08]");
+        eventually("nothing is left", || node.processes().len() == before);
+    });
+}
+
+/// A look at the device puts the helper into a sleep that no signal ends.
+#[test]
+fn a_helper_that_cannot_be_killed_is_given_up() {
+    on_node(|node| {
+        node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
+        node.folder("/dev/shm/stuck", 0o755);
+        let _job = node.job(ALICE, "4242").devices(&["/dev/shm/stuck/gpu"]).start();
+        node.arguments("timeout=2");
+        let before = node.processes().len();
+        let mut stuckfs =
+            node.daemon(&node.outside(), "stuckfs").arg("/dev/shm/stuck").spawn().unwrap();
+        eventually("it is mounted", || {
+            node.read("/proc/1/mounts").contains(" /dev/shm/stuck fuse ")
+        });
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| send.send(node.account(ALICE)).unwrap());
+            let outcome = receive.recv_timeout(TIMEOUT + 2 * MARGIN);
+            // Its end lets go of whoever waits for it.
+            node.sh("umount --force --lazy /dev/shm/stuck").ok();
+            let outcome = in_time(outcome.expect("the login waits for the helper's end"));
+            outcome.failed().says("[JA08]");
+        });
+        eventually("nothing is left", || {
+            stuckfs.try_wait().unwrap().is_some() && node.processes().len() == before
+        });
+    });
+}

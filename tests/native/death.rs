@@ -1,0 +1,86 @@
+//! sshd is killed in the middle of a login: what it has begun is tidied up by what is left of it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::{ALICE, Cgroup, Fake, Job, Node, eventually, on_node};
+
+/// Each call of a login from the making of its leaf up to its decision: name, and how many of
+/// that name it has made by then.
+fn calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
+    node.session_under_strace("/tmp/strace", &["-s", "200"], ALICE).ok();
+    let log = node.read("/tmp/strace");
+    let login = log.split_whitespace().next().unwrap();
+    let mut made = BTreeMap::<&str, usize>::new();
+    let mut calls = Vec::new();
+    for line in log.lines().filter_map(|line| line.strip_prefix(login)) {
+        let Some((call, rest)) = line.trim().split_once('(') else { continue };
+        if call.starts_with('<') {
+            continue;
+        }
+        let number = made.entry(call).or_default();
+        *number += 1;
+        if rest.contains("decision=") {
+            break;
+        }
+        if call == "mkdirat" || !calls.is_empty() {
+            calls.push((call.to_owned(), *number));
+        }
+    }
+    calls
+}
+
+fn is_marked(leaf: &Cgroup) -> bool {
+    let mut getfattr = Command::new("getfattr");
+    getfattr.args(["-n", "trusted.job_adopt_made"]).arg(leaf.dir());
+    getfattr.output().unwrap().status.success()
+}
+
+/// A leaf that a dead login has made is gone; after the move it may have to stay, as that of a
+/// login that ends, and then it is marked as ours to remove.
+fn is_tidy(job: &Job<'_>, moved: bool) -> bool {
+    let leaf = job.cgroup.child("logins");
+    !leaf.exists() || (moved && is_marked(&leaf))
+}
+
+#[test]
+fn a_login_that_is_killed_leaves_nothing() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let leaf = job.cgroup.child("logins");
+        let before = node.processes().len();
+        // The first login attaches the job's filter; every later one makes the same calls.
+        node.session(ALICE).ok();
+        leaf.remove();
+        let calls = calls_from_mkdir(node);
+        assert!(calls.len() > 10, "{calls:?}");
+        let the_move = calls.iter().position(|(call, _)| call == "write").unwrap();
+        for (position, (call, number)) in calls.iter().enumerate() {
+            eventually("the leaf is free", || leaf.pids_or_none().is_empty());
+            leaf.remove();
+            let inject = format!("inject={call}:signal=SIGKILL:when={number}");
+            let outcome = node.session_under_strace("/tmp/strace", &["-e", &inject], ALICE);
+            let what = format!("killed at {call} {number}: {outcome}");
+            eventually(&format!("no process is left, {what}"), || node.processes().len() == before);
+            eventually(&format!("no leaf is left, {what}"), || is_tidy(&job, position > the_move));
+        }
+    });
+}
+
+#[test]
+fn a_helper_dies_with_its_login() {
+    on_node(|node| {
+        node.arguments("timeout=60");
+        let _job = node.job(ALICE, "4242").start();
+        Fake::new().verb("deaf", 0).verb("sleep", 3600).install(node);
+        let mut login =
+            node.command("pamtester").args(["sshd", "alice", "acct_mgmt"]).spawn().unwrap();
+        eventually("the helper runs", || !node.helpers().is_empty());
+        node.end_program("pamtester");
+        eventually("no helper is left", || node.helpers().is_empty());
+        login.wait().unwrap();
+    });
+}

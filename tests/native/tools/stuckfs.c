@@ -1,0 +1,50 @@
+/*
+ * stuckfs DIR: a FUSE file system whose root can be looked at and whose entries cannot: a look-up
+ * is taken and never answered, so that whoever asked sleeps and cannot be killed.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char request[1 << 17];
+
+/* Whether the kernel took the answer. */
+static int answer(int fd, const void *body, size_t length)
+{
+    char reply[sizeof(struct fuse_out_header) + 256] = {0};
+    struct fuse_out_header header = {.len = (__u32)(sizeof header + length)};
+    header.unique = ((struct fuse_in_header *)request)->unique;
+    memcpy(reply, &header, sizeof header);
+    memcpy(reply + sizeof header, body, length);
+    return write(fd, reply, header.len) == (ssize_t)header.len;
+}
+
+int main(int argc, char **argv)
+{
+    char options[128];
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    if (argc != 2 || fd < 0)
+        return 2;
+    snprintf(options, sizeof options, "fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other", fd,
+             S_IFDIR);
+    if (mount("stuck", argv[1], "fuse", MS_NODEV | MS_NOSUID, options)) {
+        perror("mount");
+        return 2;
+    }
+    while (read(fd, request, sizeof request) > 0) {
+        __u32 opcode = ((struct fuse_in_header *)request)->opcode;
+        struct fuse_init_out init = {.major = 7, .minor = 31, .max_write = 4096};
+        struct fuse_attr_out attr = {.attr_valid = 1000};
+        attr.attr = (struct fuse_attr){.ino = 1, .mode = S_IFDIR | 0755, .nlink = 2};
+        if (opcode == FUSE_INIT && !answer(fd, &init, sizeof init))
+            return 1;
+        if (opcode == FUSE_GETATTR && !answer(fd, &attr, sizeof attr))
+            return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,112 @@
+//! A session that fails half-way: the process is where it was, and what it made is gone.
+
+use serde_json::json;
+
+use crate::support::{ALICE, Job, Node, Outcome, on_node};
+
+/// The session ends refused, outside, and without a leaf.
+fn refused_and_undone(options: &[&str], file: Option<&str>) {
+    on_node(|node| {
+        node.session_reporting("");
+        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let path = file.map(|file| format!("/sys/fs/cgroup{}/logins/{file}", job.cgroup.path()));
+        let only: Vec<&str> = path.iter().flat_map(|path| ["-P", path.as_str()]).collect();
+        let outcome = node.session_under_strace("/tmp/strace", &[&only, options].concat(), ALICE);
+        assert!(node.read("/tmp/strace").contains("INJECTED"), "{options:?}: no such call");
+        node.log.line("decision=refuse");
+        let children = job.cgroup.children();
+        assert!(children.is_empty(), "{options:?}: {children:?} is left");
+        assert_eq!(job.cgroup.pids().len(), 1, "{options:?}");
+        outcome.stands_in(&node.outside());
+    });
+}
+
+#[test]
+fn a_move_that_fails_leaves_no_leaf() {
+    for error in ["EIO", "ENODEV", "EBUSY"] {
+        let inject = format!("inject=write:error={error}");
+        refused_and_undone(&["-e", &inject], Some("cgroup.procs"));
+    }
+}
+
+#[test]
+fn a_mark_that_cannot_be_set_leaves_no_leaf() {
+    refused_and_undone(&["-e", "inject=fsetxattr:error=EPERM"], None);
+}
+
+#[test]
+fn a_filter_that_cannot_be_made_leaves_no_leaf() {
+    for number in 1..12 {
+        let inject = format!("inject=bpf:error=ENOMEM:when={number}+");
+        refused_and_undone(&["-e", &inject], None);
+    }
+}
+
+/// The proof fails after the move.
+#[test]
+fn a_stamp_that_is_gone_after_the_move_leaves_no_leaf() {
+    refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=2"], None);
+}
+
+#[test]
+fn required_devices_are_required_of_the_session_too() {
+    on_node(|node| {
+        node.session_reporting("require_devices");
+        let auto = json!({ "DevicePolicy": "auto" });
+        let job =
+            node.job(ALICE, "4242").with("options", auto).with("leaf", json!("logins")).start();
+        let outcome = node.session(ALICE);
+        node.log.decision("JA06");
+        assert!(job.cgroup.children().is_empty() && job.cgroup.pids().len() == 1);
+        outcome.stands_in(&node.outside());
+    });
+}
+
+/// A kernel before 5.6, or a filter of system calls that does not know it.
+#[test]
+fn a_kernel_without_openat2_will_do() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let without = ["-e", "inject=openat2:error=ENOSYS"];
+        let outcome = node.session_under_strace("/tmp/strace", &without, ALICE).ok();
+        outcome.stands_in(&job.cgroup);
+        assert_eq!(job.cgroup.our_filters().len(), 1);
+    });
+}
+
+/// The leaf alone is frozen, which the job's own state does not tell.
+#[test]
+fn a_frozen_leaf_is_seen_before_the_move() {
+    on_node(|node| {
+        node.session_reporting("");
+        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let leaf = job.cgroup.child("logins");
+        leaf.create().freeze(true);
+        let outcome = node.session(ALICE);
+        let entry = node.log.decision("JA04");
+        assert!(entry.field("ms").unwrap().parse::<u32>().unwrap() < 1000, "{}", entry.text);
+        outcome.stands_in(&node.outside());
+    });
+}
+
+/// Writes to the job's `cgroup.procs` in a namespace in which paths mean something else.
+fn in_another_view(node: &Node, job: &Job<'_>) -> Outcome {
+    let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
+    let trace =
+        ["-f", "-qq", "-o", "/tmp/strace", "-e", "trace=write", "-e", "signal=none", "-P", &procs];
+    let login = ["unshare", "--cgroup", "pamtester", "sshd", "alice", "open_session"];
+    node.run("strace", &[&trace[..], &login].concat())
+}
+
+#[test]
+fn a_cgroup_namespace_of_its_own_is_refused_before_the_move() {
+    on_node(|node| {
+        node.session_reporting("");
+        let job = node.job(ALICE, "4242").start();
+        let outcome = in_another_view(node, &job);
+        node.log.line("decision=refuse");
+        assert!(!node.read("/tmp/strace").contains("write("), "it was moved: {outcome}");
+        assert_eq!((outcome.cgroup(), job.cgroup.pids().len()), ("/", 1), "{outcome}");
+    });
+}

@@ -1,0 +1,98 @@
+//! A leaf that goes while a login is on its way into it: somebody else's doing, not the job's end.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::{ALICE, Job, Node, Outcome, on_node};
+
+fn leaf_file(job: &Job<'_>) -> String {
+    format!("/sys/fs/cgroup{}/job-adopt/cgroup.procs", job.cgroup.path())
+}
+
+/// In the job, or refused; never let through outside of it, and never told that the job ended.
+#[track_caller]
+fn inside_or_refused(node: &Node, outcome: Outcome, job: &Job<'_>) {
+    node.log.line("decision=");
+    let log = node.log.to_string();
+    assert!(!log.contains("decision=opened"), "{outcome}\n{log}");
+    assert!(!log.contains("code=JA03"), "{outcome}\n{log}");
+    if outcome.code == 0 {
+        let there = outcome.cgroup().starts_with(job.cgroup.path());
+        assert!(there, "admitted outside: {outcome}");
+    }
+}
+
+#[test]
+fn a_leaf_that_its_user_removes_opens_nothing() {
+    on_node(|node| {
+        node.session_alone("action_no_jobs=ignore");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        job.cgroup.child("mine").create();
+        job.cgroup.child("job-adopt").create();
+        // Delegated, as a scheduler may do it.
+        node.sh(&format!("chown -R alice /sys/fs/cgroup{}", job.cgroup.path())).ok();
+        let procs = leaf_file(&job);
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1000000:when=1"];
+        let outcome = std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &delay, ALICE));
+            std::thread::sleep(Duration::from_millis(600));
+            let remove = format!("rmdir /sys/fs/cgroup{}/job-adopt", job.cgroup.path());
+            node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}")).ok();
+            login.join().unwrap()
+        });
+        assert!(node.read("/tmp/strace").contains("DELAYED"));
+        inside_or_refused(node, outcome, &job);
+    });
+}
+
+/// The undo of a login that fails must not take the leaf from under one that is on its way.
+#[test]
+fn one_logins_undo_opens_nothing_for_another() {
+    on_node(|node| {
+        node.session_alone("action_no_jobs=ignore");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        job.cgroup.child("step").create();
+        let procs = leaf_file(&job);
+        let fails = ["-e", "inject=bpf:error=ENOMEM:delay_enter=1200000:when=1"];
+        let waits = ["-P", &procs, "-e", "inject=write:delay_enter=2000000:when=1"];
+        let other = std::thread::scope(|scope| {
+            let failing = scope.spawn(|| node.session_under_strace("/tmp/one", &fails, ALICE));
+            std::thread::sleep(Duration::from_millis(500));
+            let other = scope.spawn(|| node.session_under_strace("/tmp/other", &waits, ALICE));
+            failing.join().unwrap().failed();
+            other.join().unwrap()
+        });
+        inside_or_refused(node, other, &job);
+    });
+}
+
+#[test]
+fn a_leaf_that_is_no_leaf_refuses() {
+    for (what, spoil) in [
+        ("children", (|job| _ = leaf(job).child("below").create()) as fn(&Job<'_>)),
+        ("controllers handed down", |job| {
+            let available = leaf(job).read("cgroup.controllers");
+            if let Some(controller) = available.split_whitespace().next() {
+                leaf(job).write("cgroup.subtree_control", &format!("+{controller}"));
+            } else {
+                leaf(job).child("below").create();
+            }
+        }),
+    ] {
+        on_node(|node| {
+            node.session_alone("");
+            let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+            leaf(&job).create();
+            spoil(&job);
+            let outcome = node.session(ALICE);
+            assert!(outcome.code != 0, "{what}: {outcome}");
+            assert!(leaf(&job).pids().is_empty(), "{what}");
+            assert_eq!(job.cgroup.pids().len(), 1, "{what}");
+        });
+    }
+}
+
+fn leaf(job: &Job<'_>) -> crate::support::Cgroup {
+    job.cgroup.child("logins")
+}
