@@ -17,9 +17,9 @@ fn in_time(outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// A job that asks for 256 devices which are not there, each of which has to be named.
-fn talkative(node: &Node) -> Job<'_> {
-    let devices: Vec<String> = (0..256).map(|number| format!("/dev/nosuch{number}")).collect();
+/// A job that asks for that many devices which are not there, each of which is to be named.
+fn talkative(node: &Node, devices: usize) -> Job<'_> {
+    let devices: Vec<String> = (0..devices).map(|number| format!("/dev/nosuch{number}")).collect();
     let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
     node.job(ALICE, "4242").devices(&devices).start()
 }
@@ -27,7 +27,7 @@ fn talkative(node: &Node) -> Job<'_> {
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {
     on_node(|node| {
-        let _job = talkative(node);
+        let _job = talkative(node, 256);
         node.arguments("timeout=2");
         let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
         node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
@@ -40,11 +40,11 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
 #[test]
 fn the_decision_comes_first_and_details_are_few() {
     on_node(|node| {
-        let _job = talkative(node);
+        let _job = talkative(node, 40);
         for phase in [Node::account, Node::session] {
             node.log.clear();
             phase(node, ALICE).ok();
-            node.log.line(&format!("and {} more", 256 - DETAILS));
+            node.log.line(&format!("and {} more", 40 - DETAILS));
             let lines = node.log.entries();
             let about = |text: &str| lines.iter().position(|entry| entry.text.contains(text));
             assert!(about("decision=") < about("/dev/nosuch"), "{}", node.log);
