@@ -83,6 +83,7 @@ fn a_job_that_ends_just_before_the_move_admits_nobody() {
             login.join().unwrap().failed();
         });
         assert!(was_touched(node, "DELAYED") && !job.cgroup.exists());
+        node.log.decision("JA03");
     });
 }
 
@@ -143,5 +144,6 @@ fn a_job_that_is_withdrawn_just_before_the_move_admits_nobody() {
             login.join().unwrap().failed();
         });
         assert!(was_touched(node, "DELAYED") && job.cgroup.is_empty());
+        node.log.decision("JA03");
     });
 }
