@@ -195,15 +195,15 @@ impl Node {
         self.processes().into_iter().filter(ours).collect()
     }
 
-    /// Kills every process of the node that runs this program.
+    /// Kills the oldest process of the node that runs this program; its copies live on.
     pub(crate) fn end_program(&self, name: &str) {
-        for pid in self.processes() {
+        let runs = |pid: &i32| {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if comm.trim_end() == name {
-                let pid = nix::unistd::Pid::from_raw(pid);
-                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
-            }
-        }
+            comm.trim_end() == name
+        };
+        let oldest = self.processes().into_iter().filter(runs).min().unwrap();
+        let pid = nix::unistd::Pid::from_raw(oldest);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
 
     /// Every process of the node but its first, as this process numbers them.
