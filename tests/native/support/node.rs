@@ -92,13 +92,11 @@ impl Node {
         root_of(&self.unshare).join(path.trim_start_matches('/'))
     }
 
-    /// Copies a file in, as root's and executable.
+    /// Copies a file in, as root's and executable. By a child: what another thread forks meanwhile
+    /// would inherit a descriptor open for writing, and the file could not be executed.
     pub(crate) fn install(&self, from: &Path, to: &str) {
-        let to = self.path(to);
-        let _ = fs::remove_file(&to);
-        fs::copy(from, &to)
-            .unwrap_or_else(|error| panic!("{} to {}: {error}", from.display(), to.display()));
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut install = Command::new("install");
+        Outcome::of(install.args(["-m", "0755"]).arg(from).arg(self.path(to))).ok();
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
