@@ -6,7 +6,7 @@ use crate::bpf::{Attached, Level};
 use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
-use crate::session::{Failure, Login, Settings, Target, Words, refusal_text};
+use crate::session::{Failure, Login, Settings, Target, Words, node_name, refusal_text};
 use crate::switch;
 use crate::sys::clock;
 use nix::unistd::Uid;
@@ -242,11 +242,4 @@ fn text(reason: Reason, refusal: Option<&Refusal>, reply: &Reply, login: &Login)
         now: clock::now(),
     };
     refusal_text(reason, &words)
-}
-
-/// The host name up to its first dot.
-fn node_name() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
 }

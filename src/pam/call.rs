@@ -63,7 +63,7 @@ fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
         service: handle.item(Item::Service).unwrap_or_default(),
         rhost: handle.item(Item::Rhost).unwrap_or_default(),
         ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
-        node: node_name(),
+        node: session::node_name(),
     }
 }
 
@@ -137,11 +137,4 @@ impl Call<'_> {
 fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
     log::write(lines, least, Speaker { process: service, prefix: &prefix });
-}
-
-/// The host name up to its first dot.
-fn node_name() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
 }

@@ -124,7 +124,9 @@ impl Request {
             budget_ms: number(&mut input, "budget_ms")?,
             wait_ms: number(&mut input, "wait_ms")?,
         };
-        input.bool("end")?;
+        if !input.bool("end")? {
+            return Err(DecodeError::value("end"));
+        }
         input.end()?;
         Ok(request)
     }

@@ -20,7 +20,7 @@ mod way_back;
 
 pub use crate::log::{Line, Severity};
 pub use error::{Failure, Fault};
-pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured};
+pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured, node_name};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;
 pub use text::{Words, refusal_text};

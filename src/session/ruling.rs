@@ -27,6 +27,14 @@ pub struct Login {
     pub node: String,
 }
 
+/// This node's name where the admin gives none: the host name up to its first dot.
+#[must_use]
+pub fn node_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
 /// What becomes of the login as far as this module goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
