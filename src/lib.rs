@@ -25,6 +25,11 @@
 //! | [`cli`] | whoever calls it | the admin's subcommands |
 //! | [`sys`] | as its caller | every unsafe block of the crate |
 
+// The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
+// "C library/kernel differences"), and a truncated uid could be root's.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("pam_job_adopt is for 64-bit Linux");
+
 pub mod bpf;
 pub mod cgroup;
 pub mod cli;
