@@ -25,6 +25,13 @@ pub fn program_name(program: &[Insn]) -> String {
     format!("{NAME_PREFIX}{:012x}", hasher.finish() & LABEL_MASK)
 }
 
+/// Whether a program's name is of the form that [`program_name`] gives.
+pub(super) fn is_program_name(name: &str) -> bool {
+    name.strip_prefix(NAME_PREFIX).is_some_and(|digits| {
+        digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +46,10 @@ mod tests {
         assert!(digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{name}");
         assert_eq!(name, program_name(&refuse));
         assert_ne!(name, program_name(&allow));
+        assert!(is_program_name(&name));
+        for other in ["sd_devices", "ja_", "ja_00000000000g", "ja_0123456789ab0", "xja_0123456789a"]
+        {
+            assert!(!is_program_name(other), "{other}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A device program in the kernel.
 
+use super::name::is_program_name;
 use super::{Error, Insn, Result, program_name};
 use crate::sys::bpf as kernel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,9 +80,7 @@ impl Program {
     /// Whether it is a filter of ours, by the form of its name.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.info.name.strip_prefix("ja_").is_some_and(|digits| {
-            digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
-        })
+        is_program_name(&self.info.name)
     }
 
     /// Whether both do the same: a scheduler that attaches anew at every step loads the same

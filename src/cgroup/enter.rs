@@ -37,12 +37,6 @@ impl Origin {
     pub fn back(&self) -> Result<()> {
         move_self(&self.procs, &self.path)
     }
-
-    /// Where the login came from.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
 }
 
 /// A leaf whose `cgroup.procs` is open for the move.

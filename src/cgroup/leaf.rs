@@ -1,6 +1,6 @@
 //! The cgroup that a job's logins are put into.
 
-use super::{Dir, Error, MadeMark, Place, Result, State};
+use super::{Dir, Error, Place, Result, State};
 use crate::plan::LeafName;
 
 /// Which cgroup of a job takes its logins.
@@ -55,7 +55,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Opens the leaf of a job; `None` when it is a child that is not there.
+    /// Opens the leaf of a job; gives the job back when the leaf is a child that is not there.
     ///
     /// # Errors
     /// [`Error::Unfit`] for a child that can take no process.
@@ -73,20 +73,6 @@ impl Leaf {
             Err(error) if error.is_gone() => Ok(Err(job)),
             Err(error) => Err(error),
         }
-    }
-
-    /// Makes the child, where it is one and missing; `true` when this call made it.
-    ///
-    /// # Errors
-    /// As [`Dir::make_child`] and [`MadeMark::set`].
-    pub fn make(job: &Place, kind: &LeafKind) -> Result<bool> {
-        let LeafKind::Child(name) = kind else { return Ok(false) };
-        let job = job.dir()?;
-        if !job.make_child(name.as_str())? {
-            return Ok(false);
-        }
-        MadeMark::set(&job.child(name.as_str())?)?;
-        Ok(true)
     }
 
     /// The leaf first, then every cgroup above it.

@@ -103,12 +103,6 @@ impl CgroupPath {
     pub fn relative(&self) -> &str {
         self.0.strip_prefix('/').unwrap_or(&self.0)
     }
-
-    /// The path of a child.
-    #[must_use]
-    pub fn child(&self, leaf: &LeafName) -> Self {
-        Self(format!("{}/{leaf}", self.0))
-    }
 }
 
 #[cfg(test)]

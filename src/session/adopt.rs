@@ -5,7 +5,7 @@ use super::undo::Undo;
 use super::way_back::WayBack;
 use super::{Budget, Failure, Login, Target};
 use crate::bpf::{self, Confinement, Outcome};
-use crate::cgroup::{Entry, Leaf, LeafKind, Place, Stamp};
+use crate::cgroup::{self, Entry, Leaf, LeafKind, Place, Stamp};
 use crate::plan::Plan;
 
 /// Where a login is now, and what holds there.
@@ -38,17 +38,18 @@ pub(super) fn adopt(
             }
             Err(failure) => undo.back(failure),
         };
-        let still_there = match (&failure, Target::open(plan, login)) {
-            (Failure::Gone(_) | Failure::LeafVanished, Ok(_)) => true,
-            (Failure::Gone(_), _) => return Err(failure),
-            _ => false,
-        };
-        match failure {
-            _ if still_there && undo.is_watched() && std::mem::take(&mut again) => {}
-            // Not "ended": the job is there, only its leaf would not stay.
-            Failure::Gone(error) => return Err(Failure::Cgroup(error)),
+        match leaf_or_job(failure, plan, login) {
+            Failure::LeafVanished(_) if undo.is_watched() && std::mem::take(&mut again) => {}
             failure => return Err(failure),
         }
+    }
+}
+
+/// Whether it is the job that has gone, or only its leaf, which is no end of the job's.
+fn leaf_or_job(failure: Failure, plan: &Plan, login: &Login) -> Failure {
+    match failure {
+        Failure::Gone(error) if Target::open(plan, login).is_ok() => Failure::LeafVanished(error),
+        failure => failure,
     }
 }
 
@@ -99,7 +100,9 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, F
     if let Some(name) = kind.child() {
         undo.make_leaf(job.dir()?, name)?;
     }
-    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished)
+    let object = job.dir()?.path().to_owned();
+    let why = "lost the leaf that was just made";
+    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
 }
 
 /// Moves, and proves that all is as it should be: the job still the user's and alive, every

@@ -81,8 +81,8 @@ pub enum Failure {
     Uncontained,
     /// The budget was used up before the move.
     Late,
-    /// The leaf went away again and again while the login was on its way into it.
-    LeafVanished,
+    /// The leaf went away while the login was on its way into it, and the job is still there.
+    LeafVanished(cgroup::Error),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
     Stuck(Box<Failure>, cgroup::Error),
@@ -101,7 +101,7 @@ impl Failure {
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
-            Self::Cgroup(_) | Self::LeafVanished | Self::Stuck(..) => Reason::AdoptionFailed,
+            Self::Cgroup(_) | Self::LeafVanished(_) | Self::Stuck(..) => Reason::AdoptionFailed,
             Self::Bpf(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
@@ -114,15 +114,12 @@ impl fmt::Display for Failure {
             Self::Fault(fault) => fault.fmt(f),
             Self::Stack(detail) => f.write_str(detail),
             Self::Frozen(path) => write!(f, "cgroup {path} is frozen"),
-            Self::Gone(error) | Self::Cgroup(error) => error.fmt(f),
+            Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
             Self::Bpf(error) => error.fmt(f),
             Self::Uncontained => {
                 f.write_str("the job has no device containment, and require_devices is set")
             }
             Self::Late => f.write_str("the time budget was used up before the move"),
-            Self::LeafVanished => {
-                f.write_str("the leaf was removed while the login was on its way into it")
-            }
             Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
         }
     }

@@ -1,4 +1,4 @@
-//! `bpf(2)`: the five commands that a device filter needs.
+//! `bpf(2)`: the six commands that a device filter needs.
 //!
 //! Every command passes the same zeroed 128-byte attribute, filled by the offsets of
 //! `union bpf_attr` in `linux/bpf.h`. It is larger than any of the commands need, because kernels
