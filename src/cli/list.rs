@@ -4,6 +4,7 @@ use super::ending::{Process, process_table};
 use super::options::Known;
 use super::{Error, Options, Output, config, help, people, show, subtree, table};
 use crate::cgroup::{self, Dir, Mount, frozen_level};
+use crate::device::{Resolver, Tree};
 use crate::plan::Containment;
 use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, containment};
@@ -11,7 +12,6 @@ use crate::trust::Trust;
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::path::Path;
 
 const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
 
@@ -87,9 +87,11 @@ struct Job {
 
 impl Job {
     fn of(record: &Record, config: &Config) -> Self {
-        let (containment, devices) = match containment(record, config, Path::new("/")) {
-            Ok((Containment::Enforce(list), _)) => ("enforce", Some(list.len())),
-            Ok((other, _)) => (other.as_str(), None),
+        let resolver = Resolver::new(Tree::here(), config.devices.clone());
+        let contained = containment(record, config, &resolver);
+        let (containment, devices) = match contained.map(|contained| contained.containment) {
+            Ok(Containment::Enforce(list)) => ("enforce", Some(list.len())),
+            Ok(other) => (other.as_str(), None),
             Err(_) => ("unknown", None),
         };
         Self {

@@ -4,16 +4,16 @@ use super::options::Known;
 use super::placed::Placed;
 use super::{Error, Options, Output, config, help, job, require_root, show};
 use crate::cgroup::Stamp;
+use crate::device::{Resolver, Tree};
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
 use crate::plan::{Containment, Reason};
 use crate::registry::{Devices, Place, Record, Registry};
-use crate::resolve::{Config, containment};
+use crate::resolve::{Config, Contained, containment};
 use crate::sys::clock;
 use crate::trust::Trust;
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a lock.
@@ -126,10 +126,13 @@ fn wanted(
                      leave the job unconfined, --policy auto";
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
-    match containment(record, config, Path::new("/")) {
-        Ok((containment, dropped)) => {
+    match containment(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
+        Ok(Contained { containment, dropped, warnings }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));
+            }
+            for warning in warnings {
+                output.warn(format_args!("warning: {warning}"));
             }
             Ok(Some(containment))
         }

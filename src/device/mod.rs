@@ -1,19 +1,42 @@
 //! How a device is named, and which numbers that is on this node.
 //!
-//! A [`Specifier`] is what a record or the configuration says, a [`Resolver`] turns it into rules,
-//! and [`allowlist`] puts a job's rules together under its [`Policy`]. Whatever further ways to
-//! name a device there will be, [`Specifier`] and [`Resolver`] are where they go.
+//! A [`Specifier`] is what `DeviceAllow` and the configuration say, [`Named`] what the other keys of
+//! a record say; a [`Resolver`] turns both into devices by the files of a [`Tree`], and
+//! [`allowlist`] puts a job's devices together under its [`Policy`]. Each folder is one way of
+//! naming devices and ends in a function from a name to what was [`Found`].
 
 #![forbid(unsafe_code)]
 
+pub mod cdi;
+pub mod directory;
+mod found;
 mod gpu;
+mod gpu_name;
+pub mod gres;
+pub mod guard;
+mod named;
+pub mod nvidia;
 mod policy;
 mod proc_devices;
 mod resolver;
+mod settings;
 mod specifier;
+pub mod topology;
+mod tree;
 
+pub use cdi::{CdiError, CdiFault};
+pub use directory::DirectoryError;
+pub use found::{Device, Found};
 pub use gpu::gpu_count;
-pub use policy::{Policy, Resolved, TooMany, allowlist};
+pub use gpu_name::{GpuName, GpuNameError};
+pub use gres::GresError;
+pub use guard::Misfit;
+pub use named::Named;
+pub use nvidia::NvidiaError;
+pub use policy::{Policy, Resolved, Unfit, Wanted, allowlist};
 pub use proc_devices::ProcDevices;
-pub use resolver::{ResolveError, Resolver};
+pub use resolver::{ResolveError, Resolver, Unresolved};
+pub use settings::Settings;
 pub use specifier::{Specifier, SpecifierError};
+pub use topology::TopologyError;
+pub use tree::{FileError, Node, NodeError, Tree};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Resolver, Specifier};
+use super::{Found, Named, Resolver, Specifier, Unresolved};
 use crate::plan::{Allowlist, MAX_ENTRIES};
 
 /// `DevicePolicy`, with the meaning of systemd.resource-control(5).
@@ -53,51 +53,77 @@ const BASELINE: [(&str, &str); 8] = [
     ("char-pts", "rw"),
 ];
 
-/// A job's allowlist, and what it asked for in vain.
+/// What a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// `closed` or `strict`; [`Policy::Auto`] is `closed` here, since whether a job is contained at
+    /// all is the record's to say.
+    pub policy: Policy,
+    /// Specifiers and accesses, in the form of `DeviceAllow`.
+    pub allow: &'a [(String, String)],
+    /// Devices by other names, each of which has to resolve.
+    pub named: Vec<Named>,
+}
+
+/// A job's allowlist, and what else its names stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// What the job may open.
     pub list: Allowlist,
     /// Entries that this node cannot resolve, each with the reason. Leaving one out only tightens.
     pub dropped: Vec<String>,
+    /// What an administrator should know.
+    pub warnings: Vec<String>,
+    /// Environment variables for a login, name and value.
+    pub env: Vec<(String, String)>,
+    /// Groups for a login, by number.
+    pub gids: Vec<u32>,
 }
 
-/// A job's devices resolve to more than [`MAX_ENTRIES`] entries. A part of them would be a list
-/// that nobody wrote, so there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
+/// Why a job has no allowlist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// A name that has to resolve does not.
+    Unresolved(Unresolved),
+    /// The devices resolve to more than [`MAX_ENTRIES`] entries. A part of them would be a list
+    /// that nobody wrote, so there is none.
+    TooMany,
+}
 
-impl fmt::Display for TooMany {
+impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the job's devices resolve to more than {MAX_ENTRIES} entries")
+        match self {
+            Self::Unresolved(error) => error.fmt(f),
+            Self::TooMany => {
+                write!(f, "the job's devices resolve to more than {MAX_ENTRIES} entries")
+            }
+        }
     }
 }
 
-impl std::error::Error for TooMany {}
+impl std::error::Error for Unfit {}
 
 /// The allowlist of a job that is to be contained: the pseudo-devices first, then the job's own
-/// entries in the form of `DeviceAllow` (specifier and access), then the site's. Under
-/// [`Policy::Strict`] the job's own alone; [`Policy::Auto`] is `closed` here, since whether a job
-/// is contained at all is the record's to say.
+/// devices, then the `site`'s; under [`Policy::Strict`] the job's own alone.
 ///
 /// # Errors
-/// [`TooMany`].
+/// [`Unfit`].
 pub fn allowlist(
-    policy: Policy,
-    entries: &[(String, String)],
+    wanted: &Wanted<'_>,
     site: &[Specifier],
     resolver: &Resolver,
-) -> Result<Resolved, TooMany> {
+) -> Result<Resolved, Unfit> {
     let mut resolved = Resolved::default();
-    if policy != Policy::Strict {
+    if wanted.policy != Policy::Strict {
         for (spec, access) in BASELINE {
             resolved.add_text(spec, access, resolver)?;
         }
     }
-    for (spec, access) in entries {
+    for (spec, access) in wanted.allow {
         resolved.add_text(spec, access, resolver)?;
     }
-    if policy != Policy::Strict {
+    resolved.take(resolver.named(&wanted.named).map_err(Unfit::Unresolved)?)?;
+    if wanted.policy != Policy::Strict {
         for specifier in site {
             resolved.add(specifier, resolver)?;
         }
@@ -106,7 +132,7 @@ pub fn allowlist(
 }
 
 impl Resolved {
-    fn add_text(&mut self, spec: &str, access: &str, resolver: &Resolver) -> Result<(), TooMany> {
+    fn add_text(&mut self, spec: &str, access: &str, resolver: &Resolver) -> Result<(), Unfit> {
         match Specifier::new(spec, access) {
             Ok(specifier) => self.add(&specifier, resolver),
             Err(error) => {
@@ -116,24 +142,31 @@ impl Resolved {
         }
     }
 
-    fn add(&mut self, specifier: &Specifier, resolver: &Resolver) -> Result<(), TooMany> {
-        match resolver.resolve(specifier) {
-            Ok(rules) => {
-                rules.into_iter().try_for_each(|rule| self.list.push(rule)).map_err(|_| TooMany)
-            }
+    fn add(&mut self, specifier: &Specifier, resolver: &Resolver) -> Result<(), Unfit> {
+        match resolver.specifier(specifier) {
+            Ok(found) => self.take(found),
             Err(error) => {
                 self.dropped.push(format!("{specifier}: {error}"));
                 Ok(())
             }
         }
     }
+
+    fn take(&mut self, found: Found) -> Result<(), Unfit> {
+        for device in found.devices {
+            self.list.push(device.rule).map_err(|_| Unfit::TooMany)?;
+        }
+        self.warnings.extend(found.warnings);
+        self.env.extend(found.env);
+        self.gids.extend(found.gids);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
+    use crate::device::{Settings, Tree};
     use crate::trust::tests::Scratch;
 
     const BASE: [&str; 8] = [
@@ -147,12 +180,19 @@ mod tests {
         "c:136:-1:rw",
     ];
 
-    /// A node whose `/dev` is links to this one's and whose driver list is fixed.
+    /// A node with the pseudo-devices and a fixed driver list.
     fn node() -> Scratch {
         let scratch = Scratch::new();
-        scratch.dir("dev");
-        for name in ["null", "zero", "full", "random", "urandom", "tty", "ptmx"] {
-            symlink(format!("/dev/{name}"), scratch.path().join("dev").join(name)).unwrap();
+        for (name, number) in [
+            ("null", "1:3"),
+            ("zero", "1:5"),
+            ("full", "1:7"),
+            ("random", "1:8"),
+            ("urandom", "1:9"),
+            ("tty", "5:0"),
+            ("ptmx", "5:2"),
+        ] {
+            scratch.file(&format!("dev/{name}"), &format!("c {number}"));
         }
         scratch.file("proc/devices", "Character devices:\n136 pts\n195 nvidia\n");
         scratch
@@ -167,7 +207,12 @@ mod tests {
         let own = |(spec, access): &(&str, &str)| ((*spec).to_owned(), (*access).to_owned());
         let entries: Vec<_> = entries.iter().map(own).collect();
         let site: Vec<_> = site.iter().map(|text| text.parse().unwrap()).collect();
-        allowlist(policy, &entries, &site, &Resolver::new(node.path())).unwrap()
+        let wanted = Wanted { policy, allow: &entries, named: Vec::new() };
+        allowlist(&wanted, &site, &resolver(node)).unwrap()
+    }
+
+    fn resolver(node: &Scratch) -> Resolver {
+        Resolver::new(Tree::laid_out(node.path(), node.trust()), Settings::default())
     }
 
     fn rules(resolved: &Resolved) -> Vec<String> {
@@ -220,8 +265,8 @@ mod tests {
         let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
         scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
         let entries = [("block-same".to_owned(), "r".to_owned())];
-        let resolver = Resolver::new(scratch.path());
-        assert_eq!(allowlist(Policy::Strict, &entries, &[], &resolver), Err(TooMany));
+        let wanted = Wanted { policy: Policy::Strict, allow: &entries, named: Vec::new() };
+        assert_eq!(allowlist(&wanted, &[], &resolver(&scratch)), Err(Unfit::TooMany));
     }
 
     #[test]

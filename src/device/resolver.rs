@@ -1,116 +1,226 @@
-//! From a specifier to the numbers that it has on this node.
+//! From names to the numbers that they have on this node.
 
-use std::cell::OnceCell;
 use std::fmt;
-use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-
-use nix::errno::Errno;
-use nix::sys::stat::{major, minor};
+use std::path::Path;
 
 use super::specifier::Name;
-use super::{ProcDevices, Specifier};
-use crate::plan::{DeviceRule, DeviceType, RuleError};
+use super::{
+    CdiError, Device, DirectoryError, FileError, Found, GpuName, GpuNameError, GresError, Named,
+    NodeError, NvidiaError, Settings, Specifier, TopologyError, Tree, cdi, directory, gres, nvidia,
+    topology,
+};
+use crate::plan::{DeviceRule, RuleError};
 
-/// Most bytes of `/proc/devices` that are read; a node's own has about one thousand.
-const PROC_DEVICES_MAX: u64 = 1024 * 1024;
+/// The kind of NVIDIA's GPUs in the specifications that its own tools write.
+const NVIDIA_KIND: &str = "nvidia.com/gpu";
 
-/// Looks devices up below a root directory; `/proc/devices` is read at most once.
+/// Looks names up on one node, as its site says.
 #[derive(Debug)]
 pub struct Resolver {
-    root: PathBuf,
-    drivers: OnceCell<Result<ProcDevices, Errno>>,
+    tree: Tree,
+    settings: Settings,
 }
 
 impl Resolver {
-    /// A resolver over the `dev` and `proc` of `root`, which is `/` but in tests.
+    /// A resolver over the files of `tree`.
     #[must_use]
-    pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), drivers: OnceCell::new() }
+    pub fn new(tree: Tree, settings: Settings) -> Self {
+        Self { tree, settings }
     }
 
-    /// The rules that a specifier stands for, at least one. A path is resolved as `stat(2)` does,
+    /// The files that names are looked up in.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The devices that a specifier stands for, at least one. A path is resolved as stat(2) does,
     /// links included; a class stands for every minor of its majors.
     ///
     /// # Errors
     /// [`ResolveError`] where this node has no such device.
-    pub fn resolve(&self, specifier: &Specifier) -> Result<Vec<DeviceRule>, ResolveError> {
-        let rule = |kind, major, minor| {
-            DeviceRule::new(kind, major, minor, specifier.access()).map_err(ResolveError::Number)
-        };
+    pub fn specifier(&self, specifier: &Specifier) -> Result<Found, ResolveError> {
+        let access = specifier.access();
         match &specifier.name {
             Name::Path(path) => {
-                let (kind, major, minor) = self.stat(path)?;
-                Ok(vec![rule(kind, major, Some(minor))?])
+                let node = self.tree.node_behind_links(path).map_err(ResolveError::Node)?;
+                let device = Device::of(path, node, access).map_err(ResolveError::Number)?;
+                Ok(vec![device].into())
             }
             Name::Class(kind, class) => {
-                let majors = self.drivers()?.majors(*kind, class);
-                let rules: Vec<_> =
-                    majors.map(|major| rule(*kind, major, None)).collect::<Result<_, _>>()?;
-                if rules.is_empty() { Err(ResolveError::NoDriver) } else { Ok(rules) }
+                let drivers = self.tree.drivers().map_err(ResolveError::File)?;
+                let all = |major| {
+                    let rule = DeviceRule::new(*kind, major, None, access);
+                    let node = specifier.name.to_string();
+                    rule.map(|rule| Device { node, rule }).map_err(ResolveError::Number)
+                };
+                let devices: Vec<_> =
+                    drivers.majors(*kind, class).map(all).collect::<Result<_, _>>()?;
+                if devices.is_empty() { Err(ResolveError::NoDriver) } else { Ok(devices.into()) }
             }
         }
     }
 
-    fn stat(&self, path: &str) -> Result<(DeviceType, u32, u32), ResolveError> {
-        let meta = std::fs::metadata(self.below(path))
-            .map_err(|error| ResolveError::Stat(errno_of(&error)))?;
-        let kind = meta.file_type();
-        let kind = if kind.is_char_device() {
-            DeviceType::Char
-        } else if kind.is_block_device() {
-            DeviceType::Block
-        } else {
-            return Err(ResolveError::NoDevice);
-        };
-        let number = |value| u32::try_from(value).unwrap_or(u32::MAX);
-        Ok((kind, number(major(meta.rdev())), number(minor(meta.rdev()))))
+    /// The devices that these names stand for together. CDI names are looked up in one go, so that
+    /// what a specification says for all its devices counts once.
+    ///
+    /// # Errors
+    /// [`Unresolved`]: the first name that stands for nothing. There is no list of the others then.
+    pub fn named(&self, names: &[Named]) -> Result<Found, Unresolved> {
+        let mut found = Found::default();
+        let mut cdi = Vec::new();
+        for name in &self.listed(names)? {
+            let failed = |why| Unresolved { name: name.to_string(), why };
+            match name {
+                Named::Cdi(name) => cdi.push(name.clone()),
+                name => found.extend(self.one(name).map_err(failed)?),
+            }
+        }
+        if !cdi.is_empty() {
+            let failed =
+                |error: CdiError| Unresolved { name: error.name.clone(), why: error.into() };
+            found.extend(self.cdi(&cdi).map_err(failed)?);
+        }
+        Ok(found)
     }
 
-    fn drivers(&self) -> Result<&ProcDevices, ResolveError> {
-        let read = || {
-            let mut text = String::new();
-            std::fs::File::open(self.below("/proc/devices"))
-                .and_then(|file| file.take(PROC_DEVICES_MAX).read_to_string(&mut text))
-                .map_err(|error| errno_of(&error))?;
-            Ok(ProcDevices::parse(&text))
-        };
-        self.drivers.get_or_init(read).as_ref().map_err(|errno| ResolveError::Drivers(*errno))
+    /// The names, with what directories list in their place.
+    fn listed(&self, names: &[Named]) -> Result<Vec<Named>, Unresolved> {
+        let mut all = Vec::new();
+        for name in names {
+            match name {
+                Named::Dir(path) => all.extend(self.directory(path).map_err(|why| Unresolved {
+                    name: name.to_string(),
+                    why: ResolveError::Directory(why),
+                })?),
+                other => all.push(other.clone()),
+            }
+        }
+        Ok(all)
     }
 
-    fn below(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+    fn directory(&self, path: &Path) -> Result<Vec<Named>, DirectoryError> {
+        directory::read(&self.tree, path)
+    }
+
+    fn one(&self, name: &Named) -> Result<Found, ResolveError> {
+        match name {
+            Named::Gpu(name) => self.gpu(&name.parse().map_err(ResolveError::GpuName)?),
+            Named::AllGpus => self.all_gpus(),
+            Named::Imex(channel) => Ok(nvidia::imex(&self.tree, *channel)?),
+            Named::Gres { name, index } => {
+                let mut found = gres::resolve(&self.tree, &self.settings, name, *index)?;
+                let companions = topology::companions(&self.tree, &found.devices)?;
+                found.extend(companions);
+                Ok(found)
+            }
+            Named::Cdi(name) => Ok(self.cdi(std::slice::from_ref(name))?),
+            Named::Dir(_) => Err(ResolveError::NoDriver),
+        }
+    }
+
+    fn gpu(&self, name: &GpuName) -> Result<Found, ResolveError> {
+        match name {
+            GpuName::Index(index) => Ok(topology::by_index(&self.tree, *index)?),
+            GpuName::Pci(address) => Ok(topology::by_address(&self.tree, *address)?),
+            GpuName::Uuid(uuid) => {
+                let gpus = nvidia::gpus(&self.tree)?;
+                match gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
+                    Some(gpu) => Ok(topology::by_address(&self.tree, gpu.address)?),
+                    // A driver that has not initialised its GPUs does not know their UUIDs yet.
+                    None => Ok(self.cdi(&[format!("{NVIDIA_KIND}={name}")])?),
+                }
+            }
+            GpuName::Instance { gpu, gi, ci } => Ok(nvidia::instance(&self.tree, gpu, *gi, *ci)?),
+            // Which instance it is, only a specification tells without the vendor's library.
+            GpuName::Mig(_) => Ok(self.cdi(&[format!("{NVIDIA_KIND}={name}")])?),
+        }
+    }
+
+    fn all_gpus(&self) -> Result<Found, ResolveError> {
+        let mut found = Found::default();
+        for gpu in nvidia::gpus(&self.tree)? {
+            found.extend(topology::by_address(&self.tree, gpu.address)?);
+        }
+        Ok(found)
+    }
+
+    /// What specifications say, and of variables and groups what the site lets through.
+    fn cdi(&self, names: &[String]) -> Result<Found, CdiError> {
+        let mut found = cdi::resolve(&self.tree, &self.settings.cdi_dirs, names)?;
+        found.env.retain(|(name, _)| self.settings.cdi_env.contains(name));
+        found.gids.retain(|gid| self.settings.cdi_gids.contains(gid));
+        Ok(found)
     }
 }
 
-fn errno_of(error: &std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+/// A name that had to resolve and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// The name.
+    pub name: String,
+    /// Why it stands for nothing.
+    pub why: ResolveError,
 }
 
-/// Why a specifier stands for nothing on this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.why)
+    }
+}
+
+impl std::error::Error for Unresolved {}
+
+/// Why a name stands for nothing on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolveError {
-    /// `stat(2)` failed.
-    Stat(Errno),
-    /// The path is no device node.
-    NoDevice,
-    /// `/proc/devices` cannot be read.
-    Drivers(Errno),
+    /// There is no device node.
+    Node(NodeError),
+    /// A file of the node cannot be read.
+    File(FileError),
     /// No driver has this name.
     NoDriver,
     /// The numbers are beyond what the kernel has.
     Number(RuleError),
+    /// No GPU has such a name.
+    GpuName(GpuNameError),
+    /// By the CDI specifications.
+    Cdi(CdiError),
+    /// By NVIDIA's driver.
+    Nvidia(NvidiaError),
+    /// By the topology of the node.
+    Topology(TopologyError),
+    /// By Slurm's configuration.
+    Gres(GresError),
+    /// By the directory that lists devices.
+    Directory(DirectoryError),
 }
+
+macro_rules! wrapped {
+    ($($variant:ident($error:ty)),*) => {
+        $(impl From<$error> for ResolveError {
+            fn from(error: $error) -> Self {
+                Self::$variant(error)
+            }
+        })*
+    };
+}
+
+wrapped!(Cdi(CdiError), Nvidia(NvidiaError), Topology(TopologyError), Gres(GresError));
 
 impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Stat(errno) => f.write_str(errno.desc()),
-            Self::NoDevice => f.write_str("not a device"),
-            Self::Drivers(errno) => write!(f, "cannot read /proc/devices: {errno}"),
+            Self::Node(error) => error.fmt(f),
+            Self::File(error) => error.fmt(f),
             Self::NoDriver => f.write_str("not in /proc/devices"),
             Self::Number(error) => error.fmt(f),
+            Self::GpuName(error) => error.fmt(f),
+            Self::Cdi(error) => error.fmt(f),
+            Self::Nvidia(error) => error.fmt(f),
+            Self::Topology(error) => error.fmt(f),
+            Self::Gres(error) => error.fmt(f),
+            Self::Directory(error) => error.fmt(f),
         }
     }
 }
@@ -119,45 +229,47 @@ impl std::error::Error for ResolveError {}
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use nix::errno::Errno;
 
     use super::*;
     use crate::trust::tests::Scratch;
 
-    fn resolve(root: &Path, text: &str) -> Result<Vec<String>, ResolveError> {
-        let rules = Resolver::new(root).resolve(&text.parse().unwrap())?;
-        Ok(rules.iter().map(ToString::to_string).collect())
+    fn resolve(scratch: &Scratch, text: &str) -> Result<Vec<String>, ResolveError> {
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let resolver = Resolver::new(tree, Settings::default());
+        let found = resolver.specifier(&text.parse().unwrap())?;
+        Ok(found.devices.iter().map(|device| device.rule.to_string()).collect())
     }
 
     #[test]
     fn paths_follow_links() {
         let scratch = Scratch::new();
         scratch.file("dev/file", "");
-        symlink("/dev/null", scratch.path().join("dev/zero")).unwrap();
-        symlink("gone", scratch.path().join("dev/dangling")).unwrap();
-        assert_eq!(resolve(scratch.path(), "/dev/zero r"), Ok(vec!["c:1:3:r".into()]));
-        assert_eq!(resolve(scratch.path(), "/dev/file"), Err(ResolveError::NoDevice));
-        assert_eq!(
-            resolve(scratch.path(), "/dev/dangling"),
-            Err(ResolveError::Stat(Errno::ENOENT))
-        );
+        scratch.file("dev/null", "c 1:3");
+        std::os::unix::fs::symlink("null", scratch.path().join("dev/zero")).unwrap();
+        std::os::unix::fs::symlink("gone", scratch.path().join("dev/dangling")).unwrap();
+        assert_eq!(resolve(&scratch, "/dev/zero r"), Ok(vec!["c:1:3:r".into()]));
+        assert_eq!(resolve(&scratch, "/dev/file"), Err(ResolveError::Node(NodeError::NoDevice)));
+        let missing = ResolveError::Node(NodeError::Open(Errno::ENOENT));
+        assert_eq!(resolve(&scratch, "/dev/dangling"), Err(missing));
     }
 
     #[test]
     fn classes_stand_for_every_minor() {
         let scratch = Scratch::new();
-        assert_eq!(resolve(scratch.path(), "char-pts"), Err(ResolveError::Drivers(Errno::ENOENT)));
+        assert!(matches!(resolve(&scratch, "char-pts"), Err(ResolveError::File(_))));
         scratch
             .file("proc/devices", "Character devices:\n136 pts\n137 pts\nBlock devices:\n7 loop\n");
         let pts = vec!["c:136:-1:rw".to_owned(), "c:137:-1:rw".to_owned()];
-        assert_eq!(resolve(scratch.path(), "char-pts"), Ok(pts));
-        assert_eq!(resolve(scratch.path(), "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
-        assert_eq!(resolve(scratch.path(), "char-nvidia*"), Err(ResolveError::NoDriver));
+        assert_eq!(resolve(&scratch, "char-pts"), Ok(pts));
+        assert_eq!(resolve(&scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
+        assert_eq!(resolve(&scratch, "char-nvidia"), Err(ResolveError::NoDriver));
     }
 
     #[test]
-    fn this_node_has_null_and_pts() {
-        assert_eq!(resolve(Path::new("/"), "/dev/null rwm"), Ok(vec!["c:1:3:rwm".into()]));
-        assert_eq!(resolve(Path::new("/"), "char-mem"), Ok(vec!["c:1:-1:rw".into()]));
+    fn this_node_has_null() {
+        let resolver = Resolver::new(Tree::here(), Settings::default());
+        let found = resolver.specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
+        assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
     }
 }

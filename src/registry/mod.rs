@@ -19,5 +19,5 @@ pub use error::{RecordError, WriteError};
 pub use layout::Registry;
 pub use note::{NOTE_VALID, Note};
 pub use read::{Broken, ReadError, UserRecords};
-pub use record::{Devices, Gpu, Options, Place, Record, Via, Wanted};
+pub use record::{Devices, Gpu, Options, Place, Record, Via};
 pub use write::Known;

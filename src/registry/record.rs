@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::RecordError;
 use super::wire::{Gres, MapOnly, VERSION, WireOptions, WireRecord, json_error};
-use crate::device::Policy;
+use crate::device::{Named, Policy, Wanted};
 use crate::plan::{CgroupPath, JobId, LeafName};
 
 /// Most characters of a device name, and most entries of a list of them.
@@ -78,7 +78,7 @@ pub enum Gpu {
 impl fmt::Display for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Index(index) => write!(f, "GPU {index}"),
+            Self::Index(index) => write!(f, "{index}"),
             Self::Name(name) => f.write_str(name),
         }
     }
@@ -93,17 +93,6 @@ pub enum Devices<'a> {
     Uncontained,
     /// That these devices are the job's.
     Wanted(Wanted<'a>),
-}
-
-/// The devices of a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted<'a> {
-    /// `closed` or `strict`.
-    pub policy: Policy,
-    /// `DeviceAllow`.
-    pub allow: &'a [(String, String)],
-    /// CDI names, GPUs, generic resources and a device directory, as a person would name them.
-    pub named: Vec<String>,
 }
 
 impl Record {
@@ -202,13 +191,14 @@ impl Record {
         uid != 0 && uid != u32::MAX
     }
 
-    fn named(&self) -> Vec<String> {
-        let cdi = self.cdi.iter().flatten().cloned();
-        let gpus = self.gpus.iter().flatten().map(ToString::to_string);
-        let gres = self.gres.iter().flatten().flat_map(|(name, numbers)| {
-            numbers.iter().map(move |number| format!("{name}:{number}"))
+    fn named(&self) -> Vec<Named> {
+        let cdi = self.cdi.iter().flatten().cloned().map(Named::Cdi);
+        let gpus = self.gpus.iter().flatten().map(|gpu| Named::Gpu(gpu.to_string()));
+        let gres = self.gres.iter().flatten().flat_map(|(name, indexes)| {
+            indexes.iter().map(move |&index| Named::Gres { name: name.clone(), index })
         });
-        cdi.chain(gpus).chain(gres).chain(self.device_dir.clone()).collect()
+        let dir = self.device_dir.iter().map(|dir| Named::Dir(dir.into()));
+        cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
     fn check(&self) -> Result<(), RecordError> {

@@ -12,6 +12,7 @@ use super::stack::judge;
 use super::survey::Survey;
 use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
+use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{Phase, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
 use crate::source::{RegistrySource, Source};
 use crate::sys::clock;
@@ -134,13 +135,27 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                match plan(&job, rule, config, &self.root, evidence) {
-                    Ok(plan) => (Verdict::Admit(plan), String::new()),
+                let resolver = self.resolver(request, config);
+                match plan(&job, rule, config, &resolver, evidence) {
+                    Ok((plan, warnings)) => {
+                        survey.faults.extend(warnings);
+                        (Verdict::Admit(plan), String::new())
+                    }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
                 }
             }
         };
         reply.warnings = survey.faults;
+    }
+
+    fn resolver(&self, request: &Request, config: &Config) -> Resolver {
+        let node_name = Some(request.node.clone());
+        let settings = Settings { node_name, ..config.devices.clone() };
+        let tree = match &self.cgroup {
+            Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
+            None => Tree::here(),
+        };
+        Resolver::new(tree, settings)
     }
 
     fn sources(&self, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {

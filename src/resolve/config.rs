@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::device::Specifier;
+use crate::device::{Settings, Specifier};
 use crate::legible::legible;
 use crate::plan::SourceName;
 use crate::registry::Registry;
@@ -25,6 +25,8 @@ pub struct Config {
     pub registry: Registry,
     /// Devices for every job that is not `strict`.
     pub always_allowed: Vec<Specifier>,
+    /// Where names of devices are looked up.
+    pub devices: Settings,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -48,6 +50,7 @@ impl Default for Config {
             enforce: Enforce::default(),
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
+            devices: Settings::default(),
             message_file: None,
             hint: None,
         }
@@ -127,6 +130,14 @@ impl Config {
                 self.always_allowed = specifiers
                     .collect::<Result<_, _>>()
                     .map_err(|_| bad("a list of device specifiers"))?;
+            }
+            "cdi_dirs" => {
+                let dirs: Option<Vec<_>> = value.split(',').map(|dir| path(dir.trim())).collect();
+                self.devices.cdi_dirs = dirs.ok_or_else(|| bad("a list of absolute paths"))?;
+            }
+            "slurm_conf" => {
+                let conf = path(value).ok_or_else(|| bad("an absolute path"))?;
+                self.devices.slurm_conf = Some(conf);
             }
             "message_file" => {
                 self.message_file = Some(path(value).ok_or_else(|| bad("an absolute path"))?);

@@ -23,4 +23,4 @@ pub use answer::{Node, answer};
 pub use config::{Config, ConfigError, Enforce, Fault};
 pub use evidence::Evidence;
 pub use main::main;
-pub use plan::{NoPlan, containment};
+pub use plan::{Contained, NoPlan, containment};

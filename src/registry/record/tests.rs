@@ -22,7 +22,7 @@ fn a_full_record_round_trips() {
     let Devices::Wanted(wanted) = record.devices() else { panic!("{:?}", record.devices()) };
     assert_eq!(wanted.policy, Policy::Closed);
     assert_eq!(wanted.allow.len(), 2);
-    assert_eq!(wanted.named.first().unwrap(), "nvidia.com/gpu=0");
+    assert_eq!(wanted.named.first().unwrap().to_string(), "nvidia.com/gpu=0");
     assert_eq!(wanted.named.len(), 7);
 }
 

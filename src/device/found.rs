@@ -1,0 +1,66 @@
+//! What a name turned out to stand for.
+
+use crate::plan::DeviceRule;
+
+use super::Node;
+use crate::plan::{Access, RuleError};
+
+/// A device, or all devices of a major.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Device {
+    /// The path of the node, or the class where every minor of a major is meant.
+    pub node: String,
+    /// Its numbers, and what may be done with it.
+    pub rule: DeviceRule,
+}
+
+impl Device {
+    /// The device of a node.
+    ///
+    /// # Errors
+    /// [`RuleError`] for numbers that the kernel does not have, or no access.
+    pub fn of(path: &str, node: Node, access: Access) -> Result<Self, RuleError> {
+        let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access)?;
+        Ok(Self { node: path.to_owned(), rule })
+    }
+}
+
+/// Everything that names stand for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The devices, in the order of the names.
+    pub devices: Vec<Device>,
+    /// What an administrator should know, as of a device that will be missed.
+    pub warnings: Vec<String>,
+    /// Environment variables that a CDI specification sets, name and value.
+    pub env: Vec<(String, String)>,
+    /// Groups that a CDI specification adds, by number; never 0.
+    pub gids: Vec<u32>,
+}
+
+impl Found {
+    /// Adds what another name stands for. Of a variable the last value counts.
+    pub fn extend(&mut self, other: Self) {
+        for device in other.devices {
+            if !self.devices.contains(&device) {
+                self.devices.push(device);
+            }
+        }
+        self.warnings.extend(other.warnings);
+        for (name, value) in other.env {
+            self.env.retain(|(known, _)| *known != name);
+            self.env.push((name, value));
+        }
+        for gid in other.gids {
+            if !self.gids.contains(&gid) {
+                self.gids.push(gid);
+            }
+        }
+    }
+}
+
+impl From<Vec<Device>> for Found {
+    fn from(devices: Vec<Device>) -> Self {
+        Self { devices, ..Self::default() }
+    }
+}

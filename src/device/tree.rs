@@ -1,0 +1,329 @@
+//! The files by which a node tells its devices: `/dev`, `/proc` and `/sys`, below a root directory.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
+
+use super::ProcDevices;
+use crate::plan::DeviceType;
+use crate::trust::Trust;
+
+/// Most bytes of a file of `/proc` or `/sys`; `/proc/driver/nvidia-caps/mig-minors`, the largest of
+/// those that are read, has about 100 KiB.
+const FILE_MAX: u64 = 1024 * 1024;
+/// Most names of a directory.
+const NAMES_MAX: usize = 65_536;
+/// Most bytes of a file that stands for a device node.
+const STAND_IN_MAX: u64 = 32;
+
+/// A node's files, below `/` or, for tests and dry runs, below another directory.
+#[derive(Debug)]
+pub struct Tree {
+    root: PathBuf,
+    trust: Trust,
+    drivers: OnceCell<Result<ProcDevices, FileError>>,
+}
+
+/// What a device node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// Character or block device.
+    pub kind: DeviceType,
+    /// Device major.
+    pub major: u32,
+    /// Device minor.
+    pub minor: u32,
+}
+
+impl Tree {
+    /// This node.
+    #[must_use]
+    pub fn here() -> Self {
+        Self { root: PathBuf::from("/"), trust: Trust::root(), drivers: OnceCell::new() }
+    }
+
+    /// A node that is laid out below `root`, whose files are believed as `trust` says. There a
+    /// regular file with the text `c 195:0` or `b 7:1` stands for a device node, since only root
+    /// can make a real one.
+    #[must_use]
+    pub fn laid_out(root: &Path, trust: Trust) -> Self {
+        Self { root: root.to_owned(), trust, drivers: OnceCell::new() }
+    }
+
+    /// Who has to own the files that root writes, as device specifications are.
+    #[must_use]
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Where an absolute path of the node is.
+    #[must_use]
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The device node at an absolute path, on which no component may be a symbolic link or `..`.
+    /// Nothing is opened for use: no driver hears of it (`O_PATH`, open(2)).
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn node(&self, path: &str) -> Result<Node, NodeError> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut fd = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
+        let mut stat = fstat(&fd).map_err(NodeError::Open)?;
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            if part == ".." {
+                return Err(NodeError::Link);
+            }
+            fd = openat(&fd, part, flags, Mode::empty()).map_err(NodeError::Open)?;
+            stat = fstat(&fd).map_err(NodeError::Open)?;
+            if format_of(&stat) == SFlag::S_IFLNK {
+                return Err(NodeError::Link);
+            }
+        }
+        self.node_of(&fd, &stat)
+    }
+
+    /// The device node at an absolute path, symbolic links followed as stat(2) does, but not to
+    /// above the root.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn node_behind_links(&self, path: &str) -> Result<Node, NodeError> {
+        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+        let fd = if self.is_laid_out() {
+            let root = nix::fcntl::open(&self.root, flags, Mode::empty());
+            let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+            openat2(root.map_err(NodeError::Open)?, path, how)
+        } else {
+            nix::fcntl::open(path, flags, Mode::empty())
+        };
+        let fd = fd.map_err(NodeError::Open)?;
+        let stat = fstat(&fd).map_err(NodeError::Open)?;
+        self.node_of(&fd, &stat)
+    }
+
+    /// The text of a file of `/proc` or `/sys`, bytes that are no UTF-8 replaced.
+    ///
+    /// # Errors
+    /// [`FileError`]; `EFBIG` past a mebibyte.
+    pub fn text(&self, path: &str) -> Result<String, FileError> {
+        let failed = |error: std::io::Error| FileError::new("read", path, &error);
+        let file = File::open(self.at(path)).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > FILE_MAX {
+            return Err(failed(Errno::EFBIG.into()));
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
+    ///
+    /// # Errors
+    /// [`FileError`]; `EFBIG` past 65,536 names.
+    pub fn names(&self, path: &str) -> Result<Vec<String>, FileError> {
+        let failed = |error: std::io::Error| FileError::new("list", path, &error);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.at(path)).map_err(failed)? {
+            if names.len() >= NAMES_MAX {
+                return Err(failed(Errno::EFBIG.into()));
+            }
+            let name = entry.map_err(failed)?.file_name();
+            // No file of the kernel's has another name, and no specifier could spell it.
+            if let Ok(name) = name.into_string() {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The last component of what a symbolic link of `/sys` points to, as for a device's driver.
+    ///
+    /// # Errors
+    /// [`FileError`]; `EINVAL` where it is no link.
+    pub fn link_name(&self, path: &str) -> Result<String, FileError> {
+        let failed = |error: std::io::Error| FileError::new("read link", path, &error);
+        let target = std::fs::read_link(self.at(path)).map_err(failed)?;
+        let name = target.file_name().map(|name| name.as_bytes()).unwrap_or_default();
+        String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
+    }
+
+    /// The drivers of `/proc/devices`, read at most once.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn drivers(&self) -> Result<&ProcDevices, FileError> {
+        let read = || self.text("/proc/devices").map(|text| ProcDevices::parse(&text));
+        self.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    fn is_laid_out(&self) -> bool {
+        self.root != Path::new("/")
+    }
+
+    fn node_of(&self, fd: &OwnedFd, stat: &FileStat) -> Result<Node, NodeError> {
+        let format = format_of(stat);
+        let kind = match format {
+            SFlag::S_IFCHR => DeviceType::Char,
+            SFlag::S_IFBLK => DeviceType::Block,
+            SFlag::S_IFREG if self.is_laid_out() => return stand_in(fd),
+            _ => return Err(NodeError::NoDevice),
+        };
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Ok(Node { kind, major: number(major(stat.st_rdev)), minor: number(minor(stat.st_rdev)) })
+    }
+}
+
+fn format_of(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+fn stand_in(fd: &OwnedFd) -> Result<Node, NodeError> {
+    use std::os::fd::AsRawFd;
+    let mut text = String::new();
+    // A descriptor of O_PATH cannot be read; this is how it is opened anew.
+    File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .and_then(|file| file.take(STAND_IN_MAX).read_to_string(&mut text))
+        .map_err(|_| NodeError::NoDevice)?;
+    let parse = |text: &str| {
+        let (kind, numbers) = text.split_once(' ')?;
+        let kind = match kind {
+            "c" => DeviceType::Char,
+            "b" => DeviceType::Block,
+            _ => return None,
+        };
+        let (major, minor) = numbers.split_once(':')?;
+        Some(Node { kind, major: major.parse().ok()?, minor: minor.parse().ok()? })
+    };
+    parse(text.trim_end()).ok_or(NodeError::NoDevice)
+}
+
+/// Why there is no device node at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeError {
+    /// It cannot be reached.
+    Open(Errno),
+    /// A component is a symbolic link or `..`.
+    Link,
+    /// It is something else.
+    NoDevice,
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(errno) => f.write_str(errno.desc()),
+            Self::Link => f.write_str("there is a symbolic link or .. in the path"),
+            Self::NoDevice => f.write_str("not a device"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// A file of the node that could not be read: operation, object, errno.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    operation: &'static str,
+    path: String,
+    errno: Errno,
+}
+
+impl FileError {
+    fn new(operation: &'static str, path: &str, error: &std::io::Error) -> Self {
+        let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        Self { operation, path: path.to_owned(), errno }
+    }
+
+    /// Whether the file is simply not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.operation, self.path, self.errno.desc())
+    }
+}
+
+impl std::error::Error for FileError {}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::trust::tests::Scratch;
+
+    fn tree(scratch: &Scratch) -> Tree {
+        Tree::laid_out(scratch.path(), scratch.trust())
+    }
+
+    fn char_device(major: u32, minor: u32) -> Node {
+        Node { kind: DeviceType::Char, major, minor }
+    }
+
+    #[test]
+    fn this_node_has_null() {
+        let null = Ok(char_device(1, 3));
+        assert_eq!(Tree::here().node("/dev/null"), null);
+        assert_eq!(Tree::here().node_behind_links("/dev/null"), null);
+        assert_eq!(Tree::here().node("/etc/passwd"), Err(NodeError::NoDevice));
+        assert_eq!(Tree::here().node("/dev"), Err(NodeError::NoDevice));
+    }
+
+    #[test]
+    fn a_file_stands_for_a_node_where_a_node_is_laid_out() {
+        let scratch = Scratch::new();
+        scratch.file("dev/nvidia0", "c 195:0\n");
+        scratch.file("dev/loop1", "b 7:1");
+        let (char, block) =
+            (tree(&scratch).node("/dev/nvidia0"), tree(&scratch).node("/dev/loop1"));
+        assert_eq!(char, Ok(char_device(195, 0)));
+        assert_eq!(block, Ok(Node { kind: DeviceType::Block, major: 7, minor: 1 }));
+        for text in ["", "c", "c 1", "x 1:2", "c 1:-1", "c 1:2:3", "c  1:2"] {
+            scratch.file("dev/odd", text);
+            assert_eq!(tree(&scratch).node("/dev/odd"), Err(NodeError::NoDevice), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed_only_where_that_is_asked_for_and_never_out() {
+        let scratch = Scratch::new();
+        scratch.file("dev/real", "c 1:3");
+        symlink("/dev/real", scratch.path().join("dev/link")).unwrap();
+        symlink("dev", scratch.path().join("devices")).unwrap();
+        symlink("/../../../../../../../etc/passwd", scratch.path().join("dev/out")).unwrap();
+        let tree = tree(&scratch);
+        assert_eq!(tree.node_behind_links("/dev/link"), Ok(char_device(1, 3)));
+        assert_eq!(tree.node("/dev/link"), Err(NodeError::Link));
+        assert_eq!(tree.node("/devices/real"), Err(NodeError::Link));
+        assert_eq!(tree.node("/dev/../dev/real"), Err(NodeError::Link));
+        assert_eq!(tree.node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
+    }
+
+    #[test]
+    fn files_are_bounded_and_names_sorted() {
+        let scratch = Scratch::new();
+        let long = "x".repeat(usize::try_from(FILE_MAX).unwrap() + 1);
+        scratch.file("proc/long", &long);
+        let error = tree(&scratch).text("/proc/long").unwrap_err();
+        assert_eq!(error.to_string(), format!("read /proc/long: {}", Errno::EFBIG.desc()));
+        assert!(tree(&scratch).text("/proc/none").unwrap_err().is_missing());
+        scratch.file("sys/b", "");
+        scratch.file("sys/a", "");
+        assert_eq!(tree(&scratch).names("/sys").unwrap(), ["a", "b"]);
+    }
+}
