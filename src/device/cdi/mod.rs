@@ -1,9 +1,15 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 
+mod name;
+mod spec;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use super::{Found, Tree};
+
+pub use name::{NameError, QualifiedName};
+pub use spec::{Edits, Format, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
 /// What these qualified names stand for, by the specifications in `dirs`.
 ///
