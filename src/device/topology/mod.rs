@@ -25,6 +25,8 @@ mod companions;
 mod error;
 mod nodes;
 mod parts;
+#[cfg(test)]
+mod tests;
 
 use super::gpu_name::PciAddress;
 use super::{Found, Tree};

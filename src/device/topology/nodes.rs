@@ -136,8 +136,7 @@ fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, To
         let (path, numbers) = (path.to_owned(), numbers.to_owned());
         return Err(TopologyError::Elsewhere { path, node, numbers });
     }
-    guard::check(tree, path, node)
-        .map_err(|why| TopologyError::Misfit { path: path.to_owned(), why })?;
+    guard::check(tree, path, node)?;
     let device = Device::of(path, node, Access::RW);
     device.map(Some).map_err(|why| TopologyError::Number { path: path.to_owned(), why })
 }
