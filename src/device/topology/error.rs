@@ -27,7 +27,7 @@ pub enum TopologyError {
         /// The `vfio` driver.
         driver: String,
     },
-    /// The function is no GPU.
+    /// The function is no GPU, by what its driver makes of it.
     NoGpu {
         /// Its address.
         address: PciAddress,
@@ -127,13 +127,13 @@ impl fmt::Display for TopologyError {
                 write!(f, "{address} is bound to {driver}, for virtual machines")
             }
             Self::NoGpu { address, driver } => {
-                write!(f, "{address} is bound to {driver} and has no node to compute by: no GPU")
+                write!(f, "{address} is no GPU: its driver {driver} gives it no render node")
             }
             Self::Stray(address) => {
                 write!(f, "NVIDIA's driver lists {address}, which is not bound to it in sysfs")
             }
             Self::NoNode(address) => {
-                write!(f, "the node in /dev to compute by is missing for {address}")
+                write!(f, "{address} has no node in /dev to compute by")
             }
             Self::Node { path, why } => write!(f, "{path}: {why}"),
             Self::Elsewhere { path, node, numbers } => {

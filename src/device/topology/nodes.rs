@@ -23,14 +23,14 @@ pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
             found.extend(drm(tree, card.address)?);
         }
         Make::Amd { parts } => {
-            found.extend(with(drm(tree, card.address)?, is_render, card)?);
+            found.extend(usable(drm(tree, card.address)?, is_render, card)?);
             for part in parts {
                 found.extend(render(tree, *part)?);
             }
             found.extend(kfd(tree)?);
         }
-        Make::Habana => found.extend(with(accel(tree, card.address)?, is_accel, card)?),
-        Make::Other => found.extend(with(drm(tree, card.address)?, is_render, card)?),
+        Make::Habana => found.extend(usable(accel(tree, card.address)?, is_accel, card)?),
+        Make::Other => found.extend(usable(drm(tree, card.address)?, is_render, card)?),
     }
     Ok(found)
 }
@@ -111,7 +111,7 @@ fn render(tree: &Tree, minor: u32) -> Result<Found, TopologyError> {
 }
 
 /// What was found, if there is a node in it without which the card is of no use.
-fn with(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
+fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
     let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
     match found.devices.iter().any(name) {
         true => Ok(found),

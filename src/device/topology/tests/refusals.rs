@@ -23,17 +23,22 @@ fn an_address_that_is_no_gpu_says_what_it_is() {
     layout.gpu("0000:03:00.0", "ast", &["card0"]);
     layout.function("0000:04:00.0", "nvidia");
     layout.function("0000:05:00.0", "amdgpu");
-    let no_node = "has no node to compute by: no GPU";
+    layout.function("0000:07:00.0", "intel_vpu");
+    layout.scratch.dir("sys/devices/pci/0000:07:00.0/accel/accel0");
+    let no_gpu = |address, driver| {
+        format!("{address} is no GPU: its driver {driver} gives it no render node")
+    };
     for (address, why) in [
         ("0000:00:1f.0", "no driver is bound to 0000:00:1f.0".to_owned()),
-        ("0000:01:00.0", format!("0000:01:00.0 is bound to mlx5_core and {no_node}")),
+        ("0000:01:00.0", no_gpu("0000:01:00.0", "mlx5_core")),
         ("0000:02:00.0", "0000:02:00.0 is bound to vfio-pci, for virtual machines".to_owned()),
-        ("0000:03:00.0", format!("0000:03:00.0 is bound to ast and {no_node}")),
+        ("0000:03:00.0", no_gpu("0000:03:00.0", "ast")),
         (
             "0000:04:00.0",
             "NVIDIA's driver does not list 0000:04:00.0 as a GPU, or excludes it".to_owned(),
         ),
-        ("0000:05:00.0", format!("0000:05:00.0 is bound to amdgpu and {no_node}")),
+        ("0000:05:00.0", no_gpu("0000:05:00.0", "amdgpu")),
+        ("0000:07:00.0", no_gpu("0000:07:00.0", "intel_vpu")),
         ("0000:06:00.0", "no PCI function at 0000:06:00.0".to_owned()),
     ] {
         assert_eq!(layout.address(address), Err(why));
@@ -59,7 +64,7 @@ fn a_gpu_without_the_node_to_compute_by_is_refused() {
     layout.remove("dev/dri/renderD129");
     let part = Err(format!("/dev/dri/renderD129: {}", missing()));
     assert_eq!((layout.index(1), layout.address("c1:00.0")), (part.clone(), part));
-    let missing = |address| Err(format!("the node in /dev to compute by is missing for {address}"));
+    let missing = |address| Err(format!("{address} has no node in /dev to compute by"));
     layout.remove("dev/dri/renderD128");
     assert_eq!(layout.address("c1:00.0"), missing("0000:c1:00.0"));
     layout.remove("dev/dri/renderD188");

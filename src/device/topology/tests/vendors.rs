@@ -1,4 +1,7 @@
-use super::layout::{Layout, paths};
+use std::collections::BTreeSet;
+
+use super::layout::{Layout, listed_devices, paths};
+use crate::device::{Named, Resolver, Settings};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
@@ -9,9 +12,9 @@ const EIGHT: [(&str, u32); 8] = [
     ("0000:45:00.0", 0),
     ("0000:4e:00.0", 1),
     ("0000:9b:00.0", 7),
-    ("0000:aa:00.0", 6),
     ("0000:c0:00.0", 4),
-    ("0001:01:00.0", 5),
+    ("2000:01:00.0", 6),
+    ("10000:01:00.0", 5),
 ];
 
 fn with_shared(own: &str) -> Vec<String> {
@@ -32,6 +35,22 @@ fn numbers_follow_pci_addresses_and_not_nvidias_minors() {
     }
     assert_eq!(layout.index(0).unwrap().first().unwrap(), "/dev/nvidia3 c:195:3:rw");
     assert_eq!(layout.index(8), Err("the node has 8 GPUs, numbers 0 to 7".to_owned()));
+}
+
+#[test]
+fn a_gpu_is_the_same_by_number_address_and_uuid() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 1);
+    layout.nvidia("0000:29:00.0", 0);
+    layout.drm("pci/0000:29:00.0", &["card1", "renderD128"]);
+    let resolver = Resolver::new(layout.tree(), Settings::default());
+    let devices = |name| listed_devices(&resolver.named(&[name]).unwrap());
+    for name in ["1", "29:00.0", "GPU-00000000-0000-0000-0000-000000000000"] {
+        assert_eq!(devices(Named::Gpu(name.to_owned())), layout.index(1).unwrap(), "{name}");
+    }
+    let all: BTreeSet<_> = devices(Named::AllGpus).into_iter().collect();
+    let each = [layout.index(0), layout.index(1)].into_iter().flat_map(Result::unwrap);
+    assert_eq!(all, each.collect());
 }
 
 #[test]
