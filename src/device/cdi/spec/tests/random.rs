@@ -181,7 +181,7 @@ impl Random {
 
 fn specs() -> impl Iterator<Item = (Random, Json)> {
     (1..=300).map(|seed| {
-        let mut random = Random(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let spec = random.spec();
         (random, spec)
     })
@@ -259,7 +259,7 @@ fn no_key_can_be_misspelt() {
         |key| key[..1].to_uppercase() + &key[1..],
         |key| key[..key.len() - 1].to_owned(),
     ];
-    for (_, spec) in specs().step_by(10) {
+    for (_, spec) in specs().step_by(40) {
         for document in spellings.iter().flat_map(|spell| misspelt(&spec, *spell)) {
             let text = document.to_string();
             assert!(Spec::parse(text.as_bytes(), Format::Json).is_err(), "{text}");
