@@ -4,6 +4,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::*;
 
+/// A key, and what makes a value for it.
+type Key = (&'static str, fn(&mut Random) -> Json);
+
 /// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
 struct Random(u64);
 
@@ -25,7 +28,7 @@ impl Random {
     }
 
     /// Some of these keys, each with what its function makes.
-    fn some(&mut self, keys: &[(&str, fn(&mut Self) -> Json)]) -> Map<String, Json> {
+    fn some(&mut self, keys: &[Key]) -> Map<String, Json> {
         let mut object = Map::new();
         for (key, make) in keys {
             if self.below(2) == 0 {
@@ -128,8 +131,7 @@ impl Random {
     }
 
     fn spec(&mut self) -> Json {
-        let top: [(&str, fn(&mut Self) -> Json); 2] =
-            [("annotations", Self::annotations), ("containerEdits", Self::edits)];
+        let top: [Key; 2] = [("annotations", Self::annotations), ("containerEdits", Self::edits)];
         let mut spec = self.some(&top);
         let devices = (0..=self.below(3)).map(|at| {
             let mut device = self.some(&top[..1]);
