@@ -17,7 +17,10 @@ pub mod guard;
 mod named;
 pub mod nvidia;
 mod policy;
+mod preset;
 mod proc_devices;
+#[cfg(test)]
+mod random;
 mod resolver;
 mod settings;
 mod specifier;
@@ -37,6 +40,6 @@ pub use policy::{Policy, Resolved, Unfit, Wanted, allowlist};
 pub use proc_devices::ProcDevices;
 pub use resolver::{ResolveError, Resolver, Unresolved};
 pub use settings::Settings;
-pub use specifier::{Specifier, SpecifierError};
+pub use specifier::{Glob, GlobError, Specifier, SpecifierError};
 pub use topology::TopologyError;
 pub use tree::{FileError, Node, NodeError, Tree};
