@@ -32,7 +32,7 @@ pub use directory::DirectoryError;
 pub use found::{Device, Found};
 pub use gpu::gpu_count;
 pub use gpu_name::{GpuName, GpuNameError};
-pub use gres::GresError;
+pub use gres::{GresError, GresFault, HostList, HostListError};
 pub use guard::Misfit;
 pub use named::Named;
 pub use nvidia::NvidiaError;
