@@ -104,11 +104,13 @@ impl Name {
 
     fn path(spec: &str) -> Result<Self, SpecifierError> {
         let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
-        if below.is_empty() || below.split('/').any(|part| part == "..") {
+        let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
+        let first = parts.next().ok_or(SpecifierError::Unknown)?;
+        // These name the descriptors of whoever looks, here the helper's own.
+        if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
             return Err(SpecifierError::Unknown);
         }
-        // These name the descriptors of whoever looks, here the helper's own.
-        if matches!(below, "stdin" | "stdout" | "stderr") || below.starts_with("fd/") {
+        if first == ".." || parts.any(|part| part == "..") {
             return Err(SpecifierError::Unknown);
         }
         match Glob::is_wild(below) {
