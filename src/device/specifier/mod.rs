@@ -210,4 +210,6 @@ impl fmt::Display for SpecifierError {
 impl std::error::Error for SpecifierError {}
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
