@@ -1,4 +1,6 @@
 //! Device specifications in the shapes that generators write, and broken ones.
+#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::fs;
