@@ -131,13 +131,25 @@ impl TrustedDir {
     /// # Errors
     /// [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit` names.
     pub fn names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
+        self.list(limit, |name| !name.starts_with('.'))
+    }
+
+    /// As [`TrustedDir::names`], those that begin with a dot included.
+    ///
+    /// # Errors
+    /// As [`TrustedDir::names`].
+    pub fn all_names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
+        self.list(limit, |name| name != "." && name != "..")
+    }
+
+    fn list(&self, limit: usize, wanted: fn(&str) -> bool) -> Result<Vec<String>, TrustError> {
         let failed = |errno| TrustError::new(&self.path, Distrust::Open(errno));
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut dir = Dir::openat(self.dir.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
         let mut names = Vec::new();
         for entry in dir.iter() {
             let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if name.starts_with('.') {
+            if !wanted(&name) {
                 continue;
             }
             if names.len() >= limit {

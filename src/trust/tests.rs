@@ -147,4 +147,6 @@ fn names_are_sorted_and_bounded() {
     let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
     assert_eq!(dir.names(2), Ok(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(dir.names(1).unwrap_err().cause(), &Distrust::Crowded(1));
+    assert_eq!(dir.all_names(3).unwrap(), [".hidden", "a", "b"]);
+    assert_eq!(dir.all_names(2).unwrap_err().cause(), &Distrust::Crowded(2));
 }
