@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::gpu_name::{PciAddress, Uuid};
-use super::{Found, Tree};
+use super::{Found, Node, Tree};
 
 /// A GPU as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,16 @@ pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, Nvid
 pub fn imex(tree: &Tree, channel: u32) -> Result<Found, NvidiaError> {
     let _ = (tree, channel);
     Err(NvidiaError::Later)
+}
+
+/// What a node of the driver's that is made when it is first used will be: its numbers follow from
+/// `/proc/devices` and its name. `None` for any other path.
+///
+/// # Errors
+/// [`NvidiaError`].
+pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, NvidiaError> {
+    let _ = (tree, path);
+    Ok(None)
 }
 
 /// Why there is no such GPU.
