@@ -5,6 +5,9 @@ use std::fmt;
 use super::QualifiedName;
 use crate::plan::Access;
 
+/// Most bytes of a specification.
+pub const FILE_MAX: u64 = 4 * 1024 * 1024;
+
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
