@@ -25,6 +25,7 @@ use super::{CdiFault, QualifiedName, Spec, SpecDevice, Unusable};
 /// Where the definition counts, the unusable file becomes a warning.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
+    dirs: Vec<PathBuf>,
     files: Vec<File>,
     suspects: Vec<Suspect>,
 }
@@ -58,6 +59,11 @@ impl Suspect {
 }
 
 impl Catalog {
+    /// What these directories hold, of which nothing has been added yet.
+    pub(super) fn of(dirs: &[PathBuf]) -> Self {
+        Self { dirs: dirs.to_vec(), ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, file: File) {
         self.files.push(file);
     }
@@ -115,7 +121,7 @@ impl Catalog {
             }
         }
         match known.is_empty() {
-            true => CdiFault::Kind { kind: kind.to_owned(), unusable },
+            true => CdiFault::Kind { kind: kind.to_owned(), dirs: self.dirs.clone(), unusable },
             false => CdiFault::Device { kind: kind.to_owned(), known, unusable },
         }
     }

@@ -17,7 +17,7 @@ pub struct CdiError {
     /// The name, as it was given.
     pub name: String,
     /// Why it stands for nothing.
-    pub fault: CdiFault,
+    pub fault: Box<CdiFault>,
 }
 
 /// Why a name stands for no device.
@@ -34,6 +34,8 @@ pub enum CdiFault {
     Kind {
         /// `VENDOR/CLASS`.
         kind: String,
+        /// Where one was looked for.
+        dirs: Vec<PathBuf>,
         /// Files that may have been.
         unusable: Vec<Unusable>,
     },
@@ -111,6 +113,12 @@ pub enum NodeFault {
     Number(RuleError),
 }
 
+impl CdiError {
+    pub(super) fn new(name: &str, fault: CdiFault) -> Self {
+        Self { name: name.to_owned(), fault: Box::new(fault) }
+    }
+}
+
 impl fmt::Display for CdiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fault.fmt(f)
@@ -127,8 +135,9 @@ impl fmt::Display for CdiFault {
             Self::Crowded(dir) => {
                 write!(f, "{}: holds more than {FILES_MAX} specifications", dir.display())
             }
-            Self::Kind { kind, unusable } => {
-                write!(f, "no specification of kind {kind}")?;
+            Self::Kind { kind, dirs, unusable } => {
+                let dirs: Vec<_> = dirs.iter().map(|dir| dir.display()).collect();
+                write!(f, "no specification of kind {kind} in {}", Few(&dirs))?;
                 and_unusable(f, unusable)
             }
             Self::Device { kind, known, unusable } => {

@@ -30,8 +30,7 @@ pub use spec::{Edits, FILE_MAX, Format, NodeEdit, NodeKind, Spec, SpecDevice, Sp
 /// [`CdiError`]: the first name that stands for nothing. There is no list of the others then.
 pub fn resolve(tree: &Tree, dirs: &[PathBuf], names: &[String]) -> Result<Found, CdiError> {
     let Some(first) = names.first() else { return Ok(Found::default()) };
-    let catalog =
-        scan::read(tree, dirs).map_err(|fault| CdiError { name: first.clone(), fault })?;
+    let catalog = scan::read(tree, dirs).map_err(|fault| CdiError::new(first, fault))?;
     look_up(tree, &catalog, names)
 }
 
@@ -39,7 +38,7 @@ fn look_up(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, Cd
     let mut found = Found::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
-        let failed = |fault| CdiError { name: name.clone(), fault };
+        let failed = |fault| CdiError::new(name, fault);
         let (file, device) = name
             .parse()
             .map_err(CdiFault::Name)

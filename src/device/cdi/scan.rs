@@ -26,14 +26,13 @@ const NAMES_MAX: usize = 4096;
 /// # Errors
 /// [`CdiFault::Dir`], [`CdiFault::Crowded`].
 pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, CdiFault> {
-    let mut scan = Scan::default();
+    let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0, devices: 0 };
     for (rank, dir) in dirs.iter().enumerate().rev() {
         scan.dir(tree, dir, rank)?;
     }
     Ok(scan.catalog)
 }
 
-#[derive(Default)]
 struct Scan {
     catalog: Catalog,
     bytes: u64,
@@ -93,11 +92,12 @@ impl Scan {
         }
         let spec = Spec::parse(&bytes, format)
             .map_err(|error| (FileFault::Spec(error), kind::of(&bytes, format)))?;
-        self.devices = self.devices.saturating_add(spec.devices.len());
-        match self.devices > DEVICES_MAX {
-            true => Err((FileFault::Devices, Some(spec.kind))),
-            false => Ok(Some(spec)),
+        let devices = self.devices.saturating_add(spec.devices.len());
+        if devices > DEVICES_MAX {
+            return Err((FileFault::Devices, Some(spec.kind)));
         }
+        self.devices = devices;
+        Ok(Some(spec))
     }
 }
 
@@ -108,4 +108,3 @@ fn format_of(name: &str) -> Option<Format> {
         _ => None,
     }
 }
-

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::catalog::File;
+use super::catalog::{File, Suspect};
 use super::*;
 use crate::trust::tests::Scratch;
 
@@ -42,10 +42,11 @@ fn paths(found: &Found) -> Vec<&str> {
 fn gpus() -> (Scratch, Tree, Catalog) {
     let scratch = Scratch::new();
     for number in 0..8 {
-        scratch.file(&format!("dev/gpu{number}"), &format!("c 195:{number}"));
+        scratch.file(&format!("dev/gpu{number}"), &format!("c 240:{number}"));
     }
-    scratch.file("dev/ctl0", "c 195:254");
-    scratch.file("dev/ctl1", "c 195:255");
+    scratch.file("proc/devices", "Character devices:\n240 toy\n");
+    scratch.file("dev/ctl0", "c 240:254");
+    scratch.file("dev/ctl1", "c 240:255");
     let mut catalog = Catalog::default();
     for half in 0..2 {
         let range = half * 4..half * 4 + 4;
@@ -115,6 +116,15 @@ fn the_last_value_of_a_variable_counts_and_groups_add_up() {
     assert_eq!(found.gids, [7, 8]);
 }
 
+#[test]
+fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
+    let (_scratch, tree, mut catalog) = gpus();
+    let file = Unusable { path: "/etc/cdi/bad.json".into(), why: FileFault::Name };
+    catalog.suspect(Suspect { file, rank: 0, kind: None });
+    let found = look_up(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
+    assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
+}
+
 /// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
 struct Random(u64);
 
@@ -163,6 +173,6 @@ fn a_node_at_fault_is_named_with_its_file() {
     let expected = "/dev/gpu1 in /etc/cdi/0.json: No such file or directory";
     assert_eq!(error.to_string(), expected);
     assert!(
-        matches!(error.fault, CdiFault::Node { file, .. } if file == Path::new("/etc/cdi/0.json"))
+        matches!(*error.fault, CdiFault::Node { file, .. } if file == Path::new("/etc/cdi/0.json"))
     );
 }

@@ -4,7 +4,7 @@ use crate::device::cdi::{Edits, FileFault};
 
 /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
-    let mut catalog = Catalog::default();
+    let mut catalog = Catalog::of(&["/etc/cdi".into(), "/run/cdi".into()]);
     for (path, rank) in good {
         catalog.add(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
     }
@@ -29,11 +29,11 @@ fn the_highest_directory_comes_first_whatever_the_order() {
 
 #[test]
 fn two_files_of_one_directory_define_nothing_and_nothing_lower_comes_back() {
-    let conflict = Err(CdiFault::Conflict(["a".into(), "b".into()]));
-    assert_eq!(counts(&catalog(&[("a", 1), ("b", 1)], &[])), conflict);
-    assert_eq!(counts(&catalog(&[("low", 0), ("a", 1), ("b", 1)], &[])), conflict);
-    let text = conflict.unwrap_err().to_string();
-    assert_eq!(text, "defined in both a and b");
+    let conflict = CdiFault::Conflict(["a".into(), "b".into()]);
+    assert_eq!(conflict.to_string(), "defined in both a and b");
+    for files in [&[("a", 1), ("b", 1)][..], &[("low", 0), ("a", 1), ("b", 1)]] {
+        assert_eq!(counts(&catalog(files, &[])), Err(conflict.clone()));
+    }
 }
 
 #[test]
@@ -79,11 +79,14 @@ fn a_missing_device_is_told_from_a_missing_kind() {
         catalog.definition(&name.parse().unwrap()).unwrap_err().to_string()
     };
     let plain = with(&[]);
-    assert_eq!(text(&plain, "w.com/gpu=0"), "no specification of kind w.com/gpu");
+    assert_eq!(
+        text(&plain, "w.com/gpu=0"),
+        "no specification of kind w.com/gpu in /etc/cdi, /run/cdi"
+    );
     assert_eq!(text(&plain, "v.com/gpu=7"), "kind v.com/gpu has no such device; it has 0");
     let doubted = with(&[("bad", 0, None), ("other", 1, Some("x.com/gpu"))]);
-    let expected = "no specification of kind w.com/gpu; cannot be used: bad: the specifications \
-                    have more than 16777216 bytes in all";
+    let expected = "no specification of kind w.com/gpu in /etc/cdi, /run/cdi; cannot be used: \
+                    bad: the specifications have more than 16777216 bytes in all";
     assert_eq!(text(&doubted, "w.com/gpu=0"), expected);
 }
 
