@@ -5,6 +5,7 @@
 //! of this node. What a specification says for containers only is not carried out.
 
 mod catalog;
+mod document;
 mod error;
 mod kind;
 mod name;
@@ -17,10 +18,11 @@ use std::path::{Path, PathBuf};
 use super::{Found, Tree};
 use catalog::Catalog;
 
+pub use document::Format;
 pub use error::{CdiError, CdiFault, FileFault, NodeFault, Unusable};
-pub use name::{NameError, QualifiedName};
+pub use name::{NameError, PartFault, QualifiedName};
 pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
-pub use spec::{Edits, FILE_MAX, Format, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
+pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
 /// What these qualified names stand for together, by the specifications in `dirs`, the last of
 /// which comes first in precedence. What a file says for all its devices counts once, before what it

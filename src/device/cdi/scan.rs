@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::catalog::{Catalog, File, Suspect};
-use super::{CdiFault, FILE_MAX, FileFault, Format, Spec, Unusable, kind};
+use super::{CdiFault, FileFault, Format, Spec, Unusable, kind};
 use crate::device::Tree;
 use crate::trust::TrustedDir;
 
@@ -82,7 +82,7 @@ impl Scan {
         if self.bytes > BYTES_MAX {
             return Err((FileFault::Bytes, None));
         }
-        let bytes = match dir.read(Path::new(name), FILE_MAX) {
+        let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
             Err(error) if error.is_missing() => return Ok(None),
             bytes => bytes.map_err(|error| (FileFault::Trust(error.cause().clone()), None))?,
         };
