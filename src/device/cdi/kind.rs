@@ -1,52 +1,64 @@
 //! The kind of a file that is no valid specification.
 
-use std::fmt;
-
-use serde::Deserializer;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
-
+use super::document::{self, Value};
 use super::{Format, QualifiedName};
 
-/// The kind that a file means, where that is beyond doubt although the file breaks a rule: its
-/// syntax is right to the end, one key at its top and no other is called `kind` in whatever case,
-/// and the value is a kind. What breaks the rule is elsewhere then.
+/// The kind that a file means, where that is beyond doubt although the file breaks a rule: it is a
+/// whole document, one key at its top and no other is called `kind` in whatever case, and the value
+/// is a kind. What breaks the rule stands elsewhere then.
 pub(super) fn of(bytes: &[u8], format: Format) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let kind = match format {
-        Format::Json => {
-            let mut reader = serde_json::Deserializer::from_str(text);
-            let kind = reader.deserialize_map(Top).ok()?;
-            reader.end().ok()?;
-            kind?
-        }
-        Format::Yaml => None?,
-    };
+    let Ok(Value::Object(mut top)) = document::read(bytes, format) else { return None };
+    let value = top.remove("kind")?;
+    if top.keys().any(|key| key.eq_ignore_ascii_case("kind")) {
+        return None;
+    }
+    let kind = value.into_text().ok()?;
     let name: QualifiedName = format!("{kind}=0").parse().ok()?;
-    (name.kind() == kind).then_some(kind)
+    Some(name.kind().to_owned())
 }
 
-/// The value of the one key `kind` of a document.
-struct Top;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'de> Visitor<'de> for Top {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+    fn json(text: &str) -> Option<String> {
+        of(text.as_bytes(), Format::Json)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kinds: Vec<(String, serde_json::Value)> = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            if key.eq_ignore_ascii_case("kind") {
-                kinds.push((key, map.next_value()?));
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
+    #[test]
+    fn a_whole_document_tells_its_kind_whatever_else_is_wrong() {
+        let kind = Some("v.com/gpu".to_owned());
+        for text in [
+            r#"{"kind":"v.com/gpu"}"#,
+            r#"{"devices":[{"kind":"w.com/gpu"}],"unknown":1,"kind":"v.com/gpu"}"#,
+        ] {
+            assert_eq!(json(text), kind, "{text}");
         }
-        Ok(match kinds.as_slice() {
-            [(key, serde_json::Value::String(kind))] if key == "kind" => Some(kind.clone()),
-            _ => None,
-        })
+        assert_eq!(of(b"kind: v.com/gpu\ndevices: no\n", Format::Yaml), kind);
+    }
+
+    #[test]
+    fn where_the_kind_may_be_another_there_is_none() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"kind":"v.com/gpu""#,
+            r#"{"kind":"v.com/gpu"} {}"#,
+            r#"{"kind":"v.com/gpu","kind":"v.com/gpu"}"#,
+            r#"{"kind":"v.com/gpu","Kind":"w.com/gpu"}"#,
+            r#"{"KIND":"v.com/gpu"}"#,
+            r#"{"kind":["v.com/gpu"]}"#,
+            r#"{"kind":1}"#,
+            r#"{"kind":"v.com"}"#,
+            r#"{"kind":"v.com/gpu "}"#,
+            r#"{"kind":"v.com/gpu=1"}"#,
+        ] {
+            assert_eq!(json(text), None, "{text}");
+        }
+        for text in ["kind: v.com/gpu\nkind: v.com/gpu\n", "kind: v.com/gpu\n---\nkind: x/y\n"] {
+            assert_eq!(of(text.as_bytes(), Format::Yaml), None, "{text}");
+        }
+        assert_eq!(of(b"{\"kind\":\"v.com/gpu\",\"a\":\"\xff\"}", Format::Json), None);
     }
 }

@@ -108,3 +108,6 @@ fn format_of(name: &str) -> Option<Format> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,5 @@
+mod files;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
