@@ -1,8 +1,8 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 //!
-//! The `scan` of the directories makes a [`Catalog`] of what they hold, the catalog says which
-//! file's definition of a name counts, and `node` turns what that definition asks for into devices
-//! of this node. What a specification says for containers only is not carried out.
+//! `document` reads a file, `spec` holds it to the rules, `scan` puts what the directories hold into
+//! a `catalog`, which tells whose definition of a name counts, and `node` makes devices of this node
+//! of what that definition asks for. What is meant for containers only is not carried out.
 
 mod catalog;
 mod document;

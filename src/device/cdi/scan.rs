@@ -46,19 +46,20 @@ impl Scan {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir.map_err(CdiFault::Dir)?,
         };
-        let mut names = dir.all_names(NAMES_MAX).map_err(CdiFault::Dir)?;
-        names.retain(|name| format_of(name).is_some());
-        if names.len() > FILES_MAX {
+        let names = dir.all_names(NAMES_MAX).map_err(CdiFault::Dir)?;
+        let with_format = |name: String| format_of(&name).map(|format| (name, format));
+        let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
+        if files.len() > FILES_MAX {
             return Err(CdiFault::Crowded(shown.to_owned()));
         }
-        for name in names {
-            self.file(&dir, &name, shown.join(&name), rank);
+        for (name, format) in files {
+            self.file(&dir, &name, format, shown.join(&name), rank);
         }
         Ok(())
     }
 
-    fn file(&mut self, dir: &TrustedDir, name: &str, path: PathBuf, rank: usize) {
-        match self.spec(dir, name) {
+    fn file(&mut self, dir: &TrustedDir, name: &str, format: Format, path: PathBuf, rank: usize) {
+        match self.spec(dir, name, format) {
             Ok(Some(spec)) => self.catalog.add(File { path, rank, spec }),
             Ok(None) => {}
             Err((why, kind)) => {
@@ -73,8 +74,8 @@ impl Scan {
         &mut self,
         dir: &TrustedDir,
         name: &str,
+        format: Format,
     ) -> Result<Option<Spec>, (FileFault, Option<String>)> {
-        let format = format_of(name).ok_or((FileFault::Name, None))?;
         // Such a name is not the file's own, and would seem to have gone.
         if name.contains(char::REPLACEMENT_CHARACTER) {
             return Err((FileFault::Name, None));

@@ -134,7 +134,8 @@ fn a_file_that_has_gone_since_the_listing_is_as_if_it_had_never_been_there() {
     let scratch = Scratch::new();
     let path = scratch.dir("etc/cdi");
     let mut scan = Scan { catalog: Catalog::default(), bytes: 0, devices: 0 };
-    scan.file(&scratch.trust().dir(&path).unwrap(), "a.json", path.join("a.json"), 0);
+    let dir = scratch.trust().dir(&path).unwrap();
+    scan.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
     assert_eq!(scan.catalog.unusable().count(), 0);
 }
 
