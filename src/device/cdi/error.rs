@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{BYTES_MAX, DEVICES_MAX, FILES_MAX, NameError, SpecError};
 use crate::device::{Misfit, Node, NodeError, NvidiaError};
-use crate::plan::{DeviceType, RuleError};
+use crate::plan::RuleError;
 use crate::trust::{Distrust, TrustError};
 
 /// Most names and files that one text lists.
@@ -62,10 +62,8 @@ pub enum CdiFault {
     Node {
         /// The file with the definition.
         file: PathBuf,
-        /// The node's path on this node.
-        path: String,
-        /// What is wrong with it.
-        why: NodeFault,
+        /// What is wrong with the node.
+        why: Box<NodeFault>,
     },
 }
 
@@ -97,20 +95,32 @@ pub enum FileFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFault {
     /// There is none.
-    Node(NodeError),
+    Node {
+        /// Its path.
+        path: String,
+        /// What is there.
+        why: NodeError,
+    },
     /// The specification says other numbers or another type than the node has.
     Stale {
-        /// What the specification says, as far as it does.
-        said: String,
+        /// Its path.
+        path: String,
         /// What the node is.
         is: Node,
+        /// What the specification says, as far as it does.
+        said: String,
     },
     /// It is not there yet, and what it will be cannot be told.
     Unborn(NvidiaError),
     /// It is not a job's to have.
     Misfit(Misfit),
     /// Its numbers are beyond what the kernel has.
-    Number(RuleError),
+    Number {
+        /// Its path.
+        path: String,
+        /// Which of them.
+        why: RuleError,
+    },
 }
 
 impl CdiError {
@@ -154,7 +164,7 @@ impl fmt::Display for CdiFault {
                 unusable.path.display(),
                 unusable.why,
             ),
-            Self::Node { file, path, why } => write!(f, "{path} in {}: {why}", file.display()),
+            Self::Node { file, why } => write!(f, "{}: {why}", file.display()),
         }
     }
 }
@@ -207,19 +217,14 @@ impl fmt::Display for FileFault {
 impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Node(error) => error.fmt(f),
-            Self::Stale { said, is } => {
-                let kind = if is.kind == DeviceType::Char { "character" } else { "block" };
-                write!(
-                    f,
-                    "it is {kind} device {}:{}, not {said}; the specification is stale: generate it \
-                     anew",
-                    is.major, is.minor,
-                )
-            }
+            Self::Node { path, why } => write!(f, "{path}: {why}"),
+            Self::Stale { path, is, said } => write!(
+                f,
+                "{path} is {is} and not {said}: the specification is stale; generate it anew"
+            ),
             Self::Unborn(error) => error.fmt(f),
             Self::Misfit(error) => error.fmt(f),
-            Self::Number(error) => error.fmt(f),
+            Self::Number { path, why } => write!(f, "{path}: {why}"),
         }
     }
 }

@@ -10,40 +10,43 @@ use nix::errno::Errno;
 
 use super::{CdiFault, Edits, NodeEdit, NodeFault, NodeKind};
 use crate::device::{Device, Found, Node, NodeError, Tree, guard, nvidia};
-use crate::plan::{Access, DeviceType};
+use crate::plan::Access;
 
 /// What the edits of the specification `file` stand for on this node.
 ///
 /// # Errors
 /// [`CdiFault::Node`] for the first node that is not what it has to be.
 pub(super) fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, CdiFault> {
-    let mut devices = Vec::new();
+    let mut found = Found { env: edits.env.clone(), gids: edits.gids.clone(), ..Found::default() };
     for edit in &edits.nodes {
-        let failed =
-            |why| CdiFault::Node { file: file.to_owned(), path: host_path(edit).to_owned(), why };
-        devices.extend(device(tree, edit).map_err(failed)?);
+        let failed = |why| CdiFault::Node { file: file.to_owned(), why: Box::new(why) };
+        found.extend(device(tree, edit).map_err(failed)?);
     }
-    Ok(Found { devices, warnings: Vec::new(), env: edits.env.clone(), gids: edits.gids.clone() })
+    Ok(found)
 }
 
-fn host_path(edit: &NodeEdit) -> &str {
-    edit.host_path.as_ref().unwrap_or(&edit.path)
-}
-
-/// `None` where nothing is to be allowed.
-fn device(tree: &Tree, edit: &NodeEdit) -> Result<Option<Device>, NodeFault> {
+/// One device, or none where nothing is to be allowed.
+fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, NodeFault> {
+    let mut found = Found::default();
     let access = access_of(edit);
     if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
-        return Ok(None);
+        return Ok(found);
     }
-    let path = host_path(edit);
+    let path = edit.host_path.as_ref().unwrap_or(&edit.path);
+    let failed = |why| NodeFault::Node { path: path.clone(), why };
     let node = match tree.node(path) {
-        Err(NodeError::Open(Errno::ENOENT)) => unborn(tree, path)?,
-        node => node.map_err(NodeFault::Node)?,
+        Err(absent @ NodeError::Open(Errno::ENOENT)) => {
+            let node = nvidia::unborn_node(tree, path).map_err(NodeFault::Unborn)?;
+            found.warnings.push(nvidia::unborn_warning(path));
+            node.ok_or(absent).map_err(failed)?
+        }
+        node => node.map_err(failed)?,
     };
-    agree(edit, node)?;
+    agree(path, edit, node)?;
     guard::check(tree, path, node).map_err(NodeFault::Misfit)?;
-    Device::of(path, node, access).map(Some).map_err(NodeFault::Number)
+    let number = |why| NodeFault::Number { path: path.clone(), why };
+    found.devices.push(Device::of(path, node, access).map_err(number)?);
+    Ok(found)
 }
 
 /// What the specification grants, without making nodes: nothing in a job has to.
@@ -55,34 +58,29 @@ fn access_of(edit: &NodeEdit) -> Access {
         .fold(Access::NONE, Access::union)
 }
 
-/// What a node will be that is made when it is first used, which the login may be to do.
-fn unborn(tree: &Tree, path: &str) -> Result<Node, NodeFault> {
-    let node = nvidia::unborn_node(tree, path).map_err(NodeFault::Unborn)?;
-    node.ok_or(NodeFault::Node(NodeError::Open(Errno::ENOENT)))
-}
-
-fn agree(edit: &NodeEdit, node: Node) -> Result<(), NodeFault> {
-    let kind = match edit.kind {
-        None => Some(node.kind),
-        Some(NodeKind::Char) => Some(DeviceType::Char),
-        Some(NodeKind::Block) => Some(DeviceType::Block),
-        Some(NodeKind::Fifo) => None,
-    };
-    let major = edit.major.unwrap_or(node.major);
-    let minor = edit.minor.unwrap_or(node.minor);
-    match (kind, major, minor) == (Some(node.kind), node.major, node.minor) {
+/// Whether the node is what the specification says, as far as it does.
+fn agree(path: &str, edit: &NodeEdit, node: Node) -> Result<(), NodeFault> {
+    let kind = edit.kind.map(letter);
+    let same = kind.is_none_or(|kind| kind == node.kind.letter())
+        && edit.major.is_none_or(|major| major == node.major)
+        && edit.minor.is_none_or(|minor| minor == node.minor);
+    match same {
         true => Ok(()),
-        false => Err(NodeFault::Stale { said: said(edit), is: node }),
+        false => Err(NodeFault::Stale { path: path.to_owned(), is: node, said: said(edit) }),
     }
 }
 
-/// What the specification says of a node, as far as it does.
+/// As mknod(1) has it.
+fn letter(kind: NodeKind) -> char {
+    match kind {
+        NodeKind::Block => 'b',
+        NodeKind::Char => 'c',
+        NodeKind::Fifo => 'p',
+    }
+}
+
 fn said(edit: &NodeEdit) -> String {
-    let kind = edit.kind.map(|kind| match kind {
-        NodeKind::Block => "block".to_owned(),
-        NodeKind::Char => "character".to_owned(),
-        NodeKind::Fifo => "FIFO".to_owned(),
-    });
+    let kind = edit.kind.map(|kind| format!("type {}", letter(kind)));
     let major = edit.major.map(|major| format!("major {major}"));
     let minor = edit.minor.map(|minor| format!("minor {minor}"));
     let parts: Vec<String> = [kind, major, minor].into_iter().flatten().collect();

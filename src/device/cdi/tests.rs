@@ -172,7 +172,7 @@ fn a_node_at_fault_is_named_with_its_file() {
     let (scratch, tree, catalog) = gpus();
     std::fs::remove_file(scratch.path().join("dev/gpu1")).unwrap();
     let error = look_up(&tree, &catalog, &names(&["v.com/gpu=1"])).unwrap_err();
-    let expected = "/dev/gpu1 in /etc/cdi/0.json: No such file or directory";
+    let expected = "/etc/cdi/0.json: /dev/gpu1: No such file or directory";
     assert_eq!(error.to_string(), expected);
     assert!(
         matches!(*error.fault, CdiFault::Node { file, .. } if file == Path::new("/etc/cdi/0.json"))

@@ -112,8 +112,13 @@ fn older_and_newer_files_of_a_vendor_mean_the_same_devices() {
 fn an_instance_has_its_capabilities_and_no_other_gpu() {
     let scratch = machine();
     scratch.file("run/cdi/nvidia.yaml", NEW);
+    let live = "proc/driver/nvidia/capabilities/gpu1/mig/gi11/access";
+    scratch.file(live, "DeviceFileMinor: 102\n");
     let expected = ["c:510:0:rw", "c:195:255:rw", "c:235:102:r", "c:195:1:rw"].map(str::to_owned);
     assert_eq!(rules(&scratch, &["nvidia.com/gpu=1:0"]), Ok(expected.to_vec()));
+    // The file outlives the instance, whose number another job's may have next.
+    std::fs::remove_file(scratch.path().join(live)).unwrap();
+    assert!(rules(&scratch, &["nvidia.com/gpu=1:0"]).is_err());
 }
 
 #[test]
@@ -133,8 +138,8 @@ fn a_file_of_an_older_driver_load_is_refused_and_says_what_to_do() {
     scratch.file("run/cdi/nvidia.yaml", NEW);
     scratch.file("dev/nvidia-uvm", "c 511:0");
     scratch.file("proc/devices", &DRIVERS.replace("510", "511"));
-    let expected = "/dev/nvidia-uvm in /run/cdi/nvidia.yaml: it is character device 511:0, not \
-                    major 510; the specification is stale: generate it anew";
+    let expected = "/run/cdi/nvidia.yaml: /dev/nvidia-uvm is c 511:0 and not major 510: the \
+                    specification is stale; generate it anew";
     assert_eq!(rules(&scratch, &["nvidia.com/gpu=0"]), Err(expected.to_owned()));
 }
 
