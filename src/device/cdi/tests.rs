@@ -128,10 +128,10 @@ fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
 }
 
 /// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::device::cdi::tests::{device, file};
+use crate::device::cdi::tests::{Random, device, file};
 use crate::device::cdi::{Edits, FileFault};
 
 /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
@@ -100,4 +100,83 @@ fn only_a_few_of_many_devices_are_listed() {
     let error = catalog.definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
     let expected = "kind v.com/gpu has no such device; it has 0, 1, 2, 3, 4, 5 and 93 more";
     assert_eq!(error.to_string(), expected);
+}
+
+const KINDS: [&str; 2] = ["v.com/gpu", "w.com/gpu"];
+
+/// A file of one device, and how much of it can be made out once it is broken.
+struct Written {
+    path: String,
+    rank: usize,
+    kind: &'static str,
+    device: String,
+    broken: Option<Option<String>>,
+}
+
+impl Written {
+    fn random(random: &mut Random, number: usize) -> Self {
+        let kind = KINDS[random.below(KINDS.len())];
+        let broken = match random.below(4) {
+            0 => Some(None),
+            1 => Some(Some(kind.to_owned())),
+            _ => None,
+        };
+        let device = random.below(2).to_string();
+        Self { path: number.to_string(), rank: random.below(3), kind, device, broken }
+    }
+
+    fn put(&self, catalog: &mut Catalog, whole: bool) {
+        match (&self.broken, whole) {
+            (Some(kind), false) => {
+                let file = Unusable { path: self.path.clone().into(), why: FileFault::Bytes };
+                catalog.suspect(Suspect { file, rank: self.rank, kind: kind.clone() });
+            }
+            _ => {
+                let device = device(&self.device, Edits::default());
+                catalog.add(file(&self.path, self.rank, self.kind, &[device]));
+            }
+        }
+    }
+}
+
+/// Whatever breaks, a name means no other file's definition than one of the highest directory in
+/// which it was defined, and what no broken file can have meant stays as it was.
+#[test]
+fn breaking_files_brings_nothing_old_back_and_hides_nothing_independent() {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut seen = [0; 3];
+    for _ in 0..3000 {
+        let files: Vec<Written> =
+            (0..1 + random.below(5)).map(|number| Written::random(&mut random, number)).collect();
+        let (mut before, mut after) = (Catalog::default(), Catalog::default());
+        for file in &files {
+            file.put(&mut before, true);
+            file.put(&mut after, false);
+        }
+        for (kind, device) in KINDS.iter().flat_map(|kind| [(*kind, "0"), (*kind, "1")]) {
+            let name = format!("{kind}={device}").parse().unwrap();
+            let path = |catalog: &Catalog| {
+                catalog.definition(&name).ok().map(|(file, _)| file.path.display().to_string())
+            };
+            let (before, after) = (path(&before), path(&after));
+            let of_name = |file: &&Written| file.kind == kind && file.device == device;
+            let highest = files.iter().filter(of_name).map(|file| file.rank).max();
+            let meant = |path: &String| {
+                files.iter().any(|file| file.path == *path && Some(file.rank) == highest)
+            };
+            assert!(after.as_ref().is_none_or(meant), "{after:?}");
+            let may_mean = |kinds: &Option<Option<String>>| match kinds {
+                Some(broken) => broken.as_deref().is_none_or(|broken| broken == kind),
+                None => false,
+            };
+            let independent = !files.iter().any(|file| may_mean(&file.broken));
+            assert!(!independent || before == after, "{before:?} {after:?}");
+            seen[match (&before, &after) {
+                (before, after) if before == after => 0,
+                (Some(_), None) => 1,
+                _ => 2,
+            }] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }

@@ -124,6 +124,16 @@ fn what_the_driver_makes_late_has_the_numbers_of_its_driver() {
 }
 
 #[test]
+fn what_lies_in_the_place_of_a_late_node_is_not_passed_over() {
+    let scratch = machine();
+    std::os::unix::fs::symlink("a", scratch.path().join("dev/nvidia-uvm")).unwrap();
+    scratch.file("dev/nvidia-uvm-tools", "no device");
+    for path in ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"] {
+        assert!(found(&scratch, &at(path)).is_err(), "{path}");
+    }
+}
+
+#[test]
 fn another_drivers_node_is_not_given_out_under_a_vendors_name() {
     let scratch = machine();
     scratch.file("dev/nvidia0", "c 240:0");
