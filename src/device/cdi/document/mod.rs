@@ -41,7 +41,7 @@ impl Format {
 }
 
 /// A value of the document.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Value {
     /// `null`, and what YAML writes for it.
     Null,

@@ -179,6 +179,9 @@ fn the_worst_files_are_read_in_time() {
     for unit in units {
         assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
     }
+    let brackets =
+        format!("{}{}", "[".repeat(250), "a,".repeat(Format::Yaml.max_bytes() / 2 - 125));
+    assert_eq!(refusal(yaml(&brackets)).1, "more than 32 lists and objects inside each other");
     let stairs: String = (0..1400).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert_eq!(refusal(yaml(&stairs)).0, 34);
     assert!(yaml(&full(Format::Yaml, "a")).is_ok());

@@ -18,26 +18,39 @@ pub(super) enum Version {
     V1_1,
 }
 
-const RELEASED: [(Version, &str); 8] = [
-    (Version::V0_3, "0.3.0"),
-    (Version::V0_4, "0.4.0"),
-    (Version::V0_5, "0.5.0"),
-    (Version::V0_6, "0.6.0"),
-    (Version::V0_7, "0.7.0"),
-    (Version::V0_8, "0.8.0"),
-    (Version::V1_0, "1.0.0"),
-    (Version::V1_1, "1.1.0"),
+const RELEASED: [Version; 8] = [
+    Version::V0_3,
+    Version::V0_4,
+    Version::V0_5,
+    Version::V0_6,
+    Version::V0_7,
+    Version::V0_8,
+    Version::V1_0,
+    Version::V1_1,
 ];
 
 impl Version {
     /// The version that `cdiVersion` names, with or without a leading `v`.
     pub(super) fn parse(text: &str) -> Result<Self, SpecError> {
         let number = text.strip_prefix('v').unwrap_or(text);
-        let version = RELEASED.iter().find(|(_, known)| *known == number);
-        version.map(|(version, _)| *version).ok_or_else(|| {
+        let known = RELEASED.into_iter().find(|version| version.number() == number);
+        known.ok_or_else(|| {
             let text = quoted(text);
             SpecError::rule(format_args!("version {text} is not known, 0.3.0 to 1.1.0 are"))
         })
+    }
+
+    fn number(self) -> &'static str {
+        match self {
+            Self::V0_3 => "0.3.0",
+            Self::V0_4 => "0.4.0",
+            Self::V0_5 => "0.5.0",
+            Self::V0_6 => "0.6.0",
+            Self::V0_7 => "0.7.0",
+            Self::V0_8 => "0.8.0",
+            Self::V1_0 => "1.0.0",
+            Self::V1_1 => "1.1.0",
+        }
     }
 
     /// A file of this version may say `what`, which came with the version `since`.
@@ -53,7 +66,6 @@ impl Version {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = RELEASED.iter().find(|(version, _)| version == self);
-        f.write_str(name.map_or("?", |(_, name)| name))
+        f.write_str(self.number())
     }
 }

@@ -255,6 +255,14 @@ fn edits_out_of_the_rules_are_refused() {
 }
 
 #[test]
+fn a_class_of_service_is_one_directory_or_the_uppermost() {
+    for name in ["a", "...", "/", ""] {
+        let edits = format!(r#"{{"intelRdt": {{"closID": "{name}"}}}}"#);
+        assert!(edits_of("0.7.0", &edits).is_ok(), "{name:?}");
+    }
+}
+
+#[test]
 fn annotations_are_texts() {
     for (annotations, fits) in [
         (r#"{"a": "b", "": ""}"#, true),
