@@ -53,6 +53,6 @@ mod tests {
         assert_eq!(count_of(&["c:195:247:rw", "c:195:248:rw"]), 1);
         assert_eq!(count_of(&["c:195:3:rw", "c:235:426:r", "c:235:427:r", "c:235:435:r"]), 1);
         assert_eq!(count_of(&["c:261:0:rw", "c:261:1:rw", "c:261:-1:rw"]), 2);
-        assert_eq!(count_of(&["c:226:128:rw", "c:261:0:rw"]), 1);
+        assert_eq!(count_of(&["c:226:128:rw", "c:226:129:rw", "c:261:0:rw"]), 2);
     }
 }

@@ -102,6 +102,9 @@ fn one_unknown_entry_refuses_the_list_and_is_named() {
         "cdi/nvidia.com".to_owned(),
         "cdi/nvidia.com/gpu".to_owned(),
         "cdi/nvidia.com/gpu/0/1".to_owned(),
+        "cdi/nvidia.com/gpu=".to_owned(),
+        "cdi/nvidia.com/gpu/a b".to_owned(),
+        "cdi/nvidia.com/gpu/0=1".to_owned(),
         "cdi/nvidia.com/gpu/.hidden/x".to_owned(),
         "imex".to_owned(),
         "imex/01".to_owned(),
@@ -116,6 +119,23 @@ fn one_unknown_entry_refuses_the_list_and_is_named() {
         let first = odd.split('/').next().unwrap().replace('\n', "?");
         assert!(error.to_string().contains(&format!("/run/list/{first}")), "{odd:?}: {error}");
         assert!(!error.to_string().contains('\n'));
+    }
+}
+
+#[test]
+fn a_hidden_entry_refuses_the_list_at_any_depth() {
+    let mig = [format!("MIG-GPU-{UUID}/0/0"), format!("MIG-GPU-{UUID}/.0/0")];
+    for [good, hidden] in [
+        ["imex/0", "imex/.1"],
+        ["cdi/a.b/c/0", "cdi/a.b/c/.1"],
+        ["cdi/a.b/c/0", "cdi/a.b/.c=1"],
+        ["cdi/a.b/c/0", "cdi/.a/c/0"],
+        [&mig[0], &mig[1]],
+    ] {
+        let error = list(&[good, hidden]).err();
+        assert_eq!(list(&[good]).unwrap().len(), 1);
+        let name = |error: DirectoryError| error.to_string().contains("/.");
+        assert!(error.is_some_and(name), "{hidden}");
     }
 }
 
@@ -142,8 +162,8 @@ fn what_is_no_file_refuses_the_list() {
     symlink("..", dir.join("cdi")).unwrap();
     assert!(listed(&scratch).is_err());
     std::fs::remove_file(dir.join("cdi")).unwrap();
-    scratch.dir(&format!("run/list/GPU-{UUID}"));
-    assert!(listed(&scratch).is_err());
+    let gpu = scratch.dir(&format!("run/list/GPU-{UUID}"));
+    assert_eq!(listed(&scratch), Err(DirectoryError::Unknown(gpu)));
 }
 
 #[test]

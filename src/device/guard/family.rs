@@ -117,6 +117,7 @@ mod tests {
         assert_eq!(minors("/dev/dri/renderD128"), [Some(128)]);
         assert_eq!(minors("/dev/accel/accel0"), [Some(0), None]);
         assert_eq!(minors("/run/nvidia/driver/dev/nvidia3"), [Some(3)]);
+        assert_eq!(minors("/dev/shm/driver/dev/nvidia3"), [Some(3)]);
     }
 
     #[test]

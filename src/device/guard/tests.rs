@@ -79,6 +79,9 @@ fn a_major_without_a_driver_is_refused_for_its_kind() {
         let result = check(&fixture.tree(), path, node(numbers));
         assert!(matches!(result, Err(Misfit::NoDriver { .. })), "{path} {numbers}: {result:?}");
     }
+    fixture.file("proc/devices", "Block devices:\n195 nvidia\n");
+    let result = check(&fixture.tree(), "/dev/nvidia0", node("b 195:0"));
+    assert!(matches!(result, Err(Misfit::Driver { .. })), "{result:?}");
     fixture.remove("proc/devices");
     let result = check(&fixture.tree(), "/dev/nvidia0", node("c 195:0"));
     assert!(matches!(result, Err(Misfit::File(_))));

@@ -144,6 +144,17 @@ fn gpus_are_in_the_order_of_the_bus_with_the_minors_that_the_driver_says() {
 }
 
 #[test]
+fn domains_are_ordered_as_numbers() {
+    let fixture = Fixture::new();
+    for (domain, minor) in [("10000", "20"), ("2000", "21")] {
+        let path = format!("proc/driver/nvidia/gpus/{domain}:01:00.0/information");
+        fixture.file(&path, &information(minor, "", ""));
+    }
+    let minors: Vec<u32> = fixture.gpus().unwrap().iter().map(|gpu| gpu.minor).collect();
+    assert_eq!(minors[8..], [21, 20]);
+}
+
+#[test]
 fn a_node_without_the_driver_has_no_gpus() {
     let scratch = Scratch::new();
     assert_eq!(gpus(&Tree::laid_out(scratch.path(), scratch.trust())), Ok(Vec::new()));
