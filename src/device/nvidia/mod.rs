@@ -15,6 +15,7 @@ pub use error::NvidiaError;
 pub use information::{Gpu, gpus};
 pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};
+pub(super) use node::unborn_warning;
 pub use node::{imex, node, shared, unborn_node};
 
 /// Largest minor of a GPU; the ones above are reserved and the control devices'.

@@ -106,6 +106,15 @@ pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, NvidiaError>
     Ok(Some(node))
 }
 
+/// What an administrator should know of a node that is not there yet. What makes it runs in the job
+/// as well, and no job may make nodes.
+pub(in crate::device) fn unborn_warning(path: &str) -> String {
+    format!(
+        "{path} is not there yet, and cannot be made from within the job: let nvidia-modprobe make \
+         it at boot"
+    )
+}
+
 /// The driver and the minor of a node that may be made late.
 fn late(path: &str) -> Option<(&'static str, u32)> {
     let below = path.strip_prefix("/dev/")?;
@@ -135,11 +144,7 @@ pub(super) fn promised(
         Ok(there) => {
             return Err(NvidiaError::Stale { path: path.to_owned(), there, promised: node });
         }
-        // What makes the node runs in the job as well, and no job may make nodes.
-        Err(NodeError::Open(Errno::ENOENT)) => found.warnings.push(format!(
-            "{path} is not there yet, and cannot be made from within the job: let \
-             nvidia-modprobe make it at boot"
-        )),
+        Err(NodeError::Open(Errno::ENOENT)) => found.warnings.push(unborn_warning(path)),
         Err(why) => return Err(NvidiaError::node(path, why)),
     }
     guard::check(tree, path, node)?;
