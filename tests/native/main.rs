@@ -28,6 +28,7 @@ mod hygiene;
 mod install;
 mod leaf;
 mod login;
+mod naming;
 mod nproc;
 mod panic;
 mod policy;

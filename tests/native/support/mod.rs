@@ -4,6 +4,7 @@ mod artifact;
 mod cgroup;
 mod fake;
 mod filter;
+mod gpus;
 mod job;
 mod login;
 mod node;

@@ -1,0 +1,48 @@
+//! Drivers and GPUs that the machine under a node does not have, in the files by which a kernel
+//! tells of them, and stand-ins for their device nodes.
+
+use super::Node;
+
+/// `/proc/devices` of a node with NVIDIA's and AMD's drivers; the major of `nvidia-uvm` is dynamic.
+fn proc_devices(uvm: u32) -> String {
+    format!(
+        "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/ptmx\n 10 misc\n136 pts\n\
+         195 nvidia\n195 nvidiactl\n195 nvidia-modeset\n226 drm\n235 nvidia-caps\n238 kfd\n\
+         {uvm} nvidia-uvm\n\nBlock devices:\n  7 loop\n"
+    )
+}
+
+impl Node {
+    /// NVIDIA's driver is loaded, with this major for `nvidia-uvm`; its nodes are there.
+    pub(crate) fn load_drivers(&self, uvm: u32) {
+        self.write("/run/devices", &proc_devices(uvm));
+        self.sh("umount /proc/devices 2>/dev/null; mount --bind /run/devices /proc/devices").ok();
+        let nodes = format!(
+            "rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools
+             mknod -m 666 /dev/nvidia-uvm c {uvm} 0
+             mknod -m 666 /dev/nvidia-uvm-tools c {uvm} 1"
+        );
+        self.sh(&nodes).ok();
+    }
+
+    /// Two GPUs of AMD's on the bus, the first at `0000:03:00.0` with `renderD129`, the second at
+    /// `0000:83:00.0` with `renderD128`.
+    pub(crate) fn plug_in_amd(&self) {
+        let nodes = "mknod -m 666 /dev/kfd c 238 0
+                     mknod -m 666 /dev/dri/renderD129 c 226 129
+                     mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
+                     cd /sys/bus/pci/devices
+                     mkdir -p /run/amdgpu 0000:03:00.0/drm/renderD129 0000:83:00.0/drm/renderD128
+                     for gpu in *; do ln -s /run/amdgpu $gpu/driver; done";
+        self.sh(&format!("set -e; {nodes}")).ok();
+    }
+
+    /// A file of root's with its folder.
+    pub(crate) fn place(&self, path: &str, text: &str) {
+        if let Some((folder, _)) = path.rsplit_once('/') {
+            self.folder(folder, 0o755);
+        }
+        self.write(path, text);
+        self.mode(path, 0o644);
+    }
+}
