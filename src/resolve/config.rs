@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::grants;
 use crate::device::{Settings, Specifier};
 use crate::legible::legible;
 use crate::plan::SourceName;
@@ -27,6 +28,9 @@ pub struct Config {
     pub always_allowed: Vec<Specifier>,
     /// Where names of devices are looked up.
     pub devices: Settings,
+    /// Groups, by name, that a CDI specification may add to a login besides those that `devices`
+    /// has by number.
+    pub cdi_groups: Vec<String>,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -51,6 +55,7 @@ impl Default for Config {
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
             devices: Settings::default(),
+            cdi_groups: Vec::new(),
             message_file: None,
             hint: None,
         }
@@ -114,6 +119,7 @@ impl Config {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |wanted| Fault::Value(shown(key), wanted);
+        let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("a value"));
         }
@@ -134,6 +140,10 @@ impl Config {
             "cdi_dirs" => {
                 let dirs: Option<Vec<_>> = value.split(',').map(|dir| path(dir.trim())).collect();
                 self.devices.cdi_dirs = dirs.ok_or_else(|| bad("a list of absolute paths"))?;
+            }
+            "cdi_env" => self.devices.cdi_env = grants::names(value).map_err(entry)?,
+            "cdi_gids" => {
+                (self.devices.cdi_gids, self.cdi_groups) = grants::groups(value).map_err(entry)?;
             }
             "slurm_conf" => {
                 let conf = path(value).ok_or_else(|| bad("an absolute path"))?;
@@ -224,6 +234,8 @@ pub enum Fault {
     Twice(String),
     /// The value of the key is not what is wanted.
     Value(String, &'static str),
+    /// An entry of the list that is the value of the key is refused, and why.
+    Entry(String, String, String),
 }
 
 impl fmt::Display for ConfigError {
@@ -242,6 +254,7 @@ impl fmt::Display for Fault {
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
             Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
+            Self::Entry(key, entry, why) => write!(f, "entry {entry:?} of {key}: {why}"),
         }
     }
 }
