@@ -49,7 +49,10 @@ fn push<T: PartialEq>(list: &mut Vec<T>, item: T, entry: &str, most: usize) -> R
         return Err(refused(entry, "stands twice"));
     }
     if list.len() >= most {
-        return Err(refused(entry, format_args!("is one more than the {most} that may stand here")));
+        return Err(refused(
+            entry,
+            format_args!("is one more than the {most} that may stand here"),
+        ));
     }
     list.push(item);
     Ok(())

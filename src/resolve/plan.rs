@@ -2,9 +2,7 @@
 
 use super::{Config, Evidence, grants};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
-use crate::plan::{
-    Allowlist, Containment, GroupId, Plan, Reason, Refusal, Rule, Variables,
-};
+use crate::plan::{Allowlist, Containment, GroupId, Plan, Reason, Refusal, Rule, Variables};
 use crate::registry::{Devices, Record};
 use crate::source::Job;
 

@@ -2,8 +2,8 @@
 
 use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES, Reader, Reason,
-    VERSION, Variables, Writer,
+    Allowlist, DecodeError, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES, Reader,
+    Reason, VERSION, Variables, Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
