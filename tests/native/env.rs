@@ -162,6 +162,30 @@ fn what_another_module_has_set_stays_as_it_is() {
     });
 }
 
+/// Only to the user of the session, only when credentials are made, and never in place of others.
+#[test]
+fn groups_are_added_to_the_sessions_user_alone() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        Fake::new().answers(&asking("4242", &job.cgroup)).install(node);
+        three_lines(node, &format!("{AUTH}auth required pam_permit.so\n"), ALL);
+        node.install(&Tool::Credentials.path(), "/usr/bin/credentials");
+        let outcome = node.run("credentials", &["alice", "bob"]).ok();
+        assert_eq!(
+            outcome.stdout,
+            "early 0: 2001 5044\n\
+             session 0\n\
+             establish 0: 2001 5044 5105\n\
+             reinitialize 0: 2001 5044 5105\n\
+             refresh 0: 2001 5044\n\
+             delete 0: 2001 5044\n\
+             other 0: 2001 5044\n\
+             root 0: 2001 5044\n",
+            "{outcome}"
+        );
+    });
+}
+
 /// The process that opens the session stays as it is, and so do its variables and groups.
 #[test]
 fn sshd_itself_is_given_nothing() {
