@@ -1,47 +1,60 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
+//!
+//! `document` reads a file, `spec` holds it to the rules, `scan` puts what the directories hold into
+//! a `catalog`, which tells whose definition of a name counts, and `node` makes devices of this node
+//! of what that definition asks for. What is meant for containers only is not carried out.
 
+mod catalog;
 mod document;
+mod error;
+mod kind;
 mod name;
+mod node;
+mod scan;
 mod spec;
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Found, Tree};
+use catalog::Catalog;
 
 pub use document::Format;
+pub use error::{CdiError, CdiFault, FileFault, NodeFault, Unusable};
 pub use name::{NameError, PartFault, QualifiedName};
+pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
-/// What these qualified names stand for, by the specifications in `dirs`.
+/// What these qualified names stand for together, by the specifications in `dirs`, the last of
+/// which comes first in precedence. What a file says for all its devices counts once, before what it
+/// says for the first one of them that is asked for; files of one kind are not merged.
 ///
 /// # Errors
-/// [`CdiError`].
+/// [`CdiError`]: the first name that stands for nothing. There is no list of the others then.
 pub fn resolve(tree: &Tree, dirs: &[PathBuf], names: &[String]) -> Result<Found, CdiError> {
-    let _ = (tree, dirs);
-    Err(CdiError { name: names.first().cloned().unwrap_or_default(), fault: CdiFault::Later })
+    let Some(first) = names.first() else { return Ok(Found::default()) };
+    let catalog = scan::read(tree, dirs).map_err(|fault| CdiError::new(first, fault))?;
+    look_up(tree, &catalog, names)
 }
 
-/// A name that stands for no device, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CdiError {
-    /// The name, as it was given.
-    pub name: String,
-    /// Why it stands for nothing.
-    pub fault: CdiFault,
-}
-
-/// Why a name stands for no device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CdiFault {
-    /// Not there yet.
-    Later,
-}
-
-impl fmt::Display for CdiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this version cannot resolve it")
+fn look_up(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, CdiError> {
+    let mut found = Found::default();
+    let mut applied: Vec<&Path> = Vec::new();
+    for name in names {
+        let failed = |fault| CdiError::new(name, fault);
+        let (file, device) = name
+            .parse()
+            .map_err(CdiFault::Name)
+            .and_then(|name| catalog.definition(&name))
+            .map_err(failed)?;
+        if !applied.contains(&file.path.as_path()) {
+            applied.push(&file.path);
+            found.extend(node::wanted(tree, &file.path, &file.spec.edits).map_err(failed)?);
+        }
+        found.extend(node::wanted(tree, &file.path, &device.edits).map_err(failed)?);
     }
+    found.warnings.extend(catalog.unusable().map(ToString::to_string));
+    Ok(found)
 }
 
-impl std::error::Error for CdiError {}
+#[cfg(test)]
+mod tests;
