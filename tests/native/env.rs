@@ -2,6 +2,8 @@
 
 use pam_job_adopt::plan::{Reply, Variables, Verdict};
 
+use serde_json::json;
+
 use crate::helper::admit;
 use crate::support::{ALICE, BOB, Cgroup, Fake, Node, Outcome, Tool, on_node};
 
@@ -197,6 +199,50 @@ fn sshd_itself_is_given_nothing() {
         let outcome = node.run("cycles", &["alice", "2"]).exits(0);
         outcome.keeps_quiet_about("CHANGED").stands_in(&job.cgroup);
         node.log.line("env=NVIDIA_VISIBLE_DEVICES");
+    });
+}
+
+/// With the real helper: what a specification asks for, less what the configuration does not name,
+/// less what the `session` line does not name.
+#[test]
+fn a_specification_gives_what_both_name() {
+    on_node(|node| {
+        let spec = json!({
+            "cdiVersion": "0.7.0", "kind": "site.org/thing",
+            "containerEdits": {
+                "env": ["THING=all", "BOTH=1", "LD_PRELOAD=/tmp/x.so"],
+                "additionalGids": [0, 5044, 5105, 5300],
+            },
+            "devices": [{ "name": "one", "containerEdits": {
+                "deviceNodes": [{ "path": "/dev/fuse" }], "env": ["THING=one"],
+            } }],
+        });
+        node.folder("/etc/cdi", 0o755);
+        node.write("/etc/cdi/site.json", &spec.to_string());
+        node.sh("echo things:x:5044: >>/etc/group").ok();
+        let job = node.job(ALICE, "4242").with("cdi", json!(["site.org/thing=one"])).start();
+        let sshd = node.sshd();
+        three_lines(node, AUTH, "cdi_env=THING,OTHER cdi_gids=5044,5105");
+        let given = |outcome: Outcome| {
+            let outcome = outcome.ok().stands_in(&job.cgroup).keeps_quiet_about("LD_PRELOAD");
+            let groups = ["5044", "5105", "5300", "0"].map(|gid| has_group(&outcome, gid));
+            let names = ["THING=one", "BOTH="].map(|text| outcome.stdout.contains(text));
+            (names, groups)
+        };
+        let nothing = ([false; 2], [false; 4]);
+        assert_eq!(given(sshd.ssh(ALICE, TELL)), nothing, "nothing is configured");
+        node.configure("cdi_env = THING, BOTH\ncdi_gids = things, no-such-group, 5300\n");
+        let expected = ([true, false], [true, false, false, false]);
+        assert_eq!(given(sshd.ssh(ALICE, TELL)), expected, "{}", node.log);
+        node.log.line("argument cdi_env does not name BOTH");
+        node.log.line("argument cdi_gids does not name 5300");
+        node.log.line("cdi_gids: group no-such-group: there is no such group");
+        node.job_adopt(&["resolve", "--user", "alice"]).says("env: THING=one").says("group: 5044");
+        three_lines(node, AUTH, "");
+        assert_eq!(given(sshd.ssh(ALICE, TELL)), nothing, "no argument names anything");
+        node.configure("cdi_env = LD_PRELOAD\n");
+        sshd.ssh(ALICE, TELL).failed().says("[JA09]");
+        node.log.line("entry \\\"LD_PRELOAD\\\" of cdi_env");
     });
 }
 
