@@ -127,7 +127,7 @@ fn wanted(
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
     match containment(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
-        Ok(Contained { containment, dropped, warnings }) => {
+        Ok(Contained { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));
             }

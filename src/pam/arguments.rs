@@ -1,7 +1,7 @@
 //! The module's arguments: `pam_slurm_adopt`'s names with safer defaults, and a few more. What is
 //! unknown, malformed or given twice is refused by name: a typo must not open a login.
 
-use crate::plan::Several;
+use crate::plan::{MAX_GROUPS, MAX_VARIABLES, Several, VariableError, VariableName};
 use crate::session::{Action, Settings, Severity};
 use std::fmt;
 use std::str::FromStr;
@@ -84,6 +84,8 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
         "wait_job" => settings.wait_job = seconds(value, 0)?,
         "exempt_uids" => settings.exempt_uids = list(value)?,
         "exempt_groups" => settings.exempt_groups = list(value)?,
+        "cdi_env" => settings.cdi_env = variables(value)?,
+        "cdi_gids" => settings.cdi_gids = at_most(MAX_GROUPS, list(value)?)?,
         _ => return Err("is unknown"),
     }
     Ok(())
@@ -163,6 +165,18 @@ fn list<T: FromStr>(value: &str) -> Parsed<Vec<T>> {
         .collect()
 }
 
+fn variables(value: &str) -> Parsed<Vec<VariableName>> {
+    let name = |name: &String| match name.parse() {
+        Err(VariableError::Never) => Err("names a variable that decides what programs run"),
+        other => other.map_err(|_| "has an entry that is no name of a variable"),
+    };
+    at_most(MAX_VARIABLES, list::<String>(value)?.iter().map(name).collect::<Parsed<_>>()?)
+}
+
+fn at_most<T>(most: usize, list: Vec<T>) -> Parsed<Vec<T>> {
+    if list.len() > most { Err("has more entries than one login is given") } else { Ok(list) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,7 +202,7 @@ mod tests {
             "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
              action_generic_failure=ignore service=ssh-alt nodename=gpu017 log_level=debug2 \
              helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-             exempt_groups=wheel,ops",
+             exempt_groups=wheel,ops cdi_env=A,B_1 cdi_gids=44,105",
         )
         .unwrap();
         assert_eq!(settings.no_jobs, Action::Ignore);
@@ -204,6 +218,10 @@ mod tests {
         assert!(settings.require_devices && settings.observe);
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
+        let names: Vec<_> = settings.cdi_env.iter().map(VariableName::as_str).collect();
+        assert_eq!(names, ["A", "B_1"]);
+        let numbers: Vec<_> = settings.cdi_gids.iter().map(|group| group.number()).collect();
+        assert_eq!(numbers, [44, 105]);
     }
 
     #[test]
@@ -238,6 +256,13 @@ mod tests {
             "exempt_uids=-1",
             "exempt_uids=root",
             "exempt_groups=,",
+            "cdi_env=",
+            "cdi_env=A,LD_PRELOAD",
+            "cdi_env=A-B",
+            "cdi_gids=0",
+            "cdi_gids=44,0",
+            "cdi_gids=video",
+            "cdi_gids=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
             "nonsense",
             "",
             "=",

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod allowlist;
+mod environment;
+mod group;
 mod kv;
 mod name;
 mod reason;
@@ -17,6 +19,10 @@ pub(crate) use allowlist::decimal;
 pub use allowlist::{
     Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX, RuleError,
 };
+pub use environment::{
+    ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, VariableName, Variables,
+};
+pub use group::{GroupError, GroupId, MAX_GROUPS};
 pub use kv::{DecodeError, Reader, Writer};
 pub use name::{CgroupPath, JobId, LeafName, NameError};
 pub use reason::Reason;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::choose::{Choice, choose};
 use super::fit::fit;
+use super::grants;
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
@@ -135,7 +136,8 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let resolver = self.resolver(request, config);
+                let (resolver, warnings) = self.resolver(request, config);
+                survey.faults.extend(warnings);
                 match plan(&job, rule, config, &resolver, evidence) {
                     Ok((plan, warnings)) => {
                         survey.faults.extend(warnings);
@@ -148,14 +150,17 @@ impl Node {
         reply.warnings = survey.faults;
     }
 
-    fn resolver(&self, request: &Request, config: &Config) -> Resolver {
+    /// Beside it, what an administrator should know about the configuration.
+    fn resolver(&self, request: &Request, config: &Config) -> (Resolver, Vec<String>) {
         let node_name = Some(request.node.clone());
-        let settings = Settings { node_name, ..config.devices.clone() };
+        let mut settings = Settings { node_name, ..config.devices.clone() };
+        let (groups, warnings) = grants::looked_up(&config.cdi_groups);
+        settings.cdi_gids.extend(groups);
         let tree = match &self.cgroup {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
         };
-        Resolver::new(tree, settings)
+        (Resolver::new(tree, settings), warnings)
     }
 
     fn sources(&self, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::grants;
 use crate::device::{Settings, Specifier, SpecifierError};
 use crate::legible::legible;
 use crate::plan::SourceName;
@@ -27,6 +28,9 @@ pub struct Config {
     pub always_allowed: Vec<Specifier>,
     /// Where names of devices are looked up.
     pub devices: Settings,
+    /// Groups, by name, that a CDI specification may add to a login besides those that `devices`
+    /// has by number.
+    pub cdi_groups: Vec<String>,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -51,6 +55,7 @@ impl Default for Config {
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
             devices: Settings::default(),
+            cdi_groups: Vec::new(),
             message_file: None,
             hint: None,
         }
@@ -114,6 +119,7 @@ impl Config {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |wanted| Fault::Value(shown(key), wanted);
+        let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("a value"));
         }
@@ -127,11 +133,15 @@ impl Config {
             }
             "always_allowed" => {
                 let specifiers = value.split(',').map(|text| specifier(text.trim()));
-                self.always_allowed = specifiers.collect::<Result<_, _>>()?;
+                self.always_allowed = specifiers.collect::<Result<_, _>>().map_err(entry)?;
             }
             "cdi_dirs" => {
                 let dirs: Option<Vec<_>> = value.split(',').map(|dir| path(dir.trim())).collect();
                 self.devices.cdi_dirs = dirs.ok_or_else(|| bad("a list of absolute paths"))?;
+            }
+            "cdi_env" => self.devices.cdi_env = grants::names(value).map_err(entry)?,
+            "cdi_gids" => {
+                (self.devices.cdi_gids, self.cdi_groups) = grants::groups(value).map_err(entry)?;
             }
             "slurm_conf" => {
                 let conf = path(value).ok_or_else(|| bad("an absolute path"))?;
@@ -193,8 +203,8 @@ fn enforce(value: &str) -> Option<Enforce> {
     value.strip_prefix("if-exists:").and_then(path).map(Enforce::IfExists)
 }
 
-fn specifier(text: &str) -> Result<Specifier, Fault> {
-    text.parse().map_err(|error| Fault::Specifier(shown(text), error))
+fn specifier(text: &str) -> Result<Specifier, (String, String)> {
+    text.parse().map_err(|error: SpecifierError| (shown(text), error.to_string()))
 }
 
 fn path(value: &str) -> Option<PathBuf> {
@@ -226,8 +236,8 @@ pub enum Fault {
     Twice(String),
     /// The value of the key is not what is wanted.
     Value(String, &'static str),
-    /// An entry of `always_allowed` is no device specifier.
-    Specifier(String, SpecifierError),
+    /// An entry of the list that is the value of the key is refused, and why.
+    Entry(String, String, String),
 }
 
 impl fmt::Display for ConfigError {
@@ -246,7 +256,7 @@ impl fmt::Display for Fault {
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
             Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
-            Self::Specifier(entry, error) => write!(f, "always_allowed: {entry:?}: {error}"),
+            Self::Entry(key, entry, why) => write!(f, "entry {entry:?} of {key}: {why}"),
         }
     }
 }

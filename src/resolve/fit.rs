@@ -50,8 +50,19 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::plan::{
-        Allowlist, Containment, MAX_ENTRIES, Plan, REPLY_MAX, Rule, SourceName, Stack,
+        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES,
+        Plan, REPLY_MAX, Rule, SourceName, Stack, Variable, Variables,
     };
+
+    /// As many and as long as they may be.
+    fn env() -> Variables {
+        let mut env = Variables::default();
+        for number in 0..MAX_VARIABLES {
+            let value = "v".repeat(ENVIRONMENT_MAX / MAX_VARIABLES - 4);
+            env.push(Variable::new(&format!("V{number:02}"), &value).unwrap()).unwrap();
+        }
+        env
+    }
 
     #[test]
     fn the_largest_reply_fits_and_is_read() {
@@ -76,11 +87,16 @@ mod tests {
                 gpus: u32::MAX,
                 containment: Containment::Enforce(list),
                 dropped: vec![long; 5000],
+                env: env(),
+                groups: (0..MAX_GROUPS as u32)
+                    .map(|below| GroupId::new(u32::MAX - 1 - below).unwrap())
+                    .collect(),
             }),
         };
         let bytes = fit(reply).encode();
         assert!(bytes.len() < REPLY_MAX, "{} bytes", bytes.len());
         let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
+        assert_eq!((plan.env.iter().count(), plan.groups.len()), (MAX_VARIABLES, MAX_GROUPS));
         assert_eq!(plan.dropped.len(), DROPPED_MAX);
         assert_eq!(plan.dropped.last().unwrap(), "and 4937 more");
     }

@@ -12,6 +12,7 @@ mod choose;
 mod config;
 mod evidence;
 mod fit;
+mod grants;
 mod harden;
 mod main;
 mod message;

@@ -1,8 +1,8 @@
 //! From the chosen job to a plan.
 
-use super::{Config, Evidence};
+use super::{Config, Evidence, grants};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
-use crate::plan::{Allowlist, Containment, Plan, Reason, Refusal, Rule};
+use crate::plan::{Allowlist, Containment, GroupId, Plan, Reason, Refusal, Rule, Variables};
 use crate::registry::{Devices, Record};
 use crate::source::Job;
 
@@ -21,7 +21,8 @@ pub(super) fn plan(
     resolver: &Resolver,
     evidence: &mut Evidence,
 ) -> Result<(Plan, Vec<String>), NoPlan> {
-    let Contained { containment, dropped, warnings } = containment(&job.record, config, resolver)?;
+    let Contained { containment, dropped, warnings, env, groups } =
+        containment(&job.record, config, resolver)?;
     let gpus = match &containment {
         Containment::Enforce(list) => gpu_count(list),
         _ => 0,
@@ -31,6 +32,8 @@ pub(super) fn plan(
         evidence.add("devices", shown(list));
     }
     dropped.iter().for_each(|device| evidence.add("dropped", device));
+    env.iter().for_each(|variable| evidence.add("env", variable));
+    groups.iter().for_each(|group| evidence.add("group", group));
     let plan = Plan {
         job: job.id.clone(),
         source: job.source,
@@ -41,6 +44,8 @@ pub(super) fn plan(
         gpus,
         containment,
         dropped,
+        env,
+        groups,
     };
     Ok((plan, warnings))
 }
@@ -54,6 +59,10 @@ pub struct Contained {
     pub dropped: Vec<String>,
     /// What an administrator should know.
     pub warnings: Vec<String>,
+    /// Variables for its logins.
+    pub env: Variables,
+    /// Groups for its logins.
+    pub groups: Vec<GroupId>,
 }
 
 /// What has to hold for the devices of a record's job.
@@ -70,6 +79,8 @@ pub fn containment(
             containment: Containment::None,
             dropped: Vec::new(),
             warnings: Vec::new(),
+            env: Variables::default(),
+            groups: Vec::new(),
         }),
         Devices::Wanted(wanted) => enforce(record, &wanted, config, resolver),
         Devices::Unsaid => {
@@ -85,7 +96,7 @@ fn enforce(
     config: &Config,
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
-    let Resolved { list, dropped, warnings, .. } =
+    let Resolved { list, dropped, mut warnings, env, gids } =
         allowlist(wanted, &config.always_allowed, resolver).map_err(|error| {
             let cause = format!("job {}: {error}", job.id);
             match error {
@@ -93,7 +104,9 @@ fn enforce(
                 Unfit::TooMany => refuse(job, Reason::Configuration, String::new(), cause),
             }
         })?;
-    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
+    let env = grants::variables(env, &mut warnings);
+    let groups = grants::group_ids(gids, &mut warnings);
+    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings, env, groups })
 }
 
 fn refuse(job: &Record, reason: Reason, device: String, cause: String) -> NoPlan {

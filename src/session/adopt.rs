@@ -1,18 +1,21 @@
 //! The move into the job: confine, enter, verify; or everything as it was.
 
+use super::grants::Giving;
 use super::target::not_frozen;
 use super::undo::Undo;
 use super::way_back::WayBack;
 use super::{Budget, Failure, Login, Target};
 use crate::bpf::{self, Confinement, Outcome};
 use crate::cgroup::{self, Entry, Leaf, LeafKind, Place, Stamp};
-use crate::plan::Plan;
+use crate::plan::{Plan, VariableName};
 
 /// Where a login is now, and what holds there.
 #[derive(Debug)]
 pub(super) struct Adopted {
     pub(super) cgroup: String,
     pub(super) confinement: Confinement,
+    /// The variables that it was given.
+    pub(super) variables: Vec<VariableName>,
 }
 
 /// Takes the calling process into the job. A leaf can go away while this login is on its way into
@@ -25,16 +28,16 @@ pub(super) fn adopt(
     login: &Login,
     plan: &Plan,
     way_back: WayBack,
+    giving: Giving<'_>,
     require_devices: bool,
     budget: &Budget,
 ) -> Result<Adopted, Failure> {
-    let mut undo = Undo::new(way_back);
+    let mut undo = Undo::new(way_back, giving);
     let mut again = true;
     loop {
         let failure = match attempt(login, plan, require_devices, budget, &mut undo) {
-            Ok(adopted) => {
-                undo.commit();
-                return Ok(adopted);
+            Ok((cgroup, confinement)) => {
+                return Ok(Adopted { cgroup, confinement, variables: undo.commit() });
             }
             Err(failure) => undo.back(failure),
         };
@@ -58,17 +61,16 @@ fn attempt(
     plan: &Plan,
     require_devices: bool,
     budget: &Budget,
-    undo: &mut Undo,
-) -> Result<Adopted, Failure> {
+    undo: &mut Undo<'_>,
+) -> Result<(String, Confinement), Failure> {
     let Target { place, kind, stamp } = Target::open(plan, login)?;
     let (leaf, confinement) = confined_leaf(place, kind, plan, budget, undo)?;
     if confinement == Confinement::None && require_devices {
         return Err(Failure::Uncontained);
     }
-    match enter(&leaf, &stamp, &confinement, budget, undo) {
-        Ok(()) => Ok(Adopted { cgroup: leaf.dir()?.path().to_owned(), confinement }),
-        Err(failure) => Err(explain(failure, &leaf)),
-    }
+    enter(&leaf, &stamp, &confinement, budget, undo).map_err(|failure| explain(failure, &leaf))?;
+    undo.give()?;
+    Ok((leaf.dir()?.path().to_owned(), confinement))
 }
 
 /// A leaf on which the containment holds.
@@ -77,7 +79,7 @@ fn confined_leaf(
     kind: LeafKind,
     plan: &Plan,
     budget: &Budget,
-    undo: &mut Undo,
+    undo: &mut Undo<'_>,
 ) -> Result<(Leaf, Confinement), Failure> {
     let leaf = open_or_make(place, kind, undo)?;
     if leaf.kind().child().is_some() {
@@ -92,7 +94,7 @@ fn confined_leaf(
     }
 }
 
-fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, Failure> {
+fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo<'_>) -> Result<Leaf, Failure> {
     let job = match Leaf::open(place, kind.clone())? {
         Ok(leaf) => return Ok(leaf),
         Err(job) => job,
@@ -113,7 +115,7 @@ fn enter(
     stamp: &Stamp,
     confinement: &Confinement,
     budget: &Budget,
-    undo: &mut Undo,
+    undo: &mut Undo<'_>,
 ) -> Result<(), Failure> {
     let entry = Entry::open(leaf.dir()?)?;
     if budget.left().is_zero() {

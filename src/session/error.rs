@@ -1,6 +1,6 @@
 //! Why a login was not taken into its job.
 
-use crate::plan::{DecodeError, Reason, Refusal};
+use crate::plan::{DecodeError, Reason, Refusal, VariableName};
 use crate::{bpf, cgroup};
 use std::fmt;
 use std::io;
@@ -83,6 +83,8 @@ pub enum Failure {
     Late,
     /// The leaf went away while the login was on its way into it, and the job is still there.
     LeafVanished(cgroup::Error),
+    /// A variable for the login was not taken.
+    Variable(VariableName),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
     Stuck(Box<Failure>, cgroup::Error),
@@ -101,7 +103,9 @@ impl Failure {
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
-            Self::Cgroup(_) | Self::LeafVanished(_) | Self::Stuck(..) => Reason::AdoptionFailed,
+            Self::Cgroup(_) | Self::LeafVanished(_) | Self::Variable(_) | Self::Stuck(..) => {
+                Reason::AdoptionFailed
+            }
             Self::Bpf(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
@@ -120,6 +124,7 @@ impl fmt::Display for Failure {
                 f.write_str("the job has no device containment, and require_devices is set")
             }
             Self::Late => f.write_str("the time budget was used up before the move"),
+            Self::Variable(name) => write!(f, "set {name} for the login: libpam did not take it"),
             Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
         }
     }

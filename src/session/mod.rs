@@ -11,6 +11,8 @@ mod adopt;
 mod ask;
 mod attendant;
 mod error;
+mod grants;
+mod groups;
 mod ruling;
 mod settings;
 mod target;
@@ -20,6 +22,8 @@ mod way_back;
 
 pub use crate::log::{Line, Severity};
 pub use error::{Failure, Fault};
+pub use grants::Environment;
+pub use groups::add_groups;
 pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured, node_name};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;

@@ -2,10 +2,13 @@
 
 use super::adopt::{Adopted, adopt};
 use super::ask::Question;
+use super::grants::{Environment, Giving, Grants, shown};
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
-use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
+use crate::plan::{
+    GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict,
+};
 use crate::sys::clock;
 
 /// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
@@ -57,6 +60,8 @@ pub struct Outcome {
     pub welcome: Option<String>,
     /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
+    /// Groups that the login is to have besides its own, once its process has these.
+    pub groups: Vec<GroupId>,
 }
 
 /// Rules on one login; in the session phase this takes the login into the job.
@@ -65,9 +70,10 @@ pub fn judge(
     login: &Login,
     settings: &Settings,
     account: Option<Account>,
+    environment: &dyn Environment,
     budget: &Budget,
 ) -> Outcome {
-    let mut case = Case { login, settings, budget, reply: None };
+    let mut case = Case { login, settings, environment, budget, reply: None };
     let moves = login.phase == Phase::Session && !settings.observe;
     let departure = moves.then(Departure::open);
     let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
@@ -93,6 +99,7 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
         refusal: Some(refusal_text(reason, &words)),
         welcome: None,
         lines: vec![line],
+        groups: Vec::new(),
     }
 }
 
@@ -103,6 +110,7 @@ const DETAILS_MAX: usize = 16;
 struct Case<'a> {
     login: &'a Login,
     settings: &'a Settings,
+    environment: &'a dyn Environment,
     budget: &'a Budget,
     reply: Option<Reply>,
 }
@@ -156,8 +164,10 @@ impl Case<'_> {
                 Ok(self.admitted(plan, target.foresee(plan, require)?))
             }
             Some(way_back) => {
-                let adopted = adopt(self.login, plan, way_back?, require, self.budget)?;
-                Ok(self.adopted(plan, &adopted))
+                let grants = Grants::of(plan, self.settings);
+                let giving = Giving::new(self.environment, &grants.variables);
+                let adopted = adopt(self.login, plan, way_back?, giving, require, self.budget)?;
+                Ok(self.adopted(plan, &adopted, grants))
             }
         }
     }
@@ -173,12 +183,24 @@ impl Case<'_> {
         self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, adopted: &Adopted) -> Outcome {
+    fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants) -> Outcome {
         let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
         let containment = adopted.confinement.as_str();
-        let line = with_plan(decision, plan, &adopted.cgroup, containment);
+        let line = with_plan(decision, plan, &adopted.cgroup, containment)
+            .with("env", shown(&adopted.variables))
+            .with("groups", shown(&grants.groups));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome = Some(success_text(plan, &self.login.node));
+        let about = |text: &String| self.about("warning", text, Some(plan));
+        outcome.lines.extend(grants.withheld.iter().map(about));
+        let set_before = grants.variables.iter().map(Variable::name);
+        let set_before: Vec<_> =
+            set_before.filter(|name| !adopted.variables.contains(name)).collect();
+        if !set_before.is_empty() {
+            let text = format!("set by another module: {}", shown(set_before));
+            outcome.lines.push(about(&text));
+        }
+        outcome.groups = grants.groups;
         outcome
     }
 
@@ -262,12 +284,7 @@ impl Case<'_> {
 
     /// Puts what else the log has to name behind the decision.
     fn outcome(&self, ruling: Ruling, decision: Line, plan: Option<&Plan>) -> Outcome {
-        let about = |key: &str, text: &String| {
-            Line::new(Severity::Warning)
-                .with("user", &self.login.user)
-                .with("job", plan.map_or("", |plan| plan.job.as_str()))
-                .with(key, text)
-        };
+        let about = |key, text: &String| self.about(key, text, plan);
         let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
         let dropped = plan.iter().flat_map(|plan| &plan.dropped);
         let details = warnings.map(|text| about("warning", text));
@@ -279,7 +296,15 @@ impl Case<'_> {
         if left_out > 0 {
             lines.push(about("warning", &format!("and {left_out} more")));
         }
-        Outcome { ruling, refusal: None, welcome: None, lines }
+        Outcome { ruling, refusal: None, welcome: None, lines, groups: Vec::new() }
+    }
+
+    /// A line beside the decision.
+    fn about(&self, key: &str, text: &str, plan: Option<&Plan>) -> Line {
+        Line::new(Severity::Warning)
+            .with("user", &self.login.user)
+            .with("job", plan.map_or("", |plan| plan.job.as_str()))
+            .with(key, text)
     }
 }
 

@@ -2,22 +2,24 @@
 //! nothing of this login stays behind.
 
 use super::Failure;
+use super::grants::Giving;
 use super::way_back::WayBack;
 use crate::cgroup::{Dir, MadeMark};
-use crate::plan::LeafName;
+use crate::plan::{LeafName, VariableName};
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
-pub(super) struct Undo {
+pub(super) struct Undo<'a> {
     way_back: WayBack,
+    giving: Giving<'a>,
     made: Option<(Dir, LeafName)>,
     moved: bool,
 }
 
-impl Undo {
+impl<'a> Undo<'a> {
     /// Nothing has been changed yet.
-    pub(super) fn new(way_back: WayBack) -> Self {
-        Self { way_back, made: None, moved: false }
+    pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
+        Self { way_back, giving, made: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -41,6 +43,14 @@ impl Undo {
         self.moved = true;
     }
 
+    /// Gives the login its variables.
+    ///
+    /// # Errors
+    /// [`Failure::Variable`].
+    pub(super) fn give(&mut self) -> Result<(), Failure> {
+        self.giving.put()
+    }
+
     /// Nobody watches any more; where the login is now, it is by its own doing.
     pub(super) fn end_watch(&mut self) {
         self.way_back.end_watch();
@@ -51,10 +61,11 @@ impl Undo {
         self.way_back.is_watched()
     }
 
-    /// Everything stays as it is now.
-    pub(super) fn commit(mut self) {
+    /// Everything stays as it is now, and with it these variables.
+    pub(super) fn commit(mut self) -> Vec<VariableName> {
         self.made = None;
         self.moved = false;
+        self.giving.keep()
     }
 
     /// Changes everything back and returns the failure to report: the one that led here, or that
@@ -67,6 +78,7 @@ impl Undo {
     }
 
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
+        self.giving.take_back();
         let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
@@ -77,7 +89,7 @@ impl Undo {
     }
 }
 
-impl Drop for Undo {
+impl Drop for Undo<'_> {
     fn drop(&mut self) {
         let _ = self.change_back();
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::plan::{Allowlist, Containment, Plan, Reply, Rule, SourceName, Stack, Verdict};
+use pam_job_adopt::plan::{
+    Allowlist, Containment, Plan, Reply, Rule, SourceName, Stack, Variables, Verdict,
+};
 
 use crate::support::{ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node};
 
@@ -26,6 +28,8 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
             gpus: 0,
             containment: Containment::None,
             dropped: Vec::new(),
+            env: Variables::default(),
+            groups: Vec::new(),
         }),
     }
 }

@@ -21,6 +21,7 @@ mod deadline;
 mod death;
 mod elf;
 mod ending;
+mod env;
 mod fanout;
 mod freeze;
 mod helper;

@@ -1,7 +1,10 @@
 //! The reply's bytes: one fixed order of keys.
 
 use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
-use crate::plan::{Allowlist, DecodeError, LeafName, MAX_ENTRIES, Reader, Reason, VERSION, Writer};
+use crate::plan::{
+    Allowlist, DecodeError, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES, Reader,
+    Reason, VERSION, Variables, Writer,
+};
 
 /// Most bytes of the scheduler's command, and of the site's text.
 const HINT_MAX: usize = 80;
@@ -86,6 +89,10 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
         write_texts(out, "device", &entries);
     }
     write_texts(out, "dropped", &plan.dropped);
+    let env: Vec<String> = plan.env.iter().map(ToString::to_string).collect();
+    write_texts(out, "env", &env);
+    let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
+    write_texts(out, "group", &groups);
 }
 
 fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
@@ -114,7 +121,31 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
             _ => return Err(DecodeError::value("mode")),
         },
         dropped: read_texts(input, "dropped")?,
+        env: read_env(input)?,
+        groups: read_groups(input)?,
     })
+}
+
+fn read_env(input: &mut Reader<'_>) -> Result<Variables, DecodeError> {
+    let mut env = Variables::default();
+    for index in 0..input.count("env.count", MAX_VARIABLES)? {
+        let key = format!("env.{index}");
+        env.push(parsed(input, &key)?).map_err(|_| DecodeError::value(&key))?;
+    }
+    Ok(env)
+}
+
+fn read_groups(input: &mut Reader<'_>) -> Result<Vec<GroupId>, DecodeError> {
+    let mut groups = Vec::new();
+    for index in 0..input.count("group.count", MAX_GROUPS)? {
+        let key = format!("group.{index}");
+        let group = parsed(input, &key)?;
+        if groups.contains(&group) {
+            return Err(DecodeError::value(&key));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
 }
 
 fn read_devices(input: &mut Reader<'_>) -> Result<Allowlist, DecodeError> {

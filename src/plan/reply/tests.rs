@@ -1,7 +1,13 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, MAX_ENTRIES};
+use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, Variable, Variables};
+
+fn env(variables: &[&str]) -> Variables {
+    let mut env = Variables::default();
+    variables.iter().for_each(|text| env.push(text.parse::<Variable>().unwrap()).unwrap());
+    env
+}
 
 fn plan() -> Plan {
     let mut list = Allowlist::new();
@@ -17,6 +23,8 @@ fn plan() -> Plan {
         gpus: 1,
         containment: Containment::Enforce(list),
         dropped: vec!["/dev/nvidia7: no such file".into()],
+        env: env(&["NVIDIA_VISIBLE_DEVICES=void", "NVCT_EMPTY_DEVICE="]),
+        groups: [44, 105].into_iter().map(|gid| GroupId::new(gid).unwrap()).collect(),
     }
 }
 
@@ -46,6 +54,7 @@ fn round_trips() {
         Verdict::Admit(plan()),
         Verdict::Admit(Plan { containment: Containment::None, leaf: None, ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
+        Verdict::Admit(Plan { env: Variables::default(), groups: Vec::new(), ..plan() }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {
@@ -109,6 +118,14 @@ fn numbers_out_of_range_are_refused() {
         ("/system.slice", "/.."),
         ("job\0s4242", "job\0s../4242"),
         ("leaf\0slogins", "leaf\0scgroup.procs"),
+        ("env.count\0i2", "env.count\0i33"),
+        ("sNVCT_EMPTY_DEVICE=", "sNVIDIA_VISIBLE_DEVICES="),
+        ("sNVCT_EMPTY_DEVICE=", "sNVCT_EMPTY_DEVICE"),
+        ("=void", "=a\nb"),
+        ("group.count\0i2", "group.count\0i17"),
+        ("group.0\0s44", "group.0\0s105"),
+        ("group.0\0s44", "group.0\0s044"),
+        ("group.0\0s44", "group.0\0s4294967295"),
     ] {
         let changed = text.replacen(good, bad, 1);
         assert_ne!(changed, text, "{good}");
@@ -124,4 +141,20 @@ fn a_full_allowlist_fits_the_limit() {
     }
     let plan = Plan { containment: Containment::Enforce(list), ..plan() };
     assert!(reply(Verdict::Admit(plan)).encode().len() < REPLY_MAX);
+}
+
+/// What a subverted helper might try.
+#[test]
+fn neither_roots_group_nor_a_variable_that_loads_code_is_taken() {
+    let text = String::from_utf8(reply(Verdict::Admit(plan())).encode()).unwrap();
+    let with = |good: &str, bad: &str| {
+        let changed = text.replacen(good, bad, 1);
+        assert_ne!(changed, text, "{good}");
+        Reply::decode(changed.as_bytes())
+    };
+    for name in ["LD_PRELOAD", "LD_AUDIT", "PATH", "BASH_ENV", "PYTHONSTARTUP", "A_PRELOAD"] {
+        let refused = with("NVIDIA_VISIBLE_DEVICES=void", &format!("{name}=/tmp/x"));
+        assert_eq!(refused, Err(DecodeError::Value("env.0".into())), "{name}");
+    }
+    assert_eq!(with("group.1\0s105", "group.1\0s0"), Err(DecodeError::Value("group.1".into())));
 }

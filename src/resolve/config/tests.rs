@@ -6,7 +6,8 @@ fn every_key() {
     let config = Config::parse(
         b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
           registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
-          message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n",
+          message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n\
+          cdi_env = A, B\ncdi_gids = render, 44\n",
     );
     let config = config.unwrap();
     assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
@@ -15,6 +16,8 @@ fn every_key() {
     assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
     assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
+    assert_eq!(config.devices.cdi_env, ["A", "B"]);
+    assert_eq!((config.devices.cdi_gids, config.cdi_groups), (vec![44], vec!["render".into()]));
 }
 
 #[test]
@@ -32,20 +35,31 @@ fn faults_name_line_and_key() {
         (
             "always_allowed = /dev/fuse, null",
             1,
-            "always_allowed: \"null\": not a path below /dev, char-NAME, block-NAME or @hpc",
+            "entry \"null\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
         ),
         (
             "always_allowed = /dev/a,",
             1,
-            "always_allowed: \"\": not a path below /dev, char-NAME, block-NAME or @hpc",
+            "entry \"\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
         ),
         (
             "always_allowed = @hpc, @all",
             1,
-            "always_allowed: \"@all\": there is no such preset, only @hpc",
+            "entry \"@all\" of always_allowed: there is no such preset, only @hpc",
         ),
         ("message_file = a", 1, "the value of message_file is not an absolute path"),
         ("Registry = /a", 1, "unknown key Registry"),
+        (
+            "cdi_env = A, LD_PRELOAD",
+            1,
+            "entry \"LD_PRELOAD\" of cdi_env: a variable of this name decides what programs run",
+        ),
+        ("cdi_env = A,A", 1, "entry \"A\" of cdi_env: stands twice"),
+        (
+            "cdi_gids = video, 0",
+            1,
+            "entry \"0\" of cdi_gids: the number of a group is 1 to 4294967294",
+        ),
     ] {
         let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
         assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
