@@ -1,0 +1,338 @@
+//! What the filters at a cgroup are, and what they let through: programs that are read back and
+//! run without the kernel, whoever wrote them.
+
+#![forbid(unsafe_code)]
+
+use super::insn::{
+    ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR,
+    CTX_MINOR, Insn,
+};
+use super::interpret::{self, Request};
+use super::{Attached, Error, Level, Program, Result, in_force};
+use crate::cgroup::{Dir, PinMark};
+
+/// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
+const SLURM: &str = "Slurm_Cgroup_v2";
+const SYSTEMD: &str = "sd_devices";
+
+/// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// One of ours, by its name.
+    Ours,
+    /// A copy of another level's program that we attached, so that ours does not switch it off.
+    Pin,
+    /// Slurm's, by its name.
+    Slurm,
+    /// systemd's, by its name.
+    Systemd,
+    /// That of Flux's IMP, by the shape of its instructions.
+    Imp,
+    /// That of runc, by the shape of its instructions.
+    Runc,
+    /// That of another container runtime (crun, youki), by the shape of its instructions.
+    Runtime,
+    /// Somebody else's.
+    Unknown,
+}
+
+impl Owner {
+    /// The name in a report.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Pin => "pin",
+            Self::Slurm => "slurm",
+            Self::Systemd => "systemd",
+            Self::Imp => "flux-imp",
+            Self::Runc => "runc",
+            Self::Runtime => "container-runtime",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// By name and instructions alone; a pin looks like what it is a copy of.
+    fn by_looks(name: &str, ours: bool, insns: Option<&[Insn]>) -> Self {
+        match name {
+            _ if ours => Self::Ours,
+            SLURM => Self::Slurm,
+            SYSTEMD => Self::Systemd,
+            "" => insns.map_or(Self::Unknown, by_shape),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// By how a program without a name begins and ends. The IMP loads major, minor and the first word
+/// into registers 2 to 4; container runtimes split the first word into registers 2 and 3 before
+/// they load major and minor into 4 and 5, as systemd does, and differ in how they return.
+fn by_shape(insns: &[Insn]) -> Owner {
+    let imp = [(2, CTX_MAJOR), (3, CTX_MINOR), (4, CTX_ACCESS_TYPE)];
+    if insns.starts_with(&imp.map(|(register, field)| Insn::load_word(register, 1, field))) {
+        return Owner::Imp;
+    }
+    let split = [
+        Insn::load_word(2, 1, CTX_ACCESS_TYPE),
+        Insn::alu32_imm(BPF_AND, 2, (1 << ACCESS_SHIFT) - 1),
+        Insn::load_word(3, 1, CTX_ACCESS_TYPE),
+        Insn::alu32_imm(BPF_RSH, 3, ACCESS_SHIFT as i32),
+        Insn::load_word(4, 1, CTX_MAJOR),
+        Insn::load_word(5, 1, CTX_MINOR),
+    ];
+    const ANSWER_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
+    const ANSWER_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
+    match (insns.starts_with(&split), insns) {
+        (true, [.., answer, exit]) if *exit == Insn::exit() && answer.dst() == 0 => {
+            match answer.code {
+                ANSWER_32 => Owner::Runc,
+                ANSWER_64 => Owner::Runtime,
+                _ => Owner::Unknown,
+            }
+        }
+        _ => Owner::Unknown,
+    }
+}
+
+/// A filter that is attached at a cgroup or above it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The cgroup that it is attached to; `None` where that is above what can be seen from here.
+    pub level: Option<String>,
+    /// How it is attached there.
+    pub attached: Attached,
+    /// Id of the program.
+    pub id: u32,
+    /// The program's name, as its owner gave it; may be empty.
+    pub name: String,
+    /// The kernel's digest of what was loaded.
+    pub tag: [u8; 8],
+    /// Whose it is.
+    pub owner: Owner,
+    /// Whether it runs for processes in the cgroup that was asked about.
+    pub in_force: bool,
+}
+
+/// The filters at a cgroup, and the programs of those that run there.
+#[derive(Debug)]
+pub struct Inspection {
+    /// All filters, those of the cgroup itself first and those of the root last.
+    pub filters: Vec<Filter>,
+    /// What runs there.
+    pub judge: Judge,
+}
+
+impl Inspection {
+    /// Looks at a cgroup; `levels` are that cgroup first and the root last.
+    ///
+    /// # Errors
+    /// As `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn of(levels: &[Dir]) -> Result<Self> {
+        let running = match levels.first() {
+            Some(dir) => in_force(dir)?,
+            None => Vec::new(),
+        };
+        let read: Vec<Level> = levels.iter().map(Level::read).collect::<Result<_>>()?;
+        let mut filters = Vec::new();
+        for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
+            let mark = PinMark::read(dir).map_err(|error| {
+                let cause = std::io::Error::other(error.to_string());
+                Error::system("read mark of", dir.path(), cause)
+            })?;
+            let above = read.get(index + 1..).unwrap_or_default();
+            for program in &level.programs {
+                let mut filter = Filter::of(program, Some(dir.path()), level.attached)?;
+                if is_pin(program, level.attached, mark, above) {
+                    filter.owner = Owner::Pin;
+                }
+                filter.in_force = running.iter().any(|other| other.id() == filter.id);
+                filters.push(filter);
+            }
+        }
+        for program in &running {
+            if !filters.iter().any(|filter| filter.id == program.id()) {
+                filters.push(Filter::of(program, None, Attached::Nothing)?);
+            }
+        }
+        Ok(Self { filters, judge: Judge::of(&running)? })
+    }
+}
+
+impl Filter {
+    fn of(program: &Program, level: Option<&str>, attached: Attached) -> Result<Self> {
+        let insns = program.insns()?;
+        Ok(Self {
+            level: level.map(str::to_owned),
+            attached,
+            id: program.id(),
+            name: program.name().to_owned(),
+            tag: program.tag(),
+            owner: Owner::by_looks(program.name(), program.is_ours(), insns.as_deref()),
+            in_force: true,
+        })
+    }
+}
+
+/// A pin is the program that its level is marked with, or an `ALLOW_MULTI` copy of what an
+/// `ALLOW_OVERRIDE` level above runs.
+fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Level]) -> bool {
+    let copied = || {
+        let overridable = above.iter().filter(|level| level.attached == Attached::Override);
+        overridable.flat_map(|level| &level.programs).any(|original| original.same_as(program))
+    };
+    mark == Some(program.id()) || attached == Attached::Multi && copied()
+}
+
+/// Programs that all have to agree, as those in force at a cgroup do.
+#[derive(Debug, Default)]
+pub struct Judge {
+    /// Id and instructions of each; `None` where the kernel does not show them.
+    programs: Vec<(u32, Option<Vec<Insn>>)>,
+}
+
+/// What the programs say to one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Ids of the programs that refuse.
+    pub refused_by: Vec<u32>,
+    /// Ids of the programs whose answer cannot be told.
+    pub unclear: Vec<u32>,
+}
+
+impl Answer {
+    /// Whether the request is allowed; `None` where that depends on a program that is not
+    /// understood.
+    #[must_use]
+    pub fn allowed(&self) -> Option<bool> {
+        match (self.refused_by.is_empty(), self.unclear.is_empty()) {
+            (false, _) => Some(false),
+            (true, true) => Some(true),
+            (true, false) => None,
+        }
+    }
+}
+
+impl Judge {
+    /// Reads these programs back.
+    fn of(programs: &[Program]) -> Result<Self> {
+        let read = |program: &Program| Ok((program.id(), program.insns()?));
+        Ok(Self { programs: programs.iter().map(read).collect::<Result<_>>()? })
+    }
+
+    /// Of these instructions, each by an id.
+    #[must_use]
+    pub fn over(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Self {
+        Self { programs }
+    }
+
+    /// Whether there is no program, so that everything is allowed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// Ids of the programs whose instructions the kernel does not show.
+    pub fn hidden(&self) -> impl Iterator<Item = u32> {
+        self.programs.iter().filter(|(_, insns)| insns.is_none()).map(|(id, _)| *id)
+    }
+
+    /// What the programs say. All of them are asked, since the kernel runs all of them and one
+    /// that refuses is enough (`bpf_prog_run_array_cg` in `kernel/bpf/cgroup.c`).
+    #[must_use]
+    pub fn answer(&self, request: Request) -> Answer {
+        let mut answer = Answer::default();
+        for (id, insns) in &self.programs {
+            match insns.as_deref().map(|insns| interpret::run(insns, request)) {
+                Some(Ok(true)) => {}
+                Some(Ok(false)) => answer.refused_by.push(*id),
+                Some(Err(_)) | None => answer.unclear.push(*id),
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bpf::{allow, deny};
+    use crate::plan::{Access, Allowlist, DeviceType};
+
+    const NULL: Request =
+        Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };
+
+    fn list(rules: &[&str]) -> Allowlist {
+        let mut list = Allowlist::new();
+        for rule in rules {
+            list.push(rule.parse().unwrap()).unwrap();
+        }
+        list
+    }
+
+    fn answer(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Answer {
+        Judge::over(programs).answer(NULL)
+    }
+
+    #[test]
+    fn one_that_refuses_is_enough_and_every_one_is_named() {
+        let opens = allow(&list(&["c:1:3:rw"]));
+        let refuses = deny(&list(&["c:1:3:w"]));
+        assert_eq!(answer(Vec::new()).allowed(), Some(true));
+        assert_eq!(answer(vec![(1, Some(opens.clone()))]).allowed(), Some(true));
+        let all = vec![(1, Some(refuses.clone())), (2, Some(opens)), (3, Some(refuses))];
+        let answer = answer(all);
+        assert_eq!((answer.allowed(), answer.refused_by.as_slice()), (Some(false), &[1, 3][..]));
+    }
+
+    #[test]
+    fn what_is_not_understood_or_not_shown_is_never_guessed() {
+        let opens = allow(&list(&["c:1:3:rw"]));
+        let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
+        for unclear in [None, Some(call)] {
+            let with = answer(vec![(1, Some(opens.clone())), (2, unclear.clone())]);
+            assert_eq!((with.allowed(), with.unclear.as_slice()), (None, &[2][..]));
+            // Whatever the other one says, this one refuses.
+            let refuses = Some(allow(&list(&[])));
+            assert_eq!(answer(vec![(1, unclear), (2, refuses)]).allowed(), Some(false));
+        }
+        assert_eq!(
+            Judge::over(vec![(4, None), (5, Some(opens))]).hidden().collect::<Vec<_>>(),
+            [4]
+        );
+    }
+
+    #[test]
+    fn names_are_known_and_shapes_are_for_the_nameless() {
+        let looks = |name, insns: &[Insn]| Owner::by_looks(name, false, Some(insns));
+        let imp = [
+            Insn::load_word(2, 1, 4),
+            Insn::load_word(3, 1, 8),
+            Insn::load_word(4, 1, 0),
+            Insn::mov64_imm(0, 0),
+            Insn::exit(),
+        ];
+        assert_eq!(looks("", &imp), Owner::Imp);
+        assert_eq!(looks("other", &imp), Owner::Unknown);
+        assert_eq!(looks("Slurm_Cgroup_v2", &imp), Owner::Slurm);
+        assert_eq!(looks("sd_devices", &[]), Owner::Systemd);
+        assert_eq!(Owner::by_looks("ja_0123456789ab", true, None), Owner::Ours);
+        assert_eq!(Owner::by_looks("", false, None), Owner::Unknown);
+        let runtime = |answer: Insn| {
+            let split = [
+                Insn::load_word(2, 1, 0),
+                Insn::alu32_imm(BPF_AND, 2, 0xffff),
+                Insn::load_word(3, 1, 0),
+                Insn::alu32_imm(BPF_RSH, 3, 16),
+                Insn::load_word(4, 1, 4),
+                Insn::load_word(5, 1, 8),
+                answer,
+                Insn::exit(),
+            ];
+            looks("", &split)
+        };
+        assert_eq!(runtime(Insn::alu32_imm(BPF_MOV, 0, 0)), Owner::Runc);
+        assert_eq!(runtime(Insn::mov64_imm(0, 0)), Owner::Runtime);
+        assert_eq!(runtime(Insn::mov32_reg(0, 2)), Owner::Unknown);
+        assert_eq!(looks("", &allow(&list(&["c:1:3:rw"]))), Owner::Unknown);
+    }
+}
