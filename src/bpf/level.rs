@@ -22,6 +22,19 @@ pub enum Attached {
     Multi,
 }
 
+impl Attached {
+    /// The name in a report.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "no filter",
+            Self::Exclusive => "flags 0",
+            Self::Override => "allow-override",
+            Self::Multi => "allow-multi",
+        }
+    }
+}
+
 /// The programs of one cgroup.
 #[derive(Debug)]
 pub struct Level {

@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod interpret;
 mod level;
 mod name;
+mod owner;
 mod point;
 mod program;
 
@@ -25,7 +26,8 @@ pub use confine::{Confinement, Outcome, confine, foresee};
 pub use error::{Error, Result};
 pub use generate::{allow, allow_rules, deny, deny_rules};
 pub use insn::{INSN_LEN, Insn};
-pub use inspect::{Answer, Filter, Inspection, Judge, Owner};
+pub use inspect::{Answer, Filter, Inspection, Judge};
 pub use level::{Attached, Level, effective, in_force};
 pub use name::{NAME_PREFIX, program_name};
+pub use owner::Owner;
 pub use program::Program;
