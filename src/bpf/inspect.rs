@@ -46,6 +46,9 @@ impl Inspection {
             None => Vec::new(),
         };
         let read: Vec<Level> = levels.iter().map(Level::read).collect::<Result<_>>()?;
+        let counts = counting(&read.iter().map(|level| level.attached).collect::<Vec<_>>());
+        // By level and not by id alone: a pin and what it is a copy of are one program.
+        let mut rest: Vec<&Program> = running.iter().collect();
         let mut filters = Vec::new();
         for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
             let mark = PinMark::read(dir).map_err(|error| {
@@ -58,14 +61,14 @@ impl Inspection {
                 if is_pin(program, level.attached, mark, above) {
                     filter.owner = Owner::Pin;
                 }
-                filter.in_force = running.iter().any(|other| other.id() == filter.id);
+                let runs = rest.iter().position(|other| other.id() == program.id());
+                let runs = runs.filter(|_| counts.get(index) == Some(&true));
+                filter.in_force = runs.map(|at| rest.remove(at)).is_some();
                 filters.push(filter);
             }
         }
-        for program in &running {
-            if !filters.iter().any(|filter| filter.id == program.id()) {
-                filters.push(Filter::of(program, None, Attached::Nothing)?);
-            }
+        for program in rest {
+            filters.push(Filter::of(program, None, Attached::Nothing)?);
         }
         Ok(Self { filters, judge: Judge::of(&running)? })
     }
@@ -84,6 +87,16 @@ impl Filter {
             in_force: true,
         })
     }
+}
+
+/// The levels whose programs run at the first one: the nearest that has any, and those above it
+/// that are `ALLOW_MULTI` (`compute_effective_progs` in `kernel/bpf/cgroup.c`).
+fn counting(levels: &[Attached]) -> Vec<bool> {
+    let nearest = levels.iter().position(|attached| *attached != Attached::Nothing);
+    let counts = |(at, attached): (usize, &Attached)| {
+        Some(at) == nearest || nearest.is_some() && *attached == Attached::Multi
+    };
+    levels.iter().enumerate().map(counts).collect()
 }
 
 /// A pin is the program that its level is marked with, or an `ALLOW_MULTI` copy of what an
@@ -184,6 +197,19 @@ mod tests {
 
     fn answer(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Answer {
         Judge::over(programs).answer(NULL)
+    }
+
+    #[test]
+    fn the_nearest_level_counts_and_multi_ones_above_it() {
+        use Attached::{Exclusive, Multi, Nothing, Override};
+        for (levels, counts) in [
+            (&[Nothing, Nothing][..], &[false, false][..]),
+            (&[Nothing, Override, Nothing, Multi], &[false, true, false, true]),
+            (&[Multi, Override, Multi], &[true, false, true]),
+            (&[Override, Override, Exclusive], &[true, false, false]),
+        ] {
+            assert_eq!(counting(levels), counts, "{levels:?}");
+        }
     }
 
     #[test]
