@@ -118,6 +118,22 @@ fn the_same_list_at_two_levels_is_no_pin() {
 }
 
 #[test]
+fn programs_without_a_name_are_known_by_their_shape() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        for (name, owner) in [("imp", "flux-imp"), ("runc", "runc"), ("crun", "container-runtime")]
+        {
+            let cgroup = job.cgroup.child(name);
+            cgroup.create().attach(Flags::Multi, name, &["195:2", "1:7"]);
+            let value = at(node, 0, &cgroup);
+            assert_eq!(filters(&value, ""), [format!("{owner} allow-multi true")]);
+            assert!(array(device(&value, "/dev/full"), "allowed").is_empty(), "{value}");
+            agrees(node, &cgroup, &value);
+        }
+    });
+}
+
+#[test]
 fn no_filter_is_said_and_a_filter_that_is_not_understood_is_not_guessed() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();

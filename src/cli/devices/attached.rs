@@ -92,10 +92,10 @@ impl Report {
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if json {
             return super::write_json(self, output);
         }
-        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if self.filters.is_empty() {
             writeln!(output.out, "{}: no filter: everything is allowed", self.cgroup)?;
             return Ok(());

@@ -163,10 +163,10 @@ impl Report {
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if json {
             return super::write_json(self, output);
         }
-        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if self.denied.is_empty() {
             writeln!(output.out, "{}: no open device would be refused", self.cgroup)?;
             return Ok(());

@@ -74,10 +74,10 @@ impl Report {
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if json {
             return super::write_json(self, output);
         }
-        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.devices.iter().map(Shown::row));
@@ -139,9 +139,10 @@ mod tests {
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let mut output = Output { out: &mut out, err: &mut err };
             report.write(json, &mut output).unwrap();
-            String::from_utf8(out).unwrap() + &String::from_utf8(err).unwrap()
+            [out, err].map(|bytes| String::from_utf8(bytes).unwrap())
         };
-        (report.code(), write(false), write(true))
+        let ([text, warned], [json, _]) = (write(false), write(true));
+        (report.code(), text + &warned, json)
     }
 
     fn specifier(text: &str) -> Asked {
