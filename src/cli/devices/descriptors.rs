@@ -28,6 +28,10 @@ pub(super) struct Holder {
 /// # Errors
 /// [`Error::Failed`] where not all can be seen.
 pub(super) fn of_process(pid: i32) -> Result<Holder, Error> {
+    bounded(pid, MOST)
+}
+
+fn bounded(pid: i32, most: usize) -> Result<Holder, Error> {
     let mut holder = Holder::default();
     let dir = format!("/proc/{pid}/fd");
     let failed = |error: io::Error| Error::failed("list", &dir, error);
@@ -37,8 +41,8 @@ pub(super) fn of_process(pid: i32) -> Result<Holder, Error> {
     let command = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     holder.command = legible(String::from_utf8_lossy(&command).trim_end_matches('\n'));
     for (count, entry) in entries.enumerate() {
-        if count >= MOST {
-            return Err(failed(Errno::EFBIG.into()));
+        if count >= most {
+            return Err(Error::failed("list", dir, "there are more than are looked at"));
         }
         let Some(entry) = unless_gone(entry).map_err(failed)? else { break };
         let name = entry.file_name();
@@ -145,6 +149,15 @@ mod tests {
     fn a_process_that_is_gone_has_nothing_open() {
         let gone = of_process(i32::MAX).unwrap();
         assert!(gone.open.is_empty() && gone.command.is_empty());
+    }
+
+    #[test]
+    fn too_many_descriptors_are_an_error() {
+        let Err(error) = bounded(nix::unistd::getpid().as_raw(), 1) else { panic!() };
+        assert!(
+            error.text().unwrap().ends_with("/fd: there are more than are looked at"),
+            "{error:?}"
+        );
     }
 
     #[test]

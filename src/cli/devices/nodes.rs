@@ -7,9 +7,9 @@ use crate::plan::DeviceType;
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 
-/// Most nodes and directories that are looked at.
+/// Most files and directories that are looked at.
 const MOST: usize = 65_536;
-/// Most directories within one another.
+/// Most directories in one another.
 const DEPTH: usize = 8;
 /// A directory in which anybody may make files, as `/dev/shm` is.
 const ANYBODY: u32 = 0o002;
@@ -23,27 +23,33 @@ impl Nodes {
     /// Directories in which anybody may make files are left out; no driver puts a node there.
     ///
     /// # Errors
-    /// [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] entries.
+    /// [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and [`DEPTH`].
     pub(super) fn of(tree: &Tree) -> Result<Self, Error> {
+        Self::bounded(tree, MOST)
+    }
+
+    fn bounded(tree: &Tree, most: usize) -> Result<Self, Error> {
         let mut found = Self(Vec::new());
-        let mut seen = 0;
+        let mut rest = most;
         let mut levels = vec![vec!["/dev".to_owned()]];
         while let Some(waiting) = levels.last_mut() {
             let Some(dir) = waiting.pop() else {
                 levels.pop();
                 continue;
             };
-            let below = found.look(tree, &dir, &mut seen)?;
-            if levels.len() < DEPTH {
-                levels.push(below);
+            let below = found.look(tree, &dir, &mut rest)?;
+            if levels.len() >= DEPTH && !below.is_empty() {
+                let cause = "there are more directories in one another than are looked at";
+                return Err(Error::failed("list", dir, cause));
             }
+            levels.push(below);
         }
         found.0.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(found)
     }
 
     /// Takes the nodes of one directory; the directories in it are what is returned.
-    fn look(&mut self, tree: &Tree, dir: &str, seen: &mut usize) -> Result<Vec<String>, Error> {
+    fn look(&mut self, tree: &Tree, dir: &str, rest: &mut usize) -> Result<Vec<String>, Error> {
         let names = match tree.names(dir) {
             Ok(names) => names,
             // Gone meanwhile, unless it is /dev itself.
@@ -52,11 +58,9 @@ impl Nodes {
         };
         let mut below = Vec::new();
         for name in names {
-            *seen += 1;
-            if *seen > MOST {
-                let cause = format!("more than {MOST} files are in it");
-                return Err(Error::failed("list", "/dev", cause));
-            }
+            *rest = rest.checked_sub(1).ok_or_else(|| {
+                Error::failed("list", "/dev", "there are more files in it than are looked at")
+            })?;
             let path = format!("{dir}/{name}");
             match tree.node(&path) {
                 Ok(node) => self.0.push((path, node)),
@@ -148,13 +152,25 @@ mod tests {
     }
 
     #[test]
+    fn too_many_files_are_an_error() {
+        let scratch = Scratch::new();
+        for name in ["a", "b/c"] {
+            scratch.file(&format!("dev/{name}"), "c 1:3");
+        }
+        assert!(Nodes::bounded(&tree(&scratch), 3).is_ok());
+        let Err(error) = Nodes::bounded(&tree(&scratch), 2) else { panic!() };
+        assert!(error.text().unwrap().starts_with("list /dev: there are more"), "{error:?}");
+    }
+
+    #[test]
     fn depth_is_bounded_and_no_dev_is_an_error() {
         let scratch = Scratch::new();
         assert!(Nodes::of(&tree(&scratch)).is_err());
-        for depth in [DEPTH - 1, DEPTH] {
-            scratch.file(&format!("dev{}/null", "/a".repeat(depth)), "c 1:3");
-        }
-        assert_eq!(paths(&scratch), [format!("/dev{}/null", "/a".repeat(DEPTH - 1))]);
+        let path = format!("dev{}/null", "/a".repeat(DEPTH - 1));
+        scratch.file(&path, "c 1:3");
+        assert_eq!(paths(&scratch), [format!("/{path}")]);
+        scratch.dir(&format!("dev{}", "/a".repeat(DEPTH)));
+        assert!(Nodes::of(&tree(&scratch)).is_err());
     }
 
     #[test]
