@@ -146,15 +146,9 @@ impl Judge {
     }
 
     /// Of these instructions, each by an id.
-    #[must_use]
-    pub fn over(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Self {
+    #[cfg(test)]
+    pub(crate) fn over(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Self {
         Self { programs }
-    }
-
-    /// Whether there is no program, so that everything is allowed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.programs.is_empty()
     }
 
     /// Ids of the programs whose instructions the kernel does not show.

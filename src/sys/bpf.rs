@@ -32,8 +32,8 @@ const NAME_LEN: usize = 16;
 const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
-/// Most bytes of instructions that are read back: a million of them, which is the most that can be
-/// loaded (`BPF_COMPLEXITY_LIMIT_INSNS`), and as many again that blinding may have put in.
+/// Most bytes of instructions that are read back. A million can be loaded
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
 const XLATED_MAX: usize = 32 * 1024 * 1024;
 
 /// `union bpf_attr`.
