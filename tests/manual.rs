@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 const PAGE: &str = include_str!("../docs/man/job-adopt.1");
-const COMMANDS: [&str; 5] = ["run", "register", "unregister", "list", "resolve"];
+const COMMANDS: [&str; 6] = ["run", "register", "unregister", "list", "resolve", "devices"];
+const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {
     let mut program = Command::new(env!("CARGO_BIN_EXE_job-adopt"));
@@ -62,6 +63,9 @@ fn the_synopsis_of_a_command_names_its_options() {
         let mut named = options(line);
         if line.contains("job options") {
             named.extend(jobs.iter().cloned());
+        }
+        if line.contains("device options") {
+            named.extend(DEVICE_OPTIONS.map(str::to_owned));
         }
         let mut helped = options(&help(Some(command)));
         helped.remove("--help");

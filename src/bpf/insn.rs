@@ -35,6 +35,8 @@ pub const BPF_AND: u8 = 0x50;
 pub const BPF_LSH: u8 = 0x60;
 /// Arithmetic: `dst >>= operand`, filling with zeros.
 pub const BPF_RSH: u8 = 0x70;
+/// Arithmetic: `dst ^= operand`.
+pub const BPF_XOR: u8 = 0xa0;
 /// Arithmetic: `dst = operand`.
 pub const BPF_MOV: u8 = 0xb0;
 

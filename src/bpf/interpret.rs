@@ -1,8 +1,11 @@
 //! Runs a device program without the kernel: what would it answer?
 //!
 //! Covers the instructions that programs of this type are made of when a service manager, a
-//! container runtime or a scheduler generates them. A program that does anything else (calls,
-//! maps, memory of its own) is not judged.
+//! container runtime or a scheduler generates them, and those that the kernel puts in their place:
+//! a program that is read back may have its constants blinded (`bpf_jit_blind_constants` in
+//! `kernel/bpf/core.c`: each is made in the auxiliary register out of two) and moves of a register
+//! to itself that clear its upper half (`insn_is_zext` in `linux/filter.h`). A program that does
+//! anything else (calls, maps, memory of its own) is not judged.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +14,7 @@ use std::fmt;
 use super::insn::{
     ACCESS_SHIFT, BPF_ADD, BPF_ALU, BPF_ALU64, BPF_AND, BPF_H, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
     BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR,
-    BPF_RSH, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Insn, Register,
+    BPF_RSH, BPF_W, BPF_X, BPF_XOR, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Insn, Register,
 };
 use crate::plan::{Access, DeviceType};
 
@@ -21,8 +24,11 @@ const CLASS_MASK: u8 = 0x07;
 const OPERATION_MASK: u8 = 0xf0;
 /// Offset of the upper half of the first word of the context.
 const CTX_SECOND_HALF: i16 = CTX_ACCESS_TYPE + 2;
-/// Registers that a program may write; 10 is the read-only frame pointer.
-const REGISTERS: usize = 10;
+/// Registers 0 to 11; the last is the auxiliary one that only the kernel's own instructions name
+/// (`BPF_REG_AX`).
+const REGISTERS: usize = 12;
+/// The read-only frame pointer (`BPF_REG_FP`), which nothing known here needs.
+const FRAME_POINTER: Register = 10;
 
 /// What the kernel asks a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,10 +147,19 @@ impl Machine {
         }
         let operation = insn.code & OPERATION_MASK;
         let wide = insn.code & CLASS_MASK == BPF_ALU64;
-        if operation == BPF_MOV && wide && insn.code & BPF_X != 0 && insn.imm == 0 {
-            return self.set(insn.dst(), self.get(insn.src())?);
+        let by_register = insn.code & BPF_X != 0;
+        let itself = by_register && insn.src() == insn.dst();
+        match operation {
+            // Blinding makes this of a move of zero: the register need not have been set.
+            BPF_XOR if itself && insn.imm == 0 => return self.set(insn.dst(), Value::Number(0)),
+            BPF_MOV if wide && by_register && insn.imm == 0 => {
+                return self.set(insn.dst(), self.get(insn.src())?);
+            }
+            _ => {}
         }
-        let right = self.operand(insn)?;
+        // The kernel marks its own moves that clear an upper half.
+        let clears = operation == BPF_MOV && !wide && itself && insn.imm == 1;
+        let right = if clears { self.number(insn.src())? } else { self.operand(insn)? };
         let left = if operation == BPF_MOV { 0 } else { self.number(insn.dst())? };
         let result = if wide {
             compute64(operation, left, right)?
@@ -186,7 +201,7 @@ impl Machine {
     }
 
     fn set(&mut self, register: Register, value: Value) -> Option<()> {
-        if let Value::Unset = value {
+        if matches!(value, Value::Unset) || register == FRAME_POINTER {
             return None;
         }
         *self.registers.get_mut(usize::from(register))? = value;
@@ -220,6 +235,7 @@ fn compute64(operation: u8, left: u64, right: u64) -> Option<u64> {
         BPF_ADD => Some(left.wrapping_add(right)),
         BPF_OR => Some(left | right),
         BPF_AND => Some(left & right),
+        BPF_XOR => Some(left ^ right),
         BPF_LSH => left.checked_shl(u32::try_from(right).ok()?),
         BPF_RSH => left.checked_shr(u32::try_from(right).ok()?),
         BPF_MOV => Some(right),
@@ -232,6 +248,7 @@ fn compute32(operation: u8, left: u32, right: u32) -> Option<u32> {
         BPF_ADD => Some(left.wrapping_add(right)),
         BPF_OR => Some(left | right),
         BPF_AND => Some(left & right),
+        BPF_XOR => Some(left ^ right),
         BPF_LSH => left.checked_shl(right),
         BPF_RSH => left.checked_shr(right),
         BPF_MOV => Some(right),

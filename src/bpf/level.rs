@@ -22,6 +22,19 @@ pub enum Attached {
     Multi,
 }
 
+impl Attached {
+    /// The name in a report.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "no filter",
+            Self::Exclusive => "flags 0",
+            Self::Override => "allow-override",
+            Self::Multi => "allow-multi",
+        }
+    }
+}
+
 /// The programs of one cgroup.
 #[derive(Debug)]
 pub struct Level {
@@ -37,17 +50,7 @@ impl Level {
     /// # Errors
     /// As `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are read.
     pub fn read(dir: &Dir) -> Result<Self> {
-        for _ in 0..TRIES {
-            let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
-                .map_err(|error| Error::system("query filters of", dir.path(), error))?;
-            let programs: Option<Vec<Program>> =
-                ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
-            // One that vanished has been replaced: a level read without it would not be this one.
-            if let Some(programs) = programs {
-                return Ok(Self::of(programs, flags));
-            }
-        }
-        Err(Error::system("query filters of", dir.path(), Errno::EAGAIN))
+        read(dir, 0).map(|(programs, flags)| Self::of(programs, flags))
     }
 
     fn of(programs: Vec<Program>, flags: u32) -> Self {
@@ -65,6 +68,29 @@ impl Level {
     pub fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }
+}
+
+/// The programs of one cgroup by one query, and the flags that it answers.
+fn read(dir: &Dir, query: u32) -> Result<(Vec<Program>, u32)> {
+    for _ in 0..TRIES {
+        let (ids, flags) = kernel::prog_query(dir.as_fd(), query)
+            .map_err(|error| Error::system("query filters of", dir.path(), error))?;
+        let programs: Option<Vec<Program>> =
+            ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
+        // One that vanished has been replaced: a level read without it would not be this one.
+        if let Some(programs) = programs {
+            return Ok((programs, flags));
+        }
+    }
+    Err(Error::system("query filters of", dir.path(), Errno::EAGAIN))
+}
+
+/// The programs that run at a cgroup, ancestors' included, in the kernel's order.
+///
+/// # Errors
+/// As [`Level::read`].
+pub fn in_force(dir: &Dir) -> Result<Vec<Program>> {
+    read(dir, kernel::BPF_F_QUERY_EFFECTIVE).map(|(programs, _)| programs)
 }
 
 /// Ids of the programs that run at a cgroup, ancestors' included.

@@ -3,7 +3,8 @@
 //! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), [`interpret`] runs
 //! instructions without the kernel, [`program_name`] names a program by them, and `compose` decides
 //! what may be attached where. The rest carries that out: `program` and `level` read and load,
-//! `confine` attaches under a lock and proves the result.
+//! `confine` attaches under a lock and proves the result. [`inspect`] reads back what anybody has
+//! attached.
 
 #![forbid(unsafe_code)]
 
@@ -12,9 +13,11 @@ mod confine;
 mod error;
 pub mod generate;
 pub mod insn;
+pub mod inspect;
 pub mod interpret;
 mod level;
 mod name;
+mod owner;
 mod point;
 mod program;
 
@@ -23,6 +26,8 @@ pub use confine::{Confinement, Outcome, confine, foresee};
 pub use error::{Error, Result};
 pub use generate::{allow, allow_rules, deny, deny_rules};
 pub use insn::{INSN_LEN, Insn};
-pub use level::{Attached, Level, effective};
+pub use inspect::{Answer, Filter, Inspection, Judge};
+pub use level::{Attached, Level, effective, in_force};
 pub use name::{NAME_PREFIX, program_name};
+pub use owner::Owner;
 pub use program::Program;

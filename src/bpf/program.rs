@@ -1,7 +1,7 @@
 //! A device program in the kernel.
 
 use super::name::is_program_name;
-use super::{Error, Insn, Result, program_name};
+use super::{Error, INSN_LEN, Insn, Result, program_name};
 use crate::sys::bpf as kernel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -75,6 +75,24 @@ impl Program {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// The kernel's digest of what was loaded; comparable within one boot only.
+    #[must_use]
+    pub fn tag(&self) -> [u8; 8] {
+        self.info.tag
+    }
+
+    /// Its instructions as the verifier left them; `None` where the kernel does not show them.
+    ///
+    /// # Errors
+    /// As `bpf(2)`.
+    pub fn insns(&self) -> Result<Option<Vec<Insn>>> {
+        let bytes = kernel::prog_insns(self.as_fd()).map_err(|error| {
+            Error::system("read instructions of program", self.id().to_string(), error)
+        })?;
+        let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
+        Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
     }
 
     /// Whether it is a filter of ours, by the form of its name.

@@ -10,12 +10,13 @@ Jobs of this node, and the ssh logins that join them.
   unregister  make a job unknown and end its logins, for an epilog (root)
   list        show the jobs of this node
   resolve     show what a login would get, and why
+  devices     show what names of devices stand for, and what filters let through
 
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login would be refused or a record is broken, 2 wrong usage, 3 could not
-be told or done.
+Exit status: 0 fine, 1 a login or a device would be refused or a record is broken, 2 wrong usage,
+3 could not be told or done.
 ";
 
 pub(super) const RUN: &str = "\
@@ -100,4 +101,31 @@ then what led to it. The module's own arguments are taken to be the defaults.
   --help          show this text
 
 Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.
+";
+
+pub(super) const DEVICES: &str = "\
+usage: job-adopt devices [OPTIONS] NAME...
+       job-adopt devices [OPTIONS] --cgroup PATH | --job ID
+       job-adopt devices [OPTIONS] --cgroup PATH | --job ID --would-deny [NAME...]
+
+Shows what names of devices stand for on this node; or what the filters at a cgroup let through,
+whoever attached them (root); or which devices that its processes have open an allowlist would
+refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU or NAME:INDEX.
+
+  --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
+  --cdi NAME             a CDI device; may be repeated
+  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a generic resource by its indexes; may be repeated
+  --device-dir DIR       a directory that lists devices; may be repeated
+  --cgroup PATH          a cgroup below the cgroup v2 mount
+  --job ID               the cgroup that logins to a job of the registry go to
+  --would-deny           try an allowlist: the one named here, else that of the job's record
+  --policy POLICY        closed (the default), strict or auto; for --would-deny
+  --root DIR             look names and nodes up below DIR, in files of the caller's
+  --json                 as JSON
+  --conf FILE            configuration in place of /etc/security/job_adopt.conf
+  --help                 show this text
+
+Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
+3 cannot tell.
 ";

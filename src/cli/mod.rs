@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod caller;
+mod devices;
 mod ending;
 mod error;
 mod help;
@@ -36,7 +37,8 @@ use std::process::ExitCode;
 
 /// Fine.
 const EXIT_FINE: u8 = 0;
-/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken.
+/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
+/// `devices` that do not resolve or would be refused.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
 const EXIT_USAGE: u8 = 2;
@@ -88,6 +90,7 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("run") => run::command(rest, caller, output),
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
+        Some("devices") => devices::command(rest, output),
         Some("--help") => show(help::ALL, output),
         Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
         _ => Err(Error::Usage("", format!("unknown command {}", first.to_string_lossy()))),

@@ -2,7 +2,7 @@
 
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
-use crate::bpf::{Attached, Level};
+use crate::bpf::Level;
 use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
@@ -154,12 +154,7 @@ impl Case {
 
     fn filters(&mut self, dir: &Dir) -> Result<(), Failure> {
         let level = Level::read(dir)?;
-        let how = match level.attached {
-            Attached::Nothing => "no filter",
-            Attached::Exclusive => "flags 0",
-            Attached::Override => "allow-override",
-            Attached::Multi => "allow-multi",
-        };
+        let how = level.attached.as_str();
         let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
         self.add("filters", format!("{}: {how} {}", dir.path(), ids.join(" ")).trim_end());
         Ok(())

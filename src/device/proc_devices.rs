@@ -46,6 +46,14 @@ impl ProcDevices {
             .filter(move |(of, number, _)| *of == kind && *number == major)
             .map(|(_, _, name)| name.as_str())
     }
+
+    /// The names of the drivers that have this major, in the file's order; several may share one.
+    pub fn names(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |(of, number, _)| *of == kind && *number == major)
+            .map(|(_, _, name)| name.as_str())
+    }
 }
 
 /// Blanks, the major in decimal, one blank, the name.
@@ -76,6 +84,15 @@ mod tests {
         for name in ["pt", "pts ", "PTS", "*", "nvidia*", "nvidia-frontend", "195", ""] {
             assert!(majors(TEXT, DeviceType::Char, name).is_empty(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_major_leads_back_to_its_names() {
+        let drivers = ProcDevices::parse("Character devices:\n 5 /dev/tty\n 5 ptmx\n 7 vcs\n");
+        let names = |kind, major| drivers.names(kind, major).collect::<Vec<_>>();
+        assert_eq!(names(DeviceType::Char, 5), ["/dev/tty", "ptmx"]);
+        assert_eq!(names(DeviceType::Char, 6), [""; 0]);
+        assert_eq!(names(DeviceType::Block, 5), [""; 0]);
     }
 
     #[test]

@@ -32,6 +32,9 @@ const NAME_LEN: usize = 16;
 const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
+/// Most bytes of instructions that are read back. A million can be loaded
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
+const XLATED_MAX: usize = 32 * 1024 * 1024;
 
 /// `union bpf_attr`.
 #[repr(C, align(8))]
@@ -208,7 +211,7 @@ pub struct ProgInfo {
 /// # Errors
 /// `EPERM` without `CAP_BPF`.
 pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    let info = raw_info(program)?;
+    let info = raw_info(program, None)?;
     let mut tag = [0; 8];
     tag.copy_from_slice(info.get(8..16).unwrap_or(&[0; 8]));
     let name = info.get(64..INFO_LEN).unwrap_or_default();
@@ -221,13 +224,42 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     })
 }
 
-/// The beginning of `struct bpf_prog_info`.
-fn raw_info(program: BorrowedFd<'_>) -> io::Result<[u8; INFO_LEN]> {
+/// The instructions of a program as the verifier left them, eight bytes each; `None` where the
+/// kernel does not show them: to anybody without `CAP_BPF`, and with blinded constants
+/// (`net.core.bpf_jit_harden`) where `kernel.kptr_restrict` hides addresses.
+///
+/// # Errors
+/// As `bpf(2)`; `EFBIG` past 32 MiB.
+pub fn prog_insns(program: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
+    let length = read_u32(&raw_info(program, None)?, 20) as usize;
+    if length > XLATED_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    let mut insns = vec![0; length];
+    let info = raw_info(program, Some(&mut insns))?;
+    // Hidden instructions have a length and no address; a program never changes its length.
+    let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
+    Ok((shown && length > 0 && read_u32(&info, 20) as usize == length).then_some(insns))
+}
+
+/// The beginning of `struct bpf_prog_info`; `insns`, where given, receives the instructions.
+fn raw_info(program: BorrowedFd<'_>, insns: Option<&mut [u8]>) -> io::Result<[u8; INFO_LEN]> {
     #[repr(C, align(8))]
     struct Info([u8; INFO_LEN]);
     let mut info = Info([0; INFO_LEN]);
+    if let Some(insns) = insns {
+        let length = u32::try_from(insns.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let address = insns.as_mut_ptr() as u64;
+        if let Some(field) = info.0.get_mut(20..24) {
+            field.copy_from_slice(&length.to_ne_bytes());
+        }
+        if let Some(field) = info.0.get_mut(32..40) {
+            field.copy_from_slice(&address.to_ne_bytes());
+        }
+    }
     let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, &raw mut info);
-    // SAFETY: `info` is ours, aligned, and as long as the attribute says; it points to nothing.
+    // SAFETY: `info` is ours, aligned, and as long as the attribute says; it points to nothing but
+    // `insns`, which is exclusively borrowed and as long as it says.
     unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }?;
     Ok(info.0)
 }

@@ -218,7 +218,7 @@ fn logins_join_a_job_that_run_started() {
 #[test]
 fn every_subcommand_explains_itself() {
     on_node(|node| {
-        for command in ["run", "register", "unregister", "list", "resolve"] {
+        for command in ["run", "register", "unregister", "list", "resolve", "devices"] {
             node.job_adopt(&[command, "--help"]).exits(0).says("job-adopt").says(command);
             node.job_adopt(&[command, "--no-such-option"]).exits(2).says("--no-such-option");
         }

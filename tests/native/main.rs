@@ -19,6 +19,7 @@ mod cli;
 mod compose;
 mod deadline;
 mod death;
+mod devices;
 mod elf;
 mod ending;
 mod env;

@@ -49,6 +49,7 @@ fn arithmetic() {
             (BPF_ADD, 3, 15),
             (BPF_AND, 10, 8),
             (BPF_OR, 3, 15),
+            (BPF_XOR, 10, 6),
             (BPF_LSH, 2, 48),
             (BPF_RSH, 2, 3),
         ] {
@@ -123,10 +124,76 @@ fn only_wide_jumps_see_the_upper_half() {
     }
 }
 
+/// `program` as the kernel's blinding leaves it, the auxiliary register 11 for each constant.
+fn blinded(program: &[Insn]) -> Vec<Insn> {
+    const AX: u8 = 11;
+    let random = 0x5bad_cafe;
+    let mut out = Vec::new();
+    let mut starts = Vec::new();
+    for insn in program {
+        starts.push(out.len());
+        let class = insn.code & CLASS_MASK;
+        let constant = matches!(class, BPF_ALU | BPF_ALU64 | BPF_JMP | BPF_JMP32)
+            && insn.code & BPF_X == 0
+            && !matches!(*insn, jump if jump == Insn::exit() || jump == Insn::jump(jump.offset));
+        if !constant {
+            out.push(*insn);
+        } else if *insn == Insn::mov64_imm(insn.dst(), 0) {
+            out.push(Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, insn.dst(), insn.dst(), 0, 0));
+        } else {
+            let class = if matches!(class, BPF_ALU | BPF_JMP32) { BPF_ALU } else { BPF_ALU64 };
+            out.push(Insn::new(class | BPF_MOV | BPF_K, AX, 0, 0, random ^ insn.imm));
+            out.push(Insn::new(class | BPF_XOR | BPF_K, AX, 0, 0, random));
+            out.push(Insn::new(insn.code | BPF_X, insn.dst(), AX, insn.offset, 0));
+        }
+    }
+    starts.push(out.len());
+    for (at, insn) in program.iter().enumerate() {
+        let jumps = matches!(insn.code & CLASS_MASK, BPF_JMP | BPF_JMP32) && *insn != Insn::exit();
+        if jumps {
+            let goal = starts[(at + 1).checked_add_signed(insn.offset.into()).unwrap()];
+            let last = starts[at + 1] - 1;
+            out[last].offset = i16::try_from(goal - last - 1).unwrap();
+        }
+    }
+    out
+}
+
+#[test]
+fn blinded_constants_change_no_answer() {
+    let mut list = crate::plan::Allowlist::new();
+    for rule in ["c:195:0:rw", "c:195:255:r", "b:7:-1:rwm", "c:1:3:rwm", "c:4095:0:m"] {
+        list.push(rule.parse().unwrap()).unwrap();
+    }
+    let plain = crate::bpf::allow(&list);
+    let blinded = blinded(&plain);
+    assert!(blinded.len() > plain.len() * 2);
+    for kind in [DeviceType::Char, DeviceType::Block] {
+        for (major, minor) in [(195, 0), (195, 255), (195, 1), (7, 9), (1, 3), (4095, 0), (0, 0)] {
+            for bits in 0..8 {
+                let access = Access::from_bits(bits).unwrap();
+                let request = Request { kind, major, minor, access };
+                assert_eq!(run(&blinded, request), run(&plain, request), "{request:?}");
+                assert!(run(&blinded, request).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn moves_of_the_kernels_own_clear_the_upper_half() {
+    let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
+    let clears = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 2, 0, 1);
+    assert_eq!(leaves_in_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Ok(true));
+    let other = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 3, 0, 1);
+    let body = [Insn::mov64_imm(2, 0), Insn::mov64_imm(3, 0), other];
+    assert!(leaves_in_register_2(&body, 0).is_err());
+}
+
 #[test]
 fn what_is_not_understood_is_never_allowed() {
     let one = Insn::mov64_imm(0, 1);
-    let odd: [&[Insn]; 19] = [
+    let odd: [&[Insn]; 20] = [
         &[],
         &[one],
         &[Insn::exit()],
@@ -146,6 +213,7 @@ fn what_is_not_understood_is_never_allowed() {
         &[one, Insn::load_word(2, 0, 0), Insn::exit()],
         // A register that was not set, the frame pointer, the context as a number.
         &[one, Insn::alu32_reg(BPF_OR, 0, 4), Insn::exit()],
+        &[one, Insn::alu32_reg(BPF_XOR, 4, 0), Insn::exit()],
         &[one, Insn::mov64_imm(10, 0), Insn::exit()],
         &[Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0), Insn::exit()],
         // A signed comparison.

@@ -1,0 +1,187 @@
+//! `devices`: what names of devices stand for, what a job's filters let through, and which open
+//! devices an allowlist would refuse.
+
+mod asked;
+mod attached;
+mod descriptors;
+mod nodes;
+mod open;
+mod resolved;
+mod target;
+
+use super::options::Known;
+use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, require_root, show};
+use crate::device::{Policy, Resolver, Tree};
+use crate::trust::Trust;
+use nix::unistd::Uid;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::path::Path;
+
+pub(super) const KNOWN: [Known; 12] = [
+    Known::Flag("--json"),
+    Known::Once("--conf"),
+    Known::Once("--root"),
+    Known::Many("--device"),
+    Known::Many("--cdi"),
+    Known::Many("--gpu"),
+    Known::Many("--gres"),
+    Known::Many("--device-dir"),
+    Known::Once("--cgroup"),
+    Known::Once("--job"),
+    Known::Flag("--would-deny"),
+    Known::Once("--policy"),
+];
+
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("devices", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::DEVICES, output);
+    }
+    let asked = asked::asked(&options)?;
+    let json = options.has("--json");
+    match Question::of(&options, !asked.is_empty())? {
+        Question::Resolve => {
+            let resolver = resolver(&options)?;
+            let report = resolved::Report::of(&asked, &resolver);
+            report.write(json, output)?;
+            Ok(report.code())
+        }
+        Question::Attached => {
+            require_root("devices")?;
+            let target = target::Target::of(&options)?;
+            let report = attached::Report::of(&target, &tree(&options)?)?;
+            report.write(json, output)?;
+            Ok(report.code())
+        }
+        Question::WouldDeny => {
+            require_root("devices")?;
+            let target = target::Target::of(&options)?;
+            let (resolver, config) = (resolver(&options)?, config(&options)?);
+            let policy: Option<Policy> =
+                options.parsed("--policy", "policy (closed, strict or auto)")?;
+            let list = match (policy, asked.is_empty()) {
+                (None, true) => open::recorded(&target, &config, &resolver)?,
+                (policy, _) => {
+                    let policy = policy.unwrap_or(Policy::Closed);
+                    open::wanted(&asked, policy, &config, &resolver)?
+                }
+            };
+            let report = open::Report::of(&target, &list, resolver.tree())?;
+            report.write(json, output)?;
+            Ok(report.code())
+        }
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    /// What names stand for.
+    Resolve,
+    /// What the filters at a cgroup let through.
+    Attached,
+    /// Which open devices an allowlist would refuse.
+    WouldDeny,
+}
+
+impl Question {
+    fn of(options: &Options, named: bool) -> Result<Self, Error> {
+        let wrong = |what| Err(options.usage(what));
+        let placed = match (options.has("--cgroup"), options.has("--job")) {
+            (true, true) => return wrong("give one of --cgroup and --job, not both"),
+            (cgroup, job) => cgroup || job,
+        };
+        if options.has("--would-deny") {
+            let policy = options.value("--policy");
+            return match (placed, named || policy.is_some()) {
+                (false, _) => wrong("option --would-deny needs --cgroup or --job"),
+                (true, false) if !options.has("--job") => {
+                    wrong("which allowlist: name devices, or give --policy or --job")
+                }
+                (true, _) if !named && policy == Some("auto") => {
+                    wrong("option --policy: auto without a device refuses nothing")
+                }
+                (true, _) => Ok(Self::WouldDeny),
+            };
+        }
+        match (placed, named) {
+            _ if options.has("--policy") => wrong("option --policy needs --would-deny"),
+            (true, true) => {
+                wrong("with --cgroup or --job, devices are named for --would-deny only")
+            }
+            (true, false) => Ok(Self::Attached),
+            (false, true) => Ok(Self::Resolve),
+            (false, false) => wrong("name a device, or give --cgroup or --job"),
+        }
+    }
+}
+
+fn resolver(options: &Options) -> Result<Resolver, Error> {
+    Ok(Resolver::new(tree(options)?, config(options)?.devices))
+}
+
+/// The node's own files, or those below `--root`, which have to be the caller's.
+fn tree(options: &Options) -> Result<Tree, Error> {
+    let Some(root) = options.value("--root") else { return Ok(Tree::here()) };
+    let root = Path::new(root)
+        .canonicalize()
+        .map_err(|error| Error::failed("open", crate::legible::legible(root), error))?;
+    match root == Path::new("/") {
+        true => Ok(Tree::here()),
+        false => Ok(Tree::laid_out(&root, Trust::below(&root, Uid::effective().as_raw()))),
+    }
+}
+
+fn write_json(shown: &impl Serialize, output: &mut Output<'_>) -> Result<(), Error> {
+    let text = serde_json::to_string(shown).map_err(std::io::Error::from)?;
+    writeln!(output.out, "{text}")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(line: &str) -> Result<Question, Error> {
+        let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from);
+        let options = Options::parse("devices", &KNOWN, words)?;
+        let named = !asked::asked(&options)?.is_empty();
+        Question::of(&options, named)
+    }
+
+    #[test]
+    fn each_question_has_its_options() {
+        for (line, asked) in [
+            ("/dev/null --json", Question::Resolve),
+            ("--gpu 0 --root /x", Question::Resolve),
+            ("--cgroup /a", Question::Attached),
+            ("--job 7", Question::Attached),
+            ("--job 7 --would-deny", Question::WouldDeny),
+            ("--job 7 --would-deny --policy strict 0", Question::WouldDeny),
+            ("--cgroup /a --would-deny /dev/null", Question::WouldDeny),
+            ("--cgroup /a --would-deny --policy closed", Question::WouldDeny),
+        ] {
+            assert_eq!(question(line).unwrap(), asked, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_question_is_wrong_usage() {
+        for line in [
+            "",
+            "--json",
+            "--cgroup /a --job 7",
+            "--would-deny /dev/null",
+            "--cgroup /a /dev/null",
+            "--cgroup /a --would-deny",
+            "--job 7 --would-deny --policy auto",
+            "--policy closed /dev/null",
+        ] {
+            assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Which devices that processes have open an allowlist would refuse.
+
+use super::super::{EXIT_FINDINGS, Error, Output, subtree, table};
+use super::asked::{Asked, What};
+use super::descriptors::of_process;
+use super::nodes::{Nodes, cell, type_name};
+use super::target::Target;
+use super::{EXIT_FAILED, EXIT_FINE};
+use crate::bpf::interpret::{self, Request};
+use crate::bpf::{self, Insn};
+use crate::device::{Node, Policy, Resolved, Resolver, Tree, Wanted, allowlist};
+use crate::legible::legible;
+use crate::plan::{Allowlist, Containment};
+use crate::resolve::{Config, Contained, containment};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// An allowlist to be tried, and what is to be said about it.
+#[derive(Debug)]
+pub(super) struct Tried {
+    /// `None` where the job is not to be contained.
+    list: Option<Allowlist>,
+    warnings: Vec<String>,
+}
+
+/// The allowlist of these names, put together as for a record.
+///
+/// # Errors
+/// [`Error::Failed`] for a name that has to resolve and does not, and for too many devices.
+pub(super) fn wanted(
+    asked: &[Asked],
+    policy: Policy,
+    config: &Config,
+    resolver: &Resolver,
+) -> Result<Tried, Error> {
+    let (mut allow, mut named) = (Vec::new(), Vec::new());
+    for one in asked {
+        match &one.what {
+            What::Specifier(_) => {
+                let (spec, access) = one.text.split_once(' ').unwrap_or((&one.text, "rw"));
+                allow.push((spec.to_owned(), access.to_owned()));
+            }
+            What::Named(name) => named.push(name.clone()),
+        }
+    }
+    let wanted = Wanted { policy, allow: &allow, named };
+    let Resolved { list, dropped, warnings, .. } =
+        allowlist(&wanted, &config.always_allowed, resolver)
+            .map_err(|error| Error::Failed(legible(&format!("resolve {error}"))))?;
+    Ok(Tried::new(Some(list), dropped, warnings))
+}
+
+/// The allowlist of the job's record.
+///
+/// # Errors
+/// [`Error::Failed`] where the record has none, as for a login.
+pub(super) fn recorded(
+    target: &Target,
+    config: &Config,
+    resolver: &Resolver,
+) -> Result<Tried, Error> {
+    let Some(record) = &target.record else {
+        return Err(Error::failed("read record of", target.path(), "no job was named"));
+    };
+    let Contained { containment, dropped, warnings } = containment(record, config, resolver)
+        .map_err(|(_, cause)| Error::Failed(legible(&format!("resolve {cause}"))))?;
+    let list = match containment {
+        Containment::Enforce(list) => Some(list),
+        Containment::None | Containment::Inherit => None,
+    };
+    Ok(Tried::new(list, dropped, warnings))
+}
+
+impl Tried {
+    fn new(list: Option<Allowlist>, dropped: Vec<String>, warnings: Vec<String>) -> Self {
+        let mut all = Vec::new();
+        if list.is_none() {
+            all.push("the job's record asks for no filter".to_owned());
+        }
+        all.extend(dropped.iter().map(|device| legible(&format!("left out: {device}"))));
+        all.extend(warnings.iter().map(|warning| legible(warning)));
+        Self { list, warnings: all }
+    }
+}
+
+/// An open device that would be refused.
+#[derive(Debug, Serialize)]
+struct Denied {
+    pid: i32,
+    /// What the process calls itself.
+    command: String,
+    /// `None` where no node of this machine has the number.
+    node: Option<String>,
+    r#type: &'static str,
+    major: u32,
+    minor: u32,
+    access: String,
+}
+
+/// All of them.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: u32,
+    cgroup: String,
+    denied: Vec<Denied>,
+    warnings: Vec<String>,
+    /// Whether every process could be seen.
+    complete: bool,
+}
+
+impl Report {
+    /// Looks at every process of the target. The list is tried as the program that would enforce
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where the processes or the nodes cannot be listed.
+    pub(super) fn of(target: &Target, tried: &Tried, tree: &Tree) -> Result<Self, Error> {
+        let top = target.top()?;
+        let mut report = Self {
+            schema: 1,
+            cgroup: legible(top.path()),
+            denied: Vec::new(),
+            warnings: tried.warnings.clone(),
+            complete: true,
+        };
+        let Some(list) = &tried.list else { return Ok(report) };
+        let program = bpf::allow(list);
+        let nodes = Nodes::of(tree)?;
+        let paths = nodes.paths();
+        for pid in subtree::processes(top).complete()? {
+            report.look(pid, &program, &paths);
+        }
+        Ok(report)
+    }
+
+    fn look(&mut self, pid: i32, program: &[Insn], paths: &HashMap<Node, &str>) {
+        let looked = match pid {
+            // How a process of another PID namespace is listed (cgroups(7)).
+            0 => Err(Error::failed("look at", "process", "it is outside this PID namespace")),
+            pid => of_process(pid),
+        };
+        let holder = match looked {
+            Ok(holder) => holder,
+            Err(error) => {
+                self.warnings.extend(error.text().map(|text| legible(&text)));
+                self.complete = false;
+                return;
+            }
+        };
+        for request in holder.open {
+            if interpret::run(program, request) != Ok(true) {
+                self.denied.push(Denied::of(pid, &holder.command, request, paths));
+            }
+        }
+    }
+
+    pub(super) fn code(&self) -> u8 {
+        match (self.complete, self.denied.is_empty()) {
+            (false, _) => EXIT_FAILED,
+            (true, false) => EXIT_FINDINGS,
+            (true, true) => EXIT_FINE,
+        }
+    }
+
+    pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
+        if json {
+            return super::write_json(self, output);
+        }
+        if self.denied.is_empty() {
+            writeln!(output.out, "{}: no open device would be refused", self.cgroup)?;
+            return Ok(());
+        }
+        let head = ["PID", "COMMAND", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(self.denied.iter().map(Denied::row));
+        Ok(table::write(&rows, output.out)?)
+    }
+}
+
+impl Denied {
+    fn of(pid: i32, command: &str, request: Request, paths: &HashMap<Node, &str>) -> Self {
+        let Request { kind, major, minor, access } = request;
+        Self {
+            pid,
+            command: command.to_owned(),
+            node: paths.get(&Node { kind, major, minor }).map(|path| legible(path)),
+            r#type: type_name(kind),
+            major,
+            minor,
+            access: access.to_string(),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.pid.to_string(),
+            self.command.clone(),
+            cell(self.node.clone()),
+            self.r#type.into(),
+            format!("{}:{}", self.major, self.minor),
+            self.access.clone(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::DeviceType;
+
+    /// What would be refused of this process under a list of these entries.
+    fn look(rules: &[&str]) -> Report {
+        let mut list = Allowlist::new();
+        for rule in rules {
+            list.push(rule.parse().unwrap()).unwrap();
+        }
+        let node = Node { kind: DeviceType::Char, major: 1, minor: 5 };
+        let mut report = Report {
+            schema: 1,
+            cgroup: "/a".into(),
+            denied: Vec::new(),
+            warnings: Vec::new(),
+            complete: true,
+        };
+        let pid = nix::unistd::getpid().as_raw();
+        report.look(pid, &bpf::allow(&list), &HashMap::from([(node, "/dev/zero")]));
+        report.denied.retain(|denied| (denied.major, denied.minor) == (1, 5));
+        report
+    }
+
+    #[test]
+    fn an_open_device_that_is_not_listed_with_its_access_is_named() {
+        let _open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero").unwrap();
+        for rules in [&["c:1:3:rwm"][..], &["c:1:5:r"], &["c:1:5:wm"], &["b:1:5:rw"]] {
+            let report = look(rules);
+            assert_eq!(report.code(), EXIT_FINDINGS, "{rules:?}");
+            let [_, _, node, kind, number, access] = report.denied[0].row().try_into().unwrap();
+            assert_eq!([node, kind, number, access], ["/dev/zero", "char", "1:5", "rw"]);
+        }
+        for rules in [&["c:1:5:rw"][..], &["c:1:-1:r", "c:1:5:w"]] {
+            assert_eq!(look(rules).code(), EXIT_FINE, "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_not_passed_over() {
+        let mut report = look(&[]);
+        report.denied.clear();
+        report.look(0, &[], &HashMap::new());
+        assert_eq!(report.code(), EXIT_FAILED);
+        assert!(report.warnings[0].contains("PID namespace"), "{:?}", report.warnings);
+    }
+}

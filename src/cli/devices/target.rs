@@ -1,0 +1,86 @@
+//! The cgroup that is asked about.
+
+use super::super::{Error, Options, config};
+use crate::cgroup::{Dir, Leaf, LeafKind, Mount, Place};
+use crate::plan::{CgroupPath, JobId};
+use crate::registry::{self, Record};
+use crate::trust::Trust;
+
+/// A cgroup, as `--cgroup` or `--job` names it.
+#[derive(Debug)]
+pub(super) struct Target {
+    place: Placed,
+    /// The job's record, where a job was named.
+    pub(super) record: Option<Record>,
+}
+
+#[derive(Debug)]
+enum Placed {
+    Cgroup(Place),
+    Leaf(Leaf),
+}
+
+impl Target {
+    /// # Errors
+    /// [`Error::Usage`] for a path or an id that is none, [`Error::Failed`] for a cgroup that
+    /// cannot be opened and a job that the registry does not have, or has no cgroup of.
+    pub(super) fn of(options: &Options) -> Result<Self, Error> {
+        if let Some(path) = options.value("--cgroup") {
+            let path: CgroupPath =
+                path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?;
+            let place = Mount::open()?.place(&path)?;
+            return Ok(Self { place: Placed::Cgroup(place), record: None });
+        }
+        let id = options.value("--job").unwrap_or_default();
+        let id: JobId =
+            id.parse().map_err(|error| options.usage(format!("option --job: {error}")))?;
+        let record = record(&id, options)?;
+        let path = match &record.place {
+            registry::Place::Cgroup(path) => path,
+            registry::Place::Via(via) => {
+                let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
+                return Err(Error::failed("find cgroup of job", id, cause));
+            }
+        };
+        let place = Mount::open()?.place(path)?;
+        let kind = LeafKind::choose(place.dir()?, record.leaf.as_ref())?;
+        let place = match Leaf::open(place, kind)? {
+            Ok(leaf) => Placed::Leaf(leaf),
+            // No login has made it yet: what holds at the job will hold in it.
+            Err(job) => Placed::Cgroup(job),
+        };
+        Ok(Self { place, record: Some(record) })
+    }
+
+    /// The cgroup itself first, for a job that of its logins; the root last.
+    pub(super) fn levels(&self) -> &[Dir] {
+        match &self.place {
+            Placed::Cgroup(place) => place.levels(),
+            Placed::Leaf(leaf) => leaf.levels(),
+        }
+    }
+
+    /// The cgroup that all processes are in or below, for a job its own.
+    pub(super) fn top(&self) -> Result<&Dir, Error> {
+        Ok(match &self.place {
+            Placed::Cgroup(place) => place.dir()?,
+            Placed::Leaf(leaf) => leaf.job()?,
+        })
+    }
+
+    /// Path of the cgroup itself.
+    pub(super) fn path(&self) -> &str {
+        self.levels().first().map_or("/", Dir::path)
+    }
+}
+
+/// The one record of this id.
+fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
+    let failed = |cause: String| Error::failed("read record of job", id, cause);
+    let mut known = config(options)?.registry.find(&Trust::root(), id)?;
+    match (known.pop(), known.len()) {
+        (None, _) => Err(failed("the registry has none".into())),
+        (Some(only), 0) => only.record.map_err(failed),
+        (Some(_), others) => Err(failed(format!("the registry has {} of them", others + 1))),
+    }
+}
