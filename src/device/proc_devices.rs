@@ -41,18 +41,7 @@ impl ProcDevices {
     /// The names of the drivers that have a major; none where it is free, several where they share
     /// its minors.
     pub fn names(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |(of, number, _)| *of == kind && *number == major)
-            .map(|(_, _, name)| name.as_str())
-    }
-
-    /// The names of the drivers that have this major, in the file's order; several may share one.
-    pub fn names(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |(of, number, _)| *of == kind && *number == major)
-            .map(|(_, _, name)| name.as_str())
+        self.of_kind(kind).filter(move |(number, _)| *number == major).map(|(_, name)| name)
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn recorded(
     let Some(record) = &target.record else {
         return Err(Error::failed("read record of", target.path(), "no job was named"));
     };
-    let Contained { containment, dropped, warnings } = containment(record, config, resolver)
+    let Contained { containment, dropped, warnings, .. } = containment(record, config, resolver)
         .map_err(|(_, cause)| Error::Failed(legible(&format!("resolve {cause}"))))?;
     let list = match containment {
         Containment::Enforce(list) => Some(list),
