@@ -28,13 +28,26 @@ impl Node {
     /// Two GPUs of AMD's on the bus, the first at `0000:03:00.0` with `renderD129`, the second at
     /// `0000:83:00.0` with `renderD128`.
     pub(crate) fn plug_in_amd(&self) {
-        let nodes = "mknod -m 666 /dev/kfd c 238 0
-                     mknod -m 666 /dev/dri/renderD129 c 226 129
-                     mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
-                     cd /sys/bus/pci/devices
-                     mkdir -p /run/amdgpu 0000:03:00.0/drm/renderD129 0000:83:00.0/drm/renderD128
-                     for gpu in *; do ln -s /run/amdgpu $gpu/driver; done";
-        self.sh(&format!("set -e; {nodes}")).ok();
+        let devices = "mknod -m 666 /dev/kfd c 238 0
+                       mknod -m 666 /dev/dri/renderD129 c 226 129
+                       mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
+                       mount -t tmpfs -o mode=0755 tmpfs /sys/class
+                       mkdir /run/amdgpu";
+        self.sh(&format!("set -e; {devices}")).ok();
+        self.place("/sys/class/kfd/kfd/dev", "238:0\n");
+        let nodes = "/sys/class/kfd/kfd/topology/nodes";
+        self.place(&format!("{nodes}/0/properties"), "cpu_cores_count 96\nsimd_count 0\n");
+        for (node, bus, minor) in [(1, 0x03, 129), (2, 0x83, 128)] {
+            let function = format!("/sys/bus/pci/devices/0000:{bus:02x}:00.0");
+            let drm = format!("{function}/drm/renderD{minor}/dev");
+            self.place(&drm, &format!("226:{minor}\n"));
+            self.sh(&format!("ln -s /run/amdgpu {function}/driver")).ok();
+            let properties = format!(
+                "simd_count 304\nvendor_id 4098\nlocation_id {}\ndomain 0\ndrm_render_minor {minor}\n",
+                bus << 8
+            );
+            self.place(&format!("{nodes}/{node}/properties"), &properties);
+        }
     }
 
     /// A file of root's with its folder.
