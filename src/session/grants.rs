@@ -22,7 +22,7 @@ pub(super) struct Grants {
     pub(super) variables: Vec<Variable>,
     pub(super) groups: Vec<GroupId>,
     /// What they do not let through, for the log.
-    pub(super) withheld: Vec<String>,
+    withheld: Vec<String>,
 }
 
 impl Grants {
@@ -41,6 +41,17 @@ impl Grants {
             withheld.push(format!("argument cdi_gids does not name {}", shown(&foreign)));
         }
         Self { variables, groups, withheld }
+    }
+
+    /// What the log has to name of a login that was given the variables `put`.
+    pub(super) fn remarks(&self, put: &[VariableName]) -> Vec<String> {
+        let mut remarks = self.withheld.clone();
+        let names = self.variables.iter().map(Variable::name);
+        let set_before: Vec<_> = names.filter(|name| !put.contains(name)).collect();
+        if !set_before.is_empty() {
+            remarks.push(format!("set by another module: {}", shown(set_before)));
+        }
+        remarks
     }
 }
 

@@ -6,9 +6,7 @@ use super::grants::{Environment, Giving, Grants, shown};
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
-use crate::plan::{
-    GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict,
-};
+use crate::plan::{GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use crate::sys::clock;
 
 /// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
@@ -191,15 +189,8 @@ impl Case<'_> {
             .with("groups", shown(&grants.groups));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome = Some(success_text(plan, &self.login.node));
-        let about = |text: &String| self.about("warning", text, Some(plan));
-        outcome.lines.extend(grants.withheld.iter().map(about));
-        let set_before = grants.variables.iter().map(Variable::name);
-        let set_before: Vec<_> =
-            set_before.filter(|name| !adopted.variables.contains(name)).collect();
-        if !set_before.is_empty() {
-            let text = format!("set by another module: {}", shown(set_before));
-            outcome.lines.push(about(&text));
-        }
+        let remarks = grants.remarks(&adopted.variables);
+        outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome.groups = grants.groups;
         outcome
     }
