@@ -29,12 +29,13 @@ pub(super) fn command(
         Some(name) => vec![people::account(name)?.uid.as_raw()],
         None => config.registry.users()?,
     };
+    let resolver = Resolver::new(Tree::here(), config.devices.clone());
     let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
     for uid in users {
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
                 for record in &found.records {
-                    let mut job = Job::of(record, &config);
+                    let mut job = Job::of(record, &config, &resolver);
                     if let Err(error) = job.look(&record.place) {
                         output.warn(format_args!("job {}: {error}", record.id));
                         job.state = "unknown";
@@ -86,9 +87,8 @@ struct Job {
 }
 
 impl Job {
-    fn of(record: &Record, config: &Config) -> Self {
-        let resolver = Resolver::new(Tree::here(), config.devices.clone());
-        let contained = containment(record, config, &resolver);
+    fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
+        let contained = containment(record, config, resolver);
         let (containment, devices) = match contained.map(|contained| contained.containment) {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.len())),
             Ok(other) => (other.as_str(), None),
@@ -201,7 +201,8 @@ mod tests {
     fn a_row_says_what_is_not_known() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let mut job = Job::of(&record, &Config::default());
+        let resolver = Resolver::new(Tree::here(), crate::device::Settings::default());
+        let mut job = Job::of(&record, &Config::default(), &resolver);
         job.look(&record.place).unwrap();
         assert_eq!(
             job.row(),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::plan::decimal;
+
 /// One GPU of the node, or one part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuName {
@@ -127,13 +129,8 @@ impl FromStr for GpuName {
     }
 }
 
-/// Decimal digits only, so that one number has one spelling.
 fn number(part: Option<&str>, most: u32) -> Result<u32, GpuNameError> {
-    let part = part.ok_or(GpuNameError)?;
-    let canonical = part == "0" || !part.starts_with('0');
-    let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let number = (canonical && digits).then(|| part.parse().ok()).flatten();
-    number.filter(|number| *number <= most).ok_or(GpuNameError)
+    part.and_then(decimal).filter(|number| *number <= most).ok_or(GpuNameError)
 }
 
 impl fmt::Display for GpuName {

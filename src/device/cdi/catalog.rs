@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::{CdiFault, QualifiedName, Spec, SpecDevice, Unusable};
+use super::{CdiFault, QualifiedName, Spec, SpecDevice, Unusable, scan};
+use crate::device::Tree;
 
 /// What the directories of specifications hold.
 ///
@@ -24,7 +25,7 @@ use super::{CdiFault, QualifiedName, Spec, SpecDevice, Unusable};
 ///
 /// Where the definition counts, the unusable file becomes a warning.
 #[derive(Debug, Default)]
-pub(super) struct Catalog {
+pub struct Catalog {
     dirs: Vec<PathBuf>,
     files: Vec<File>,
     suspects: Vec<Suspect>,
@@ -59,6 +60,14 @@ impl Suspect {
 }
 
 impl Catalog {
+    /// What these directories hold, the last of which comes first in precedence.
+    ///
+    /// # Errors
+    /// [`CdiFault`] where a directory cannot be listed or is not believed.
+    pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, CdiFault> {
+        scan::read(tree, dirs)
+    }
+
     /// What these directories hold, of which nothing has been added yet.
     pub(super) fn of(dirs: &[PathBuf]) -> Self {
         Self { dirs: dirs.to_vec(), ..Self::default() }

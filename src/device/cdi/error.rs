@@ -124,7 +124,7 @@ pub enum NodeFault {
 }
 
 impl CdiError {
-    pub(super) fn new(name: &str, fault: CdiFault) -> Self {
+    pub(in crate::device) fn new(name: &str, fault: CdiFault) -> Self {
         Self { name: name.to_owned(), fault: Box::new(fault) }
     }
 }

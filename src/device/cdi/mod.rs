@@ -13,30 +13,24 @@ mod node;
 mod scan;
 mod spec;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{Found, Tree};
-use catalog::Catalog;
 
+pub use catalog::Catalog;
 pub use document::Format;
 pub use error::{CdiError, CdiFault, FileFault, NodeFault, Unusable};
 pub use name::{NameError, PartFault, QualifiedName};
 pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
-/// What these qualified names stand for together, by the specifications in `dirs`, the last of
-/// which comes first in precedence. What a file says for all its devices counts once, before what it
-/// says for the first one of them that is asked for; files of one kind are not merged.
+/// What these qualified names stand for together, by the specifications of `catalog`. What a file
+/// says for all its devices counts once, before what it says for the first one of them that is asked
+/// for; files of one kind are not merged.
 ///
 /// # Errors
 /// [`CdiError`]: the first name that stands for nothing. There is no list of the others then.
-pub fn resolve(tree: &Tree, dirs: &[PathBuf], names: &[String]) -> Result<Found, CdiError> {
-    let Some(first) = names.first() else { return Ok(Found::default()) };
-    let catalog = scan::read(tree, dirs).map_err(|fault| CdiError::new(first, fault))?;
-    look_up(tree, &catalog, names)
-}
-
-fn look_up(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, CdiError> {
+pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, CdiError> {
     let mut found = Found::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {

@@ -71,7 +71,7 @@ fn gpus() -> (Scratch, Tree, Catalog) {
 #[test]
 fn what_a_file_says_for_all_its_devices_counts_once_and_first() {
     let (_scratch, tree, catalog) = gpus();
-    let found = |texts: &[&str]| look_up(&tree, &catalog, &names(texts)).unwrap();
+    let found = |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).unwrap();
     let both = found(&["v.com/gpu=3", "v.com/gpu=0"]);
     assert_eq!(paths(&both), ["/dev/ctl0", "/dev/gpu3", "/dev/gpu0"]);
     let mixed = found(&["v.com/gpu=4", "v.com/gpu=0", "v.com/gpu=5"]);
@@ -84,7 +84,7 @@ fn what_a_file_says_for_all_its_devices_counts_once_and_first() {
 fn one_bad_name_refuses_all_and_is_the_one_named() {
     let (_scratch, tree, catalog) = gpus();
     for bad in ["v.com/gpu=8", "w.com/gpu=0", "v.com/gpu", "/dev/gpu0"] {
-        let error = look_up(&tree, &catalog, &names(&["v.com/gpu=0", bad])).unwrap_err();
+        let error = resolve(&tree, &catalog, &names(&["v.com/gpu=0", bad])).unwrap_err();
         assert_eq!(error.name, bad);
         assert!(!error.to_string().contains(bad), "{error}");
     }
@@ -94,9 +94,9 @@ fn one_bad_name_refuses_all_and_is_the_one_named() {
 fn all_is_no_word_of_ours() {
     let (_scratch, tree, catalog) = gpus();
     for name in ["v.com/gpu=all", "v.com/gpu=*", "v.com/gpu=", "v.com/*=0"] {
-        assert!(look_up(&tree, &catalog, &names(&[name])).is_err(), "{name}");
+        assert!(resolve(&tree, &catalog, &names(&[name])).is_err(), "{name}");
     }
-    assert_eq!(look_up(&tree, &catalog, &[]), Ok(Found::default()));
+    assert_eq!(resolve(&tree, &catalog, &[]), Ok(Found::default()));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn the_last_value_of_a_variable_counts_and_groups_add_up() {
     file.spec.edits = edits("file", &[7]);
     let mut catalog = Catalog::default();
     catalog.add(file);
-    let found = look_up(&tree, &catalog, &names(&["v.com/gpu=0"])).unwrap();
+    let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0"])).unwrap();
     assert_eq!(found.env, [("A".to_owned(), "device".to_owned())]);
     assert_eq!(found.gids, [7, 8]);
 }
@@ -123,7 +123,7 @@ fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
     let file = Unusable { path: "/etc/cdi/bad.json".into(), why: FileFault::Name };
     catalog.suspect(Suspect { file, rank: 0, kind: None });
-    let found = look_up(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
+    let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
 }
 
@@ -147,7 +147,7 @@ fn names_only_add_and_their_order_does_not_matter() {
         .chain((0..2).map(|half| format!("v.com/gpu=all{half}")))
         .collect();
     let found = |names: &[String]| {
-        let found = look_up(&tree, &catalog, names).unwrap();
+        let found = resolve(&tree, &catalog, names).unwrap();
         assert!(found.devices.iter().all(|device| device.rule.minor().is_some()), "{names:?}");
         let distinct: BTreeSet<_> = found.devices.iter().cloned().collect();
         assert_eq!(distinct.len(), found.devices.len(), "{names:?}");
@@ -171,7 +171,7 @@ fn names_only_add_and_their_order_does_not_matter() {
 fn a_node_at_fault_is_named_with_its_file() {
     let (scratch, tree, catalog) = gpus();
     std::fs::remove_file(scratch.path().join("dev/gpu1")).unwrap();
-    let error = look_up(&tree, &catalog, &names(&["v.com/gpu=1"])).unwrap_err();
+    let error = resolve(&tree, &catalog, &names(&["v.com/gpu=1"])).unwrap_err();
     let expected = "/etc/cdi/0.json: /dev/gpu1: No such file or directory";
     assert_eq!(error.to_string(), expected);
     assert!(

@@ -1,5 +1,7 @@
 //! What a device's path promises: the driver that has its numbers, and often the minor.
 
+use crate::plan::decimal;
+
 /// Nodes of one kind by their path.
 #[derive(Debug)]
 pub(super) struct Family {
@@ -90,13 +92,6 @@ impl Family {
             Minor::InPath => number,
         }
     }
-}
-
-/// Decimal digits only, so that one number has one spelling.
-fn decimal(text: &str) -> Option<u32> {
-    let canonical = text == "0" || !text.starts_with('0');
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    (canonical && digits).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

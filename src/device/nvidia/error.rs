@@ -63,6 +63,15 @@ pub enum NvidiaError {
         /// Number of GPUs of which the driver does not know the UUID.
         silent: usize,
     },
+    /// A specification gives the GPU of this UUID the node of another one.
+    Other {
+        /// The UUID.
+        uuid: Uuid,
+        /// Its minor, as the driver says.
+        minor: u32,
+        /// The minor of the node in the specification.
+        other: u32,
+    },
     /// The MIG instance does not exist now.
     NoInstance {
         /// The file that it would have.
@@ -134,6 +143,11 @@ impl fmt::Display for NvidiaError {
                 f,
                 "the driver has no GPU-{uuid}; of {silent} of its GPUs it does not know the UUID \
                  yet: nvidia-persistenced keeps them initialised"
+            ),
+            Self::Other { uuid, minor, other } => write!(
+                f,
+                "the specification says /dev/nvidia{other}, but GPU-{uuid} is /dev/nvidia{minor}: \
+                 generate the specification anew"
             ),
             Self::NoInstance { path } => {
                 write!(f, "no such MIG instance exists now ({path} is not there)")

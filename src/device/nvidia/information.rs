@@ -1,9 +1,10 @@
 //! `/proc/driver/nvidia/gpus/ADDRESS/information`, as `kernel-open/nvidia/nv-procfs.c` of the
 //! driver writes it: lines of a key, a colon, blanks and a value.
 
-use super::{MINOR_MAX, NvidiaError, decimal};
+use super::{MINOR_MAX, NvidiaError};
 use crate::device::Tree;
 use crate::device::gpu_name::{PciAddress, Uuid};
+use crate::plan::decimal;
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 /// Most GPUs of a node; there are not even as many minors.

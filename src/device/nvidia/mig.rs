@@ -5,10 +5,10 @@
 //! fixed minor for each instance that could ever exist; which of them exist now, a directory tells.
 
 use super::node::{loaded, promised};
-use super::{CAPS, NvidiaError, decimal, gpus, node, shared};
+use super::{CAPS, NvidiaError, gpus, node, shared};
 use crate::device::gpu_name::Uuid;
 use crate::device::{FileError, Found, Node, Tree};
-use crate::plan::{Access, DeviceType};
+use crate::plan::{Access, DeviceType, decimal};
 
 /// The instances that exist.
 const LIVE: &str = "/proc/driver/nvidia/capabilities";

@@ -7,11 +7,13 @@
 //! `nvidia-modeset`, which is for displays, and never with what manages the node.
 
 mod error;
+mod identity;
 mod information;
 mod mig;
 mod node;
 
 pub use error::NvidiaError;
+pub use identity::{confirm, only_gpu};
 pub use information::{Gpu, gpus};
 pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};
@@ -22,13 +24,6 @@ pub use node::{imex, node, shared, unborn_node};
 pub(super) const MINOR_MAX: u32 = 247;
 /// The driver of the capabilities.
 pub(super) const CAPS: &str = "nvidia-caps";
-
-/// Decimal digits only, so that one number has one spelling.
-fn decimal(text: &str) -> Option<u32> {
-    let canonical = text == "0" || !text.starts_with('0');
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (canonical && digits).then(|| text.parse().ok()).flatten()
-}
 
 #[cfg(test)]
 pub(super) mod tests;

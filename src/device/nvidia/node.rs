@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-use super::{CAPS, Gpu, NvidiaError, decimal};
+use super::{CAPS, Gpu, NvidiaError};
 use crate::device::{Device, Found, Node, NodeError, Tree, guard};
-use crate::plan::{Access, DeviceType};
+use crate::plan::{Access, DeviceType, decimal};
 
 const CHANNELS: &str = "nvidia-caps-imex-channels";
 /// Largest number of an IMEX channel by default; the module parameter `NVreg_ImexChannelCount` of
@@ -89,8 +89,8 @@ pub fn imex(tree: &Tree, channel: u32) -> Result<Found, NvidiaError> {
 }
 
 /// The numbers that the driver will give the node at `path` when it is made, for the nodes of
-/// NVIDIA's that are made at their first use: those of `nvidia-uvm`, capabilities, and IMEX
-/// channels. `None` for any other path.
+/// NVIDIA's that are made at their first use: those of `nvidia-uvm` and `nvidia-modeset`,
+/// capabilities, and IMEX channels. `None` for any other path.
 ///
 /// # Errors
 /// [`NvidiaError`] where the driver is not loaded, or the device is not one that a job may have.
@@ -127,6 +127,7 @@ fn late(path: &str) -> Option<(&'static str, u32)> {
     match below {
         "nvidia-uvm" => Some(("nvidia-uvm", 0)),
         "nvidia-uvm-tools" => Some(("nvidia-uvm", 1)),
+        "nvidia-modeset" => Some(("nvidia-modeset", 254)),
         _ => None,
     }
 }
