@@ -1,0 +1,22 @@
+//! The PAM module's arguments.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::pam::parse;
+
+fuzz_target!(|text: &str| {
+    let mut arguments: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
+    match parse(&arguments) {
+        Ok(settings) => {
+            assert!(settings.wait_job < settings.timeout);
+            assert!(settings.helper.starts_with('/') && settings.conf.starts_with('/'));
+            arguments.reverse();
+            assert_eq!(parse(&arguments), Ok(settings), "the order of arguments matters");
+            if let Some(first) = arguments.first().cloned() {
+                arguments.push(first);
+                assert!(parse(&arguments).is_err(), "an argument counts twice");
+            }
+        }
+        Err(error) => assert!(error.to_string().starts_with("argument ")),
+    }
+});

@@ -1,0 +1,52 @@
+//! What fuzz targets share: from bytes to values.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use pam_job_adopt::bpf::interpret::Request;
+use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX};
+
+/// Takes values from the front of what the fuzzer gives.
+#[derive(Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    /// The next `N` bytes; `None` where fewer are left.
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// What the kernel may ask a device program.
+    pub fn request(&mut self) -> Option<Request> {
+        let (kind, major, minor, access) = self.device()?;
+        Some(Request { kind, major, minor, access })
+    }
+
+    /// An entry of an allowlist; of a major's last minor, all of them.
+    pub fn rule(&mut self) -> Option<DeviceRule> {
+        let (kind, major, minor, access) = self.device()?;
+        let minor = (minor != MINOR_MAX).then_some(minor);
+        let access = if access == Access::NONE { Access::ALL } else { access };
+        DeviceRule::new(kind, major, minor, access).ok()
+    }
+
+    fn device(&mut self) -> Option<(DeviceType, u32, u32, Access)> {
+        let [flags, major_0, major_1, minor_0, minor_1, minor_2] = self.take()?;
+        let kind = if flags & 8 == 0 { DeviceType::Char } else { DeviceType::Block };
+        let major = u32::from(u16::from_le_bytes([major_0, major_1])) & MAJOR_MAX;
+        let minor = u32::from_le_bytes([minor_0, minor_1, minor_2, 0]) & MINOR_MAX;
+        Some((kind, major, minor, Access::from_bits(u32::from(flags & 7))?))
+    }
+}
+
+/// A directory of this process, for parsers that read files. Whoever runs the target removes it.
+pub fn scratch() -> &'static Path {
+    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
+    SCRATCH.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for files");
+        path
+    })
+}
