@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use pam_job_adopt::bpf::interpret::Request;
-use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX};
+use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
 /// Takes values from the front of what the fuzzer gives.
 #[derive(Debug)]
@@ -39,6 +39,13 @@ impl Bytes<'_> {
         let minor = u32::from_le_bytes([minor_0, minor_1, minor_2, 0]) & MINOR_MAX;
         Some((kind, major, minor, Access::from_bits(u32::from(flags & 7))?))
     }
+}
+
+/// A message of this version: what the fuzzer gives is all but the first entry, so that the corpus
+/// outlives a release.
+#[must_use]
+pub fn with_version(bytes: &[u8]) -> Vec<u8> {
+    [b"version\0s", VERSION.as_bytes(), b"\0", bytes].concat()
 }
 
 /// A directory of this process, for parsers that read files. Whoever runs the target removes it.

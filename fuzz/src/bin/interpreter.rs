@@ -1,8 +1,8 @@
 //! Device programs of others: eight bytes for what is asked, then instructions.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use job_adopt_fuzz::Bytes;
+use libfuzzer_sys::fuzz_target;
 use pam_job_adopt::bpf::{INSN_LEN, Insn, interpret::run};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -7,7 +7,8 @@ use pam_job_adopt::plan::{DeviceType, MAJOR_MAX};
 
 fuzz_target!(|text: &str| {
     let drivers = ProcDevices::parse(text);
-    let lines: Vec<&str> = text.lines().map(|line| line.trim_end().trim_start_matches(" ")).collect();
+    let lines: Vec<&str> =
+        text.lines().map(|line| line.trim_end().trim_start_matches(" ")).collect();
     // What follows a blank may be a name; nothing else is one.
     for name in lines.iter().filter_map(|line| line.split_once(' ')).map(|(_, name)| name) {
         for kind in [DeviceType::Char, DeviceType::Block] {

@@ -8,7 +8,8 @@ fuzz_target!(|text: &str| {
     if let Ok(specifier) = text.parse::<Specifier>() {
         let shown = specifier.to_string();
         assert!(!shown.chars().any(char::is_control), "{shown:?}");
-        assert!(!shown.split('/').any(|part| part == ".."), "{shown:?}");
+        let climbs = shown.starts_with('/') && shown.split('/').any(|part| part == "..");
+        assert!(!climbs, "{shown:?} may leave /dev");
         assert_eq!(shown.parse(), Ok(specifier));
     }
 });
