@@ -28,10 +28,14 @@ impl ProcDevices {
 
     /// The majors whose driver has exactly this name; several lines may.
     pub fn majors(&self, kind: DeviceType, name: &str) -> impl Iterator<Item = u32> {
-        self.0
-            .iter()
-            .filter(move |(of, _, driver)| *of == kind && driver == name)
-            .map(|(_, major, _)| *major)
+        self.of_kind(kind).filter(move |(_, driver)| *driver == name).map(|(major, _)| major)
+    }
+
+    /// The majors of one kind with the names of their drivers. A major may have several, and a
+    /// name may have several majors.
+    pub fn of_kind(&self, kind: DeviceType) -> impl Iterator<Item = (u32, &str)> {
+        let own = self.0.iter().filter(move |(of, _, _)| *of == kind);
+        own.map(|(_, major, driver)| (*major, driver.as_str()))
     }
 }
 

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
-use super::specifier::Name;
 use super::{
-    CdiError, Device, DirectoryError, FileError, Found, GpuName, GpuNameError, GresError, Named,
-    NodeError, NvidiaError, Settings, Specifier, TopologyError, Tree, cdi, directory, gres, nvidia,
+    CdiError, DirectoryError, FileError, Found, GpuName, GpuNameError, GresError, Named, NodeError,
+    NvidiaError, Settings, Specifier, TopologyError, Tree, cdi, directory, gres, nvidia, specifier,
     topology,
 };
-use crate::plan::{DeviceRule, RuleError};
+use crate::plan::RuleError;
 
 /// The kind of NVIDIA's GPUs in the specifications that its own tools write.
 const NVIDIA_KIND: &str = "nvidia.com/gpu";
@@ -34,31 +33,12 @@ impl Resolver {
         &self.tree
     }
 
-    /// The devices that a specifier stands for, at least one. A path is resolved as stat(2) does,
-    /// links included; a class stands for every minor of its majors.
+    /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
     ///
     /// # Errors
     /// [`ResolveError`] where this node has no such device.
     pub fn specifier(&self, specifier: &Specifier) -> Result<Found, ResolveError> {
-        let access = specifier.access();
-        match &specifier.name {
-            Name::Path(path) => {
-                let node = self.tree.node_behind_links(path).map_err(ResolveError::Node)?;
-                let device = Device::of(path, node, access).map_err(ResolveError::Number)?;
-                Ok(vec![device].into())
-            }
-            Name::Class(kind, class) => {
-                let drivers = self.tree.drivers().map_err(ResolveError::File)?;
-                let all = |major| {
-                    let rule = DeviceRule::new(*kind, major, None, access);
-                    let node = specifier.name.to_string();
-                    rule.map(|rule| Device { node, rule }).map_err(ResolveError::Number)
-                };
-                let devices: Vec<_> =
-                    drivers.majors(*kind, class).map(all).collect::<Result<_, _>>()?;
-                if devices.is_empty() { Err(ResolveError::NoDriver) } else { Ok(devices.into()) }
-            }
-        }
+        specifier::resolve(&self.tree, specifier)
     }
 
     /// The devices that these names stand for together. CDI names are looked up in one go, so that
@@ -178,8 +158,12 @@ pub enum ResolveError {
     Node(NodeError),
     /// A file of the node cannot be read.
     File(FileError),
-    /// No driver has this name.
+    /// No driver has this name or this major.
     NoDriver,
+    /// No device node is like this.
+    NoMatch,
+    /// Too many device nodes are like this.
+    TooMany,
     /// The numbers are beyond what the kernel has.
     Number(RuleError),
     /// No GPU has such a name.
@@ -214,6 +198,10 @@ impl fmt::Display for ResolveError {
             Self::Node(error) => error.fmt(f),
             Self::File(error) => error.fmt(f),
             Self::NoDriver => f.write_str("not in /proc/devices"),
+            Self::NoMatch => f.write_str("no device node matches"),
+            Self::TooMany => f.write_str(
+                "more than 1,024 device nodes match, or more than 65,536 names had to be looked at",
+            ),
             Self::Number(error) => error.fmt(f),
             Self::GpuName(error) => error.fmt(f),
             Self::Cdi(error) => error.fmt(f),
@@ -226,50 +214,3 @@ impl fmt::Display for ResolveError {
 }
 
 impl std::error::Error for ResolveError {}
-
-#[cfg(test)]
-mod tests {
-    use nix::errno::Errno;
-
-    use super::*;
-    use crate::trust::tests::Scratch;
-
-    fn resolve(scratch: &Scratch, text: &str) -> Result<Vec<String>, ResolveError> {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let resolver = Resolver::new(tree, Settings::default());
-        let found = resolver.specifier(&text.parse().unwrap())?;
-        Ok(found.devices.iter().map(|device| device.rule.to_string()).collect())
-    }
-
-    #[test]
-    fn paths_follow_links() {
-        let scratch = Scratch::new();
-        scratch.file("dev/file", "");
-        scratch.file("dev/null", "c 1:3");
-        std::os::unix::fs::symlink("null", scratch.path().join("dev/zero")).unwrap();
-        std::os::unix::fs::symlink("gone", scratch.path().join("dev/dangling")).unwrap();
-        assert_eq!(resolve(&scratch, "/dev/zero r"), Ok(vec!["c:1:3:r".into()]));
-        assert_eq!(resolve(&scratch, "/dev/file"), Err(ResolveError::Node(NodeError::NoDevice)));
-        let missing = ResolveError::Node(NodeError::Open(Errno::ENOENT));
-        assert_eq!(resolve(&scratch, "/dev/dangling"), Err(missing));
-    }
-
-    #[test]
-    fn classes_stand_for_every_minor() {
-        let scratch = Scratch::new();
-        assert!(matches!(resolve(&scratch, "char-pts"), Err(ResolveError::File(_))));
-        scratch
-            .file("proc/devices", "Character devices:\n136 pts\n137 pts\nBlock devices:\n7 loop\n");
-        let pts = vec!["c:136:-1:rw".to_owned(), "c:137:-1:rw".to_owned()];
-        assert_eq!(resolve(&scratch, "char-pts"), Ok(pts));
-        assert_eq!(resolve(&scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
-        assert_eq!(resolve(&scratch, "char-nvidia"), Err(ResolveError::NoDriver));
-    }
-
-    #[test]
-    fn this_node_has_null() {
-        let resolver = Resolver::new(Tree::here(), Settings::default());
-        let found = resolver.specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
-        assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
-    }
-}

@@ -192,7 +192,7 @@ impl FromStr for DeviceRule {
 }
 
 /// Decimal digits only: no sign, no blank, no leading zero, so that one number has one spelling.
-fn decimal(text: &str) -> Option<u32> {
+pub(crate) fn decimal(text: &str) -> Option<u32> {
     let canonical = text == "0" || !text.starts_with('0');
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (canonical && digits).then(|| text.parse().ok())?

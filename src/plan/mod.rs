@@ -13,6 +13,7 @@ mod reason;
 mod reply;
 mod request;
 
+pub(crate) use allowlist::decimal;
 pub use allowlist::{
     Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX, RuleError,
 };

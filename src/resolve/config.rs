@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::device::{Settings, Specifier};
+use crate::device::{Settings, Specifier, SpecifierError};
 use crate::legible::legible;
 use crate::plan::SourceName;
 use crate::registry::Registry;
@@ -130,10 +130,8 @@ impl Config {
                 self.registry = Registry::new(&path(value).ok_or_else(|| bad("an absolute path"))?);
             }
             "always_allowed" => {
-                let specifiers = value.split(',').map(|text| text.trim().parse());
-                self.always_allowed = specifiers
-                    .collect::<Result<_, _>>()
-                    .map_err(|_| bad("a list of device specifiers"))?;
+                let specifiers = value.split(',').map(|text| specifier(text.trim()));
+                self.always_allowed = specifiers.collect::<Result<_, _>>()?;
             }
             "cdi_dirs" => {
                 let dirs: Option<Vec<_>> = value.split(',').map(|dir| path(dir.trim())).collect();
@@ -199,11 +197,15 @@ fn enforce(value: &str) -> Option<Enforce> {
     value.strip_prefix("if-exists:").and_then(path).map(Enforce::IfExists)
 }
 
+fn specifier(text: &str) -> Result<Specifier, Fault> {
+    text.parse().map_err(|error| Fault::Specifier(shown(text), error))
+}
+
 fn path(value: &str) -> Option<PathBuf> {
     value.starts_with('/').then(|| PathBuf::from(value))
 }
 
-/// A key as a message shows it.
+/// A key or an entry as a message shows it.
 fn shown(key: &str) -> String {
     legible(key).chars().take(KEY_SHOWN).collect()
 }
@@ -228,6 +230,8 @@ pub enum Fault {
     Twice(String),
     /// The value of the key is not what is wanted.
     Value(String, &'static str),
+    /// An entry of `always_allowed` is no device specifier.
+    Specifier(String, SpecifierError),
 }
 
 impl fmt::Display for ConfigError {
@@ -246,6 +250,7 @@ impl fmt::Display for Fault {
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
             Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
+            Self::Specifier(entry, error) => write!(f, "always_allowed: {entry:?}: {error}"),
         }
     }
 }

@@ -1,34 +1,68 @@
 //! Slurm's generic resources by the files that `gres.conf` gives them.
 
-use std::fmt;
+mod conf;
+mod error;
+mod hostlist;
+mod lines;
+mod place;
 
-use super::{Found, Settings, Tree};
+use super::{Device, Found, Settings, Tree, guard};
+use crate::plan::Access;
 
-/// The devices of one generic resource.
+pub use conf::{GresConf, Resource};
+pub use error::{GresError, GresFault};
+pub use hostlist::{HostList, HostListError};
+
+/// The resources of which Slurm finds the devices, and their order, itself where `AutoDetect` says
+/// so: GPUs, and what shares them.
+const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
+
+/// The devices of one generic resource, for reading and writing: of `name`, which is `NAME` or
+/// `NAME:TYPE`, that with the index `index` on this node. Slurm counts by the lines of the file, so
+/// the n-th file of a name is not in general the n-th GPU of the node.
 ///
 /// # Errors
-/// [`GresError`].
+/// [`GresError`] where there is no such resource, where it has no device, and where `AutoDetect`
+/// leaves the order of GPUs to Slurm.
 pub fn resolve(
     tree: &Tree,
     settings: &Settings,
     name: &str,
     index: u32,
 ) -> Result<Found, GresError> {
-    let _ = (tree, settings, name, index);
-    Err(GresError::Later)
-}
-
-/// Why there is no such resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GresError {
-    /// Not there yet.
-    Later,
-}
-
-impl fmt::Display for GresError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this version cannot resolve it")
+    let (path, text) = place::read(tree, settings)?;
+    let node = match &settings.node_name {
+        Some(node) => node.clone(),
+        None => {
+            nix::unistd::gethostname().map_err(GresError::HostName)?.to_string_lossy().into_owned()
+        }
+    };
+    let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
+    let conf = GresConf::parse(&text, name, &node)
+        .map_err(|(line, fault)| GresError::Line(path.clone(), line, fault))?;
+    if conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        return Err(GresError::AutoDetect(path));
     }
+    let resource = conf.resource(u64::from(index)).ok_or_else(|| match conf.count() {
+        0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },
+        count => GresError::Index { path: path.clone(), name: name.to_owned(), count },
+    })?;
+    if kind.is_some_and(|kind| !resource.kind.eq_ignore_ascii_case(kind)) {
+        let kind = resource.kind.to_owned();
+        return Err(GresError::Type { path, line: resource.line, kind });
+    }
+    if resource.files.is_empty() {
+        return Err(GresError::NoFile { path, line: resource.line });
+    }
+    let devices = resource.files.iter().map(|file| device(tree, file));
+    Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
 }
 
-impl std::error::Error for GresError {}
+fn device(tree: &Tree, file: &str) -> Result<Device, GresError> {
+    let node = tree.node(file).map_err(|error| GresError::Node(file.to_owned(), error))?;
+    guard::check(tree, file, node).map_err(|error| GresError::Misfit(file.to_owned(), error))?;
+    Device::of(file, node, Access::RW).map_err(|error| GresError::Number(file.to_owned(), error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,32 +1,58 @@
 //! The one spelling of a device: `SPEC` or `SPEC ACCESS`.
 
+mod glob;
+mod path_pattern;
+mod resolve;
+
 use std::fmt;
 use std::str::FromStr;
 
-use crate::plan::{Access, DeviceType};
+use super::preset::Preset;
+use crate::plan::{Access, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
+
+pub use glob::{Glob, GlobError};
+use path_pattern::PathPattern;
+pub(super) use resolve::resolve;
 
 /// A device or a class of devices, and what may be done with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specifier {
-    pub(super) name: Name,
+    name: Name,
     access: Access,
 }
 
 /// What a specifier names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+enum Name {
     /// The device node at this path, which begins with `/dev/`.
     Path(String),
+    /// The device nodes whose paths are like this.
+    Paths(PathPattern),
+    /// The device of these numbers, whether a node of it is there or not.
+    Numbers(DeviceType, u32, u32),
     /// Every device of the drivers with this name in `/proc/devices`.
     Class(DeviceType, String),
+    /// Every device of the drivers with names like this.
+    Classes(DeviceType, String, Glob),
+    /// Every device of a major that a driver has.
+    Major(DeviceType, u32),
+    /// What a list of the program's own names.
+    Preset(Preset),
 }
 
 impl Specifier {
-    /// A specifier whose access is written apart, as in `DeviceAllow`.
+    /// A specifier whose access is written apart, as in `DeviceAllow`. The name is of one of these
+    /// forms, the first four with the meaning of systemd.resource-control(5):
+    ///
+    /// - `/dev/PATH`: the device node there;
+    /// - `/dev/char/MAJOR:MINOR`, `/dev/block/MAJOR:MINOR`: the device of these numbers;
+    /// - `char-NAME`, `block-NAME`: every device of a driver, of which the name may be a [`Glob`];
+    /// - `char-MAJOR`, `block-MAJOR`: every device of a major;
+    /// - a path of which components are [`Glob`]s: the device nodes there, at most 1,024;
+    /// - `@hpc`: what parallel jobs need besides GPUs.
     ///
     /// # Errors
-    /// [`SpecifierError`] for an access string that is none (looked at first), and for a name that
-    /// is neither `/dev/…`, `char-NAME` nor `block-NAME`.
+    /// [`SpecifierError`], that of the access first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
         let access = access.parse().map_err(|_| SpecifierError::Access)?;
         Ok(Self { name: Name::parse(spec)?, access })
@@ -62,12 +88,21 @@ impl Name {
         if spec.chars().any(char::is_control) {
             return Err(SpecifierError::Unknown);
         }
-        if let Some(class) = spec.strip_prefix("char-") {
-            return Self::class(DeviceType::Char, class);
+        if let Some(preset) = spec.strip_prefix('@') {
+            return Preset::of(preset).map(Self::Preset).ok_or(SpecifierError::Preset);
         }
-        if let Some(class) = spec.strip_prefix("block-") {
-            return Self::class(DeviceType::Block, class);
+        for kind in [DeviceType::Char, DeviceType::Block] {
+            if let Some(class) = spec.strip_prefix(class_prefix(kind)) {
+                return Self::class(kind, class);
+            }
+            if let Some(numbers) = spec.strip_prefix(numbers_prefix(kind)) {
+                return Self::numbers(kind, numbers);
+            }
         }
+        Self::path(spec)
+    }
+
+    fn path(spec: &str) -> Result<Self, SpecifierError> {
         let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
         if below.is_empty() || below.split('/').any(|part| part == "..") {
             return Err(SpecifierError::Unknown);
@@ -76,14 +111,49 @@ impl Name {
         if matches!(below, "stdin" | "stdout" | "stderr") || below.starts_with("fd/") {
             return Err(SpecifierError::Unknown);
         }
-        Ok(Self::Path(spec.to_owned()))
+        match Glob::is_wild(below) {
+            true => PathPattern::parse(spec).map(Self::Paths).map_err(SpecifierError::Pattern),
+            false => Ok(Self::Path(spec.to_owned())),
+        }
+    }
+
+    fn numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
+        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::Numbers)?;
+        let major = number(major, MAJOR_MAX)?;
+        let minor = number(minor, MINOR_MAX)?;
+        Ok(Self::Numbers(kind, major, minor))
     }
 
     fn class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
         if class.is_empty() {
             return Err(SpecifierError::Unknown);
         }
+        if class.bytes().all(|byte| byte.is_ascii_digit()) {
+            return number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
+        }
+        if Glob::is_wild(class) {
+            let glob = Glob::parse(class).map_err(SpecifierError::Pattern)?;
+            return Ok(Self::Classes(kind, class.to_owned(), glob));
+        }
         Ok(Self::Class(kind, class.to_owned()))
+    }
+}
+
+fn number(text: &str, most: u32) -> Result<u32, SpecifierError> {
+    decimal(text).filter(|number| *number <= most).ok_or(SpecifierError::Numbers)
+}
+
+fn class_prefix(kind: DeviceType) -> &'static str {
+    match kind {
+        DeviceType::Char => "char-",
+        DeviceType::Block => "block-",
+    }
+}
+
+fn numbers_prefix(kind: DeviceType) -> &'static str {
+    match kind {
+        DeviceType::Char => "/dev/char/",
+        DeviceType::Block => "/dev/block/",
     }
 }
 
@@ -91,8 +161,15 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.write_str(path),
-            Self::Class(DeviceType::Char, class) => write!(f, "char-{class}"),
-            Self::Class(DeviceType::Block, class) => write!(f, "block-{class}"),
+            Self::Paths(pattern) => pattern.fmt(f),
+            Self::Numbers(kind, major, minor) => {
+                write!(f, "{}{major}:{minor}", numbers_prefix(*kind))
+            }
+            Self::Class(kind, class) | Self::Classes(kind, class, _) => {
+                write!(f, "{}{class}", class_prefix(*kind))
+            }
+            Self::Major(kind, major) => write!(f, "{}{major}", class_prefix(*kind)),
+            Self::Preset(preset) => preset.fmt(f),
         }
     }
 }
@@ -100,80 +177,35 @@ impl fmt::Display for Name {
 /// Why a text is no specifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecifierError {
-    /// It is neither a path below `/dev/` nor `char-NAME` nor `block-NAME`.
+    /// It is neither a path below `/dev/` nor `char-NAME` nor `block-NAME` nor a preset.
     Unknown,
+    /// Numbers of a device that are none, or that the kernel does not have.
+    Numbers,
+    /// A pattern that is none.
+    Pattern(GlobError),
+    /// There is no such preset.
+    Preset,
     /// The access is not one to three letters out of `r`, `w` and `m`.
     Access,
 }
 
 impl fmt::Display for SpecifierError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "not a path below /dev, char-NAME or block-NAME",
-            Self::Access => "access is not one to three letters out of r, w, m",
-        })
+        match self {
+            Self::Unknown => f.write_str("not a path below /dev, char-NAME, block-NAME or @hpc"),
+            Self::Numbers => write!(
+                f,
+                "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to {MAJOR_MAX} and \
+                 a minor up to {MINOR_MAX}"
+            ),
+            Self::Pattern(error) => error.fmt(f),
+            Self::Preset => f.write_str("there is no such preset, only @hpc"),
+            Self::Access => f.write_str("access is not one to three letters out of r, w, m"),
+        }
     }
 }
 
 impl std::error::Error for SpecifierError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_spelling() {
-        for (text, shown) in [
-            ("/dev/null", "/dev/null rw"),
-            ("/dev/nvidia0 rwm", "/dev/nvidia0 rwm"),
-            ("char-pts mr", "char-pts rm"),
-            ("block-loop w", "block-loop w"),
-            ("char-/dev/tty", "char-/dev/tty rw"),
-            ("/dev/a-b:c rr", "/dev/a-b:c r"),
-        ] {
-            assert_eq!(text.parse::<Specifier>().unwrap().to_string(), shown);
-        }
-    }
-
-    #[test]
-    fn anything_else_is_none() {
-        let unknown = [
-            "",
-            "null",
-            "/dev",
-            "/dev/",
-            "dev/null",
-            "/sys/x",
-            "/devil",
-            "char-",
-            "block-",
-            "char",
-            "/dev/../etc/x",
-            "/dev/a/..",
-            "/dev/fd/0",
-            "/dev/stdin",
-            "/dev/a\nb",
-            "c:1:3",
-        ];
-        for text in unknown {
-            assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Unknown), "{text:?}");
-        }
-        for text in
-            ["/dev/null ", "/dev/null  rw", "/dev/null rw ", "/dev/null rwmr", "/dev/null z"]
-        {
-            assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Access), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_access_is_looked_at_first() {
-        assert_eq!(Specifier::new("nothing", ""), Err(SpecifierError::Access));
-        assert_eq!(Specifier::new("nothing", "r"), Err(SpecifierError::Unknown));
-    }
-
-    #[test]
-    fn a_path_may_hold_a_blank_where_the_access_is_apart() {
-        let specifier = Specifier::new("/dev/a b", "r").unwrap();
-        assert_eq!(specifier.name, Name::Path("/dev/a b".into()));
-    }
-}
+mod tests;

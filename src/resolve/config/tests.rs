@@ -30,14 +30,19 @@ fn faults_name_line_and_key() {
         ("sources = slurm", 1, "the value of sources is not a list of: registry"),
         ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
         (
-            "always_allowed = null",
+            "always_allowed = /dev/fuse, null",
             1,
-            "the value of always_allowed is not a list of device specifiers",
+            "always_allowed: \"null\": not a path below /dev, char-NAME, block-NAME or @hpc",
         ),
         (
             "always_allowed = /dev/a,",
             1,
-            "the value of always_allowed is not a list of device specifiers",
+            "always_allowed: \"\": not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "always_allowed = @hpc, @all",
+            1,
+            "always_allowed: \"@all\": there is no such preset, only @hpc",
         ),
         ("message_file = a", 1, "the value of message_file is not an absolute path"),
         ("Registry = /a", 1, "unknown key Registry"),

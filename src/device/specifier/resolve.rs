@@ -1,0 +1,124 @@
+//! From a specifier to the devices that it stands for on this node.
+
+use super::path_pattern::{PathPattern, TooMany};
+use super::{Name, Specifier};
+use crate::device::gpu::gpu_count;
+use crate::device::preset::Preset;
+use crate::device::{Device, Found, Node, ProcDevices, ResolveError, Tree};
+use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};
+
+/// Drivers of whose devices each belongs to one GPU or to a part of one: all minors of such a major
+/// are the GPUs of all jobs. Of `kfd` and `nvidia-uvm` every job uses the same device.
+const GPU_DRIVERS: [&str; 6] =
+    ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-caps", "drm", "accel"];
+
+/// The devices that a specifier stands for: at least one, but for a preset, which may find none.
+///
+/// A plain path is resolved as stat(2) does, links included; a pattern of paths follows none. A
+/// class, and a major by its number, stand for every minor of majors that have a driver now: a
+/// major that is free would be the next driver's to take. Two numbers stand for their device
+/// whether or not a node of it is there.
+///
+/// # Errors
+/// [`ResolveError`] where this node has no such device.
+pub(in crate::device) fn resolve(
+    tree: &Tree,
+    specifier: &Specifier,
+) -> Result<Found, ResolveError> {
+    let mut found = by_name(tree, &specifier.name, specifier.access)?;
+    found.warnings.extend(too_wide(tree, specifier, &found));
+    Ok(found)
+}
+
+fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, ResolveError> {
+    match name {
+        Name::Path(path) => {
+            let node = tree.node_behind_links(path).map_err(ResolveError::Node)?;
+            one(path, node, access)
+        }
+        Name::Paths(pattern) => paths(tree, pattern, access),
+        Name::Numbers(kind, major, minor) => {
+            one(&name.to_string(), Node { kind: *kind, major: *major, minor: *minor }, access)
+        }
+        Name::Class(kind, class) => majors(tree, name, *kind, access, |_, driver| driver == class),
+        Name::Classes(kind, _, glob) => {
+            majors(tree, name, *kind, access, |_, driver| glob.matches(driver))
+        }
+        Name::Major(kind, wanted) => majors(tree, name, *kind, access, |major, _| major == *wanted),
+        Name::Preset(preset) => Ok(members(tree, *preset, access)),
+    }
+}
+
+fn one(path: &str, node: Node, access: Access) -> Result<Found, ResolveError> {
+    let device = Device::of(path, node, access).map_err(ResolveError::Number)?;
+    Ok(vec![device].into())
+}
+
+fn paths(tree: &Tree, pattern: &PathPattern, access: Access) -> Result<Found, ResolveError> {
+    let matches = pattern.matches(tree).map_err(|TooMany| ResolveError::TooMany)?;
+    let mut found = Found::default();
+    for (path, node) in matches.nodes {
+        found.devices.push(Device::of(&path, node, access).map_err(ResolveError::Number)?);
+    }
+    let unseen = matches.unseen.into_iter().map(|error| format!("{pattern}: {error}"));
+    found.warnings.extend(unseen);
+    if found.devices.is_empty() { Err(ResolveError::NoMatch) } else { Ok(found) }
+}
+
+/// All devices of the majors that `wanted` says yes to, by number and by a name of its driver.
+fn majors(
+    tree: &Tree,
+    name: &Name,
+    kind: DeviceType,
+    access: Access,
+    wanted: impl Fn(u32, &str) -> bool,
+) -> Result<Found, ResolveError> {
+    let drivers = tree.drivers().map_err(ResolveError::File)?;
+    let mut found = Found::default();
+    for (major, _) in drivers.of_kind(kind).filter(|(major, driver)| wanted(*major, driver)) {
+        let rule = DeviceRule::new(kind, major, None, access).map_err(ResolveError::Number)?;
+        let device = Device { node: name.to_string(), rule };
+        // Several drivers may share one major.
+        if !found.devices.contains(&device) {
+            found.devices.push(device);
+        }
+    }
+    if found.devices.is_empty() { Err(ResolveError::NoDriver) } else { Ok(found) }
+}
+
+/// What a preset finds here. A member that is not there is not missed.
+fn members(tree: &Tree, preset: Preset, access: Access) -> Found {
+    let mut found = Found::default();
+    for member in preset.members() {
+        let name = Name::parse(member).ok();
+        if let Some(Ok(devices)) = name.map(|name| by_name(tree, &name, access)) {
+            found.extend(devices);
+        }
+    }
+    found
+}
+
+/// What an administrator should know of a specifier that opens GPUs without naming one.
+fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String> {
+    if matches!(specifier.name, Name::Paths(_)) {
+        let mut list = Allowlist::new();
+        for device in &found.devices {
+            // A pattern stands for no more devices than a list can hold.
+            list.push(device.rule).ok()?;
+        }
+        let gpus = gpu_count(&list);
+        return (gpus > 1)
+            .then(|| format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
+    }
+    let drivers = tree.drivers().ok()?;
+    let whole = found.devices.iter().filter(|device| device.rule.minor().is_none());
+    let gpu = whole.flat_map(|device| gpu_drivers(drivers, &device.rule)).next()?;
+    Some(format!("{specifier} opens the GPUs of every job on this node: all devices of {gpu}"))
+}
+
+fn gpu_drivers<'a>(drivers: &'a ProcDevices, rule: &DeviceRule) -> impl Iterator<Item = &'a str> {
+    let major = rule.major();
+    let char_device = rule.kind() == DeviceType::Char;
+    let of_major = drivers.of_kind(rule.kind()).filter(move |(of, _)| char_device && *of == major);
+    of_major.map(|(_, driver)| driver).filter(|driver| GPU_DRIVERS.contains(driver))
+}
