@@ -37,6 +37,15 @@ impl ProcDevices {
         let own = self.0.iter().filter(move |(of, _, _)| *of == kind);
         own.map(|(_, major, driver)| (*major, driver.as_str()))
     }
+
+    /// The names of the drivers that have a major; none where it is free, several where they share
+    /// its minors.
+    pub fn names(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |(of, number, _)| *of == kind && *number == major)
+            .map(|(_, _, name)| name.as_str())
+    }
 }
 
 /// Blanks, the major in decimal, one blank, the name.
@@ -74,6 +83,16 @@ mod tests {
         assert!(majors(TEXT, DeviceType::Char, "loop").is_empty());
         assert!(majors(TEXT, DeviceType::Block, "mem").is_empty());
         assert!(majors("  7 loop\n", DeviceType::Block, "loop").is_empty());
+    }
+
+    #[test]
+    fn a_major_is_told_with_all_its_drivers() {
+        let text = "Character devices:\n195 nvidia\n195 nvidiactl\nBlock devices:\n195 other\n";
+        let drivers = ProcDevices::parse(text);
+        let names = |kind, major| drivers.names(kind, major).collect::<Vec<_>>();
+        assert_eq!(names(DeviceType::Char, 195), ["nvidia", "nvidiactl"]);
+        assert_eq!(names(DeviceType::Block, 195), ["other"]);
+        assert!(names(DeviceType::Char, 19).is_empty());
     }
 
     #[test]

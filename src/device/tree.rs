@@ -43,6 +43,13 @@ pub struct Node {
     pub minor: u32,
 }
 
+impl fmt::Display for Node {
+    /// As in ls(1), with a colon: `c 195:0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}:{}", self.kind.letter(), self.major, self.minor)
+    }
+}
+
 impl Tree {
     /// This node.
     #[must_use]

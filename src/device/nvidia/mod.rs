@@ -1,79 +1,33 @@
-//! NVIDIA's GPUs by the files of its driver below `/proc`.
+//! NVIDIA's GPUs by the files of its driver below `/proc` and `/dev`; its libraries are not asked.
+//!
+//! Most majors are given out as the driver loads, and a node may be made long after that, by a tool
+//! that runs at the first use: `/proc/devices` is where the numbers come from, and a node that is
+//! there has to agree. Nothing says how a job uses its GPUs, so each comes with what any process
+//! computing on it opens (`nvidiactl`, `nvidia-uvm`, `nvidia-uvm-tools`), not with
+//! `nvidia-modeset`, which is for displays, and never with what manages the node.
 
-use std::fmt;
+mod error;
+mod information;
+mod mig;
+mod node;
 
-use super::gpu_name::{PciAddress, Uuid};
-use super::{Found, Tree};
+pub use error::NvidiaError;
+pub use information::{Gpu, gpus};
+pub use mig::instance;
+pub(super) use mig::{capability_name, is_instance};
+pub use node::{imex, node, shared, unborn_node};
 
-/// A GPU as its driver describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// Its PCI address.
-    pub address: PciAddress,
-    /// Its UUID, where the driver knows it.
-    pub uuid: Option<Uuid>,
-    /// Minor of its device node, 0 to 247.
-    pub minor: u32,
+/// Largest minor of a GPU; the ones above are reserved and the control devices'.
+pub(super) const MINOR_MAX: u32 = 247;
+/// The driver of the capabilities.
+pub(super) const CAPS: &str = "nvidia-caps";
+
+/// Decimal digits only, so that one number has one spelling.
+fn decimal(text: &str) -> Option<u32> {
+    let canonical = text == "0" || !text.starts_with('0');
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (canonical && digits).then(|| text.parse().ok()).flatten()
 }
 
-/// The GPUs that the driver has and does not exclude, by PCI address. None where there is no
-/// driver.
-///
-/// # Errors
-/// [`NvidiaError`].
-pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, NvidiaError> {
-    let _ = tree;
-    Ok(Vec::new())
-}
-
-/// The device node of one GPU.
-///
-/// # Errors
-/// [`NvidiaError`].
-pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, NvidiaError> {
-    let _ = (tree, gpu);
-    Err(NvidiaError::Later)
-}
-
-/// The devices that every process computing on a GPU needs besides it.
-///
-/// # Errors
-/// [`NvidiaError`].
-pub fn shared(tree: &Tree) -> Result<Found, NvidiaError> {
-    let _ = tree;
-    Err(NvidiaError::Later)
-}
-
-/// A MIG instance of a GPU: the parent's node, what [`shared`] says, and the capabilities of both
-/// instances.
-///
-/// # Errors
-/// [`NvidiaError`].
-pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, NvidiaError> {
-    let _ = (tree, gpu, gi, ci);
-    Err(NvidiaError::Later)
-}
-
-/// An IMEX channel.
-///
-/// # Errors
-/// [`NvidiaError`].
-pub fn imex(tree: &Tree, channel: u32) -> Result<Found, NvidiaError> {
-    let _ = (tree, channel);
-    Err(NvidiaError::Later)
-}
-
-/// Why there is no such GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NvidiaError {
-    /// Not there yet.
-    Later,
-}
-
-impl fmt::Display for NvidiaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this version cannot resolve it")
-    }
-}
-
-impl std::error::Error for NvidiaError {}
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,49 +1,72 @@
 //! The GPUs of a node by number and by PCI address, of whatever vendor.
+//!
+//! A GPU is a PCI function that NVIDIA's driver lists and does not exclude, that has a DRM render
+//! node, or that is Habana's and has an accelerator node. A server's management graphics (`ast`,
+//! `mgag200`) have a card node alone, and what is bound to a `vfio` driver belongs to a virtual
+//! machine: neither is one.
+//!
+//! Numbers count from 0 by PCI address: domain, bus, device, function. That is the order of
+//! `nvidia-smi`, and it changes only with the hardware. An AMD card in several compute partitions
+//! counts once for each, by render minor; its address stands for the whole card.
+//!
+//! Flux takes its numbers from hwloc, which may count otherwise:
+//! - Only what one of its backends (CUDA, NVML, RSMI, OpenCL) reports is a GPU there. An hwloc that
+//!   is built without a vendor's backend, or runs without its library, skips those cards, and one
+//!   that OpenCL alone reports is in no order of the vendor's. Habana's are never counted.
+//! - hwloc walks its tree: the host bridges in the order of the processors and memory that they are
+//!   closest to, which need not be that of their addresses.
+//! - Domains above `ffff`, as behind some storage controllers, are hidden unless it was built for
+//!   them.
+//!
+//! Where the two differ, a job's GPUs are to be named by address or UUID.
 
-use std::fmt;
+mod card;
+mod companions;
+mod error;
+mod nodes;
+mod parts;
 
 use super::gpu_name::PciAddress;
-use super::{Device, Found, Tree};
+use super::{Found, Tree};
+use card::{Card, Cards, Make};
 
-/// The n-th GPU of the node.
+pub use companions::companions;
+pub use error::TopologyError;
+
+/// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
+/// those of one partition.
 ///
 /// # Errors
-/// [`TopologyError`].
+/// [`TopologyError`]: among others where there are not as many GPUs.
 pub fn by_index(tree: &Tree, index: u32) -> Result<Found, TopologyError> {
-    let _ = (tree, index);
-    Err(TopologyError::Later)
-}
-
-/// The GPU at a PCI address.
-///
-/// # Errors
-/// [`TopologyError`].
-pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
-    let _ = (tree, address);
-    Err(TopologyError::Later)
-}
-
-/// What the GPUs among these devices cannot be used without: the devices that all GPUs of a vendor
-/// share.
-///
-/// # Errors
-/// [`TopologyError`].
-pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyError> {
-    let _ = (tree, devices);
-    Err(TopologyError::Later)
-}
-
-/// Why there is no such GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TopologyError {
-    /// Not there yet.
-    Later,
-}
-
-impl fmt::Display for TopologyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this version cannot resolve it")
+    let cards = Cards::new(tree)?.all()?;
+    let units: Vec<(&Card, Option<u32>)> = cards.iter().flat_map(units).collect();
+    let unit = usize::try_from(index).ok().and_then(|index| units.get(index));
+    match unit {
+        Some((card, None)) => nodes::whole(tree, card),
+        Some((_, Some(render))) => nodes::partition(tree, *render),
+        None => Err(TopologyError::NoIndex { count: units.len() }),
     }
 }
 
-impl std::error::Error for TopologyError {}
+/// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.
+///
+/// # Errors
+/// [`TopologyError`]: among others where the function there is no GPU.
+pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+    let cards = Cards::new(tree)?;
+    match cards.at(address)? {
+        Some(card) => nodes::whole(tree, &card),
+        None => Err(card::why_none(tree, address)?),
+    }
+}
+
+/// What has a number of its own: the card, or each of its partitions by render minor.
+fn units(card: &Card) -> Vec<(&Card, Option<u32>)> {
+    match &card.make {
+        Make::Amd { parts } if parts.len() > 1 => {
+            parts.iter().map(|render| (card, Some(*render))).collect()
+        }
+        _ => vec![(card, None)],
+    }
+}

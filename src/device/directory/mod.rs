@@ -1,0 +1,215 @@
+//! A list of devices as a directory: each is named by a file, whose content is never read.
+//!
+//! ```text
+//! GPU-UUID               a GPU of NVIDIA's
+//! MIG-UUID               a MIG instance
+//! MIG-GPU-UUID/GI/CI     the same as older drivers name it
+//! cdi/VENDOR/CLASS/NAME  a CDI device; also cdi/VENDOR/CLASS=NAME
+//! imex/CHANNEL           an IMEX channel
+//! all                    all GPUs of NVIDIA's
+//! none, void             no device, beside nothing else
+//! ```
+//!
+//! This is the list that NVIDIA's container tools take from files mounted below
+//! `/var/run/nvidia-container-devices`. What they trust for being a mount, is trusted here for
+//! being root's, directory by directory. They prefer such a list to the variable
+//! `NVIDIA_VISIBLE_DEVICES`; here nothing ever reads the variable, since any process can set it.
+//! They skip an entry that they do not know; here it refuses the whole list. The number of a GPU is
+//! no entry: theirs is the order of one library, which is not the order of the minors.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::cdi::QualifiedName;
+use super::{GpuName, Named, Tree};
+use crate::legible::legible;
+use crate::trust::{Entry, TrustError, TrustedDir};
+
+/// Most files, and most names of one directory.
+const ENTRIES_MAX: usize = 1024;
+
+/// The devices that a directory lists; none where it is empty.
+///
+/// # Errors
+/// [`DirectoryError`] where it is not there or not believed, and for an entry of another form or
+/// type, a link, an empty directory in it, and more than 1,024 entries.
+pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DirectoryError> {
+    let Some(absolute) = path.to_str().filter(|path| path.starts_with('/')) else {
+        return Err(DirectoryError::Path(path.to_owned()));
+    };
+    let dir = tree.trust().dir(&tree.at(absolute))?;
+    let mut list = List::default();
+    for name in dir.all_names(ENTRIES_MAX)? {
+        list.top(&dir, &name)?;
+    }
+    match list.none {
+        Some(entry) if list.files > 1 => Err(DirectoryError::NotAlone(entry)),
+        _ => Ok(list.devices),
+    }
+}
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+struct List {
+    devices: Vec<Named>,
+    files: usize,
+    /// The entry that says that there is no device.
+    none: Option<PathBuf>,
+}
+
+impl List {
+    /// An entry of the directory itself.
+    fn top(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DirectoryError> {
+        match dir.entry(Path::new(name))? {
+            Entry::Dir(below) => match name {
+                "cdi" => each(&below, |name| self.vendor(&below, name)),
+                "imex" => each(&below, |name| self.file(&below, name, channel(name))),
+                gpu if gpu.starts_with("MIG-GPU-") => {
+                    each(&below, |gi| self.instances(&below, gpu, gi))
+                }
+                _ => Err(DirectoryError::Unknown(below.path().to_owned())),
+            },
+            Entry::File | Entry::CharDevice if matches!(name, "none" | "void") => {
+                self.none = Some(dir.path().join(name));
+                self.count(dir)
+            }
+            _ => self.file(dir, name, gpu(name)),
+        }
+    }
+
+    /// `MIG-GPU-UUID/GI`, which holds compute instances.
+    fn instances(&mut self, dir: &TrustedDir, gpu: &str, gi: &str) -> Result<(), DirectoryError> {
+        let below = directory(dir, gi)?;
+        each(&below, |ci| self.file(&below, ci, instance(&format!("{gpu}/{gi}/{ci}"))))
+    }
+
+    /// `cdi/VENDOR`, which holds classes, or classes and names in one.
+    fn vendor(&mut self, dir: &TrustedDir, vendor: &str) -> Result<(), DirectoryError> {
+        let below = directory(dir, vendor)?;
+        each(&below, |class| match below.entry(Path::new(class))? {
+            Entry::Dir(names) => {
+                each(&names, |name| self.file(&names, name, cdi(vendor, class, name)))
+            }
+            _ => {
+                let device = class.split_once('=').and_then(|(of, name)| cdi(vendor, of, name));
+                self.file(&below, class, device)
+            }
+        })
+    }
+
+    /// A file, and the device that it names if its name is of a form that fits its place.
+    fn file(
+        &mut self,
+        dir: &TrustedDir,
+        name: &str,
+        device: Option<Named>,
+    ) -> Result<(), DirectoryError> {
+        let path = dir.path().join(name);
+        let device = device.ok_or_else(|| DirectoryError::Unknown(path.clone()))?;
+        match dir.entry(Path::new(name))? {
+            Entry::File | Entry::CharDevice => self.devices.push(device),
+            Entry::Dir(_) | Entry::Other => return Err(DirectoryError::Type(path)),
+        }
+        self.count(dir)
+    }
+
+    fn count(&mut self, dir: &TrustedDir) -> Result<(), DirectoryError> {
+        self.files += 1;
+        match self.files > ENTRIES_MAX {
+            true => Err(DirectoryError::Crowded(dir.path().to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Every name of a directory in the list, of which there has to be one.
+fn each(
+    dir: &TrustedDir,
+    mut read: impl FnMut(&str) -> Result<(), DirectoryError>,
+) -> Result<(), DirectoryError> {
+    let names = dir.all_names(ENTRIES_MAX)?;
+    if names.is_empty() {
+        return Err(DirectoryError::Empty(dir.path().to_owned()));
+    }
+    names.iter().try_for_each(|name| read(name))
+}
+
+fn directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DirectoryError> {
+    match dir.entry(Path::new(name))? {
+        Entry::Dir(below) => Ok(below),
+        _ => Err(DirectoryError::Unknown(dir.path().join(name))),
+    }
+}
+
+fn gpu(name: &str) -> Option<Named> {
+    match name.parse() {
+        _ if name == "all" => Some(Named::AllGpus),
+        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(Named::gpu(&name)),
+        _ => None,
+    }
+}
+
+fn instance(name: &str) -> Option<Named> {
+    match name.parse() {
+        Ok(name @ GpuName::Instance { .. }) => Some(Named::gpu(&name)),
+        _ => None,
+    }
+}
+
+/// A channel in decimal digits, without leading zeros as the driver writes it.
+fn channel(name: &str) -> Option<Named> {
+    let channel: u32 = name.parse().ok()?;
+    (channel.to_string() == name).then_some(Named::Imex(channel))
+}
+
+fn cdi(vendor: &str, class: &str, name: &str) -> Option<Named> {
+    let kind = format!("{vendor}/{class}");
+    let device: QualifiedName = format!("{kind}={name}").parse().ok()?;
+    let same = device.kind() == kind && device.name() == name;
+    same.then(|| Named::Cdi(device.to_string()))
+}
+
+/// Why a directory lists nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DirectoryError {
+    /// The path is not absolute, or no UTF-8.
+    Path(PathBuf),
+    /// The directory or one in it is missing, or not believed.
+    Trust(TrustError),
+    /// An entry names no device.
+    Unknown(PathBuf),
+    /// An entry is neither a file nor a character device.
+    Type(PathBuf),
+    /// A directory in it is empty.
+    Empty(PathBuf),
+    /// `none` or `void` stands beside other entries.
+    NotAlone(PathBuf),
+    /// There are more than 1,024 files.
+    Crowded(PathBuf),
+}
+
+impl From<TrustError> for DirectoryError {
+    fn from(error: TrustError) -> Self {
+        Self::Trust(error)
+    }
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, what) = match self {
+            Self::Trust(error) => return f.write_str(&legible(&error.to_string())),
+            Self::Path(path) => (path, "not an absolute path"),
+            Self::Unknown(path) => (path, "names no device as a device directory does"),
+            Self::Type(path) => (path, "neither a file nor a character device"),
+            Self::Empty(path) => (path, "empty, so that it names no device"),
+            Self::NotAlone(path) => (path, "stands beside other entries"),
+            Self::Crowded(path) => (path, "more than 1024 entries"),
+        };
+        write!(f, "{}: {what}", legible(&path.to_string_lossy()))
+    }
+}
+
+impl std::error::Error for DirectoryError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The device nodes of a GPU, each checked against what the kernel says of it.
+
+use nix::errno::Errno;
+
+use super::TopologyError;
+use super::card::{Card, Make, directory, missing_is};
+use crate::device::gpu_name::PciAddress;
+use crate::device::{Device, Found, NodeError, Tree, guard, nvidia};
+use crate::plan::{Access, DeviceType};
+
+/// Most devices of one class on a function.
+const ENTRIES_MAX: usize = 64;
+/// Major of DRM's nodes (`include/drm/drm_drv.h`).
+pub(super) const DRM_MAJOR: u32 = 226;
+
+/// Everything of a card.
+pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
+    let mut found = Found::default();
+    match &card.make {
+        Make::Nvidia(gpu) => {
+            found.extend(nvidia::node(tree, gpu)?);
+            found.extend(nvidia::shared(tree)?);
+            found.extend(drm(tree, card.address)?);
+        }
+        Make::Amd { parts } => {
+            found.extend(with(drm(tree, card.address)?, is_render, card)?);
+            for part in parts {
+                found.extend(render(tree, *part)?);
+            }
+            found.extend(kfd(tree)?);
+        }
+        Make::Habana => found.extend(with(accel(tree, card.address)?, is_accel, card)?),
+        Make::Other => found.extend(with(drm(tree, card.address)?, is_render, card)?),
+    }
+    Ok(found)
+}
+
+/// One partition of an AMD card. Not its card node: the driver holds a process to a partition by
+/// the render node that it opened, and through a card node it gets at the whole card
+/// (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
+pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, TopologyError> {
+    let mut found = render(tree, part)?;
+    found.extend(kfd(tree)?);
+    Ok(found)
+}
+
+/// The node through which programs reach all of AMD's GPUs. It opens none by itself: KFD asks the
+/// cgroup for the render node of each (`kfd_devcgroup_check_permission` in
+/// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
+pub(super) fn kfd(tree: &Tree) -> Result<Found, TopologyError> {
+    let numbers = tree.text("/sys/class/kfd/kfd/dev")?;
+    required(tree, "/dev/kfd", numbers.trim_end())
+}
+
+/// The names of a function's devices of one class.
+pub(super) fn entries(
+    tree: &Tree,
+    address: PciAddress,
+    class: &str,
+) -> Result<Vec<String>, TopologyError> {
+    let path = format!("{}/{class}", directory(address));
+    let names = tree.names(&path).or_else(missing_is(Vec::new))?;
+    match names.len() > ENTRIES_MAX {
+        true => Err(TopologyError::TooMany { path, most: ENTRIES_MAX }),
+        false => Ok(names),
+    }
+}
+
+pub(super) fn is_render(name: &str) -> bool {
+    is_numbered(name, "renderD")
+}
+
+pub(super) fn is_accel(name: &str) -> bool {
+    is_numbered(name, "accel")
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The card and render nodes of a function, as far as there are any.
+fn drm(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+    let mut devices = Vec::new();
+    for entry in entries(tree, address, "drm")? {
+        if is_render(&entry) || is_numbered(&entry, "card") {
+            let numbers = tree.text(&format!("{}/drm/{entry}/dev", directory(address)))?;
+            devices.extend(optional(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
+        }
+    }
+    Ok(devices.into())
+}
+
+/// The accelerator and control nodes of a Habana card. The control device has the number of the
+/// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
+fn accel(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+    let mut devices = Vec::new();
+    for entry in entries(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
+        let control = entry.replace("accel", "accel_controlD");
+        for name in [entry, &control] {
+            let numbers = tree.text(&format!("/sys/class/accel/{name}/dev"));
+            let Some(numbers) = numbers.map(Some).or_else(missing_is(|| None))? else { continue };
+            devices.extend(optional(tree, &format!("/dev/accel/{name}"), numbers.trim_end())?);
+        }
+    }
+    Ok(devices.into())
+}
+
+fn render(tree: &Tree, minor: u32) -> Result<Found, TopologyError> {
+    required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{DRM_MAJOR}:{minor}"))
+}
+
+/// What was found, if there is a node in it without which the card is of no use.
+fn with(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
+    let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
+    match found.devices.iter().any(name) {
+        true => Ok(found),
+        false => Err(TopologyError::NoNode(card.address)),
+    }
+}
+
+fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, TopologyError> {
+    let absent = NodeError::Open(Errno::ENOENT);
+    let absent = || TopologyError::Node { path: path.to_owned(), why: absent };
+    Ok(vec![optional(tree, path, numbers)?.ok_or_else(absent)?].into())
+}
+
+/// The device at a path, which has to have the `numbers` that the kernel tells; none where `/dev`
+/// lacks it.
+fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, TopologyError> {
+    let node = match tree.node(path) {
+        Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
+        node => node.map_err(|why| TopologyError::Node { path: path.to_owned(), why })?,
+    };
+    if node.kind != DeviceType::Char || format!("{}:{}", node.major, node.minor) != numbers {
+        let (path, numbers) = (path.to_owned(), numbers.to_owned());
+        return Err(TopologyError::Elsewhere { path, node, numbers });
+    }
+    guard::check(tree, path, node)
+        .map_err(|why| TopologyError::Misfit { path: path.to_owned(), why })?;
+    let device = Device::of(path, node, Access::RW);
+    device.map(Some).map_err(|why| TopologyError::Number { path: path.to_owned(), why })
+}
