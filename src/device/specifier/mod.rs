@@ -104,12 +104,14 @@ impl Name {
 
     fn path(spec: &str) -> Result<Self, SpecifierError> {
         let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
-        if below.is_empty() || below.split('/').any(|part| part == "..") {
-            return Err(SpecifierError::Unknown);
-        }
-        // These name the descriptors of whoever looks, here the helper's own.
-        if matches!(below, "stdin" | "stdout" | "stderr") || below.starts_with("fd/") {
-            return Err(SpecifierError::Unknown);
+        // As the kernel reads a path, without its empty components and dots.
+        let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        match parts.as_slice() {
+            [] => return Err(SpecifierError::Unknown),
+            parts if parts.contains(&"..") => return Err(SpecifierError::Unknown),
+            // These name the descriptors of whoever looks, here the helper's own.
+            ["stdin" | "stdout" | "stderr"] | ["fd", _, ..] => return Err(SpecifierError::Unknown),
+            _ => {}
         }
         match Glob::is_wild(below) {
             true => PathPattern::parse(spec).map(Self::Paths).map_err(SpecifierError::Pattern),
