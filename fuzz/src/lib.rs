@@ -1,10 +1,12 @@
-//! What fuzz targets share: from bytes to values.
+//! What fuzz targets share: values from bytes, and files of a node.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use pam_job_adopt::bpf::interpret::Request;
+use pam_job_adopt::device::Tree;
 use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
+use pam_job_adopt::trust::Trust;
 
 /// Takes values from the front of what the fuzzer gives.
 #[derive(Debug)]
@@ -48,12 +50,62 @@ pub fn with_version(bytes: &[u8]) -> Vec<u8> {
     [b"version\0s", VERSION.as_bytes(), b"\0", bytes].concat()
 }
 
-/// A directory of this process, for parsers that read files. Whoever runs the target removes it.
-pub fn scratch() -> &'static Path {
-    static SCRATCH: OnceLock<PathBuf> = OnceLock::new();
-    SCRATCH.get_or_init(|| {
+/// The files of a node, or of a part of one, in a directory of this process. Whoever runs the target
+/// removes it.
+#[derive(Debug)]
+pub struct Laid(PathBuf);
+
+impl Laid {
+    /// An empty directory.
+    ///
+    /// # Panics
+    /// Where there is no place for one.
+    #[must_use]
+    pub fn new() -> Self {
         let path = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a directory for files");
-        path
-    })
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file, with the directories that it is in.
+    ///
+    /// # Panics
+    /// Where that fails, as for a path that is a directory.
+    pub fn file(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        if std::fs::write(&path, text).is_err() {
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(&path, text).expect("a file");
+        }
+    }
+
+    /// Removes a file or a directory with all that is in it, if it is there.
+    pub fn without(&self, path: &str) {
+        let path = self.0.join(path);
+        if std::fs::remove_file(&path).is_err() {
+            _ = std::fs::remove_dir_all(&path);
+        }
+    }
+
+    /// The files as those of a node.
+    ///
+    /// # Panics
+    /// Where the directory is gone.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        let owner = self.0.metadata().expect("the directory").uid();
+        Tree::laid_out(&self.0, Trust::below(&self.0, owner))
+    }
+}
+
+impl Default for Laid {
+    fn default() -> Self {
+        Self::new()
+    }
 }
