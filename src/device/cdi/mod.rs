@@ -1,5 +1,6 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 
+mod document;
 mod name;
 mod spec;
 
@@ -8,8 +9,9 @@ use std::path::PathBuf;
 
 use super::{Found, Tree};
 
-pub use name::{NameError, QualifiedName};
-pub use spec::{Edits, Format, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
+pub use document::Format;
+pub use name::{NameError, PartFault, QualifiedName};
+pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
 /// What these qualified names stand for, by the specifications in `dirs`.
 ///

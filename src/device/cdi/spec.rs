@@ -1,9 +1,26 @@
 //! What a specification says, checked, without what is of no use outside a container.
 
-use std::fmt;
+mod container;
+mod edits;
+mod error;
+mod fields;
+mod version;
 
+use std::collections::BTreeSet;
+
+use self::edits::edits;
+use self::error::Within;
+use self::fields::{Fields, text};
+use self::version::Version;
 use super::QualifiedName;
+use super::document::{self, Format, Value};
+use super::name::{NameError, check_device, check_kind};
 use crate::plan::Access;
+
+pub use self::error::SpecError;
+
+/// Devices in a file.
+const DEVICES_MAX: usize = 4096;
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,23 +81,19 @@ pub enum NodeKind {
     Fifo,
 }
 
-/// How a file is written; its name tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// `.json`
-    Json,
-    /// `.yaml`
-    Yaml,
-}
-
 impl Spec {
     /// Reads a specification of a version from 0.3.0 to 1.1.0 and holds it to every rule of it.
     ///
+    /// Beyond the specification, the paths of nodes are absolute and without `..`, numbers are such
+    /// as the kernel has, and there are limits: on bytes, depth, values, devices and names.
+    ///
     /// # Errors
-    /// [`SpecError`].
+    /// [`SpecError`], with the line or the place in the document.
     pub fn parse(bytes: &[u8], format: Format) -> Result<Self, SpecError> {
-        let _ = (bytes, format);
-        Err(SpecError::Later)
+        if bytes.len() > format.max_bytes() {
+            return Err(SpecError::Long(format.max_bytes()));
+        }
+        Fields::read(document::read(bytes, format)?, spec)
     }
 
     /// Whether a qualified name is one of this file's devices.
@@ -91,17 +104,69 @@ impl Spec {
     }
 }
 
-/// Why a file is no specification.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpecError {
-    /// Not there yet.
-    Later,
-}
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this version cannot read it")
+/// Everything in the file. The version comes first: another one may have other keys.
+fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
+    let version = fields.required("cdiVersion", |value| Version::parse(&text(value)?))?;
+    let kind = fields.required("kind", |value| kind(value, version))?;
+    container::annotations(fields, version)?;
+    let edits = fields.value("containerEdits", |value| edits(value, version))?;
+    let devices = fields.value("devices", |value| devices(value, version))?.unwrap_or_default();
+    match devices.is_empty() {
+        true => Err(SpecError::rule("no devices")),
+        false => Ok(Spec { kind, edits: edits.flatten().unwrap_or_default(), devices }),
     }
 }
 
-impl std::error::Error for SpecError {}
+fn kind(value: Value, version: Version) -> Result<String, SpecError> {
+    let kind = text(value)?;
+    let class = check_kind(&kind).map_err(|error| match error {
+        NameError::Form => SpecError::rule("not VENDOR/CLASS"),
+        error => SpecError::rule(error),
+    })?;
+    if class.contains('.') {
+        version.has(Version::V0_6, "a dot in the class")?;
+    }
+    Ok(kind)
+}
+
+fn devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, SpecError> {
+    let values = value.into_list().map_err(SpecError::rule)?;
+    if values.len() > DEVICES_MAX {
+        return Err(SpecError::rule(format_args!("more than {DEVICES_MAX}")));
+    }
+    let mut names = BTreeSet::new();
+    let device = |(at, value)| {
+        let device = device(value, version).within(&format!("[{at}]"), ".")?;
+        match names.insert(device.name.clone()) {
+            true => Ok(device),
+            false => Err(SpecError::rule(format_args!("{:?} stands twice", device.name))),
+        }
+    };
+    values.into_iter().enumerate().map(device).collect()
+}
+
+fn device(value: Value, version: Version) -> Result<SpecDevice, SpecError> {
+    Fields::read(value, |fields| {
+        let name = fields.required("name", |value| device_name(value, version))?;
+        let mut rest = || {
+            container::annotations(fields, version)?;
+            fields.required("containerEdits", |value| {
+                edits(value, version)?.ok_or_else(|| SpecError::rule("empty"))
+            })
+        };
+        let edits = rest().within(&format!(" {name:?}"), ": ")?;
+        Ok(SpecDevice { name, edits })
+    })
+}
+
+fn device_name(value: Value, version: Version) -> Result<String, SpecError> {
+    let name = text(value)?;
+    check_device(&name).map_err(SpecError::rule)?;
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        version.has(Version::V0_5, "a digit at the beginning")?;
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn yaml(text: &str) -> Result<Value, DocumentError> {
+    read(text.as_bytes(), Format::Yaml)
+}
+
+fn json(text: &str) -> Result<Value, DocumentError> {
+    read(text.as_bytes(), Format::Json)
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+fn plain(text: &str) -> Value {
+    Value::Plain(text.to_owned())
+}
+
+fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    Value::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+/// The line and the text of a refusal.
+fn refusal(result: Result<Value, DocumentError>) -> (usize, String) {
+    let error = result.unwrap_err();
+    (error.line, error.why)
+}
+
+#[test]
+fn yaml_becomes_a_tree() {
+    let read = yaml(
+        "# made by hand\n---\na: [x, 'y', \"z\\t\"]\nb:\n- c: 1\n  d: ~\n-\n\"e f\": |\n  one\n  two\ng: {}\n...\n",
+    );
+    let inner = object([("c", plain("1")), ("d", Value::Null)]);
+    let expected = object([
+        ("a", Value::List(vec![plain("x"), text("y"), text("z\t")])),
+        ("b", Value::List(vec![inner, Value::Null])),
+        ("e f", text("one\ntwo\n")),
+        ("g", object([])),
+    ]);
+    assert_eq!(read, Ok(expected));
+}
+
+#[test]
+fn json_becomes_a_tree() {
+    let read = json(r#"{"a": [true, null, -1, 1.0, 1e3, 9223372036854775808, "x"], "b": {}}"#);
+    let number = |number| Value::Number(number);
+    let numbers = [Some(-1), None, None, None].map(number);
+    let list = [Value::Bool(true), Value::Null].into_iter().chain(numbers).chain([text("x")]);
+    let expected = object([("a", Value::List(list.collect())), ("b", object([]))]);
+    assert_eq!(read, Ok(expected));
+}
+
+#[test]
+fn what_no_specification_needs_is_refused_with_its_line() {
+    let odd = [
+        ("a: &x b\n", 1, "an anchor (&) is not taken"),
+        ("a:\n- &x [b]\n", 2, "an anchor (&) is not taken"),
+        ("a: b\nc: &x {d: e}\n", 2, "an anchor (&) is not taken"),
+        ("&x a: b\n", 1, "an anchor (&) is not taken"),
+        ("a: !!str b\n", 1, "a tag (!) is not taken"),
+        ("a: ! b\n", 1, "a tag (!) is not taken"),
+        ("a:\n  !t [b]\n", 2, "a tag (!) is not taken"),
+        ("a: !!map {b: c}\n", 1, "a tag (!) is not taken"),
+        ("!!str a: b\n", 1, "a tag (!) is not taken"),
+        ("a: b\n<<: {c: d}\n", 2, "a merge key (<<) is not taken"),
+        ("? [a]\n: b\n", 1, "a key that is a list or an object is not taken"),
+        ("? {a: b}\n: c\n", 1, "a key that is a list or an object is not taken"),
+        ("a: b\n---\nc: d\n", 2, "a second document"),
+        ("a: b\n...\n---\n", 3, "a second document"),
+        ("", 1, "no document"),
+        ("# nothing\n\n", 3, "no document"),
+    ];
+    for (text, line, why) in odd {
+        assert_eq!(refusal(yaml(text)), (line, why.to_owned()), "{text:?}");
+    }
+}
+
+#[test]
+fn an_alias_is_refused_whether_its_anchor_is_there_or_not() {
+    assert_eq!(refusal(yaml("a: b\nc: *x\n")).0, 2);
+    let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
+    assert_eq!(refusal(yaml(bomb)), (1, "an anchor (&) is not taken".to_owned()));
+}
+
+#[test]
+fn a_key_stands_once_in_an_object_however_deep_it_lies() {
+    for text in ["a: 1\nb: 2\n\"a\": 3\n", "x:\n- a: 1\n  a: 1\n", "{x: {y: {a: 1, 'a': 2}}}"] {
+        let (_, why) = refusal(yaml(text));
+        assert_eq!(why, "key \"a\" stands twice", "{text:?}");
+    }
+    let texts = [
+        r#"{"a": 1, "b": 2, "a": 3}"#,
+        r#"{"x": [{"a": 1, "a": 1}]}"#,
+        r#"{"x": {"y": {"a": 1, "\u0061": 2}}}"#,
+    ];
+    for text in texts {
+        assert_eq!(refusal(json(text)), (1, "key \"a\" stands twice".to_owned()), "{text:?}");
+    }
+    assert!(yaml("a: {b: 1}\nc: {b: 2}\n").is_ok());
+}
+
+#[test]
+fn nothing_follows_a_json_text_and_nothing_of_yaml_is_taken_for_json() {
+    for text in
+        ["{} {}", "{}\n---", "# x\n{}", "{a: 1}", "{'a': 1}", "[1,]", "", "\u{feff}{}", "01"]
+    {
+        assert!(json(text).is_err(), "{text:?}");
+    }
+    assert_eq!(refusal(json("{\n\"a\": x}")).0, 2);
+}
+
+#[test]
+fn broken_yaml_is_refused_with_its_line() {
+    let odd = [
+        ("a: b\n c: d\n", 2),
+        ("a: b\nc: \"d\n", 2),
+        ("a: [b\nc: d\n", 2),
+        ("a:\n\t- b\n", 2),
+        ("a: b\n- c\n", 2),
+        ("a: b\n}\n", 2),
+        ("a: b: c\n", 1),
+        ("a\u{0}b: c\n", 1),
+    ];
+    for (text, line) in odd {
+        assert_eq!(refusal(yaml(text)).0, line, "{text:?}: {:?}", yaml(text));
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_refused_with_their_line() {
+    for format in [Format::Json, Format::Yaml] {
+        let error = read(b"{}\n\xff", format).unwrap_err();
+        assert_eq!(error, DocumentError { line: 2, why: "not UTF-8".to_owned() });
+    }
+}
+
+#[test]
+fn depth_has_a_limit() {
+    let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let objects = |depth| format!("{}0{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let why = "more than 32 lists and objects inside each other".to_owned();
+    for read in [json, yaml] {
+        assert!(read(&nested(33)).is_ok());
+        assert_eq!(refusal(read(&nested(34))), (1, why.clone()));
+        assert!(read(&objects(32)).is_ok());
+        assert_eq!(refusal(read(&objects(33))), (1, why.clone()));
+    }
+    assert!(yaml(&format!("{}a", "- ".repeat(32))).is_ok());
+    assert_eq!(refusal(yaml(&format!("{}a", "- ".repeat(33)))), (1, why));
+}
+
+#[test]
+fn the_number_of_values_has_a_limit() {
+    let most = MAX_VALUES - 1;
+    let flow = |count| format!("[{}1]", "1,".repeat(count - 1));
+    let block = |count| "- 1\n".repeat(count);
+    assert!(json(&flow(most)).is_ok());
+    assert_eq!(refusal(json(&flow(most + 1))), (1, "more than 200000 values".to_owned()));
+    assert!(yaml(&block(most)).is_ok());
+    assert_eq!(refusal(yaml(&block(most + 1))).0, most + 1);
+}
+
+/// Texts of the longest that a format may have, of everything that opens and never closes.
+#[test]
+fn the_worst_files_are_read_in_time() {
+    let full = |format: Format, unit: &str| {
+        let mut text = unit.repeat(format.max_bytes() / unit.len());
+        text.truncate(format.max_bytes());
+        text
+    };
+    for unit in ["[", "{\"a\":", "[[],", "\"", "1", " "] {
+        assert!(json(&full(Format::Json, unit)).is_err(), "{unit:?}");
+    }
+    let units = ["[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a ", "---\n"];
+    let started = Instant::now();
+    for unit in units {
+        assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
+    }
+    let stairs: String = (0..1400).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    assert_eq!(refusal(yaml(&stairs)).0, 34);
+    assert!(yaml(&full(Format::Yaml, "a")).is_ok());
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+#[test]
+fn an_error_stays_on_its_line_and_is_short() {
+    let key = "x\\n".repeat(1000);
+    let texts = [format!("{{\"{key}\": 1, \"{key}\": 2}}"), "@\u{9b}".to_owned()];
+    for (text, format) in texts.iter().zip([Format::Json, Format::Yaml]) {
+        let (_, why) = refusal(read(text.as_bytes(), format));
+        assert!(why.len() < 200 && !why.contains(char::is_control), "{why:?}");
+    }
+}
+
+#[test]
+fn a_value_is_what_is_wanted_or_an_error() {
+    assert_eq!(plain("0").into_text(), Ok("0".to_owned()));
+    assert_eq!(plain("010").into_text().unwrap_err().to_string(), "not text: put it in quotes");
+    assert_eq!(text("010").into_text(), Ok("010".to_owned()));
+    assert_eq!(Value::Number(Some(0)).into_text().unwrap_err().to_string(), "not text");
+    assert_eq!(plain("0666").into_number(), Ok(438));
+    assert!(text("1").into_number().is_err() && Value::Number(None).into_number().is_err());
+    assert_eq!(plain("true").into_bool(), Ok(true));
+    assert!(plain("yes").into_bool().is_err() && text("true").into_bool().is_err());
+    assert!(Value::Null.into_list().is_err() && Value::List(Vec::new()).into_object().is_err());
+}

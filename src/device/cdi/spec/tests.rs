@@ -1,0 +1,138 @@
+mod random;
+mod rules;
+
+use super::*;
+
+/// A specification in JSON with these edits of its only device, named `a`.
+fn with_edits(version: &str, edits: &str) -> String {
+    let device = format!(r#"{{"name": "a", "containerEdits": {edits}}}"#);
+    format!(r#"{{"cdiVersion": "{version}", "kind": "v.example/c", "devices": [{device}]}}"#)
+}
+
+fn json(text: &str) -> Result<Spec, SpecError> {
+    Spec::parse(text.as_bytes(), Format::Json)
+}
+
+/// The edits, once read.
+fn edits_of(version: &str, edits: &str) -> Result<Edits, SpecError> {
+    json(&with_edits(version, edits)).map(|mut spec| spec.devices.remove(0).edits)
+}
+
+/// The node of these keys besides its path.
+fn node_of(keys: &str) -> Result<NodeEdit, SpecError> {
+    let edits = format!(r#"{{"deviceNodes": [{{"path": "/dev/x"{keys}}}]}}"#);
+    edits_of("1.1.0", &edits).map(|mut edits| edits.nodes.remove(0))
+}
+
+fn at(error: &SpecError) -> &str {
+    match error {
+        SpecError::Rule { at, .. } => at,
+        _ => panic!("{error} has no place"),
+    }
+}
+
+#[test]
+fn a_node_is_kept_as_the_file_says() {
+    let keys = r#", "hostPath": "/dev/y", "type": "b", "major": 0, "minor": 9, "permissions": "r""#;
+    let expected = NodeEdit {
+        path: "/dev/x".to_owned(),
+        host_path: Some("/dev/y".to_owned()),
+        kind: Some(NodeKind::Block),
+        major: Some(0),
+        minor: Some(9),
+        access: Some(Access::READ),
+    };
+    assert_eq!(node_of(keys), Ok(expected));
+    let bare = NodeEdit {
+        path: "/dev/x".to_owned(),
+        host_path: None,
+        kind: None,
+        major: None,
+        minor: None,
+        access: None,
+    };
+    let nulls = ["hostPath", "type", "major", "minor", "permissions", "fileMode", "uid", "gid"]
+        .map(|key| format!(r#", "{key}": null"#));
+    for keys in ["", r#", "type": "", "permissions": """#, &nulls.concat()] {
+        assert_eq!(node_of(keys), Ok(bare.clone()), "{keys}");
+    }
+}
+
+#[test]
+fn types_and_permissions_mean_what_the_specification_says() {
+    let kinds = [("b", NodeKind::Block), ("c", NodeKind::Char), ("u", NodeKind::Char)];
+    for (text, kind) in kinds.into_iter().chain([("p", NodeKind::Fifo)]) {
+        assert_eq!(node_of(&format!(r#", "type": "{text}""#)).unwrap().kind, Some(kind));
+    }
+    let sets = [("rw", Access::RW), ("mwr", Access::ALL), ("rrrr", Access::READ)];
+    for (text, access) in sets.into_iter().chain([("none", Access::NONE), ("m", Access::MKNOD)]) {
+        let node = node_of(&format!(r#", "permissions": "{text}""#));
+        assert_eq!(node.unwrap().access, Some(access), "{text}");
+    }
+}
+
+#[test]
+fn only_what_is_of_use_on_the_node_is_kept() {
+    let edits = r#"{"env": ["A=1", "B=x=y", "C="], "additionalGids": [0, 44, 0, 105],
+        "hooks": [{"hookName": "prestart", "path": "/bin/sh"}],
+        "mounts": [{"hostPath": "/a", "containerPath": "/b"}]}"#;
+    let env = [("A", "1"), ("B", "x=y"), ("C", "")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let expected = Edits { nodes: Vec::new(), env: env.to_vec(), gids: vec![44, 105] };
+    assert_eq!(edits_of("0.7.0", edits), Ok(expected));
+}
+
+#[test]
+fn a_device_is_found_by_its_whole_name_only() {
+    let spec = json(&with_edits("0.3.0", r#"{"env": ["A=1"]}"#)).unwrap();
+    let find = |name: &str| spec.device(&name.parse().unwrap()).map(|device| device.name.as_str());
+    assert_eq!(find("v.example/c=a"), Some("a"));
+    for other in
+        ["v.example/c=b", "v.example/d=a", "w.example/c=a", "v.example/c=all", "V.example/c=a"]
+    {
+        assert_eq!(find(other), None, "{other}");
+    }
+}
+
+#[test]
+fn words_without_quotes_are_text_only_where_all_agree() {
+    let yaml = |name: &str| {
+        let edits = "containerEdits: {deviceNodes: [{path: /dev/x, fileMode: 0666, major: 195}]}";
+        let text = format!("cdiVersion: 0.5.0\nkind: v/c\ndevices:\n- name: {name}\n  {edits}\n");
+        Spec::parse(text.as_bytes(), Format::Yaml).map(|spec| spec.devices[0].name.clone())
+    };
+    assert_eq!(yaml("0"), Ok("0".to_owned()));
+    assert_eq!(yaml("'010'"), Ok("010".to_owned()));
+    let error = yaml("010").unwrap_err().to_string();
+    assert_eq!(error, "devices[0].name: not text: put it in quotes");
+    let unquoted = with_edits("0.5.0", r#"{"env": ["A=1"]}"#).replace(r#""a""#, "0");
+    assert_eq!(json(&unquoted).unwrap_err().to_string(), "devices[0].name: not text");
+}
+
+#[test]
+fn a_file_has_a_longest_length_and_a_list_of_devices_too() {
+    for format in [Format::Json, Format::Yaml] {
+        let mut text = with_edits("0.3.0", r#"{"env": ["A=1"]}"#);
+        text.extend(std::iter::repeat_n(' ', format.max_bytes() - text.len()));
+        assert!(Spec::parse(text.as_bytes(), format).is_ok());
+        text.push(' ');
+        let error = Spec::parse(text.as_bytes(), format).unwrap_err();
+        assert_eq!(error.to_string(), format!("longer than {} bytes", format.max_bytes()));
+    }
+    let devices = |count: usize| {
+        let device = |at| format!(r#"{{"name": "d{at}", "containerEdits": {{"env": ["A=1"]}}}}"#);
+        let devices: Vec<String> = (0..count).map(device).collect();
+        let devices = devices.join(",");
+        json(&format!(r#"{{"cdiVersion": "0.3.0", "kind": "v/c", "devices": [{devices}]}}"#))
+    };
+    assert_eq!(devices(4096).unwrap().devices.len(), 4096);
+    assert_eq!(devices(4097).unwrap_err().to_string(), "devices: more than 4096");
+}
+
+#[test]
+fn errors_say_where_they_are() {
+    let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
+    let error = edits_of("0.3.0", edits).unwrap_err();
+    assert_eq!(at(&error), "devices[0] \"a\": containerEdits.deviceNodes[1].major");
+    let error = edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": 1}"#).unwrap_err();
+    assert_eq!(at(&error), "devices[0] \"a\": annotations.\"k\"");
+}

@@ -1,0 +1,271 @@
+//! Whole specifications by chance: both formats say the same, and no key can be misspelt.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::*;
+
+/// A key, and what makes a value for it.
+type Key = (&'static str, fn(&mut Random) -> Json);
+
+/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 32) as u32 % bound
+    }
+
+    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len() as u32) as usize]
+    }
+
+    /// Up to three of what `make` makes.
+    fn list(&mut self, make: fn(&mut Self) -> Json) -> Json {
+        (0..self.below(4)).map(|_| make(self)).collect()
+    }
+
+    /// Some of these keys, each with what its function makes.
+    fn some(&mut self, keys: &[Key]) -> Map<String, Json> {
+        let mut object = Map::new();
+        for (key, make) in keys {
+            if self.below(2) == 0 {
+                object.insert((*key).to_owned(), make(self));
+            }
+        }
+        object
+    }
+
+    fn word(&mut self) -> Json {
+        let words =
+            ["", "a", "0", "010", "yes", "~", "null", "a b", "- a", "k: v", "#", "\"", "'", "\\"];
+        let odd = [
+            "\u{e9}", "*a", "&a", "!a", "<<", "|", "{", "[", "a: ", " a", "a ", "1.5", "%", "a #b",
+            ":",
+        ];
+        json!(self.pick(&[words.as_slice(), &odd].concat()))
+    }
+
+    fn path(&mut self) -> Json {
+        json!(self.pick(&[
+            "/dev/a",
+            "/dev/b c",
+            "/dev/d:e",
+            "/dev/\u{e9}",
+            "/dev/f #g",
+            "/dev/'h'"
+        ]))
+    }
+
+    fn number(&mut self) -> Json {
+        json!(self.below(4096))
+    }
+
+    fn variable(&mut self) -> Json {
+        let value = self.word();
+        json!(format!("A{}={}", self.below(9), value.as_str().unwrap()))
+    }
+
+    fn node(&mut self) -> Json {
+        let mut node = self.some(&[
+            ("hostPath", Self::path),
+            ("type", |random| json!(random.pick(&["", "b", "c", "u", "p"]))),
+            ("major", Self::number),
+            ("minor", Self::number),
+            ("fileMode", Self::number),
+            ("permissions", |random| json!(random.pick(&["", "r", "rw", "rwm", "none"]))),
+            ("uid", |_| Json::Null),
+            ("gid", Self::number),
+        ]);
+        node.insert("path".to_owned(), self.path());
+        Json::Object(node)
+    }
+
+    fn hook(&mut self) -> Json {
+        let mut hook = self.some(&[
+            ("args", |random| random.list(Self::word)),
+            ("env", |random| random.list(Self::variable)),
+            ("timeout", |random| json!(random.below(9) + 1)),
+        ]);
+        hook.insert("hookName".to_owned(), json!(self.pick(&["prestart", "poststop"])));
+        hook.insert("path".to_owned(), self.path());
+        Json::Object(hook)
+    }
+
+    fn mount(&mut self) -> Json {
+        let mut mount = self.some(&[("type", Self::word), ("options", |r| r.list(Self::word))]);
+        mount.insert("hostPath".to_owned(), self.path());
+        mount.insert("containerPath".to_owned(), self.path());
+        Json::Object(mount)
+    }
+
+    fn rdt(&mut self) -> Json {
+        Json::Object(self.some(&[
+            ("closID", |_| json!("a")),
+            ("l3CacheSchema", Self::word),
+            ("memBwSchema", Self::word),
+            ("schemata", |random| random.list(Self::word)),
+            ("enableMonitoring", |random| json!(random.below(2) == 0)),
+        ]))
+    }
+
+    fn edits(&mut self) -> Json {
+        let mut edits = self.some(&[
+            ("deviceNodes", |random| random.list(Self::node)),
+            ("additionalGids", |random| random.list(Self::number)),
+            ("hooks", |random| random.list(Self::hook)),
+            ("mounts", |random| random.list(Self::mount)),
+            ("intelRdt", Self::rdt),
+            ("netDevices", |_| json!([{"hostInterfaceName": "a", "name": "b"}])),
+        ]);
+        let variables: Vec<Json> = (0..=self.below(3)).map(|_| self.variable()).collect();
+        edits.insert("env".to_owned(), Json::Array(variables));
+        Json::Object(edits)
+    }
+
+    fn annotations(&mut self) -> Json {
+        let key = self.word();
+        json!({ key.as_str().unwrap(): self.word() })
+    }
+
+    fn spec(&mut self) -> Json {
+        let top: [Key; 2] = [("annotations", Self::annotations), ("containerEdits", Self::edits)];
+        let mut spec = self.some(&top);
+        let devices = (0..=self.below(3)).map(|at| {
+            let mut device = self.some(&top[..1]);
+            let name = [format!("{at}"), format!("0:{at}"), format!("GPU-{at}")];
+            device.insert("name".to_owned(), json!(name[self.below(3) as usize]));
+            device.insert("containerEdits".to_owned(), self.edits());
+            Json::Object(device)
+        });
+        let devices = devices.collect();
+        spec.insert("cdiVersion".to_owned(), json!("1.1.0"));
+        spec.insert("kind".to_owned(), json!("v.example/c.d"));
+        spec.insert("devices".to_owned(), devices);
+        Json::Object(spec)
+    }
+
+    /// A text as YAML: without quotes now and then where that is the same, else in one of two kinds.
+    fn scalar(&mut self, text: &str) -> String {
+        let simple = |c: char| c.is_ascii_alphanumeric() || "/=_.-".contains(c);
+        let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+        let words = ["yes", "null"];
+        match self.below(3) {
+            0 if starts && text.chars().all(simple) && !words.contains(&text) => text.to_owned(),
+            1 => format!("'{}'", text.replace('\'', "''")),
+            _ => Json::from(text).to_string(),
+        }
+    }
+
+    /// The document as a block of YAML, or now and then as JSON, which YAML has in it.
+    fn yaml(&mut self, value: &Json, indent: usize) -> String {
+        let pad = " ".repeat(indent);
+        match value {
+            Json::Object(object) if !object.is_empty() && self.below(9) != 0 => {
+                let entry = |(key, value): (&String, &Json)| {
+                    let key = self.scalar(key);
+                    format!("\n{pad}{key}: {}", self.yaml(value, indent + 2))
+                };
+                object.iter().map(entry).collect()
+            }
+            Json::Array(list) if !list.is_empty() && self.below(9) != 0 => {
+                let item = |value| format!("\n{pad}- {}", self.yaml(value, indent + 2));
+                list.iter().map(item).collect()
+            }
+            Json::String(text) => self.scalar(text),
+            Json::Null => self.pick(&["", "~", "null"]).to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn specs() -> impl Iterator<Item = (Random, Json)> {
+    (1..=300).map(|seed| {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        let spec = random.spec();
+        (random, spec)
+    })
+}
+
+#[test]
+fn both_formats_say_the_same() {
+    for (mut random, spec) in specs() {
+        let (json, yaml) = (spec.to_string(), random.yaml(&spec, 0));
+        let read = Spec::parse(json.as_bytes(), Format::Json);
+        assert!(read.is_ok(), "{read:?}: {json}");
+        assert_eq!(Spec::parse(yaml.as_bytes(), Format::Yaml), read, "{yaml}");
+        assert_eq!(Spec::parse(json.as_bytes(), Format::Yaml), read, "{json}");
+    }
+}
+
+#[test]
+fn what_was_read_is_what_stands_there() {
+    for (_, spec) in specs() {
+        let read = Spec::parse(spec.to_string().as_bytes(), Format::Json).unwrap();
+        let devices = spec["devices"].as_array().unwrap();
+        assert_eq!(read.devices.len(), devices.len());
+        for (device, json) in read.devices.iter().zip(devices) {
+            assert_eq!(json["name"], device.name.as_str());
+            let json = &json["containerEdits"]["deviceNodes"];
+            let nodes = json.as_array().cloned().unwrap_or_default();
+            assert_eq!(device.edits.nodes.len(), nodes.len());
+            for (node, json) in device.edits.nodes.iter().zip(&nodes) {
+                assert_eq!(json["path"], node.path.as_str());
+                assert_eq!(json["hostPath"].as_str(), node.host_path.as_deref());
+                assert_eq!(json["major"].as_u64(), node.major.map(u64::from));
+                assert_eq!(json["minor"].as_u64(), node.minor.map(u64::from));
+            }
+        }
+    }
+}
+
+/// Every document that has one key, outside of annotations, spelt in another way.
+fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
+    let mut all = Vec::new();
+    let parts: Vec<(String, &Json)> = match value {
+        Json::Object(object) => object.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Json::Array(list) => list.iter().enumerate().map(|(at, v)| (at.to_string(), v)).collect(),
+        _ => Vec::new(),
+    };
+    for (key, part) in parts {
+        let mut put = |change: &dyn Fn(&mut Json)| {
+            let mut copy = value.clone();
+            change(&mut copy);
+            all.push(copy);
+        };
+        if value.is_object() {
+            put(&|copy| {
+                let object = copy.as_object_mut().unwrap();
+                let part = object.remove(&key).unwrap();
+                object.insert(spell(&key), part);
+            });
+        }
+        if key != "annotations" {
+            for changed in misspelt(part, spell) {
+                put(&|copy| match copy {
+                    Json::Object(object) => object[&key] = changed.clone(),
+                    other => other[key.parse::<usize>().unwrap()] = changed.clone(),
+                });
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn no_key_can_be_misspelt() {
+    let spellings: [fn(&str) -> String; 3] = [
+        |key| format!("{key}s"),
+        |key| key[..1].to_uppercase() + &key[1..],
+        |key| key[..key.len() - 1].to_owned(),
+    ];
+    for (_, spec) in specs().step_by(40) {
+        for document in spellings.iter().flat_map(|spell| misspelt(&spec, *spell)) {
+            let text = document.to_string();
+            assert!(Spec::parse(text.as_bytes(), Format::Json).is_err(), "{text}");
+            assert!(Spec::parse(text.as_bytes(), Format::Yaml).is_err(), "{text}");
+        }
+    }
+}

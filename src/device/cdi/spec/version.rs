@@ -1,0 +1,59 @@
+//! The versions of the specification, and what each of them brought.
+
+use std::fmt;
+
+use super::error::SpecError;
+use crate::device::cdi::document::quoted;
+
+/// A released version of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Version {
+    V0_3,
+    V0_4,
+    V0_5,
+    V0_6,
+    V0_7,
+    V0_8,
+    V1_0,
+    V1_1,
+}
+
+const RELEASED: [(Version, &str); 8] = [
+    (Version::V0_3, "0.3.0"),
+    (Version::V0_4, "0.4.0"),
+    (Version::V0_5, "0.5.0"),
+    (Version::V0_6, "0.6.0"),
+    (Version::V0_7, "0.7.0"),
+    (Version::V0_8, "0.8.0"),
+    (Version::V1_0, "1.0.0"),
+    (Version::V1_1, "1.1.0"),
+];
+
+impl Version {
+    /// The version that `cdiVersion` names, with or without a leading `v`.
+    pub(super) fn parse(text: &str) -> Result<Self, SpecError> {
+        let number = text.strip_prefix('v').unwrap_or(text);
+        let version = RELEASED.iter().find(|(_, known)| *known == number);
+        version.map(|(version, _)| *version).ok_or_else(|| {
+            let text = quoted(text);
+            SpecError::rule(format_args!("version {text} is not known, 0.3.0 to 1.1.0 are"))
+        })
+    }
+
+    /// A file of this version may say `what`, which came with the version `since`.
+    pub(super) fn has(self, since: Self, what: &str) -> Result<(), SpecError> {
+        match self >= since {
+            true => Ok(()),
+            false => Err(SpecError::rule(format_args!(
+                "{what} came with version {since}, the file says {self}"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = RELEASED.iter().find(|(version, _)| version == self);
+        f.write_str(name.map_or("?", |(_, name)| name))
+    }
+}
