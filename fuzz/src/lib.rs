@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pam_job_adopt::bpf::interpret::Request;
 use pam_job_adopt::device::Tree;
+use pam_job_adopt::device::cdi::Spec;
 use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 use pam_job_adopt::trust::Trust;
 
@@ -107,5 +108,36 @@ impl Laid {
 impl Default for Laid {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Holds what was read of a device specification to what its users take for granted.
+///
+/// # Panics
+/// Where a rule is broken.
+pub fn assert_fit(spec: &Spec) {
+    assert!(!spec.devices.is_empty());
+    for (at, device) in spec.devices.iter().enumerate() {
+        let name = format!("{}={}", spec.kind, device.name);
+        if let Ok(name) = name.parse() {
+            assert_eq!(spec.device(&name), Some(device), "{name} is another one");
+        } else {
+            assert!(name.len() > 512, "{name} cannot be asked for");
+        }
+        let rest = spec.devices.iter().skip(at + 1);
+        assert!(rest.take(100).all(|other| other.name != device.name), "{name} stands twice");
+    }
+    let edits = spec.devices.iter().map(|device| &device.edits).chain([&spec.edits]);
+    for edits in edits {
+        for node in &edits.nodes {
+            for path in [Some(&node.path), node.host_path.as_ref()].into_iter().flatten() {
+                let climbs = path.split('/').any(|part| part == "..");
+                assert!(path.starts_with('/') && !climbs && !path.contains('\0'), "{path:?}");
+            }
+            assert!(node.major.is_none_or(|major| major <= MAJOR_MAX));
+            assert!(node.minor.is_none_or(|minor| minor <= MINOR_MAX));
+        }
+        assert!(!edits.gids.contains(&0), "the group of root");
+        assert!(edits.env.iter().all(|(name, _)| !name.is_empty() && !name.contains(['=', '\0'])));
     }
 }
