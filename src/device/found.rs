@@ -46,7 +46,11 @@ impl Found {
                 self.devices.push(device);
             }
         }
-        self.warnings.extend(other.warnings);
+        for warning in other.warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
         for (name, value) in other.env {
             self.env.retain(|(known, _)| *known != name);
             self.env.push((name, value));

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::{Allowlist, DeviceType};
+use crate::plan::{Allowlist, DeviceType, MINOR_MAX};
 
-/// Major of NVIDIA's GPUs; 254 is the mode setting device, 255 the control device.
-const NVIDIA: u32 = 195;
-const NVIDIA_MINORS: std::ops::RangeInclusive<u32> = 0..=253;
-/// Major of DRM, and the minors of its render nodes (drivers/gpu/drm/drm_drv.c).
-const DRM: u32 = 226;
-const RENDER_MINORS: std::ops::RangeInclusive<u32> = 128..=191;
+/// Major of NVIDIA's GPUs, and their minors; the ones above are of control devices.
+const NVIDIA: (u32, std::ops::RangeInclusive<u32>) = (195, 0..=247);
+/// Major of DRM, and the minors of its render nodes (`drivers/gpu/drm/drm_drv.c`).
+const RENDER: (u32, std::ops::RangeInclusive<u32>) = (226, 128..=191);
+/// Major of accelerators that draw nothing (`include/drm/drm_accel.h`); any minor is one.
+const ACCEL: (u32, std::ops::RangeInclusive<u32>) = (261, 0..=MINOR_MAX);
 
-/// Number of GPUs that are named one by one: NVIDIA's own nodes, else DRM render nodes. A rule for
-/// all minors counts as none, since how many there are is not known.
+/// Number of GPUs that are named one by one: NVIDIA's own nodes, else DRM render nodes, else
+/// accelerators, so that a GPU with nodes of two of these counts once. Of MIG instances the parent
+/// counts, of AMD's partitions each. A rule for all minors counts as none, since how many there are
+/// is not known.
 #[must_use]
 pub fn gpu_count(list: &Allowlist) -> u32 {
-    match count(list, NVIDIA, NVIDIA_MINORS) {
-        0 => count(list, DRM, RENDER_MINORS),
-        gpus => gpus,
-    }
+    let counts = [NVIDIA, RENDER, ACCEL].map(|(major, minors)| count(list, major, &minors));
+    counts.into_iter().find(|count| *count > 0).unwrap_or(0)
 }
 
-fn count(list: &Allowlist, major: u32, minors: std::ops::RangeInclusive<u32>) -> u32 {
+fn count(list: &Allowlist, major: u32, minors: &std::ops::RangeInclusive<u32>) -> u32 {
     let found: BTreeSet<u32> = list
         .rules()
         .iter()
@@ -50,5 +50,9 @@ mod tests {
         assert_eq!(count_of(&["c:195:254:rw", "c:195:255:rw", "b:195:1:rw", "c:195:-1:rw"]), 0);
         assert_eq!(count_of(&["c:226:0:rw", "c:226:128:rw", "c:226:129:rw", "c:226:192:rw"]), 2);
         assert_eq!(count_of(&["c:195:0:rw", "c:226:128:rw", "c:226:129:rw"]), 1);
+        assert_eq!(count_of(&["c:195:247:rw", "c:195:248:rw"]), 1);
+        assert_eq!(count_of(&["c:195:3:rw", "c:235:426:r", "c:235:427:r", "c:235:435:r"]), 1);
+        assert_eq!(count_of(&["c:261:0:rw", "c:261:1:rw", "c:261:-1:rw"]), 2);
+        assert_eq!(count_of(&["c:226:128:rw", "c:261:0:rw"]), 1);
     }
 }

@@ -1,7 +1,5 @@
 //! What GPUs that were named by their own nodes cannot be used without.
 
-use std::ops::RangeInclusive;
-
 use super::card::missing_is;
 use super::{TopologyError, nodes};
 use crate::device::{Device, FileError, Found, Tree, nvidia};
@@ -9,8 +7,6 @@ use crate::plan::DeviceType;
 
 /// Names of the driver of NVIDIA's GPUs in `/proc/devices`, from R550 on and before.
 const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
-/// Minors of the GPUs; above them are the control devices.
-const NVIDIA_MINORS: RangeInclusive<u32> = 0..=247;
 
 /// What the GPUs among these devices cannot be used without: the devices that all GPUs of a vendor
 /// share. `gres.conf` names the GPUs' own nodes, since Slurm leaves the others open to everyone.
@@ -28,7 +24,7 @@ pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyErro
     if !devices.is_empty() {
         let drivers = tree.drivers()?;
         let mut majors = NVIDIA.iter().flat_map(|name| drivers.majors(DeviceType::Char, name));
-        if majors.any(|major| of(major).any(|minor| NVIDIA_MINORS.contains(&minor))) {
+        if majors.any(|major| of(major).any(|minor| minor <= nvidia::MINOR_MAX)) {
             found.extend(nvidia::shared(tree)?);
         }
     }

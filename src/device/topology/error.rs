@@ -27,7 +27,7 @@ pub enum TopologyError {
         /// The `vfio` driver.
         driver: String,
     },
-    /// The function is no GPU.
+    /// The function is no GPU, by what its driver makes of it.
     NoGpu {
         /// Its address.
         address: PciAddress,
@@ -55,12 +55,7 @@ pub enum TopologyError {
         numbers: String,
     },
     /// A node that no job gets as a GPU.
-    Misfit {
-        /// Its path.
-        path: String,
-        /// Why.
-        why: Misfit,
-    },
+    Misfit(Misfit),
     /// Numbers that the kernel does not have.
     Number {
         /// The node's path.
@@ -103,6 +98,12 @@ impl From<FileError> for TopologyError {
     }
 }
 
+impl From<Misfit> for TopologyError {
+    fn from(error: Misfit) -> Self {
+        Self::Misfit(error)
+    }
+}
+
 impl From<NvidiaError> for TopologyError {
     fn from(error: NvidiaError) -> Self {
         Self::Nvidia(error)
@@ -126,20 +127,19 @@ impl fmt::Display for TopologyError {
                 write!(f, "{address} is bound to {driver}, for virtual machines")
             }
             Self::NoGpu { address, driver } => {
-                write!(f, "{address} is bound to {driver} and has no node to compute by: no GPU")
+                write!(f, "{address} is no GPU: its driver {driver} gives it no render node")
             }
             Self::Stray(address) => {
                 write!(f, "NVIDIA's driver lists {address}, which is not bound to it in sysfs")
             }
             Self::NoNode(address) => {
-                write!(f, "the node in /dev to compute by is missing for {address}")
+                write!(f, "{address} has no node in /dev to compute by")
             }
             Self::Node { path, why } => write!(f, "{path}: {why}"),
-            Self::Elsewhere { path, node: Node { kind, major, minor }, numbers } => {
-                let kind = kind.letter();
-                write!(f, "{path} is {kind} {major}:{minor}, and the kernel's device c {numbers}")
+            Self::Elsewhere { path, node, numbers } => {
+                write!(f, "{path} is {node}, and the kernel's device c {numbers}")
             }
-            Self::Misfit { path, why } => write!(f, "{path}: {why}"),
+            Self::Misfit(error) => error.fmt(f),
             Self::Number { path, why } => write!(f, "{path}: {why}"),
             Self::TooMany { path, most } => write!(f, "{path}: more than {most} entries"),
             Self::Name(path) => write!(f, "{path}: not named by a PCI address"),

@@ -6,13 +6,13 @@
 //! machine: neither is one.
 //!
 //! Numbers count from 0 by PCI address: domain, bus, device, function. That is the order of
-//! `nvidia-smi`, and it changes only with the hardware. An AMD card in several compute partitions
-//! counts once for each, by render minor; its address stands for the whole card.
+//! `nvidia-smi`, and it does not depend on when a driver came up. Of an AMD card in several compute
+//! partitions each has a number, by render minor; the address stands for the whole card.
 //!
 //! Flux takes its numbers from hwloc, which may count otherwise:
 //! - Only what one of its backends (CUDA, NVML, RSMI, OpenCL) reports is a GPU there. An hwloc that
-//!   is built without a vendor's backend, or runs without its library, skips those cards, and one
-//!   that OpenCL alone reports is in no order of the vendor's. Habana's are never counted.
+//!   is built without a vendor's backend, or runs without its library, skips that vendor's cards;
+//!   Habana's are never counted, and a device that OpenCL alone reports is, even a processor.
 //! - hwloc walks its tree: the host bridges in the order of the processors and memory that they are
 //!   closest to, which need not be that of their addresses.
 //! - Domains above `ffff`, as behind some storage controllers, are hidden unless it was built for
@@ -25,6 +25,8 @@ mod companions;
 mod error;
 mod nodes;
 mod parts;
+#[cfg(test)]
+mod tests;
 
 use super::gpu_name::PciAddress;
 use super::{Found, Tree};

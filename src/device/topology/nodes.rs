@@ -23,14 +23,14 @@ pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
             found.extend(drm(tree, card.address)?);
         }
         Make::Amd { parts } => {
-            found.extend(with(drm(tree, card.address)?, is_render, card)?);
+            found.extend(usable(drm(tree, card.address)?, is_render, card)?);
             for part in parts {
                 found.extend(render(tree, *part)?);
             }
             found.extend(kfd(tree)?);
         }
-        Make::Habana => found.extend(with(accel(tree, card.address)?, is_accel, card)?),
-        Make::Other => found.extend(with(drm(tree, card.address)?, is_render, card)?),
+        Make::Habana => found.extend(usable(accel(tree, card.address)?, is_accel, card)?),
+        Make::Other => found.extend(usable(drm(tree, card.address)?, is_render, card)?),
     }
     Ok(found)
 }
@@ -111,7 +111,7 @@ fn render(tree: &Tree, minor: u32) -> Result<Found, TopologyError> {
 }
 
 /// What was found, if there is a node in it without which the card is of no use.
-fn with(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
+fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
     let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
     match found.devices.iter().any(name) {
         true => Ok(found),
@@ -136,8 +136,7 @@ fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, To
         let (path, numbers) = (path.to_owned(), numbers.to_owned());
         return Err(TopologyError::Elsewhere { path, node, numbers });
     }
-    guard::check(tree, path, node)
-        .map_err(|why| TopologyError::Misfit { path: path.to_owned(), why })?;
+    guard::check(tree, path, node)?;
     let device = Device::of(path, node, Access::RW);
     device.map(Some).map_err(|why| TopologyError::Number { path: path.to_owned(), why })
 }

@@ -1,0 +1,5 @@
+mod companions;
+mod layout;
+mod refusals;
+mod vendors;
+mod whole_nodes;

@@ -1,0 +1,178 @@
+use super::layout::{Layout, gpu_properties, pci};
+
+fn missing() -> String {
+    nix::errno::Errno::ENOENT.desc().to_owned()
+}
+
+#[test]
+fn a_node_without_gpus_has_no_number() {
+    let layout = Layout::new();
+    layout.function("0000:00:1f.0", "");
+    layout.function("0000:01:00.0", "mlx5_core");
+    assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
+    std::fs::remove_dir_all(layout.scratch.path().join("sys/bus")).unwrap();
+    assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
+}
+
+#[test]
+fn an_address_that_is_no_gpu_says_what_it_is() {
+    let layout = Layout::new();
+    layout.function("0000:00:1f.0", "");
+    layout.function("0000:01:00.0", "mlx5_core");
+    layout.function("0000:02:00.0", "vfio-pci");
+    layout.gpu("0000:03:00.0", "ast", &["card0"]);
+    layout.function("0000:04:00.0", "nvidia");
+    layout.function("0000:05:00.0", "amdgpu");
+    layout.function("0000:07:00.0", "intel_vpu");
+    layout.scratch.dir("sys/devices/pci/0000:07:00.0/accel/accel0");
+    let no_gpu = |address, driver| {
+        format!("{address} is no GPU: its driver {driver} gives it no render node")
+    };
+    for (address, why) in [
+        ("0000:00:1f.0", "no driver is bound to 0000:00:1f.0".to_owned()),
+        ("0000:01:00.0", no_gpu("0000:01:00.0", "mlx5_core")),
+        ("0000:02:00.0", "0000:02:00.0 is bound to vfio-pci, for virtual machines".to_owned()),
+        ("0000:03:00.0", no_gpu("0000:03:00.0", "ast")),
+        (
+            "0000:04:00.0",
+            "NVIDIA's driver does not list 0000:04:00.0 as a GPU, or excludes it".to_owned(),
+        ),
+        ("0000:05:00.0", no_gpu("0000:05:00.0", "amdgpu")),
+        ("0000:07:00.0", no_gpu("0000:07:00.0", "intel_vpu")),
+        ("0000:06:00.0", "no PCI function at 0000:06:00.0".to_owned()),
+    ] {
+        assert_eq!(layout.address(address), Err(why));
+    }
+}
+
+#[test]
+fn an_amd_card_without_kfd_is_refused() {
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 1);
+    layout.remove("dev/kfd");
+    assert_eq!(layout.index(0), Err(format!("/dev/kfd: {}", missing())));
+    assert_eq!(layout.address("c1:00.0"), Err(format!("/dev/kfd: {}", missing())));
+    layout.remove("sys/class/kfd/kfd/dev");
+    assert_eq!(layout.index(0), Err(format!("read /sys/class/kfd/kfd/dev: {}", missing())));
+}
+
+#[test]
+fn a_gpu_without_the_node_to_compute_by_is_refused() {
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 2);
+    layout.gpu("0000:c2:00.0", "xe", &["card60", "renderD188"]);
+    layout.remove("dev/dri/renderD129");
+    let part = Err(format!("/dev/dri/renderD129: {}", missing()));
+    assert_eq!((layout.index(1), layout.address("c1:00.0")), (part.clone(), part));
+    let missing = |address| Err(format!("{address} has no node in /dev to compute by"));
+    layout.remove("dev/dri/renderD128");
+    assert_eq!(layout.address("c1:00.0"), missing("0000:c1:00.0"));
+    layout.remove("dev/dri/renderD188");
+    assert_eq!(layout.address("c2:00.0"), missing("0000:c2:00.0"));
+}
+
+#[test]
+fn a_node_that_is_another_device_is_refused() {
+    let layout = Layout::new();
+    layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
+    for (text, is) in [("c 226:129", "c 226:129"), ("b 226:128", "b 226:128"), ("c 1:1", "c 1:1")] {
+        layout.scratch.file("dev/dri/renderD128", text);
+        let why = format!("/dev/dri/renderD128 is {is}, and the kernel's device c 226:128");
+        assert_eq!(layout.index(0), Err(why));
+    }
+    layout.remove("dev/dri/renderD128");
+    layout.link("card0", "dev/dri/renderD128");
+    let why = "/dev/dri/renderD128: there is a symbolic link or .. in the path";
+    assert_eq!(layout.index(0), Err(why.to_owned()));
+    layout.scratch.file("proc/devices", "Character devices:\n226 other\n");
+    let why = layout.index(0).unwrap_err();
+    assert!(why.starts_with("/dev/dri/card0 is c 226:0") && why.contains("not of drm"), "{why}");
+}
+
+#[test]
+fn a_partition_whose_node_is_another_device_is_refused() {
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 2);
+    layout.scratch.file("dev/dri/renderD129", "c 226:130");
+    let why = "/dev/dri/renderD129 is c 226:130, and the kernel's device c 226:129";
+    assert_eq!(layout.index(1), Err(why.to_owned()));
+}
+
+#[test]
+fn what_kfd_does_not_tell_is_not_guessed() {
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 2);
+    let nodes = "/sys/class/kfd/kfd/topology/nodes";
+    let good = gpu_properties("0000:c1:00.0", 1, 129);
+    for key in ["simd_count", "location_id", "domain", "drm_render_minor"] {
+        for bad in ["x", "-1", "+1", "", "4294967296"] {
+            let lines = good.lines().map(|line| match line.starts_with(key) {
+                true => format!("{key} {bad}\n"),
+                false => format!("{line}\n"),
+            });
+            layout.kfd_node(129, &lines.collect::<String>());
+            let why = format!("{nodes}/129/properties: no number for {key}");
+            assert_eq!(layout.index(0), Err(why), "{key} {bad:?}");
+        }
+    }
+    layout.kfd_node(129, &gpu_properties("0000:c1:00.0", 1, 128));
+    let why = format!("{nodes}/129/properties: another GPU has the render node 128 too");
+    assert_eq!(layout.index(0), Err(why));
+    layout.remove("sys/class/kfd/kfd/topology/nodes/129/properties");
+    let why = format!("read {nodes}/129/properties: {}", missing());
+    assert_eq!(layout.index(0), Err(why));
+}
+
+#[test]
+fn a_gpu_of_nvidias_that_sysfs_does_not_have_shifts_no_number() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 0);
+    layout.nvidia("0000:2b:00.0", 1);
+    layout.remove(&pci("0000:1b:00.0"));
+    let why = "NVIDIA's driver lists 0000:1b:00.0, which is not bound to it in sysfs";
+    assert_eq!(layout.index(0), Err(why.to_owned()));
+    assert!(layout.address("2b:00.0").is_ok());
+}
+
+#[test]
+fn what_sysfs_lists_is_bounded() {
+    let layout = Layout::new();
+    layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
+    for number in 1..63 {
+        layout.scratch.dir(&format!("sys/devices/pci/0000:c2:00.0/drm/other{number}"));
+    }
+    assert!(layout.index(0).is_ok());
+    layout.scratch.dir("sys/devices/pci/0000:c2:00.0/drm/other63");
+    let why = "/sys/bus/pci/devices/0000:c2:00.0/drm: more than 64 entries";
+    assert_eq!(layout.index(0), Err(why.to_owned()));
+
+    let layout = Layout::new();
+    let functions = layout.scratch.path().join("sys/bus/pci/devices");
+    for number in 0..4096 {
+        std::fs::write(functions.join(format!("{number:04x}:00:00.0")), "").unwrap();
+    }
+    assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
+    layout.scratch.dir(&pci("ffff:00:00.0"));
+    assert_eq!(layout.index(0), Err("/sys/bus/pci/devices: more than 4096 entries".to_owned()));
+
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 1);
+    let nodes = layout.scratch.path().join("sys/class/kfd/kfd/topology/nodes");
+    for node in 1000..2022 {
+        std::os::unix::fs::symlink("0", nodes.join(node.to_string())).unwrap();
+    }
+    assert!(layout.index(0).is_ok());
+    layout.kfd_node(2022, "simd_count 0\n");
+    let why = "/sys/class/kfd/kfd/topology/nodes: more than 1024 entries";
+    assert_eq!(layout.index(0), Err(why.to_owned()));
+}
+
+#[test]
+fn only_addresses_name_functions() {
+    for name in ["00:00.0", "0000:C1:00.0", "slot", "00000000:c1:00.0"] {
+        let layout = Layout::new();
+        layout.scratch.dir(&pci(name));
+        let why = format!("/sys/bus/pci/devices/{name}: not named by a PCI address");
+        assert_eq!(layout.index(0), Err(why));
+    }
+}
