@@ -60,7 +60,7 @@ pub enum GresError {
     /// A file that a record names is no device node.
     Node(String, NodeError),
     /// A device node that no job gets.
-    Misfit(String, Misfit),
+    Misfit(Misfit),
     /// A device node whose numbers are beyond what the kernel has.
     Number(String, RuleError),
 }
@@ -96,7 +96,7 @@ impl fmt::Display for GresError {
                 path.display()
             ),
             Self::Node(device, error) => write!(f, "{device}: {error}"),
-            Self::Misfit(device, error) => write!(f, "{device}: {error}"),
+            Self::Misfit(error) => error.fmt(f),
             Self::Number(device, error) => write!(f, "{device}: {error}"),
         }
     }

@@ -60,7 +60,7 @@ pub fn resolve(
 
 fn device(tree: &Tree, file: &str) -> Result<Device, GresError> {
     let node = tree.node(file).map_err(|error| GresError::Node(file.to_owned(), error))?;
-    guard::check(tree, file, node).map_err(|error| GresError::Misfit(file.to_owned(), error))?;
+    guard::check(tree, file, node).map_err(GresError::Misfit)?;
     Device::of(file, node, Access::RW).map_err(|error| GresError::Number(file.to_owned(), error))
 }
 

@@ -54,11 +54,24 @@ fn an_index_is_the_exact_device_of_its_file() {
     assert_eq!(of(&scratch, "gpu", 2), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
 }
 
+/// A capability that NVIDIA's driver has, and its node.
+fn capability(scratch: &Scratch, of: &str, minor: u32) {
+    scratch.file(
+        &format!("proc/driver/nvidia/capabilities/{of}/access"),
+        &format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"),
+    );
+    scratch.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 235:{minor}"));
+}
+
 #[test]
 fn a_mig_instance_is_its_gpu_and_its_capabilities() {
     let scratch = node("Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]\n");
-    scratch.file("dev/nvidia-caps/nvidia-cap21", "c 235:21");
-    scratch.file("dev/nvidia-caps/nvidia-cap22", "c 235:22");
+    capability(&scratch, "gpu0/mig/gi2", 21);
+    capability(&scratch, "gpu0/mig/gi2/ci0", 22);
+    scratch.file(
+        "proc/driver/nvidia-caps/mig-minors",
+        "config 1\nmonitor 2\ngpu0/gi2/access 21\ngpu0/gi2/ci0/access 22\n",
+    );
     let all = [
         "/dev/nvidia0 c:195:0:rw",
         "/dev/nvidia-caps/nvidia-cap21 c:235:21:rw",
@@ -87,6 +100,22 @@ fn what_stands_for_nothing_says_why() {
     assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::Link)));
     let scratch = node("Name=gpu Fil=x\n");
     assert_eq!(of(&scratch, "gpu", 0), Err("/etc/slurm/gres.conf:1: unknown key Fil".into()));
+}
+
+#[test]
+fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
+    let files = "/dev/mem,/dev/nvidia-caps/nvidia-cap1,/dev/nvidia7";
+    let scratch =
+        node(&format!("Name=gpu File={files}\nName=gpu MultipleFiles=/dev/nvidia0,{files}\n"));
+    scratch.file("dev/mem", "c 1:1");
+    capability(&scratch, "mig/config", 1);
+    scratch.file("dev/nvidia7", "c 235:7");
+    scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    for index in 0..4 {
+        let error = resolve(&tree, &settings(None), "gpu", index);
+        assert!(matches!(error, Err(GresError::Misfit(_))), "{index}: {error:?}");
+    }
 }
 
 #[test]

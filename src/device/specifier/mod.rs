@@ -104,14 +104,14 @@ impl Name {
 
     fn path(spec: &str) -> Result<Self, SpecifierError> {
         let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
-        // As the kernel reads a path, without its empty components and dots.
-        let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-        match parts.as_slice() {
-            [] => return Err(SpecifierError::Unknown),
-            parts if parts.contains(&"..") => return Err(SpecifierError::Unknown),
-            // These name the descriptors of whoever looks, here the helper's own.
-            ["stdin" | "stdout" | "stderr"] | ["fd", _, ..] => return Err(SpecifierError::Unknown),
-            _ => {}
+        let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
+        let first = parts.next().ok_or(SpecifierError::Unknown)?;
+        // These name the descriptors of whoever looks, here the helper's own.
+        if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
+            return Err(SpecifierError::Unknown);
+        }
+        if first == ".." || parts.any(|part| part == "..") {
+            return Err(SpecifierError::Unknown);
         }
         match Glob::is_wild(below) {
             true => PathPattern::parse(spec).map(Self::Paths).map_err(SpecifierError::Pattern),
@@ -209,5 +209,7 @@ impl fmt::Display for SpecifierError {
 
 impl std::error::Error for SpecifierError {}
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -164,6 +164,44 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_behind_a_link_is_not_even_listed() {
+        let scratch = Scratch::new();
+        scratch.file("dev/real/a", "c 1:3");
+        symlink("real", scratch.path().join("dev/link")).unwrap();
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let mut found = Matches::default();
+        assert_eq!(found.names(&tree, "/dev/link"), Ok(Vec::new()));
+        assert_eq!(found.names(&tree, "/dev/real"), Ok(vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_looked_at_is_bounded_over_all_directories() {
+        let scratch = Scratch::new();
+        scratch.file("dev/x/a", "c 1:3");
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let mut found = Matches { looked_at: LOOKED_AT_MAX - 1, ..Matches::default() };
+        assert!(found.names(&tree, "/dev/x").is_ok());
+        assert_eq!(found.names(&tree, "/dev/x"), Err(TooMany));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_named() {
+        if nix::unistd::Uid::effective().is_root() {
+            println!("root lists every directory: skipped");
+            return;
+        }
+        let scratch = Scratch::new();
+        scratch.file("dev/x/a", "c 1:3");
+        scratch.file("dev/y/a", "c 1:3");
+        scratch.mode("dev/x", 0o300);
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let found = PathPattern::parse("/dev/*/*").unwrap().matches(&tree).unwrap();
+        scratch.mode("dev/x", 0o700);
+        assert_eq!(found.nodes.len(), 1);
+        assert_eq!(found.unseen[0].to_string(), "list /dev/x: Permission denied");
+    }
+
+    #[test]
     fn what_users_can_write_is_not_looked_at() {
         let scratch = Scratch::new();
         for dir in OF_USERS {

@@ -117,8 +117,6 @@ fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String>
 }
 
 fn gpu_drivers<'a>(drivers: &'a ProcDevices, rule: &DeviceRule) -> impl Iterator<Item = &'a str> {
-    let major = rule.major();
-    let char_device = rule.kind() == DeviceType::Char;
-    let of_major = drivers.of_kind(rule.kind()).filter(move |(of, _)| char_device && *of == major);
-    of_major.map(|(_, driver)| driver).filter(|driver| GPU_DRIVERS.contains(driver))
+    let names = drivers.names(rule.kind(), rule.major());
+    names.filter(|driver| GPU_DRIVERS.contains(driver))
 }

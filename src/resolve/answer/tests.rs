@@ -14,7 +14,7 @@ impl Bench {
         let scratch = Scratch::new();
         scratch.dir("jobs");
         scratch.dir("cg");
-        scratch.file("proc/devices", "Character devices:\n195 nvidia\n");
+        scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n");
         scratch.file("etc/pam.d/sshd", "session required pam_job_adopt.so\n");
         let request = Request {
             phase: Phase::Session,
@@ -73,7 +73,7 @@ impl Bench {
 }
 
 const STRICT: &str =
-    r#","options":{"DevicePolicy":"strict","DeviceAllow":[["char-nvidia","rw"],["/dev/x","r"]]}"#;
+    r#","options":{"DevicePolicy":"strict","DeviceAllow":[["char-misc","rw"],["/dev/x","r"]]}"#;
 
 #[test]
 fn the_only_job_is_joined() {
@@ -84,7 +84,7 @@ fn the_only_job_is_joined() {
     assert_eq!((plan.cgroup.as_str(), plan.ends), ("/7", Some(99)));
     assert_eq!(plan.leaf.unwrap().as_str(), "logins");
     let Containment::Enforce(list) = plan.containment else { panic!() };
-    assert_eq!(list.rules(), ["c:195:-1:rw".parse().unwrap()]);
+    assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
     assert_eq!(plan.dropped.len(), 1);
     assert!(plan.dropped.first().unwrap().starts_with("/dev/x r: "));
 }
@@ -115,6 +115,7 @@ fn containment_is_as_the_record_says() {
     let Containment::Enforce(list) = plan.containment else { panic!() };
     assert!(list.rules().contains(&"c:195:-1:r".parse().unwrap()));
     assert!(plan.dropped.iter().any(|device| device.starts_with("/dev/gone rw: ")));
+    assert!(bench.ask().warnings.iter().any(|text| text.starts_with("char-nvidia r opens")));
     bench.job("7", "");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
 }

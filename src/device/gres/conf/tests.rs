@@ -86,6 +86,7 @@ fn auto_detect_is_off_where_the_node_says_so() {
         ("AutoDetect=off\nNodeName=n1 Name=gpu AutoDetect=rsmi", true),
         ("AutoDetect=off\nNodeName=n2 AutoDetect=rsmi", false),
         ("AutoDetect=off\nAutoDetect=full", true),
+        ("AutoDetect=full\nAutoDetect=off", true),
         ("NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0", true),
     ] {
         assert_eq!(conf(text, "n1").auto_detect(), on, "{text:?}");
