@@ -5,6 +5,10 @@
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
 #   make demo       a job, a login to it and a login without one, on a private node; as root
+#   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
+#                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
+#                   that one. What is found is kept in target/fuzz between runs
+#   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
 #   make lint       formatting, clippy, documentation and manual pages, warnings as errors
 #   make clean
@@ -22,6 +26,7 @@
 PREFIX ?= /usr
 DESTDIR ?=
 CARGO ?= cargo
+SECONDS ?= 60
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -51,10 +56,11 @@ MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
 BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev
-LINT_NEEDS = cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
+FUZZ_NEEDS = c++=g++
+LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
 DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
-TEST_NEEDS = $(DEMO_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr \
-    openssl=openssl
+TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
+    setfattr=attr openssl=openssl
 
 # need PROGRAM=PACKAGE...: installs the packages of what is missing, or says which they are.
 # Of A|B the first that the distribution has.
@@ -86,7 +92,7 @@ define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
-.PHONY: all install uninstall account test demo bench lint clean
+.PHONY: all install uninstall account test demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
@@ -149,6 +155,14 @@ demo: all
 	$(call need,$(DEMO_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
 
+fuzz:
+	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
+	CARGO=$(CARGO) fuzz/run hunt $(SECONDS) $(TARGET)
+
+corpus:
+	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
+	CARGO=$(CARGO) fuzz/run keep $(TARGET)
+
 bench: all
 	$(call need,$(TEST_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) $(CARGO) bench --locked --bench native
@@ -156,7 +170,9 @@ bench: all
 lint:
 	$(call need,$(BUILD_NEEDS) $(LINT_NEEDS))
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps
 	for page in $(MANPAGES); do \
 	    warnings=$$(groff -man -Tutf8 -wall -Wbreak -z "$$page" 2>&1); \

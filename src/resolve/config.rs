@@ -102,7 +102,11 @@ impl Config {
         Ok((config.registry, Some(fault)))
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, (usize, Fault)> {
+    /// Reads the text of the file.
+    ///
+    /// # Errors
+    /// The first line at fault, counted from 1, and what is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, Fault)> {
         let mut config = Self::default();
         let mut seen = Vec::new();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {

@@ -110,6 +110,10 @@ impl Name {
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
             return Err(SpecifierError::Unknown);
         }
+        // Numbers have one spelling, which has been looked for already.
+        if matches!(first, "char" | "block") && parts.clone().next().is_some() {
+            return Err(SpecifierError::Numbers);
+        }
         if first == ".." || parts.any(|part| part == "..") {
             return Err(SpecifierError::Unknown);
         }

@@ -100,6 +100,8 @@ fn anything_else_is_none() {
         "/dev/block/4096:0",
         "/dev/block/0:1048576",
         "/dev/char/1:0/",
+        "/dev//char/1:0",
+        "/dev/./block/*",
         "char-4096",
         "char-0195",
         "block-99999999999",

@@ -2,8 +2,8 @@
 
 use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES, Reader,
-    Reason, VERSION, Variables, Writer,
+    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES,
+    Reader, Reason, VERSION, Variables, Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
@@ -153,9 +153,11 @@ fn read_devices(input: &mut Reader<'_>) -> Result<Allowlist, DecodeError> {
     for index in 0..input.count("device.count", MAX_ENTRIES)? {
         let key = format!("device.{index}");
         let before = list.len();
-        let rule = parsed(input, &key)?;
+        let text = input.string(&key)?;
+        let rule: DeviceRule = text.parse().map_err(|_| DecodeError::value(&key))?;
         list.push(rule).map_err(|_| DecodeError::value(&key))?;
-        if list.len() == before {
+        // An access has several spellings to an admin, and one here.
+        if list.len() == before || rule.to_string() != text {
             return Err(DecodeError::value(&key));
         }
     }

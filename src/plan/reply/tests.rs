@@ -113,6 +113,8 @@ fn numbers_out_of_range_are_refused() {
         ("device.count\0i2", "device.count\0i-1"),
         ("sc:195:0:rw", "sc:4096:0:rw"),
         ("sc:195:0:rw", "sc:136:-1:rw"),
+        ("sc:195:0:rw", "sc:195:0:wr"),
+        ("sc:195:0:rw", "sc:195:0:rrw"),
         ("warning.count\0i2", "warning.count\0i257"),
         ("ends\0i1795201200", "ends\0i-1"),
         ("/system.slice", "/.."),

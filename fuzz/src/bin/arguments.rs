@@ -1,0 +1,28 @@
+//! The PAM module's arguments.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::pam::parse;
+use pam_job_adopt::session::Settings;
+
+fuzz_target!(|text: &str| {
+    let mut arguments: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();
+    match parse(&arguments) {
+        Ok(settings) => {
+            assert!(settings.wait_job < settings.timeout);
+            assert!(settings.helper.starts_with('/') && settings.conf.starts_with('/'));
+            arguments.reverse();
+            let reversed = parse(&arguments).map(|reversed| Settings {
+                // `debug` is another word for this one, and the later of the two counts.
+                log_level: settings.log_level,
+                ..reversed
+            });
+            assert_eq!(reversed, Ok(settings), "the order of arguments matters");
+            if let Some(first) = arguments.first().cloned() {
+                arguments.push(first);
+                assert!(parse(&arguments).is_err(), "an argument counts twice");
+            }
+        }
+        Err(error) => assert!(error.to_string().starts_with("argument ")),
+    }
+});

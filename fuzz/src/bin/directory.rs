@@ -1,0 +1,37 @@
+//! Lists of devices as a directory: each line is the name of a file below it.
+#![no_main]
+
+use std::path::Path;
+
+use job_adopt_fuzz::Laid;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::{Named, directory};
+
+const LIST: &str = "/run/devices";
+
+fuzz_target!(|text: &str| {
+    let laid = Laid::new();
+    laid.without(LIST.trim_start_matches('/'));
+    laid.file("run/devices/x", "");
+    laid.without("run/devices/x");
+    let mut files = 0;
+    for name in text.lines().take(30) {
+        let parts: Vec<&str> = name.split('/').collect();
+        let odd = |part: &&str| matches!(*part, "" | "." | "..") || part.len() > 200;
+        if parts.iter().any(odd) || parts.len() > 8 || name.contains('\0') {
+            continue;
+        }
+        let path = laid.path().join("run/devices").join(name);
+        let made = path.parent().is_some_and(|dir| std::fs::create_dir_all(dir).is_ok());
+        files += usize::from(made && !path.exists() && std::fs::write(&path, "").is_ok());
+    }
+    let tree = laid.tree();
+    let read = || directory::read(&tree, Path::new(LIST));
+    if let Ok(devices) = read() {
+        assert!(devices.len() <= files, "{devices:?} of {files} files");
+        let nested = |device: &Named| matches!(device, Named::Dir(_) | Named::Gres { .. });
+        assert!(!devices.iter().any(nested), "{devices:?}");
+        laid.file("run/devices/GPU-unknown", "");
+        assert!(read().is_err(), "an unknown name was left out of {devices:?}");
+    }
+});

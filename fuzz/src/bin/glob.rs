@@ -1,0 +1,39 @@
+//! Patterns of names: the first line is a pattern, the second a name.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::Glob;
+
+fuzz_target!(|text: &str| {
+    let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
+    let Ok(glob) = Glob::parse(pattern) else { return };
+    if !Glob::is_wild(pattern) {
+        assert_eq!(glob.matches(name), pattern == name, "{pattern:?} is not itself");
+    } else if !pattern.contains('[') {
+        assert_eq!(glob.matches(name), expected(pattern, name), "{pattern:?} and {name:?}");
+    } else if glob.matches(name) {
+        if let Ok(wider) = Glob::parse(&format!("*{pattern}")) {
+            assert!(wider.matches(name), "*{pattern:?} stands for less than without the star");
+        }
+    }
+});
+
+/// Whether a pattern of `*` and `?` stands for a name, character by character: `reached` says which
+/// lengths of the name the pattern so far can stand for.
+fn expected(pattern: &str, name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    for token in pattern.chars() {
+        let mut next = vec![false; name.len() + 1];
+        for length in 0..=name.len() {
+            next[length] = match token {
+                '*' => reached[length] || (length > 0 && next[length - 1]),
+                '?' => length > 0 && reached[length - 1],
+                plain => length > 0 && reached[length - 1] && name[length - 1] == plain,
+            };
+        }
+        reached = next;
+    }
+    reached[name.len()]
+}

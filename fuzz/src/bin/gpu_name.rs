@@ -1,0 +1,11 @@
+//! Names of GPUs.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::GpuName;
+
+fuzz_target!(|text: &str| {
+    if let Ok(name) = text.parse::<GpuName>() {
+        assert_eq!(name.to_string().parse(), Ok(name));
+    }
+});

@@ -1,0 +1,24 @@
+//! Slurm's `gres.conf`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::gres::GresConf;
+
+fuzz_target!(|text: &str| {
+    match GresConf::parse(text, "gpu", "gpu017") {
+        Ok(conf) => {
+            for index in 0..conf.count().min(100) {
+                let resource = conf.resource(index).expect("an index below the count");
+                assert!((1..=text.lines().count()).contains(&resource.line));
+                for file in resource.files {
+                    let climbs = file.split('/').any(|part| part == "..");
+                    assert!(file.starts_with("/dev/") && !climbs, "{file:?}");
+                }
+            }
+            assert_eq!(conf.resource(conf.count()), None);
+        }
+        Err((line, fault)) => {
+            assert!((1..=text.lines().count()).contains(&line), "line {line}: {fault}");
+        }
+    }
+});

@@ -1,0 +1,19 @@
+//! Slurm's lists of names: the first line is a list, the second a name.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::HostList;
+
+const LIMIT: usize = 200;
+
+fuzz_target!(|text: &str| {
+    let (list, name) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(list) = HostList::parse(list) else { return };
+    let Ok(names) = list.names(LIMIT) else { return };
+    assert!(!names.is_empty() && names.len() <= LIMIT);
+    for name in &names {
+        assert!(list.contains(name), "{name:?} is not in the list that names it");
+    }
+    let listed = names.iter().any(|listed| listed == name);
+    assert_eq!(list.contains(name), listed, "{name:?} of {names:?}");
+});

@@ -1,0 +1,21 @@
+//! Device programs of others: eight bytes for what is asked, then instructions.
+#![no_main]
+
+use job_adopt_fuzz::Bytes;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::bpf::{INSN_LEN, Insn, interpret::run};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut bytes = Bytes(bytes);
+    let Some(request) = bytes.request() else { return };
+    let mut program = Vec::new();
+    while let Some(insn) = bytes.take::<INSN_LEN>() {
+        program.push(Insn::from_bytes(insn));
+        assert_eq!(Insn::from_bytes(insn).to_bytes(), insn);
+    }
+    let answer = run(&program, request);
+    if let Ok(answer) = answer {
+        program.push(Insn::exit());
+        assert_eq!(run(&program, request), Ok(answer), "what follows the end was run");
+    }
+});

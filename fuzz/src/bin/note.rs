@@ -1,0 +1,12 @@
+//! The note that a job ended.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::registry::Note;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(note) = Note::parse(bytes) {
+        assert!(note.ended() > 0);
+        assert_eq!(Note::parse(note.to_json().as_bytes()), Ok(note));
+    }
+});

@@ -1,0 +1,25 @@
+//! `/proc/devices`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::ProcDevices;
+use pam_job_adopt::plan::{DeviceType, MAJOR_MAX};
+
+fuzz_target!(|text: &str| {
+    let drivers = ProcDevices::parse(text);
+    let lines: Vec<&str> =
+        text.lines().map(|line| line.trim_end().trim_start_matches(" ")).collect();
+    // What follows a blank may be a name; nothing else is one.
+    for name in lines.iter().filter_map(|line| line.split_once(' ')).map(|(_, name)| name) {
+        for kind in [DeviceType::Char, DeviceType::Block] {
+            for major in drivers.majors(kind, name) {
+                assert!(major <= MAJOR_MAX);
+                let says_so = |line: &&str| {
+                    line.strip_suffix(name).and_then(|number| number.trim().parse().ok())
+                        == Some(major)
+                };
+                assert!(lines.iter().any(says_so), "{major} is not a major of {name:?}");
+            }
+        }
+    }
+});

@@ -1,0 +1,16 @@
+//! What the unprivileged half answers: the one text of others that root's half reads.
+#![no_main]
+
+use job_adopt_fuzz::with_version;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::plan::{Reason, Reply, Verdict};
+
+fuzz_target!(|bytes: &[u8]| {
+    let bytes = with_version(bytes);
+    if let Ok(reply) = Reply::decode(&bytes) {
+        if let Verdict::Refuse(refusal) = &reply.verdict {
+            assert_ne!(refusal.reason, Reason::Admitted);
+        }
+        assert!(reply.encode() == bytes, "a reply has two spellings");
+    }
+});

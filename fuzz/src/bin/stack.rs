@@ -1,0 +1,40 @@
+//! PAM service files. A line `=` ends each; the first is that of `sshd`.
+#![no_main]
+
+use job_adopt_fuzz::Laid;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::plan::Stack;
+use pam_job_adopt::resolve::stack::{Finding, judge};
+
+const OTHERS: [&str; 3] = ["common", "deeper", "other"];
+/// A line that lets a session go on, and cannot end the stack, leap or undo anything.
+const HARMLESS: &str = "session required pam_other.so\n";
+
+fuzz_target!(|text: &str| {
+    let laid = Laid::new();
+    let mut parts = text.split("\n=");
+    let own = parts.next().unwrap_or_default();
+    for other in OTHERS {
+        let path = format!("etc/pam.d/{other}");
+        match parts.next() {
+            Some(text) => laid.file(&path, text),
+            None => laid.without(&path),
+        }
+    }
+    let finding = judged(&laid, own);
+    if let Finding::Effective(place) = &finding {
+        let file = std::fs::read(&place.file).expect("the file of a line of ours");
+        let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').skip(place.line - 1).collect();
+        let rest = String::from_utf8_lossy(&lines.join(&b'\n')).into_owned();
+        assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
+    }
+    let more = judged(&laid, &format!("{HARMLESS}{own}"));
+    if finding.stack() == Stack::Missing {
+        assert_eq!(more.stack(), Stack::Missing, "a line of others made {finding} into {more}");
+    }
+});
+
+fn judged(laid: &Laid, text: &str) -> Finding {
+    laid.file("etc/pam.d/sshd", text);
+    judge(laid.path(), "sshd")
+}

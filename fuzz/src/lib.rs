@@ -1,0 +1,143 @@
+//! What fuzz targets share: values from bytes, and files of a node.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pam_job_adopt::bpf::interpret::Request;
+use pam_job_adopt::device::Tree;
+use pam_job_adopt::device::cdi::Spec;
+use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
+use pam_job_adopt::trust::Trust;
+
+/// Takes values from the front of what the fuzzer gives.
+#[derive(Debug)]
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    /// The next `N` bytes; `None` where fewer are left.
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// What the kernel may ask a device program.
+    pub fn request(&mut self) -> Option<Request> {
+        let (kind, major, minor, access) = self.device()?;
+        Some(Request { kind, major, minor, access })
+    }
+
+    /// An entry of an allowlist; of a major's last minor, all of them.
+    pub fn rule(&mut self) -> Option<DeviceRule> {
+        let (kind, major, minor, access) = self.device()?;
+        let minor = (minor != MINOR_MAX).then_some(minor);
+        let access = if access == Access::NONE { Access::ALL } else { access };
+        DeviceRule::new(kind, major, minor, access).ok()
+    }
+
+    fn device(&mut self) -> Option<(DeviceType, u32, u32, Access)> {
+        let [flags, major_0, major_1, minor_0, minor_1, minor_2] = self.take()?;
+        let kind = if flags & 8 == 0 { DeviceType::Char } else { DeviceType::Block };
+        let major = u32::from(u16::from_le_bytes([major_0, major_1])) & MAJOR_MAX;
+        let minor = u32::from_le_bytes([minor_0, minor_1, minor_2, 0]) & MINOR_MAX;
+        Some((kind, major, minor, Access::from_bits(u32::from(flags & 7))?))
+    }
+}
+
+/// A message of this version: what the fuzzer gives is all but the first entry, so that the corpus
+/// outlives a release.
+#[must_use]
+pub fn with_version(bytes: &[u8]) -> Vec<u8> {
+    [b"version\0s", VERSION.as_bytes(), b"\0", bytes].concat()
+}
+
+/// The files of a node, or of a part of one, in a directory of this process. Whoever runs the target
+/// removes it.
+#[derive(Debug)]
+pub struct Laid(PathBuf);
+
+impl Laid {
+    /// An empty directory.
+    ///
+    /// # Panics
+    /// Where there is no place for one.
+    #[must_use]
+    pub fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for files");
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file, with the directories that it is in.
+    ///
+    /// # Panics
+    /// Where that fails, as for a path that is a directory.
+    pub fn file(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        if std::fs::write(&path, text).is_err() {
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(&path, text).expect("a file");
+        }
+    }
+
+    /// Removes a file or a directory with all that is in it, if it is there.
+    pub fn without(&self, path: &str) {
+        let path = self.0.join(path);
+        if std::fs::remove_file(&path).is_err() {
+            _ = std::fs::remove_dir_all(&path);
+        }
+    }
+
+    /// The files as those of a node.
+    ///
+    /// # Panics
+    /// Where the directory is gone.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        let owner = self.0.metadata().expect("the directory").uid();
+        Tree::laid_out(&self.0, Trust::below(&self.0, owner))
+    }
+}
+
+impl Default for Laid {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Holds what was read of a device specification to what its users take for granted.
+///
+/// # Panics
+/// Where a rule is broken.
+pub fn assert_fit(spec: &Spec) {
+    assert!(!spec.devices.is_empty());
+    for (at, device) in spec.devices.iter().enumerate() {
+        let name = format!("{}={}", spec.kind, device.name);
+        if let Ok(name) = name.parse() {
+            assert_eq!(spec.device(&name), Some(device), "{name} is another one");
+        } else {
+            assert!(name.len() > 512, "{name} cannot be asked for");
+        }
+        let rest = spec.devices.iter().skip(at + 1);
+        assert!(rest.take(100).all(|other| other.name != device.name), "{name} stands twice");
+    }
+    let edits = spec.devices.iter().map(|device| &device.edits).chain([&spec.edits]);
+    for edits in edits {
+        for node in &edits.nodes {
+            for path in [Some(&node.path), node.host_path.as_ref()].into_iter().flatten() {
+                let climbs = path.split('/').any(|part| part == "..");
+                assert!(path.starts_with('/') && !climbs && !path.contains('\0'), "{path:?}");
+            }
+            assert!(node.major.is_none_or(|major| major <= MAJOR_MAX));
+            assert!(node.minor.is_none_or(|minor| minor <= MINOR_MAX));
+        }
+        assert!(!edits.gids.contains(&0), "the group of root");
+        assert!(edits.env.iter().all(|(name, _)| !name.is_empty() && !name.contains(['=', '\0'])));
+    }
+}

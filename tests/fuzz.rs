@@ -1,0 +1,51 @@
+//! What the fuzz targets in `fuzz/` rest on.
+#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Most files of a corpus, all of which are run at every `make test`.
+const CORPUS_MAX: usize = 50;
+/// Most bytes of one.
+const FILE_MAX: u64 = 16 * 1024;
+
+fn below(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn stems(folder: &str) -> BTreeSet<String> {
+    below(folder).iter().map(|path| path.file_stem().unwrap().to_str().unwrap().into()).collect()
+}
+
+#[test]
+fn every_target_has_a_small_corpus_and_nothing_else_has() {
+    let targets = stems("fuzz/src/bin");
+    assert_eq!(stems("fuzz/corpus"), targets);
+    assert!(stems("fuzz/dictionaries").is_subset(&targets));
+    for target in targets {
+        let files = below(&format!("fuzz/corpus/{target}"));
+        assert!((1..=CORPUS_MAX).contains(&files.len()), "{target}: {} files", files.len());
+        for file in files {
+            let size = file.metadata().unwrap().len();
+            assert!(size <= FILE_MAX, "{}: {size} bytes", file.display());
+        }
+    }
+}
+
+/// The targets are a package of their own, with versions of its own, and try what is shipped only
+/// where these are the same.
+#[test]
+fn fuzzed_is_what_is_shipped() {
+    let packages = |lock: &str| -> BTreeSet<String> {
+        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
+        let text = std::fs::read_to_string(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let versions = lines.windows(2).filter(|pair| pair[0].starts_with("name = "));
+        versions.map(|pair| pair.join(", ")).collect()
+    };
+    let (shipped, fuzzed) = (packages("Cargo.lock"), packages("fuzz/Cargo.lock"));
+    let missing: Vec<&String> = shipped.difference(&fuzzed).collect();
+    assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
+}
