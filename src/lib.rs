@@ -40,6 +40,8 @@ pub mod lock;
 pub mod log;
 pub mod pam;
 pub mod plan;
+#[cfg(test)]
+mod random;
 pub mod registry;
 pub mod resolve;
 pub mod session;

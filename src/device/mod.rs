@@ -19,8 +19,6 @@ pub mod nvidia;
 mod policy;
 mod preset;
 mod proc_devices;
-#[cfg(test)]
-mod random;
 mod resolver;
 mod settings;
 mod specifier;

@@ -2,6 +2,7 @@ use super::*;
 use crate::bpf::insn::{BPF_EXIT, BPF_JA, BPF_JMP, BPF_JMP32, BPF_K};
 use crate::bpf::interpret::{Request, run};
 use crate::plan::{MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
+use crate::random::Random;
 
 /// The meaning of a list, entry by entry.
 fn expected(mode: Mode, rules: &[DeviceRule], request: Request) -> bool {
@@ -58,17 +59,7 @@ fn requests_around(major: u32, minor: u32) -> Vec<Request> {
     requests
 }
 
-/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32 % bound
-    }
-
     fn rule(&mut self, majors: u32, minors: u32) -> DeviceRule {
         let kind = if self.below(3) == 0 { DeviceType::Block } else { DeviceType::Char };
         let minor = (self.below(40) != 0).then(|| self.below(minors));
@@ -122,7 +113,7 @@ fn every_subset_over_the_small_universe() {
 
 #[test]
 fn random_big_lists() {
-    let mut random = Random(0x6a6f_625f_6164_6f70);
+    let mut random = Random::new(0x6a6f_625f_6164_6f70);
     for (majors, minors) in [(2, 30), (6, 300), (4096, 1 << 20), (1, 1 << 20), (4096, 2)] {
         let list: Vec<DeviceRule> = (0..300).map(|_| random.rule(majors, minors)).collect();
         let sample: Vec<Request> = (0..60)
@@ -159,7 +150,7 @@ fn no_entries_answer_at_once() {
 
 #[test]
 fn the_order_of_entries_does_not_matter() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut list: Vec<DeviceRule> = (0..400).map(|_| random.rule(8, 200)).collect();
     let (allowed, denied) = (allow_rules(&list), deny_rules(&list));
     for _ in 0..10 {
@@ -242,7 +233,7 @@ impl Walk<'_> {
 
 #[test]
 fn the_verifier_finds_nothing_to_drop() {
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     let mut lists: Vec<Vec<DeviceRule>> = vec![
         rules(&[]),
         rules(&["c:1:3:rw"]),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::catalog::{File, Suspect};
 use super::*;
+use crate::random::Random;
 use crate::trust::tests::Scratch;
 
 /// A node that is asked for by its path alone.
@@ -127,18 +128,6 @@ fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
 }
 
-/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 32).unwrap() % bound
-    }
-}
-
 #[test]
 fn names_only_add_and_their_order_does_not_matter() {
     let (_scratch, tree, catalog) = gpus();
@@ -153,16 +142,16 @@ fn names_only_add_and_their_order_does_not_matter() {
         assert_eq!(distinct.len(), found.devices.len(), "{names:?}");
         distinct
     };
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for _ in 0..500 {
         let mut some: Vec<String> =
-            (0..random.below(6)).map(|_| known[random.below(known.len())].clone()).collect();
+            (0..random.index(6)).map(|_| known[random.index(known.len())].clone()).collect();
         let before = found(&some);
         for at in (1..some.len()).rev() {
-            some.swap(at, random.below(at + 1));
+            some.swap(at, random.index(at + 1));
         }
         assert_eq!(found(&some), before, "{some:?}");
-        some.insert(random.below(some.len() + 1), known[random.below(known.len())].clone());
+        some.insert(random.index(some.len() + 1), known[random.index(known.len())].clone());
         assert!(found(&some).is_superset(&before), "{some:?}");
     }
 }

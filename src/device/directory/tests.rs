@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::device::nvidia::tests::Random;
+use crate::random::Random;
 use crate::trust::tests::Scratch;
 
 const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
@@ -198,15 +198,15 @@ fn what_others_can_write_or_is_missing_lists_nothing() {
 
 /// A file of the list, and how the device that it names is shown.
 fn random_entry(random: &mut Random) -> (String, String) {
-    let uuid = format!("{:08x}-0000-4000-8000-{:012x}", random.below(4), random.below(4));
-    let number = random.below(12);
+    let uuid = format!("{:08x}-0000-4000-8000-{:012x}", random.index(4), random.index(4));
+    let number = random.index(12);
     let same = |text: String| (text.clone(), text);
-    match random.below(7) {
+    match random.index(7) {
         0 => same(format!("GPU-{uuid}")),
         1 => same(format!("MIG-{uuid}")),
-        2 => same(format!("MIG-GPU-{uuid}/{number}/{}", random.below(8))),
-        3 => (format!("cdi/a.b/c{}/{number}", random.below(3)), String::new()),
-        4 => (format!("cdi/a.b/c{}={number}", random.below(3)), String::new()),
+        2 => same(format!("MIG-GPU-{uuid}/{number}/{}", random.index(8))),
+        3 => (format!("cdi/a.b/c{}/{number}", random.index(3)), String::new()),
+        4 => (format!("cdi/a.b/c{}={number}", random.index(3)), String::new()),
         5 => same(format!("imex/{number}")),
         _ => ("all".to_owned(), "all GPUs".to_owned()),
     }
@@ -214,12 +214,12 @@ fn random_entry(random: &mut Random) -> (String, String) {
 
 #[test]
 fn the_list_is_what_was_put_into_it_in_any_order_and_one_more_removes_none() {
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     for _ in 0..20 {
         let scratch = Scratch::new();
         scratch.dir("run/list");
         let mut expected = std::collections::BTreeSet::new();
-        for _ in 0..random.below(12) {
+        for _ in 0..random.index(12) {
             let (file, mut shown) = random_entry(&mut random);
             if let Some((class, name)) =
                 file.strip_prefix("cdi/").and_then(|it| it.rsplit_once(['/', '=']))

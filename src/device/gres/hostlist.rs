@@ -167,7 +167,7 @@ impl std::error::Error for HostListError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::random::Random;
+    use crate::random::Random;
 
     fn names_of(text: &str) -> Vec<String> {
         HostList::parse(text).unwrap().names(1024).unwrap()

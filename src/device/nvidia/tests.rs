@@ -1,6 +1,7 @@
 use super::*;
 use crate::device::gpu_name::Uuid;
 use crate::device::{Found, Misfit, Tree};
+use crate::random::Random;
 use crate::trust::tests::Scratch;
 
 /// A node of eight GPUs whose minors are not in the order of the bus; the second and the third
@@ -107,17 +108,6 @@ impl Fixture {
     }
 }
 
-pub(in crate::device) struct Random(pub(in crate::device) u64);
-
-impl Random {
-    pub(in crate::device) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as usize % bound
-    }
-}
-
 fn rules(found: &Found) -> Vec<String> {
     assert!(found.devices.iter().all(|device| device.rule.minor().is_some()));
     found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
@@ -204,21 +194,21 @@ fn a_minor_that_is_none_of_a_gpu_is_an_error_that_names_the_file() {
 
 #[test]
 fn the_order_of_the_lines_never_matters_and_noise_gives_no_minor_out_of_range() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let fixture = Fixture::new();
     let expected = fixture.gpus().unwrap();
     let text = fixture.tree().text("/proc/driver/nvidia/gpus/0000:0a:00.0/information").unwrap();
     for _ in 0..200 {
         let mut lines: Vec<&str> = text.lines().collect();
         for last in (1..lines.len()).rev() {
-            lines.swap(last, random.below(last + 1));
+            lines.swap(last, random.index(last + 1));
         }
         fixture.gpu("0a", &lines.join("\n"));
         assert_eq!(fixture.gpus().as_ref(), Ok(&expected));
         let mut noise = text.clone().into_bytes();
         for _ in 0..4 {
-            let at = random.below(noise.len());
-            noise[at] = u8::try_from(random.below(256)).unwrap();
+            let at = random.index(noise.len());
+            noise[at] = u8::try_from(random.index(256)).unwrap();
         }
         fixture.gpu("0a", &String::from_utf8_lossy(&noise));
         if let Ok(gpus) = fixture.gpus() {

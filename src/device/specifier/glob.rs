@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn random_patterns_match_what_the_definition_matches() {
-        let mut random = crate::device::random::Random::new(7);
+        let mut random = crate::random::Random::new(7);
         let pieces = ["a", "b", "*", "?", "[ab]", "[!a]", "**"];
         let mut matched = 0;
         for _ in 0..20_000 {

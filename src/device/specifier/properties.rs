@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::device::random::Random;
 use crate::device::{Found, Policy, ResolveError, Resolver, Settings, Tree, Wanted, allowlist};
 use crate::plan::DeviceRule;
+use crate::random::Random;
 use crate::trust::tests::Scratch;
 
 /// What a list opens: every device, or major, with its accesses together.

@@ -1,6 +1,7 @@
 use super::*;
-use crate::device::cdi::tests::{Random, device, file};
+use crate::device::cdi::tests::{device, file};
 use crate::device::cdi::{Edits, FileFault};
+use crate::random::Random;
 
 /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
@@ -115,14 +116,14 @@ struct Written {
 
 impl Written {
     fn random(random: &mut Random, number: usize) -> Self {
-        let kind = KINDS[random.below(KINDS.len())];
-        let broken = match random.below(4) {
+        let kind = KINDS[random.index(KINDS.len())];
+        let broken = match random.index(4) {
             0 => Some(None),
             1 => Some(Some(kind.to_owned())),
             _ => None,
         };
-        let device = random.below(2).to_string();
-        Self { path: number.to_string(), rank: random.below(3), kind, device, broken }
+        let device = random.index(2).to_string();
+        Self { path: number.to_string(), rank: random.index(3), kind, device, broken }
     }
 
     fn put(&self, catalog: &mut Catalog, whole: bool) {
@@ -143,11 +144,11 @@ impl Written {
 /// which it was defined, and what no broken file can have meant stays as it was.
 #[test]
 fn breaking_files_brings_nothing_old_back_and_hides_nothing_independent() {
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let mut seen = [0; 3];
     for _ in 0..3000 {
         let files: Vec<Written> =
-            (0..1 + random.below(5)).map(|number| Written::random(&mut random, number)).collect();
+            (0..1 + random.index(5)).map(|number| Written::random(&mut random, number)).collect();
         let (mut before, mut after) = (Catalog::default(), Catalog::default());
         for file in &files {
             file.put(&mut before, true);

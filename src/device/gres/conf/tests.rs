@@ -1,5 +1,5 @@
 use super::*;
-use crate::device::random::Random;
+use crate::random::Random;
 
 fn conf(text: &str, node: &str) -> GresConf {
     GresConf::parse(text, "gpu", node).unwrap()

@@ -2,21 +2,10 @@ use std::collections::BTreeSet;
 
 use super::layout::{Layout, listed_devices};
 use crate::device::{Named, Resolver, Settings};
+use crate::random::Random;
 
 const SHARED: [&str; 4] =
     ["/dev/nvidiactl ", "/dev/nvidia-uvm ", "/dev/nvidia-uvm-tools ", "/dev/kfd "];
-
-/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32 % bound
-    }
-}
 
 /// A node of random hardware, and its GPUs by address with how many numbers each has.
 fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
@@ -75,7 +64,7 @@ fn own(devices: &BTreeSet<String>) -> BTreeSet<String> {
 
 #[test]
 fn every_number_is_one_gpu_and_every_gpu_has_its_numbers() {
-    let mut random = Random(0x746f_706f_6c6f_6779);
+    let mut random = Random::new(0x746f_706f_6c6f_6779);
     for _ in 0..20 {
         let (layout, gpus) = random_node(&mut random);
         let (mut index, mut given) = (0, BTreeSet::new());
@@ -99,7 +88,7 @@ fn every_number_is_one_gpu_and_every_gpu_has_its_numbers() {
 
 #[test]
 fn gpus_together_are_what_each_is() {
-    let mut random = Random(99);
+    let mut random = Random::new(99);
     for _ in 0..10 {
         let (layout, gpus) = random_node(&mut random);
         let count: u32 = gpus.iter().map(|(_, parts)| parts).sum();

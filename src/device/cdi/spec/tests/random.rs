@@ -3,21 +3,12 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::*;
+use crate::random::Random;
 
 /// A key, and what makes a value for it.
 type Key = (&'static str, fn(&mut Random) -> Json);
 
-/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as u32 % bound
-    }
-
     fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len() as u32) as usize]
     }
@@ -183,7 +174,7 @@ impl Random {
 
 fn specs() -> impl Iterator<Item = (Random, Json)> {
     (1..=300).map(|seed| {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        let mut random = Random::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let spec = random.spec();
         (random, spec)
     })

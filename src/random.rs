@@ -4,7 +4,7 @@
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A sequence for a seed, which must not be 0.
+    /// A sequence for a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -17,8 +17,13 @@ impl Random {
         (self.0 >> 32) as u32 % bound
     }
 
+    /// A place among so many.
+    pub(crate) fn index(&mut self, count: usize) -> usize {
+        self.below(u32::try_from(count).unwrap()) as usize
+    }
+
     /// One of several.
     pub(crate) fn one_of<T: Copy>(&mut self, several: &[T]) -> T {
-        several[self.below(several.len() as u32) as usize]
+        several[self.index(several.len())]
     }
 }
