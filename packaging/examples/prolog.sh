@@ -1,26 +1,31 @@
 #!/bin/sh
 # Prolog, run as root on the node before or as a job starts, for any scheduler that can run one.
 #
-# Set these four from what YOUR SCHEDULER says, never from the job's own environment or from a
-# file that the user can write: whoever sets them decides whose job this is and what it may open.
+# Set these from what YOUR SCHEDULER says, never from the job's own environment or from a file that
+# the user can write: whoever sets them decides whose job this is and what it may open.
 #
 #   JOB_ID       the scheduler's id of the job
 #   JOB_UID      numeric uid of its owner
 #   JOB_CGROUP   the job's cgroup, relative to the cgroup v2 mount; it must exist already
-#   JOB_DEVICES  the job's devices, separated by blanks: "/dev/nvidia0 /dev/nvidia1"
+#   JOB_GPUS     the job's GPUs, separated by blanks: UUIDs, PCI addresses, or numbers in the order
+#                of PCI addresses. Each comes with what computing on it takes. "job-adopt devices
+#                --gpu GPU" shows what one stands for.
+#   JOB_DEVICES  other devices, separated by blanks: "/dev/fuse @hpc"
+#
+# For GPUs by CDI name take --cdi nvidia.com/gpu=0, by the index in gres.conf --gres gpu:0.
 set -euf
 
-: "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_DEVICES=}"
-
-# Nodes that every CUDA program opens besides its own GPU; others need others.
-common='/dev/nvidiactl /dev/nvidia-uvm /dev/nvidia-uvm-tools'
+: "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_GPUS=}" "${JOB_DEVICES=}"
 
 set -- --id "$JOB_ID" --uid "$JOB_UID" --cgroup "$JOB_CGROUP" --policy closed
-if [ -n "$JOB_DEVICES" ]; then
-    for device in $JOB_DEVICES $common; do
-        set -- "$@" --device "$device rw"
-    done
-fi
+for gpu in $JOB_GPUS; do
+    # A GPU that this node does not have must fail the prolog, not only the logins.
+    job-adopt devices --gpu "$gpu" >/dev/null
+    set -- "$@" --gpu "$gpu"
+done
+for device in $JOB_DEVICES; do
+    set -- "$@" --device "$device rw"
+done
 
 # A failure here must fail the prolog: a job that is not registered gets no logins, and one that
 # is registered with the wrong devices is worse than one that is not.

@@ -30,10 +30,10 @@ script(1) gives it one. Ends with the status of COMMAND, or with 125.
   --id ID                its id; run- and a number unless given
   --policy POLICY        closed, strict or auto
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
-  --cdi NAME             a CDI device; may be repeated
-  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
-  --gres NAME:N,...      a generic resource by its indexes; may be repeated
-  --device-dir DIR       a directory that lists devices
+  --cdi NAME             a CDI device, VENDOR/CLASS=NAME; may be repeated
+  --gpu GPU              a GPU by number, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a resource in gres.conf by its indexes, or NAME:TYPE:N; may be repeated
+  --device-dir DIR       a directory whose entries name devices
   --leaf NAME            the child cgroup that logins go to
   --ends SECONDS         when the job ends, in seconds since the epoch
   --conf FILE            configuration in place of /etc/security/job_adopt.conf
@@ -54,10 +54,10 @@ job options a record is read from standard input.
   --via SCHEDULER        slurm or flux, which places the logins itself
   --policy POLICY        closed, strict or auto
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
-  --cdi NAME             a CDI device; may be repeated
-  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
-  --gres NAME:N,...      a generic resource by its indexes; may be repeated
-  --device-dir DIR       a directory that lists devices
+  --cdi NAME             a CDI device, VENDOR/CLASS=NAME; may be repeated
+  --gpu GPU              a GPU by number, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a resource in gres.conf by its indexes, or NAME:TYPE:N; may be repeated
+  --device-dir DIR       a directory whose entries name devices
   --leaf NAME            the child cgroup that logins go to
   --started SECONDS      when the job started, in seconds since the epoch; now unless given
   --ends SECONDS         when it ends
@@ -110,13 +110,13 @@ usage: job-adopt devices [OPTIONS] NAME...
 
 Shows what names of devices stand for on this node; or what the filters at a cgroup let through,
 whoever attached them (root); or which devices that its processes have open an allowlist would
-refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU or NAME:INDEX.
+refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU or NAME:N.
 
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
-  --cdi NAME             a CDI device; may be repeated
-  --gpu GPU              a GPU by index, UUID or PCI address; may be repeated
-  --gres NAME:N,...      a generic resource by its indexes; may be repeated
-  --device-dir DIR       a directory that lists devices; may be repeated
+  --cdi NAME             a CDI device, VENDOR/CLASS=NAME; may be repeated
+  --gpu GPU              a GPU by number, UUID or PCI address; may be repeated
+  --gres NAME:N,...      a resource in gres.conf by its indexes, or NAME:TYPE:N; may be repeated
+  --device-dir DIR       a directory whose entries name devices; may be repeated
   --cgroup PATH          a cgroup below the cgroup v2 mount
   --job ID               the cgroup that logins to a job of the registry go to
   --would-deny           try an allowlist: the one named here, else that of the job's record

@@ -3,6 +3,8 @@
 use super::options::Known;
 use super::{Error, Options, people};
 use crate::device::Specifier;
+use crate::legible::legible;
+use crate::plan::decimal;
 use crate::registry::{Gpu, Options as Policies, Place, Record};
 use std::collections::BTreeMap;
 
@@ -82,13 +84,14 @@ fn gpu(text: String) -> Gpu {
     text.parse().map_or(Gpu::Name(text), Gpu::Index)
 }
 
-/// `NAME:N` or `NAME:N,N`, as in `gpu:0,1`.
+/// `NAME:N` or `NAME:N,N`, as in `gpu:0,1`; the name may have a type, as in `gpu:h100:0`.
 fn gres(options: &Options) -> Result<Option<BTreeMap<String, Vec<u32>>>, Error> {
     let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for text in options.values("--gres") {
-        let wrong = || options.usage(format!("option --gres: {text} is not NAME:INDEX,..."));
-        let (name, numbers) = text.split_once(':').ok_or_else(wrong)?;
-        let numbers = numbers.split(',').map(|number| number.parse::<u32>().map_err(|_| wrong()));
+        let wrong =
+            || options.usage(format!("option --gres: {} is not NAME:INDEX,...", legible(text)));
+        let (name, numbers) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let numbers = numbers.split(',').map(|number| decimal(number).ok_or_else(wrong));
         let numbers: Vec<u32> = numbers.collect::<Result<_, _>>()?;
         gres.entry(name.to_owned()).or_default().extend(numbers);
     }
@@ -111,8 +114,8 @@ mod tests {
     fn every_option_has_its_key() {
         let record = made(
             "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
-             --cdi x.y/z=0 --gpu 1 --gpu GPU-ab --gres gpu:0,1 --gres gpu:3 --leaf l --started 8 \
-             --ends 9 --device-dir /d",
+             --cdi x.y/z=0 --gpu 1 --gpu GPU-ab --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
+             --leaf l --started 8 --ends 9 --device-dir /d",
         )
         .unwrap();
         assert_eq!((record.id.as_str(), record.uid), ("7", 5));
@@ -123,7 +126,8 @@ mod tests {
         assert_eq!(options.allow.unwrap(), allow);
         assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
         assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name("GPU-ab".into())]);
-        assert_eq!(record.gres.unwrap()["gpu"], [0, 1, 3]);
+        let gres = [("gpu".to_owned(), vec![0, 1, 3]), ("gpu:h100".to_owned(), vec![2])];
+        assert_eq!(record.gres.unwrap(), gres.into());
         assert_eq!(record.leaf.unwrap().as_str(), "l");
         assert_eq!((record.started, record.ends), (Some(8), Some(9)));
         assert_eq!(record.device_dir.as_deref(), Some("/d"));
@@ -158,6 +162,11 @@ mod tests {
             "--id 7 --uid 5 --cgroup /a --device null",
             "--id 7 --uid 5 --cgroup /a --device /dev/null_x",
             "--id 7 --uid 5 --cgroup /a --gres gpu",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:",
+            "--id 7 --uid 5 --cgroup /a --gres :1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:h100",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:+1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:01",
             "--id 7 --uid 5 --cgroup /a --started 0",
             "--id 7 --uid 5 --cgroup /a --device-dir d",
         ] {
