@@ -19,8 +19,6 @@ set -euf
 
 set -- --id "$JOB_ID" --uid "$JOB_UID" --cgroup "$JOB_CGROUP" --policy closed
 for gpu in $JOB_GPUS; do
-    # A GPU that this node does not have must fail the prolog, not only the logins.
-    job-adopt devices --gpu "$gpu" >/dev/null
     set -- "$@" --gpu "$gpu"
 done
 for device in $JOB_DEVICES; do

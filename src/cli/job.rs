@@ -81,7 +81,7 @@ fn list(options: &Options, name: &str) -> Option<Vec<String>> {
 }
 
 fn gpu(text: String) -> Gpu {
-    text.parse().map_or(Gpu::Name(text), Gpu::Index)
+    decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
 }
 
 /// `NAME:N` or `NAME:N,N`, as in `gpu:0,1`; the name may have a type, as in `gpu:h100:0`.

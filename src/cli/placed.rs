@@ -52,11 +52,10 @@ impl Placed {
     /// Confines the job from now on, by the code that a login runs.
     pub(super) fn confine(
         &self,
-        wanted: Option<&Containment>,
+        containment: &Containment,
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        let Some(containment) = wanted else { return Ok(()) };
         match bpf::confine(&self.leaf, containment, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {

@@ -5,6 +5,7 @@ use super::placed::Placed;
 use super::{Error, Options, Output, config, help, job, require_root, show};
 use crate::cgroup::Stamp;
 use crate::device::{Resolver, Tree};
+use crate::legible::legible;
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
 use crate::plan::{Containment, Reason};
@@ -75,14 +76,14 @@ pub(super) fn register(
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
         let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
-        placed.confine(wanted.as_ref(), deadline, output)?;
+        placed.confine(&wanted, deadline, output)?;
         stamped = Some(placed);
     }
     config.registry.put(&trust, &record)?;
     if let Some(placed) = stamped {
         placed.keep();
     }
-    super::log(line(&record, wanted.as_ref()));
+    super::log(line(&record, &wanted));
     Ok(())
 }
 
@@ -115,12 +116,12 @@ fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Erro
     Ok(registry.find(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
 }
 
-/// What the job's devices need; `None` where this version cannot tell, so that logins are refused.
-fn wanted(
-    record: &Record,
-    config: &Config,
-    output: &mut Output<'_>,
-) -> Result<Option<Containment>, Error> {
+/// What the job's devices need.
+///
+/// # Errors
+/// [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a name that
+/// has to resolve and does not: a job that is not confined would run with every device.
+fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<Containment, Error> {
     if record.devices() == Devices::Unsaid {
         let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
                      leave the job unconfined, --policy auto";
@@ -134,17 +135,19 @@ fn wanted(
             for warning in warnings {
                 output.warn(format_args!("warning: {warning}"));
             }
-            Ok(Some(containment))
+            Ok(containment)
         }
-        Err((refusal, cause)) if refusal.reason == Reason::DeviceUnknown => {
-            output.warn(format_args!("warning: {cause}; logins to it will be refused"));
-            Ok(None)
+        Err((refusal, cause)) => {
+            let text = format!("register {}", legible(&cause));
+            match refusal.reason {
+                Reason::DeviceUnknown => Err(Error::Failed(text)),
+                _ => Err(Error::Input(text)),
+            }
         }
-        Err((_, cause)) => Err(Error::Input(format!("register job {}: {cause}", record.id))),
     }
 }
 
-fn line(record: &Record, wanted: Option<&Containment>) -> Line {
+fn line(record: &Record, wanted: &Containment) -> Line {
     let place = match &record.place {
         Place::Cgroup(path) => path.to_string(),
         Place::Via(via) => format!("via {}", via.as_str()),
@@ -154,9 +157,9 @@ fn line(record: &Record, wanted: Option<&Containment>) -> Line {
         .with("job", &record.id)
         .with("uid", record.uid)
         .with("cgroup", place)
-        .with("containment", wanted.map_or("unknown", Containment::as_str));
+        .with("containment", wanted.as_str());
     match wanted {
-        Some(Containment::Enforce(list)) => line.with("devices", list.len()),
+        Containment::Enforce(list) => line.with("devices", list.len()),
         _ => line,
     }
 }

@@ -152,7 +152,7 @@ impl Node {
 
     /// Beside it, what an administrator should know about the configuration.
     fn resolver(&self, request: &Request, config: &Config) -> (Resolver, Vec<String>) {
-        let node_name = Some(request.node.clone());
+        let node_name = config.devices.node_name.clone().or_else(|| Some(request.node.clone()));
         let mut settings = Settings { node_name, ..config.devices.clone() };
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);

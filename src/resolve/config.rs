@@ -147,6 +147,12 @@ impl Config {
             "cdi_gids" => {
                 (self.devices.cdi_gids, self.cdi_groups) = grants::groups(value).map_err(entry)?;
             }
+            "nodename" => {
+                let name = (value.len() <= 64 && value.bytes().all(is_of_host_name))
+                    .then(|| value.to_owned())
+                    .ok_or_else(|| bad("a host name"))?;
+                self.devices.node_name = Some(name);
+            }
             "slurm_conf" => {
                 let conf = path(value).ok_or_else(|| bad("an absolute path"))?;
                 self.devices.slurm_conf = Some(conf);
@@ -209,6 +215,10 @@ fn enforce(value: &str) -> Option<Enforce> {
 
 fn specifier(text: &str) -> Result<Specifier, (String, String)> {
     text.parse().map_err(|error: SpecifierError| (shown(text), error.to_string()))
+}
+
+fn is_of_host_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
 }
 
 fn path(value: &str) -> Option<PathBuf> {

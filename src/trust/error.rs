@@ -74,6 +74,9 @@ impl fmt::Display for TrustError {
 impl fmt::Display for Distrust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Open(Errno::ELOOP | Errno::ENOTDIR) => {
+                f.write_str("a symbolic link, which is not followed, or no directory")
+            }
             Self::Open(errno) => write!(f, "cannot open: {errno}"),
             Self::Read(errno) => write!(f, "cannot read: {errno}"),
             Self::Outside => f.write_str("not an absolute path without .."),

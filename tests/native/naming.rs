@@ -158,6 +158,21 @@ fn by_slurms_index() {
     });
 }
 
+/// For logins and for `register` alike: else a job would be confined to other GPUs than its logins.
+#[test]
+fn a_site_says_which_node_this_is_in_slurms_files() {
+    on_node(|node| {
+        node.load_drivers(510);
+        let lines = "NodeName=gpu017 Name=gpu File=/dev/nvidia3\n\
+                     NodeName=rack1-n7 Name=gpu File=/dev/nvidia1\n";
+        node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        node.place("/etc/slurm/gres.conf", lines);
+        node.configure("nodename = rack1-n7\n");
+        node.job_adopt(&["devices", "--gres", "gpu:0"]).ok().says("/dev/nvidia1");
+        login(node, "gres", json!({ "gpu": [0] }), &SECOND);
+    });
+}
+
 /// The driver was loaded anew and got another major, and the specification still has the old one.
 #[test]
 fn a_stale_specification_refuses_and_opens_nothing_of_the_driver_that_took_the_number() {
@@ -228,6 +243,23 @@ fn register_confines_the_job_to_what_its_names_stand_for() {
         let devices = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
         node.probe_in(&job.cgroup).devices(&devices);
         node.sshd().ssh(ALICE, LOOK).ok().devices(&SECOND);
+    });
+}
+
+/// Otherwise the job would run with every device of the node until somebody reads the log.
+#[test]
+fn register_and_run_refuse_a_name_that_stands_for_nothing() {
+    on_node(|node| {
+        node.load_drivers(510);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let register = ["register", "--id", "4242", "--user", "alice", "--gpu", "99"];
+        let refused = node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat());
+        refused.exits(3).says("register job 4242: GPU 99: ");
+        assert!(!node.exists(&job.record_path()), "the record was written");
+        let run = ["run", "--user", "alice", "--policy", "strict", "--gpu", "99", "--"];
+        let refused = node.job_adopt(&[&run[..], &["touch", "/tmp/ran"]].concat());
+        refused.exits(125).says("GPU 99: ");
+        assert!(!node.exists("/tmp/ran"), "the command was run");
     });
 }
 

@@ -47,6 +47,7 @@ fn faults_name_line_and_key() {
             1,
             "entry \"@all\" of always_allowed: there is no such preset, only @hpc",
         ),
+        ("nodename = a b", 1, "the value of nodename is not a host name"),
         ("message_file = a", 1, "the value of message_file is not an absolute path"),
         ("Registry = /a", 1, "unknown key Registry"),
         (
