@@ -115,6 +115,22 @@ fn a_specification_never_gives_away_another_gpu_under_a_uuid() {
     assert!(error.contains("the driver has no GPU-"), "{error}");
 }
 
+/// The driver knows the UUID of a GPU that is in use, and of one that is not it may not.
+#[test]
+fn a_gpu_with_a_known_uuid_is_never_given_as_one_with_another() {
+    let scratch = node();
+    driver(&scratch, 0x1b, 0, &format!("GPU-{}", UUIDS[0]));
+    driver(&scratch, 0x2b, 1, "GPU-????????-????-????-????-????????????");
+    let name = format!("GPU-{}", UUIDS[1]);
+    specification(&scratch, &[(&name, 0)]);
+    for name in [gpu(&name), cdi(&name)] {
+        let error = resolve(&scratch, name).unwrap_err();
+        assert!(error.contains(&format!("/dev/nvidia0, but that is GPU-{}", UUIDS[0])), "{error}");
+    }
+    specification(&scratch, &[(&name, 1)]);
+    assert_eq!(resolve(&scratch, cdi(&name)), Ok(vec!["c:195:1:rw".into()]));
+}
+
 #[test]
 fn all_gpus_of_a_node_without_the_driver_are_those_of_the_specification_or_none() {
     let scratch = node();
