@@ -50,5 +50,19 @@ pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found
     Ok(found)
 }
 
+/// The qualified names of the other devices of the file whose definition of `name` counts, as far as
+/// the file's definitions of them count too.
+#[must_use]
+pub fn siblings(catalog: &Catalog, name: &str) -> Vec<String> {
+    let definition = |name: &str| {
+        let name: QualifiedName = name.parse().ok()?;
+        catalog.definition(&name).ok()
+    };
+    let Some((file, own)) = definition(name) else { return Vec::new() };
+    let others = file.spec.devices.iter().filter(|device| device.name != own.name);
+    let names = others.map(|device| format!("{}={}", file.spec.kind, device.name));
+    names.filter(|name| definition(name).is_some_and(|(of, _)| of.path == file.path)).collect()
+}
+
 #[cfg(test)]
 mod tests;

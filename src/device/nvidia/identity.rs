@@ -27,9 +27,6 @@ pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
 /// GPU that has another UUID, [`NvidiaError::NoUuid`] where every GPU of the driver's has another.
 pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), NvidiaError> {
     let own = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
-    if own.is_none() && !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) {
-        return Err(NvidiaError::NoUuid { uuid: uuid.clone(), silent: 0 });
-    }
     for other in minors(devices) {
         let of = gpus.iter().find(|gpu| gpu.minor == other).and_then(|gpu| gpu.uuid.clone());
         match (own, of) {
@@ -43,10 +40,15 @@ pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), Nvid
             _ => {}
         }
     }
+    if own.is_none() && !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) {
+        return Err(NvidiaError::NoUuid { uuid: uuid.clone(), silent: 0 });
+    }
     Ok(())
 }
 
-fn minors(devices: &[Device]) -> Vec<u32> {
+/// Minors of the GPUs of which these devices hold the nodes, ascending.
+#[must_use]
+pub fn minors(devices: &[Device]) -> Vec<u32> {
     let mut minors: Vec<u32> = devices
         .iter()
         .map(|device| device.rule)

@@ -34,6 +34,7 @@ use card::{Card, Cards, Make};
 
 pub use companions::companions;
 pub use error::TopologyError;
+pub use nodes::confirm_drm;
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.

@@ -1,0 +1,68 @@
+//! Holds what a specification says of NVIDIA's GPUs against the driver.
+//!
+//! Minors are given out anew at each boot, and those of DRM at each load of a driver. The node
+//! that a file of before names is there then, and of the right driver, but another GPU's.
+
+use super::{NVIDIA_KIND, ResolveError, Unresolved};
+use crate::device::cdi::{self, Catalog};
+use crate::device::gpu_name::Uuid;
+use crate::device::nvidia::{self, Gpu};
+use crate::device::{Found, GpuName, Tree, topology};
+
+/// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
+/// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
+/// so.
+///
+/// # Errors
+/// [`Unresolved`].
+pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), Unresolved> {
+    let Some(device) = device(name) else { return Ok(()) };
+    let failed = |why: ResolveError| Unresolved { name: name.clone(), why };
+    let gpus = nvidia::gpus(tree).map_err(|error| failed(error.into()))?;
+    let own = cdi::resolve(tree, catalog, std::slice::from_ref(name))?;
+    if let Some(uuid) = uuid(device) {
+        nvidia::confirm(&gpus, &uuid, &own.devices).map_err(|error| failed(error.into()))?;
+    } else if let [minor] = nvidia::minors(&own.devices).as_slice() {
+        for (uuid, said) in known(tree, catalog, name) {
+            let is = |gpu: &Gpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
+            if nvidia::minors(&said.devices).contains(minor) || gpus.iter().any(is) {
+                let confirmed = nvidia::confirm(&gpus, &uuid, &said.devices);
+                confirmed.map_err(|error| failed(error.into()))?;
+            }
+        }
+    }
+    drm(tree, &gpus, &own).map_err(failed)
+}
+
+/// The GPUs that the file of `name` names by their UUIDs, with what it says of them.
+fn known(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Found)> {
+    let gpu = |name: String| {
+        let uuid = device(&name).and_then(uuid)?;
+        let found = cdi::resolve(tree, catalog, &[name]).ok()?;
+        Some((uuid, found))
+    };
+    cdi::siblings(catalog, name).into_iter().filter_map(gpu).collect()
+}
+
+/// DRM nodes that come with the nodes of GPUs have to be of the same GPUs.
+fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), ResolveError> {
+    let minors = nvidia::minors(&own.devices);
+    let mine = gpus.iter().filter(|gpu| minors.contains(&gpu.minor)).map(|gpu| gpu.address);
+    let addresses: Vec<_> = mine.collect();
+    match addresses.is_empty() {
+        true => Ok(()),
+        false => Ok(topology::confirm_drm(tree, &addresses, &own.devices)?),
+    }
+}
+
+/// The name without the kind that NVIDIA's own tools give the GPUs.
+fn device(name: &str) -> Option<&str> {
+    name.strip_prefix(NVIDIA_KIND)?.strip_prefix('=')
+}
+
+fn uuid(device: &str) -> Option<Uuid> {
+    match device.parse() {
+        Ok(GpuName::Uuid(uuid)) => Some(uuid),
+        _ => None,
+    }
+}
