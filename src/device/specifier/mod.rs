@@ -110,6 +110,10 @@ impl Name {
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
             return Err(SpecifierError::Unknown);
         }
+        // What is there, users choose: a link to another job's device, for one.
+        if matches!(first, "shm" | "mqueue") {
+            return Err(SpecifierError::Unknown);
+        }
         // Numbers have one spelling, which has been looked for already.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
             return Err(SpecifierError::Numbers);

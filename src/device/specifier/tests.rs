@@ -72,6 +72,8 @@ fn anything_else_is_none() {
         "/dev/../etc/x",
         "/dev/a/..",
         "/dev/*/../x",
+        "/dev/shm/x",
+        "/dev//./mqueue/x*",
         "/dev/fd/0",
         "/dev/fd/*",
         "/dev//fd/0",
