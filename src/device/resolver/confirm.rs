@@ -55,9 +55,12 @@ fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), ResolveError> {
     }
 }
 
-/// The name without the kind that NVIDIA's own tools give the GPUs.
+/// The name without the kind, if that is one that NVIDIA's own tools give the GPUs: that of the
+/// toolkit, or one of its sub-domains, as of the device plugin.
 fn device(name: &str) -> Option<&str> {
-    name.strip_prefix(NVIDIA_KIND)?.strip_prefix('=')
+    let (kind, device) = name.split_once('=')?;
+    let before = kind.strip_suffix(NVIDIA_KIND)?;
+    (before.is_empty() || before.ends_with('.')).then_some(device)
 }
 
 fn uuid(device: &str) -> Option<Uuid> {

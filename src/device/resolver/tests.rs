@@ -106,6 +106,13 @@ fn a_specification_never_gives_away_another_gpu_under_a_uuid() {
     specification(&scratch, &[(&name, 0)]);
     let error = resolve(&scratch, cdi(&name)).unwrap_err();
     assert!(error.contains("says /dev/nvidia0, but GPU-"), "{error}");
+    let path = scratch.path().join("etc/cdi/nvidia.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (kind, right) in [("k8s.nvidia.com/gpu", false), ("my-nvidia.com/gpu", true)] {
+        scratch.file("etc/cdi/other.json", &text.replace("nvidia.com/gpu", kind));
+        let found = resolve(&scratch, Named::Cdi(format!("{kind}={name}")));
+        assert_eq!(found.is_ok(), right, "{kind}: {found:?}");
+    }
     // The GPU is gone, and its number is another one's now.
     driver(&scratch, 0x1b, 1, &format!("GPU-{}", UUIDS[1]));
     specification(&scratch, &[(&name, 1)]);
