@@ -41,7 +41,8 @@ fn known(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Found)> {
         let found = cdi::resolve(tree, catalog, &[name]).ok()?;
         Some((uuid, found))
     };
-    cdi::siblings(catalog, name).into_iter().filter_map(gpu).collect()
+    let gpus = |device: &str| uuid(device).is_some();
+    cdi::siblings(catalog, name, gpus).into_iter().filter_map(gpu).collect()
 }
 
 /// DRM nodes that come with the nodes of GPUs have to be of the same GPUs.
