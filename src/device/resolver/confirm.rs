@@ -1,25 +1,37 @@
-//! Holds what a specification says of NVIDIA's GPUs against the driver.
+//! Holds what a specification says of NVIDIA's and Intel's GPUs against their drivers. Of AMD's it
+//! says nothing that could be held against anything.
 //!
 //! Minors are given out anew at each boot, and those of DRM at each load of a driver. The node
 //! that a file of before names is there then, and of the right driver, but another GPU's.
 
 use super::{NVIDIA_KIND, ResolveError, Unresolved};
 use crate::device::cdi::{self, Catalog};
-use crate::device::gpu_name::Uuid;
+use crate::device::gpu_name::{PciAddress, Uuid};
 use crate::device::nvidia::{self, Gpu};
 use crate::device::{Found, GpuName, Tree, topology};
 
+/// The kind of Intel's GPUs in the specifications that its own tools write.
+const INTEL_KIND: &str = "intel.com/gpu";
+
 /// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
 /// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
-/// so.
+/// so. A GPU of Intel's has its address in its name.
 ///
 /// # Errors
 /// [`Unresolved`].
 pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), Unresolved> {
-    let Some(device) = device(name) else { return Ok(()) };
     let failed = |why: ResolveError| Unresolved { name: name.clone(), why };
-    let gpus = nvidia::gpus(tree).map_err(|error| failed(error.into()))?;
+    if let Some(address) = intel(name) {
+        let own = cdi::resolve(tree, catalog, std::slice::from_ref(name))?;
+        let confirmed = topology::confirm_drm(tree, &[address], &own.devices);
+        return confirmed.map_err(|error| failed(error.into()));
+    }
+    let Some(device) = device(name) else { return Ok(()) };
     let own = cdi::resolve(tree, catalog, std::slice::from_ref(name))?;
+    if uuid(device).is_none() && nvidia::minors(&own.devices).is_empty() {
+        return Ok(());
+    }
+    let gpus = nvidia::gpus(tree).map_err(|error| failed(error.into()))?;
     if let Some(uuid) = uuid(device) {
         nvidia::confirm(&gpus, &uuid, &own.devices).map_err(|error| failed(error.into()))?;
     } else if let [minor] = nvidia::minors(&own.devices).as_slice() {
@@ -62,6 +74,14 @@ fn device(name: &str) -> Option<&str> {
     let (kind, device) = name.split_once('=')?;
     let before = kind.strip_suffix(NVIDIA_KIND)?;
     (before.is_empty() || before.ends_with('.')).then_some(device)
+}
+
+/// The address in the name that Intel's own tools give a GPU, as `0000-00-02-0-0x56c0`.
+fn intel(name: &str) -> Option<PciAddress> {
+    let mut parts = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.splitn(5, '-');
+    let mut part = || parts.next();
+    let (domain, bus, device, function) = (part()?, part()?, part()?, part()?);
+    format!("{domain}:{bus}:{device}.{function}").parse().ok()
 }
 
 fn uuid(device: &str) -> Option<Uuid> {

@@ -195,6 +195,31 @@ fn a_specification_never_gives_away_the_drm_nodes_of_another_gpu() {
 }
 
 #[test]
+fn a_gpu_of_intels_is_the_one_at_the_address_in_its_name() {
+    let scratch = node();
+    scratch.file("proc/devices", "Character devices:\n226 drm\n");
+    let device = |bus: &str, minor: u32| {
+        let dir = format!("sys/bus/pci/devices/0000:{bus}:00.0/drm/renderD{minor}");
+        scratch.file(&format!("{dir}/dev"), &format!("226:{minor}\n"));
+        scratch.file(&format!("dev/dri/renderD{minor}"), &format!("c 226:{minor}"));
+    };
+    device("03", 128);
+    device("04", 129);
+    let specification = |minor: u32| {
+        let text = format!(
+            r#"{{"cdiVersion":"0.5.0","kind":"intel.com/gpu","devices":[
+               {{"name":"0000-03-00-0-0x56c0","containerEdits":{{"deviceNodes":[
+               {{"path":"/dev/dri/renderD{minor}","type":"c"}}]}}}}]}}"#
+        );
+        scratch.file("etc/cdi/intel.json", &text);
+        resolve(&scratch, Named::Cdi("intel.com/gpu=0000-03-00-0-0x56c0".into()))
+    };
+    assert_eq!(specification(128), Ok(vec!["c:226:128:rw".into()]));
+    let error = specification(129).unwrap_err();
+    assert!(error.contains("is not of the GPU at 0000:03:00.0"), "{error}");
+}
+
+#[test]
 fn all_gpus_of_a_node_without_the_driver_are_those_of_the_specification_or_none() {
     let scratch = node();
     let error = resolve(&scratch, Named::AllGpus).unwrap_err();
