@@ -77,8 +77,10 @@ impl Tree {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The device node at an absolute path, on which no component may be a symbolic link or `..`.
-    /// Nothing is opened for use: no driver hears of it (`O_PATH`, open(2)).
+    /// The device node at an absolute path, on which no component may be a symbolic link or `..`,
+    /// nor a directory in which everyone may put something, as in `/dev/shm`: a file system of a
+    /// user's own shows whatever nodes he likes. Nothing is opened for use: no driver hears of it
+    /// (`O_PATH`, open(2)).
     ///
     /// # Errors
     /// [`NodeError`].
@@ -86,15 +88,20 @@ impl Tree {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut fd = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
         let mut stat = fstat(&fd).map_err(NodeError::Open)?;
+        let mut everyones = false;
         for part in path.split('/').filter(|part| !part.is_empty()) {
             if part == ".." {
                 return Err(NodeError::Link);
+            }
+            if everyones {
+                return Err(NodeError::Everyones);
             }
             fd = openat(&fd, part, flags, Mode::empty()).map_err(NodeError::Open)?;
             stat = fstat(&fd).map_err(NodeError::Open)?;
             if format_of(&stat) == SFlag::S_IFLNK {
                 return Err(NodeError::Link);
             }
+            everyones = stat.st_mode & Mode::S_IWOTH.bits() != 0;
         }
         self.node_of(&fd, &stat)
     }
@@ -222,6 +229,8 @@ pub enum NodeError {
     Open(Errno),
     /// A component is a symbolic link or `..`.
     Link,
+    /// Everyone may write a directory on the way.
+    Everyones,
     /// It is something else.
     NoDevice,
 }
@@ -231,6 +240,7 @@ impl fmt::Display for NodeError {
         match self {
             Self::Open(errno) => f.write_str(errno.desc()),
             Self::Link => f.write_str("there is a symbolic link or .. in the path"),
+            Self::Everyones => f.write_str("in a directory that everyone may write"),
             Self::NoDevice => f.write_str("not a device"),
         }
     }
@@ -319,6 +329,18 @@ mod tests {
         assert_eq!(tree.node("/devices/real"), Err(NodeError::Link));
         assert_eq!(tree.node("/dev/../dev/real"), Err(NodeError::Link));
         assert_eq!(tree.node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
+    }
+
+    #[test]
+    fn what_anyone_could_have_put_there_is_no_node() {
+        let scratch = Scratch::new();
+        scratch.file("dev/shm/node", "c 195:0");
+        scratch.file("dev/shm/dir/node", "c 195:0");
+        scratch.mode("dev/shm", 0o1777);
+        for path in ["/dev/shm/node", "/dev/shm/dir/node", "/dev/./shm//node"] {
+            assert_eq!(tree(&scratch).node(path), Err(NodeError::Everyones), "{path}");
+        }
+        assert_eq!(tree(&scratch).node("/dev/shm"), Err(NodeError::NoDevice));
     }
 
     #[test]

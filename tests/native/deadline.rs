@@ -75,21 +75,19 @@ fn a_helper_that_has_stopped_is_given_up() {
 fn a_helper_that_cannot_be_killed_is_given_up() {
     on_node(|node| {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
-        node.folder("/dev/shm/stuck", 0o755);
-        let _job = node.job(ALICE, "4242").devices(&["/dev/shm/stuck/gpu"]).start();
+        node.folder("/dev/stuck", 0o755);
+        let _job = node.job(ALICE, "4242").devices(&["/dev/stuck/gpu"]).start();
         node.arguments("timeout=2");
         let before = node.processes().len();
         let mut stuckfs =
-            node.daemon(&node.outside(), "stuckfs").arg("/dev/shm/stuck").spawn().unwrap();
-        eventually("it is mounted", || {
-            node.read("/proc/1/mounts").contains(" /dev/shm/stuck fuse ")
-        });
+            node.daemon(&node.outside(), "stuckfs").arg("/dev/stuck").spawn().unwrap();
+        eventually("it is mounted", || node.read("/proc/1/mounts").contains(" /dev/stuck fuse "));
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| send.send(node.account(ALICE)).unwrap());
             let outcome = receive.recv_timeout(TIMEOUT + 2 * MARGIN);
             // Its end lets go of whoever waits for it.
-            node.sh("umount --force --lazy /dev/shm/stuck").ok();
+            node.sh("umount --force --lazy /dev/stuck").ok();
             let outcome = in_time(outcome.expect("the login waits for the helper's end"));
             outcome.failed().says("[JA08]");
         });

@@ -58,6 +58,9 @@ pub enum CdiFault {
         /// The file that may have replaced it.
         unusable: Unusable,
     },
+    /// The definition asks for more than 4,096 device nodes, variables or groups, alone or with the
+    /// names before it.
+    TooMany,
     /// A device node of the definition is not what it has to be.
     Node {
         /// The file with the definition.
@@ -164,6 +167,9 @@ impl fmt::Display for CdiFault {
                 unusable.path.display(),
                 unusable.why,
             ),
+            Self::TooMany => {
+                f.write_str("asks for more than 4,096 device nodes, variables or groups")
+            }
             Self::Node { file, why } => write!(f, "{}: {why}", file.display()),
         }
     }

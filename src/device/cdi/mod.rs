@@ -24,6 +24,9 @@ pub use name::{NameError, PartFault, QualifiedName};
 pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
+/// Most other devices of a file that a name is compared with.
+const SIBLINGS_MAX: usize = 256;
+
 /// What these qualified names stand for together, by the specifications of `catalog`. What a file
 /// says for all its devices counts once, before what it says for the first one of them that is asked
 /// for; files of one kind are not merged.
@@ -45,9 +48,28 @@ pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found
             found.extend(node::wanted(tree, &file.path, &file.spec.edits).map_err(failed)?);
         }
         found.extend(node::wanted(tree, &file.path, &device.edits).map_err(failed)?);
+        let several = [found.devices.len(), found.env.len(), found.gids.len()];
+        if several.iter().any(|some| *some > node::EDITS_MAX) {
+            return Err(failed(CdiFault::TooMany));
+        }
     }
     found.warnings.extend(catalog.unusable().map(ToString::to_string));
     Ok(found)
+}
+
+/// The qualified names of the other devices of the file whose definition of `name` counts, as far as
+/// they are `wanted` and the file's definitions of them count too; at most 256 are looked at.
+#[must_use]
+pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<String> {
+    let definition = |name: &str| {
+        let name: QualifiedName = name.parse().ok()?;
+        catalog.definition(&name).ok()
+    };
+    let Some((file, own)) = definition(name) else { return Vec::new() };
+    let others = file.spec.devices.iter().filter(|device| device.name != own.name);
+    let names = others.filter(|device| wanted(&device.name)).take(SIBLINGS_MAX);
+    let names = names.map(|device| format!("{}={}", file.spec.kind, device.name));
+    names.filter(|name| definition(name).is_some_and(|(of, _)| of.path == file.path)).collect()
 }
 
 #[cfg(test)]

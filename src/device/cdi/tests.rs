@@ -119,6 +119,33 @@ fn the_last_value_of_a_variable_counts_and_groups_add_up() {
     assert_eq!(found.gids, [7, 8]);
 }
 
+/// Each is compared with all before it, so that as many as a file can hold would take minutes.
+#[test]
+fn more_than_any_login_can_use_is_an_error() {
+    let scratch = Scratch::new();
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let variables = |from: u32, to: u32| (from..to).map(|at| (format!("A{at}"), String::new()));
+    let edits = |from, to| Edits { env: variables(from, to).collect(), ..Edits::default() };
+    let gids = Edits { gids: (0..4097).collect(), ..Edits::default() };
+    let nodes = Edits { nodes: vec![at("/dev/x"); 4097], ..Edits::default() };
+    let devices = [
+        device("most", edits(0, 4096)),
+        device("one", edits(4096, 4097)),
+        device("env", edits(0, 4097)),
+        device("gids", gids),
+        device("nodes", nodes),
+    ];
+    let mut catalog = Catalog::default();
+    catalog.add(file("/etc/cdi/a.json", 0, "v.com/d", &devices));
+    let fault = |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).err().map(|why| why.fault);
+    assert_eq!(fault(&["v.com/d=most"]), None);
+    let too_many = Some(Box::new(CdiFault::TooMany));
+    for some in [&["v.com/d=most", "v.com/d=one"][..], &["v.com/d=env"], &["v.com/d=gids"]] {
+        assert_eq!(fault(some), too_many, "{some:?}");
+    }
+    assert_eq!(fault(&["v.com/d=nodes"]), too_many);
+}
+
 #[test]
 fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();

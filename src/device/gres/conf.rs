@@ -81,6 +81,15 @@ impl GresConf {
         self.here.or(self.everywhere).unwrap_or(false)
     }
 
+    /// Line of the first record of another type than the one before it. Slurm takes the types in the
+    /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
+    #[must_use]
+    pub fn other_type(&self) -> Option<usize> {
+        let pairs = self.records.iter().zip(self.records.iter().skip(1));
+        let mut others = pairs.filter(|(one, next)| !one.kind.eq_ignore_ascii_case(&next.kind));
+        others.next().map(|(_, other)| other.line)
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {

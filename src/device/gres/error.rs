@@ -23,6 +23,13 @@ pub enum GresError {
     HostName(Errno),
     /// Slurm finds the GPUs of this node itself, by this file.
     AutoDetect(PathBuf),
+    /// The node has several types of it, of which Slurm takes the order from `slurm.conf`.
+    Types {
+        /// The file.
+        path: PathBuf,
+        /// Line of a record of another type than the one before it.
+        line: usize,
+    },
     /// The file gives this node nothing of this name.
     NoRecord {
         /// The file.
@@ -76,6 +83,12 @@ impl fmt::Display for GresError {
                 f,
                 "{}: AutoDetect leaves the order of the GPUs to Slurm; name them by UUID, or set \
                  AutoDetect=off and write File= lines",
+                path.display()
+            ),
+            Self::Types { path, line } => write!(
+                f,
+                "{}:{line}: another Type= than before; which comes first is for Gres= of slurm.conf \
+                 to say, so name the devices by UUID, address or path",
                 path.display()
             ),
             Self::NoRecord { path, name, node } => {

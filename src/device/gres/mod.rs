@@ -22,8 +22,8 @@ const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
 /// the n-th file of a name is not in general the n-th GPU of the node.
 ///
 /// # Errors
-/// [`GresError`] where there is no such resource, where it has no device, and where `AutoDetect`
-/// leaves the order of GPUs to Slurm.
+/// [`GresError`] where there is no such resource, where it has no device, and where the order is not
+/// that of the lines: with `AutoDetect`, and with several types.
 pub fn resolve(
     tree: &Tree,
     settings: &Settings,
@@ -42,6 +42,9 @@ pub fn resolve(
         .map_err(|(line, fault)| GresError::Line(path.clone(), line, fault))?;
     if conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Err(GresError::AutoDetect(path));
+    }
+    if let Some(line) = conf.other_type() {
+        return Err(GresError::Types { path, line });
     }
     let resource = conf.resource(u64::from(index)).ok_or_else(|| match conf.count() {
         0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },

@@ -7,7 +7,8 @@ use crate::device::NodeError;
 use crate::trust::Distrust;
 use crate::trust::tests::Scratch;
 
-const GPUS: &str = "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu File=/dev/nvidia2\n";
+const GPUS: &str =
+    "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=A100 File=/dev/nvidia2\n";
 
 /// A node with three GPUs, and its `gres.conf` in the first place that is looked at.
 fn node(text: &str) -> Scratch {
@@ -86,7 +87,6 @@ fn what_stands_for_nothing_says_why() {
     for (name, index, shown) in [
         ("gpu", 3, "/etc/slurm/gres.conf: Name=gpu has 3 here, counted from 0"),
         ("gpu:h100", 0, "/etc/slurm/gres.conf:1: it is of type a100"),
-        ("gpu:a100", 2, "/etc/slurm/gres.conf:2: the record has no Type="),
         ("fpga", 0, "/etc/slurm/gres.conf: no record with Name=fpga for node n1"),
     ] {
         assert_eq!(of(&scratch, name, index), Err(shown.into()), "{name} {index}");
@@ -98,6 +98,9 @@ fn what_stands_for_nothing_says_why() {
     let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
     assert_eq!(of(&scratch, "nic", 0), Err(missing));
     assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::Link)));
+    let scratch = node("Name=gpu File=/dev/nvidia0\n");
+    let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
+    assert_eq!(of(&scratch, "gpu:a100", 0), Err(untyped.into()));
     let scratch = node("Name=gpu Fil=x\n");
     assert_eq!(of(&scratch, "gpu", 0), Err("/etc/slurm/gres.conf:1: unknown key Fil".into()));
 }
@@ -131,6 +134,21 @@ fn the_order_of_gpus_is_not_guessed_where_slurm_finds_it() {
     assert!(of(&scratch, "nic", 0).is_ok());
     let scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
     assert!(of(&scratch, "gpu", 0).is_ok());
+}
+
+/// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
+#[test]
+fn the_order_of_types_is_not_guessed() {
+    let text = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
+                Name=gpu Type=a File=/dev/nvidia2\nName=nic Type=c File=/dev/nvidia0\n";
+    let scratch = node(text);
+    for (name, index) in [("gpu", 0), ("gpu", 1), ("gpu:a", 2), ("gpu", 3)] {
+        let error = of(&scratch, name, index).unwrap_err();
+        assert!(error.starts_with("/etc/slurm/gres.conf:2: another Type= than before"), "{error}");
+    }
+    assert!(of(&scratch, "nic", 0).is_ok());
+    let scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("another Type="));
 }
 
 #[test]

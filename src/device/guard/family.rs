@@ -70,7 +70,9 @@ const FAMILIES: [Family; 28] = [
 /// The families of a path, with the number that stands in it. What counts is the part below the
 /// last `/dev/`, since a specification may name a node in a driver's own root directory.
 pub(super) fn of(path: &str) -> Vec<(&'static Family, Option<u32>)> {
-    let below = path.rsplit_once("/dev/").map_or(path, |(_, below)| below);
+    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let path = format!("/{}", parts.join("/"));
+    let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
     let fits = |family: &'static Family| family.number_in(below).map(|number| (family, number));
     FAMILIES.iter().filter_map(fits).collect()
 }
@@ -112,6 +114,7 @@ mod tests {
         assert_eq!(minors("/dev/dri/renderD128"), [Some(128)]);
         assert_eq!(minors("/dev/accel/accel0"), [Some(0), None]);
         assert_eq!(minors("/run/nvidia/driver/dev/nvidia3"), [Some(3)]);
+        assert_eq!(minors("/dev//./nvidia-uvm"), [Some(0)]);
         assert_eq!(minors("/dev/shm/driver/dev/nvidia3"), [Some(3)]);
     }
 

@@ -72,6 +72,15 @@ pub enum NvidiaError {
         /// The minor of the node in the specification.
         other: u32,
     },
+    /// A specification gives the GPU of this UUID a node that is another one's.
+    Taken {
+        /// The UUID.
+        uuid: Uuid,
+        /// The minor of the node.
+        minor: u32,
+        /// The UUID of the GPU that has it.
+        of: Uuid,
+    },
     /// The MIG instance does not exist now.
     NoInstance {
         /// The file that it would have.
@@ -148,6 +157,11 @@ impl fmt::Display for NvidiaError {
                 f,
                 "the specification says /dev/nvidia{other}, but GPU-{uuid} is /dev/nvidia{minor}: \
                  generate the specification anew"
+            ),
+            Self::Taken { uuid, minor, of } => write!(
+                f,
+                "the specification says that GPU-{uuid} is /dev/nvidia{minor}, but that is \
+                 GPU-{of}: generate the specification anew"
             ),
             Self::NoInstance { path } => {
                 write!(f, "no such MIG instance exists now ({path} is not there)")

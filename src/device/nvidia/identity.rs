@@ -20,23 +20,35 @@ pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
 
 /// Holds the devices that a specification gives the GPU of this UUID against the driver: minors are
 /// given out anew at each boot, and a specification of before gives away another job's GPU.
-/// Nothing can be said where the driver does not know the UUIDs of its GPUs yet.
+/// Nothing can be said of GPUs of which the driver does not know the UUID yet.
 ///
 /// # Errors
-/// [`NvidiaError::Other`] for another GPU's node, [`NvidiaError::NoUuid`] where every GPU of the
-/// driver's has another UUID.
+/// [`NvidiaError::Other`] for another node than the GPU's, [`NvidiaError::Taken`] for the node of a
+/// GPU that has another UUID, [`NvidiaError::NoUuid`] where every GPU of the driver's has another.
 pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), NvidiaError> {
-    match gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
-        Some(gpu) => match minors(devices).into_iter().find(|minor| *minor != gpu.minor) {
-            None => Ok(()),
-            Some(other) => Err(NvidiaError::Other { uuid: uuid.clone(), minor: gpu.minor, other }),
-        },
-        None if gpus.is_empty() || gpus.iter().any(|gpu| gpu.uuid.is_none()) => Ok(()),
-        None => Err(NvidiaError::NoUuid { uuid: uuid.clone(), silent: 0 }),
+    let own = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    for other in minors(devices) {
+        let of = gpus.iter().find(|gpu| gpu.minor == other).and_then(|gpu| gpu.uuid.clone());
+        match (own, of) {
+            (Some(gpu), _) if gpu.minor != other => {
+                let minor = gpu.minor;
+                return Err(NvidiaError::Other { uuid: uuid.clone(), minor, other });
+            }
+            (None, Some(of)) => {
+                return Err(NvidiaError::Taken { uuid: uuid.clone(), minor: other, of });
+            }
+            _ => {}
+        }
     }
+    if own.is_none() && !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) {
+        return Err(NvidiaError::NoUuid { uuid: uuid.clone(), silent: 0 });
+    }
+    Ok(())
 }
 
-fn minors(devices: &[Device]) -> Vec<u32> {
+/// Minors of the GPUs of which these devices hold the nodes, ascending.
+#[must_use]
+pub fn minors(devices: &[Device]) -> Vec<u32> {
     let mut minors: Vec<u32> = devices
         .iter()
         .map(|device| device.rule)

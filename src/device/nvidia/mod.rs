@@ -13,7 +13,7 @@ mod mig;
 mod node;
 
 pub use error::NvidiaError;
-pub use identity::{confirm, only_gpu};
+pub use identity::{confirm, minors, only_gpu};
 pub use information::{Gpu, gpus};
 pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};

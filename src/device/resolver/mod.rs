@@ -1,5 +1,6 @@
 //! From names to the numbers that they have on this node.
 
+mod confirm;
 mod error;
 
 use std::cell::OnceCell;
@@ -149,21 +150,11 @@ impl Resolver {
         let catalog = catalog.map_err(|fault| CdiError::new(first, fault.clone()))?;
         let mut found = cdi::resolve(&self.tree, catalog, names)?;
         for name in names {
-            self.confirm(catalog, name)?;
+            confirm::confirm(&self.tree, catalog, name)?;
         }
         found.env.retain(|(name, _)| self.settings.cdi_env.contains(name));
         found.gids.retain(|gid| self.settings.cdi_gids.contains(gid));
         Ok(found)
-    }
-
-    /// Holds a GPU that a specification names by its UUID against what the driver says.
-    fn confirm(&self, catalog: &Catalog, name: &String) -> Result<(), Unresolved> {
-        let gpu = name.strip_prefix(NVIDIA_KIND).and_then(|name| name.strip_prefix('='));
-        let Some(Ok(GpuName::Uuid(uuid))) = gpu.map(str::parse) else { return Ok(()) };
-        let own = cdi::resolve(&self.tree, catalog, std::slice::from_ref(name))?;
-        nvidia::gpus(&self.tree)
-            .and_then(|gpus| nvidia::confirm(&gpus, &uuid, &own.devices))
-            .map_err(|error| Unresolved { name: name.clone(), why: error.into() })
     }
 }
 

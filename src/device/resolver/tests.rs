@@ -106,13 +106,117 @@ fn a_specification_never_gives_away_another_gpu_under_a_uuid() {
     specification(&scratch, &[(&name, 0)]);
     let error = resolve(&scratch, cdi(&name)).unwrap_err();
     assert!(error.contains("says /dev/nvidia0, but GPU-"), "{error}");
+    let path = scratch.path().join("etc/cdi/nvidia.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (kind, right) in [("k8s.nvidia.com/gpu", false), ("my-nvidia.com/gpu", true)] {
+        scratch.file("etc/cdi/other.json", &text.replace("nvidia.com/gpu", kind));
+        let found = resolve(&scratch, Named::Cdi(format!("{kind}={name}")));
+        assert_eq!(found.is_ok(), right, "{kind}: {found:?}");
+    }
     // The GPU is gone, and its number is another one's now.
     driver(&scratch, 0x1b, 1, &format!("GPU-{}", UUIDS[1]));
     specification(&scratch, &[(&name, 1)]);
+    for name in [cdi(&name), gpu(&name)] {
+        let error = resolve(&scratch, name).unwrap_err();
+        assert!(error.contains("/dev/nvidia1, but that is GPU-"), "{error}");
+    }
+    // Its number is nobody's.
+    specification(&scratch, &[(&name, 0)]);
     let error = resolve(&scratch, cdi(&name)).unwrap_err();
     assert!(error.contains("the driver has no GPU-"), "{error}");
-    let error = resolve(&scratch, gpu(&name)).unwrap_err();
-    assert!(error.contains("the driver has no GPU-"), "{error}");
+}
+
+/// The driver knows the UUID of a GPU that is in use, and of one that is not it may not.
+#[test]
+fn a_gpu_with_a_known_uuid_is_never_given_as_one_with_another() {
+    let scratch = node();
+    driver(&scratch, 0x1b, 0, &format!("GPU-{}", UUIDS[0]));
+    driver(&scratch, 0x2b, 1, "GPU-????????-????-????-????-????????????");
+    let name = format!("GPU-{}", UUIDS[1]);
+    specification(&scratch, &[(&name, 0)]);
+    for name in [gpu(&name), cdi(&name)] {
+        let error = resolve(&scratch, name).unwrap_err();
+        assert!(error.contains(&format!("/dev/nvidia0, but that is GPU-{}", UUIDS[0])), "{error}");
+    }
+    specification(&scratch, &[(&name, 1)]);
+    assert_eq!(resolve(&scratch, cdi(&name)), Ok(vec!["c:195:1:rw".into()]));
+}
+
+/// An index is the library's, and which GPU a file meant by it only its UUIDs tell.
+#[test]
+fn a_specification_never_gives_away_another_gpu_under_an_index() {
+    let scratch = node();
+    let names = UUIDS.map(|uuid| format!("GPU-{uuid}"));
+    driver(&scratch, 0x1b, 0, &names[0]);
+    driver(&scratch, 0x2b, 1, &names[1]);
+    specification(&scratch, &[("0", 0), (&names[0], 0), ("1:0", 1)]);
+    assert_eq!(resolve(&scratch, cdi("0")), Ok(vec!["c:195:0:rw".into()]));
+    assert_eq!(resolve(&scratch, cdi("1:0")), Ok(vec!["c:195:1:rw".into()]));
+    // The minors are given out the other way round.
+    driver(&scratch, 0x1b, 1, &names[0]);
+    driver(&scratch, 0x2b, 0, &names[1]);
+    for name in ["0", "1:0"] {
+        let error = resolve(&scratch, cdi(name)).unwrap_err();
+        assert!(error.contains("says /dev/nvidia0, but GPU-"), "{name}: {error}");
+    }
+    // The GPU is gone, and its number is another one's.
+    std::fs::remove_dir_all(scratch.path().join("proc/driver/nvidia/gpus/0000:1b:00.0")).unwrap();
+    let error = resolve(&scratch, cdi("0")).unwrap_err();
+    assert!(error.contains(&format!("/dev/nvidia0, but that is {}", names[1])), "{error}");
+}
+
+#[test]
+fn a_specification_never_gives_away_the_drm_nodes_of_another_gpu() {
+    let scratch = node();
+    let name = format!("GPU-{}", UUIDS[0]);
+    driver(&scratch, 0x1b, 0, &name);
+    driver(&scratch, 0x2b, 1, &format!("GPU-{}", UUIDS[1]));
+    scratch.file("proc/devices", "Character devices:\n195 nvidia\n226 drm\n");
+    for (bus, minor) in [("1b", 128), ("2b", 129)] {
+        let dir = format!("sys/bus/pci/devices/0000:{bus}:00.0/drm/renderD{minor}");
+        scratch.file(&format!("{dir}/dev"), &format!("226:{minor}\n"));
+        scratch.file(&format!("dev/dri/renderD{minor}"), &format!("c 226:{minor}"));
+    }
+    for (minor, right) in [(128, true), (129, false)] {
+        for name in [&name, "0"] {
+            let nodes =
+                format!(r#"{{"path":"/dev/nvidia0"}},{{"path":"/dev/dri/renderD{minor}"}}"#);
+            let text = format!(
+                r#"{{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[
+                   {{"name":"{name}","containerEdits":{{"deviceNodes":[{nodes}]}}}}]}}"#
+            );
+            scratch.file("etc/cdi/nvidia.json", &text);
+            let found = resolve(&scratch, cdi(name));
+            assert_eq!(found.is_ok(), right, "{found:?}");
+            let told = "lists /dev/dri/renderD129, which is not of the GPU at 0000:1b:00.0";
+            assert!(found.err().is_none_or(|error| error.contains(told)));
+        }
+    }
+}
+
+#[test]
+fn a_gpu_of_intels_is_the_one_at_the_address_in_its_name() {
+    let scratch = node();
+    scratch.file("proc/devices", "Character devices:\n226 drm\n");
+    let device = |bus: &str, minor: u32| {
+        let dir = format!("sys/bus/pci/devices/0000:{bus}:00.0/drm/renderD{minor}");
+        scratch.file(&format!("{dir}/dev"), &format!("226:{minor}\n"));
+        scratch.file(&format!("dev/dri/renderD{minor}"), &format!("c 226:{minor}"));
+    };
+    device("03", 128);
+    device("04", 129);
+    let specification = |minor: u32| {
+        let text = format!(
+            r#"{{"cdiVersion":"0.5.0","kind":"intel.com/gpu","devices":[
+               {{"name":"0000-03-00-0-0x56c0","containerEdits":{{"deviceNodes":[
+               {{"path":"/dev/dri/renderD{minor}","type":"c"}}]}}}}]}}"#
+        );
+        scratch.file("etc/cdi/intel.json", &text);
+        resolve(&scratch, Named::Cdi("intel.com/gpu=0000-03-00-0-0x56c0".into()))
+    };
+    assert_eq!(specification(128), Ok(vec!["c:226:128:rw".into()]));
+    let error = specification(129).unwrap_err();
+    assert!(error.contains("is not of the GPU at 0000:03:00.0"), "{error}");
 }
 
 #[test]

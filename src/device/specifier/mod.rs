@@ -110,6 +110,10 @@ impl Name {
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
             return Err(SpecifierError::Unknown);
         }
+        // What is there, users choose: a link to another job's device, for one.
+        if matches!(first, "shm" | "mqueue") {
+            return Err(SpecifierError::Users);
+        }
         // Numbers have one spelling, which has been looked for already.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
             return Err(SpecifierError::Numbers);
@@ -185,6 +189,8 @@ impl fmt::Display for Name {
 pub enum SpecifierError {
     /// It is neither a path below `/dev/` nor `char-NAME` nor `block-NAME` nor a preset.
     Unknown,
+    /// It is in a directory in which users put what they like.
+    Users,
     /// Numbers of a device that are none, or that the kernel does not have.
     Numbers,
     /// A pattern that is none.
@@ -199,6 +205,7 @@ impl fmt::Display for SpecifierError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => f.write_str("not a path below /dev, char-NAME, block-NAME or @hpc"),
+            Self::Users => f.write_str("in a directory of users, who decide nothing about devices"),
             Self::Numbers => write!(
                 f,
                 "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to {MAJOR_MAX} and \

@@ -50,7 +50,7 @@ impl PathPattern {
             true => Glob::parse(text).map(|glob| Part::Wild { text: text.to_owned(), glob }),
             false => Ok(Part::Plain(text.to_owned())),
         };
-        let parts = path.split('/').filter(|text| !text.is_empty()).map(part);
+        let parts = path.split('/').filter(|text| !matches!(*text, "" | ".")).map(part);
         let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
         let wild = parts.iter().filter(|part| matches!(part, Part::Wild { .. })).count();
         if wild > WILD_MAX { Err(GlobError) } else { Ok(Self(parts)) }
@@ -206,10 +206,15 @@ mod tests {
         let scratch = Scratch::new();
         for dir in OF_USERS {
             scratch.file(format!("{dir}/a").trim_start_matches('/'), "c 1:3");
+            scratch.file(format!("{dir}/x/b").trim_start_matches('/'), "c 1:3");
+            scratch.mode(dir.trim_start_matches('/'), 0o1777);
         }
         scratch.file("dev/x/a", "c 1:3");
         assert_eq!(paths(&scratch, "/dev/*/*"), ["/dev/x/a"]);
-        assert_eq!(paths(&scratch, "/dev/shm/*"), [""; 0]);
+        for pattern in ["/dev/shm/*", "/dev/./shm/*", "/dev/*/x/b", "/dev/*/x/*", "/dev/s*/a"] {
+            assert_eq!(paths(&scratch, pattern), [""; 0], "{pattern}");
+        }
+        assert_eq!(paths(&scratch, "/dev/*/a"), ["/dev/x/a"]);
     }
 
     #[test]

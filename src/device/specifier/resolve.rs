@@ -9,8 +9,8 @@ use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};
 
 /// Drivers of whose devices each belongs to one GPU or to a part of one: all minors of such a major
 /// are the GPUs of all jobs. Of `kfd` and `nvidia-uvm` every job uses the same device.
-const GPU_DRIVERS: [&str; 6] =
-    ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-caps", "drm", "accel"];
+const GPU_DRIVERS: [&str; 7] =
+    ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-caps", "drm", "accel", "habanalabs"];
 
 /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
 ///

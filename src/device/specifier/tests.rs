@@ -5,7 +5,7 @@ use crate::device::{NodeError, ResolveError, Resolver, Settings, Tree};
 use crate::trust::tests::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n195 nvidia\n\
-                       195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n\
+                       195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n262 habanalabs\n\
                        510 nvidia-uvm\n\nBlock devices:\n  7 loop\n  8 sd\n226 odd\n";
 
 fn found(scratch: &Scratch, text: &str) -> Result<crate::device::Found, ResolveError> {
@@ -86,6 +86,9 @@ fn anything_else_is_none() {
     ];
     for text in unknown {
         assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Unknown), "{text:?}");
+    }
+    for text in ["/dev/shm/x", "/dev/shm/*", "/dev//./mqueue/x*"] {
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Users), "{text:?}");
     }
     for text in ["/dev/null ", "/dev/null  rw", "/dev/null rw ", "/dev/null rwmr", "/dev/null z"] {
         assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Access), "{text:?}");
@@ -233,6 +236,7 @@ fn whole_majors_of_gpus_are_warned_of() {
         ("char-dr?", "drm"),
         ("char-nvidia-caps", "nvidia-caps"),
         ("char-accel", "accel"),
+        ("char-habanalabs", "habanalabs"),
         ("char-*", "nvidia"),
     ] {
         let specifier: Specifier = text.parse().unwrap();

@@ -54,6 +54,13 @@ pub enum TopologyError {
         /// The kernel's `MAJOR:MINOR`.
         numbers: String,
     },
+    /// A specification lists a DRM node with a GPU that it is none of.
+    Foreign {
+        /// Its path.
+        path: String,
+        /// The GPU, or the first of several.
+        address: PciAddress,
+    },
     /// A node that no job gets as a GPU.
     Misfit(Misfit),
     /// Numbers that the kernel does not have.
@@ -139,6 +146,11 @@ impl fmt::Display for TopologyError {
             Self::Elsewhere { path, node, numbers } => {
                 write!(f, "{path} is {node}, and the kernel's device c {numbers}")
             }
+            Self::Foreign { path, address } => write!(
+                f,
+                "the specification lists {path}, which is not of the GPU at {address}: generate \
+                 the specification anew"
+            ),
             Self::Misfit(error) => error.fmt(f),
             Self::Number { path, why } => write!(f, "{path}: {why}"),
             Self::TooMany { path, most } => write!(f, "{path}: more than {most} entries"),

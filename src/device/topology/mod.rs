@@ -34,6 +34,7 @@ use card::{Card, Cards, Make};
 
 pub use companions::companions;
 pub use error::TopologyError;
+pub use nodes::confirm_drm;
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.
@@ -44,11 +45,24 @@ pub fn by_index(tree: &Tree, index: u32) -> Result<Found, TopologyError> {
     let cards = Cards::new(tree)?.all()?;
     let units: Vec<(&Card, Option<u32>)> = cards.iter().flat_map(units).collect();
     let unit = usize::try_from(index).ok().and_then(|index| units.get(index));
-    match unit {
-        Some((card, None)) => nodes::whole(tree, card),
-        Some((_, Some(render))) => nodes::partition(tree, *render),
-        None => Err(TopologyError::NoIndex { count: units.len() }),
+    let mut found = match unit {
+        Some((card, None)) => nodes::whole(tree, card)?,
+        Some((_, Some(render))) => nodes::partition(tree, *render)?,
+        None => return Err(TopologyError::NoIndex { count: units.len() }),
+    };
+    if are_mixed(&cards) {
+        found.warnings.push(MIXED.to_owned());
     }
+    Ok(found)
+}
+
+/// A scheduler that knows the GPUs of one maker only counts without the graphics of a processor.
+const MIXED: &str = "this node has GPUs of several makers, and a number counts all of them by \
+                     address: where the scheduler counts otherwise, name GPUs by address or UUID";
+
+fn are_mixed(cards: &[Card]) -> bool {
+    let makes = |card: &Card| std::mem::discriminant(&card.make);
+    cards.windows(2).any(|pair| matches!(pair, [one, next] if makes(one) != makes(next)))
 }
 
 /// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.

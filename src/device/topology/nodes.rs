@@ -91,6 +91,36 @@ fn drm(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
     Ok(devices.into())
 }
 
+/// Holds the DRM nodes among these devices against the kernel: each has to be one of a function at
+/// these addresses.
+///
+/// # Errors
+/// [`TopologyError::Foreign`], and for files that cannot be read.
+pub fn confirm_drm(
+    tree: &Tree,
+    addresses: &[PciAddress],
+    devices: &[Device],
+) -> Result<(), TopologyError> {
+    let mut numbers = Vec::new();
+    for address in addresses {
+        for entry in entries(tree, *address, "drm")? {
+            let dev = tree.text(&format!("{}/drm/{entry}/dev", directory(*address)));
+            numbers.extend(dev.map(Some).or_else(missing_is(|| None))?);
+        }
+    }
+    let foreign = devices.iter().find(|Device { rule, .. }| {
+        let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
+        let known = numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref());
+        rule.kind() == DeviceType::Char && rule.major() == DRM_MAJOR && !known
+    });
+    match (foreign, addresses) {
+        (Some(device), [first, ..]) => {
+            Err(TopologyError::Foreign { path: device.node.clone(), address: *first })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The accelerator and control nodes of a Habana card. The control device has the number of the
 /// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
 fn accel(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {

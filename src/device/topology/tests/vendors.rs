@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::layout::{Layout, listed_devices, paths};
-use crate::device::{Named, Resolver, Settings};
+use crate::device::{Named, Resolver, Settings, topology};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
@@ -143,4 +143,20 @@ fn a_habana_card_has_its_accelerator_and_control_nodes() {
     layout.remove("dev/accel/accel_controlD0");
     assert_eq!(paths(layout.index(1)), ["/dev/accel/accel0"]);
     assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
+}
+
+/// Of a processor with graphics and two GPUs of NVIDIA's, Flux and Slurm count the latter alone.
+#[test]
+fn a_number_among_gpus_of_several_makers_comes_with_a_warning() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 0);
+    layout.nvidia("0000:29:00.0", 1);
+    let warnings = |index| topology::by_index(&layout.tree(), index).unwrap().warnings;
+    assert_eq!(warnings(0), [""; 0]);
+    layout.gpu("0000:00:02.0", "i915", &["card0", "renderD128"]);
+    for index in 0..3 {
+        assert!(warnings(index).iter().any(|warning| warning.contains("several makers")));
+    }
+    let address = "0000:1b:00.0".parse().unwrap();
+    assert_eq!(topology::by_address(&layout.tree(), address).unwrap().warnings, [""; 0]);
 }
