@@ -13,8 +13,9 @@ use super::{FileError, Node, Tree, nvidia};
 use crate::plan::DeviceType;
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
-/// manager programs for the whole node, and raw(8), which reaches any disk.
-const MANAGEMENT: [&str; 3] = ["nvidia-nvswitch", "nvidia-nvlink", "raw"];
+/// manager programs for the whole node, raw(8), which reaches any disk, the baseboard's controller,
+/// and the processors' registers (msr(4)).
+const MANAGEMENT: [&str; 5] = ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmidev", "cpu/msr"];
 /// Minors of `mem` that anyone may have: null, zero, full, random, urandom. The others are the
 /// machine's memory, its ports and its log (`drivers/char/mem.c`).
 const HARMLESS_MEM: [u32; 5] = [3, 5, 7, 8, 9];

@@ -109,7 +109,7 @@ fn a_minor_that_the_path_does_not_say_is_refused() {
 #[test]
 fn management_is_told_by_its_numbers_under_any_path() {
     let fixture = Fixture::new();
-    let text = DEVICES.replace("  1 mem\n", "  1 mem\n162 raw\n");
+    let text = DEVICES.replace("  1 mem\n", "  1 mem\n162 raw\n202 cpu/msr\n244 ipmidev\n");
     fixture.file("proc/devices", &text);
     for path in ["/dev/nvidia0", "/dev/null", "/dev/of-no-family", "/tmp/dev/kfd"] {
         for numbers in [
@@ -118,6 +118,8 @@ fn management_is_told_by_its_numbers_under_any_path() {
             "c 1:4",
             "c 1:11",
             "c 162:1",
+            "c 202:0",
+            "c 244:0",
             "c 234:0",
             "c 511:0",
             "c 511:255",
