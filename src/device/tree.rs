@@ -1,6 +1,7 @@
 //! The files by which a node tells its devices: `/dev`, `/proc` and `/sys`, below a root directory.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -30,6 +31,7 @@ pub struct Tree {
     root: PathBuf,
     trust: Trust,
     drivers: OnceCell<Result<ProcDevices, FileError>>,
+    texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
 }
 
 /// What a device node is.
@@ -54,7 +56,7 @@ impl Tree {
     /// This node.
     #[must_use]
     pub fn here() -> Self {
-        Self { root: PathBuf::from("/"), trust: Trust::root(), drivers: OnceCell::new() }
+        Self::over(Path::new("/"), Trust::root())
     }
 
     /// A node that is laid out below `root`, whose files are believed as `trust` says. There a
@@ -62,7 +64,12 @@ impl Tree {
     /// can make a real one.
     #[must_use]
     pub fn laid_out(root: &Path, trust: Trust) -> Self {
-        Self { root: root.to_owned(), trust, drivers: OnceCell::new() }
+        Self::over(root, trust)
+    }
+
+    fn over(root: &Path, trust: Trust) -> Self {
+        let (drivers, texts) = (OnceCell::new(), RefCell::default());
+        Self { root: root.to_owned(), trust, drivers, texts }
     }
 
     /// Who has to own the files that root writes, as device specifications are.
@@ -125,11 +132,21 @@ impl Tree {
         self.node_of(&fd, &stat)
     }
 
-    /// The text of a file of `/proc` or `/sys`, bytes that are no UTF-8 replaced.
+    /// The text of a file of `/proc` or `/sys`, bytes that are no UTF-8 replaced. Each file is read
+    /// once, so that whatever is resolved together is so by one state.
     ///
     /// # Errors
     /// [`FileError`]; `EFBIG` past a mebibyte.
     pub fn text(&self, path: &str) -> Result<String, FileError> {
+        if let Some(text) = self.texts.borrow().get(path) {
+            return text.clone();
+        }
+        let text = self.read(path);
+        self.texts.borrow_mut().insert(path.to_owned(), text.clone());
+        text
+    }
+
+    fn read(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: std::io::Error| FileError::new("read", path, &error);
         let file = File::open(self.at(path)).map_err(failed)?;
         let mut bytes = Vec::new();
@@ -278,81 +295,4 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::trust::tests::Scratch;
-
-    fn tree(scratch: &Scratch) -> Tree {
-        Tree::laid_out(scratch.path(), scratch.trust())
-    }
-
-    fn char_device(major: u32, minor: u32) -> Node {
-        Node { kind: DeviceType::Char, major, minor }
-    }
-
-    #[test]
-    fn this_node_has_null() {
-        let null = Ok(char_device(1, 3));
-        assert_eq!(Tree::here().node("/dev/null"), null);
-        assert_eq!(Tree::here().node_behind_links("/dev/null"), null);
-        assert_eq!(Tree::here().node("/etc/passwd"), Err(NodeError::NoDevice));
-        assert_eq!(Tree::here().node("/dev"), Err(NodeError::NoDevice));
-    }
-
-    #[test]
-    fn a_file_stands_for_a_node_where_a_node_is_laid_out() {
-        let scratch = Scratch::new();
-        scratch.file("dev/nvidia0", "c 195:0\n");
-        scratch.file("dev/loop1", "b 7:1");
-        let (char, block) =
-            (tree(&scratch).node("/dev/nvidia0"), tree(&scratch).node("/dev/loop1"));
-        assert_eq!(char, Ok(char_device(195, 0)));
-        assert_eq!(block, Ok(Node { kind: DeviceType::Block, major: 7, minor: 1 }));
-        for text in ["", "c", "c 1", "x 1:2", "c 1:-1", "c 1:2:3", "c  1:2"] {
-            scratch.file("dev/odd", text);
-            assert_eq!(tree(&scratch).node("/dev/odd"), Err(NodeError::NoDevice), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn links_are_followed_only_where_that_is_asked_for_and_never_out() {
-        let scratch = Scratch::new();
-        scratch.file("dev/real", "c 1:3");
-        symlink("/dev/real", scratch.path().join("dev/link")).unwrap();
-        symlink("dev", scratch.path().join("devices")).unwrap();
-        symlink("/../../../../../../../etc/passwd", scratch.path().join("dev/out")).unwrap();
-        let tree = tree(&scratch);
-        assert_eq!(tree.node_behind_links("/dev/link"), Ok(char_device(1, 3)));
-        assert_eq!(tree.node("/dev/link"), Err(NodeError::Link));
-        assert_eq!(tree.node("/devices/real"), Err(NodeError::Link));
-        assert_eq!(tree.node("/dev/../dev/real"), Err(NodeError::Link));
-        assert_eq!(tree.node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
-    }
-
-    #[test]
-    fn what_anyone_could_have_put_there_is_no_node() {
-        let scratch = Scratch::new();
-        scratch.file("dev/shm/node", "c 195:0");
-        scratch.file("dev/shm/dir/node", "c 195:0");
-        scratch.mode("dev/shm", 0o1777);
-        for path in ["/dev/shm/node", "/dev/shm/dir/node", "/dev/./shm//node"] {
-            assert_eq!(tree(&scratch).node(path), Err(NodeError::Everyones), "{path}");
-        }
-        assert_eq!(tree(&scratch).node("/dev/shm"), Err(NodeError::NoDevice));
-    }
-
-    #[test]
-    fn files_are_bounded_and_names_sorted() {
-        let scratch = Scratch::new();
-        let long = "x".repeat(usize::try_from(FILE_MAX).unwrap() + 1);
-        scratch.file("proc/long", &long);
-        let error = tree(&scratch).text("/proc/long").unwrap_err();
-        assert_eq!(error.to_string(), format!("read /proc/long: {}", Errno::EFBIG.desc()));
-        assert!(tree(&scratch).text("/proc/none").unwrap_err().is_missing());
-        scratch.file("sys/b", "");
-        scratch.file("sys/a", "");
-        assert_eq!(tree(&scratch).names("/sys").unwrap(), ["a", "b"]);
-    }
-}
+mod tests;
