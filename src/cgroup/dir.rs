@@ -60,7 +60,8 @@ impl Dir {
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let path = format!("{}/{}", self.path, name.to_string_lossy());
-        let c_name = CString::new(name.as_bytes()).map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
+        let c_name = CString::new(name.as_bytes())
+            .map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
         for _ in 0..RACE_TRIES {
             match sys::file::open_dir_beneath(self.as_fd(), &c_name) {
                 Ok(fd) => return Ok(Self::new(fd, path)),
