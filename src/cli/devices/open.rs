@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// Most descriptors of all processes together that are looked at: processes can have a table of
 /// them in common, so that there may be far more than memory holds.
-const MOST: usize = 4 * 1024 * 1024;
+const MOST: usize = 1024 * 1024;
 
 /// An allowlist to be tried, and what is to be said about it.
 #[derive(Debug)]
@@ -183,7 +183,11 @@ impl Report {
             return super::write_json(self, output);
         }
         if self.denied.is_empty() {
-            writeln!(output.out, "{}: no open device would be refused", self.cgroup)?;
+            let text = match self.complete {
+                true => "no open device would be refused",
+                false => "no open device that would be refused was found, but not all were seen",
+            };
+            writeln!(output.out, "{}: {text}", self.cgroup)?;
             return Ok(());
         }
         let head = ["PID", "COMMAND", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS"];
@@ -270,5 +274,8 @@ mod tests {
         report.look(0, &[], &HashMap::new(), &mut MOST.clone());
         assert_eq!(report.code(), EXIT_FAILED);
         assert!(report.warnings[0].contains("PID namespace"), "{:?}", report.warnings);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        report.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
+        assert!(String::from_utf8(out).unwrap().ends_with(" but not all were seen\n"));
     }
 }
