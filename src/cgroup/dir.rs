@@ -6,9 +6,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, read, unlinkat, write};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 /// Most bytes of a file of the cgroup interface that matters here: less than a page.
 const FILE_MAX: usize = 4096;
@@ -36,7 +37,8 @@ impl Dir {
         Self { fd, path: path.into() }
     }
 
-    /// Path below the mount, `/` in front.
+    /// Path below the mount, `/` in front. A component of it that is no UTF-8 is shown, and cannot
+    /// be opened by it.
     #[must_use]
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
@@ -55,9 +57,11 @@ impl Dir {
     ///
     /// # Errors
     /// As `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
-    pub fn child(&self, name: &str) -> Result<Self> {
-        let path = format!("{}/{name}", self.path);
-        let c_name = CString::new(name).map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
+    pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
+        let name = name.as_ref();
+        let path = format!("{}/{}", self.path, name.to_string_lossy());
+        let c_name = CString::new(name.as_bytes())
+            .map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
         for _ in 0..RACE_TRIES {
             match sys::file::open_dir_beneath(self.as_fd(), &c_name) {
                 Ok(fd) => return Ok(Self::new(fd, path)),
@@ -74,9 +78,9 @@ impl Dir {
 
     /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
     /// still the same file system.
-    fn child_without_links(&self, name: &str) -> Result<Self> {
-        let path = format!("{}/{name}", self.path);
-        if matches!(name, "" | "." | "..") || name.contains('/') {
+    fn child_without_links(&self, name: &OsStr) -> Result<Self> {
+        let path = format!("{}/{}", self.path, name.to_string_lossy());
+        if matches!(name.as_bytes(), b"" | b"." | b"..") || name.as_bytes().contains(&b'/') {
             return Err(Error::system("open", path, Errno::EINVAL));
         }
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -200,21 +204,22 @@ impl Dir {
         }
     }
 
-    /// Names of the children, in no order.
+    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
+    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
     ///
     /// # Errors
     /// As `getdents(2)`.
-    pub fn children(&self) -> Result<Vec<String>> {
+    pub fn children(&self) -> Result<Vec<OsString>> {
         let error = |errno: Errno| Error::system("list", self.path(), errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
         let mut names = Vec::new();
         for entry in listing.iter() {
             let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = entry.file_name().to_bytes();
             let directory = entry.file_type() == Some(nix::dir::Type::Directory);
-            if directory && name != "." && name != ".." {
-                names.push(name);
+            if directory && name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
             }
         }
         Ok(names)
@@ -244,5 +249,18 @@ mod tests {
         assert_eq!(dir.read_all("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
         assert!(matches!(dir.read("cgroup.procs"), Err(Error::Malformed { .. })));
         assert_eq!(dir.read_all("cgroup.none").unwrap(), None);
+    }
+
+    #[test]
+    fn a_child_of_any_name_is_found() {
+        let scratch = Scratch::new();
+        let name = OsStr::from_bytes(b"a\xff");
+        std::fs::create_dir(scratch.path().join(name)).unwrap();
+        let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
+        assert_eq!(dir.children().unwrap(), [name]);
+        for child in [dir.child(name), dir.child_without_links(name)] {
+            assert_eq!(child.unwrap().path(), "/a/a\u{fffd}");
+        }
+        assert!(dir.child_without_links(OsStr::new("..")).is_err());
     }
 }

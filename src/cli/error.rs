@@ -1,6 +1,7 @@
 //! Why a command failed, and the exit code that stands for it.
 
 use crate::cgroup;
+use crate::legible::legible;
 use crate::lock::LockError;
 use crate::registry::{RecordError, WriteError};
 use crate::resolve::ConfigError;
@@ -76,4 +77,11 @@ macro_rules! failed {
     };
 }
 
-failed!(cgroup::Error, bpf::Error, LockError, WriteError, ConfigError, TrustError);
+impl From<cgroup::Error> for Error {
+    /// Whoever owns the inside of a job's cgroup names the cgroups in it.
+    fn from(error: cgroup::Error) -> Self {
+        Self::Failed(legible(&error.to_string()))
+    }
+}
+
+failed!(bpf::Error, LockError, WriteError, ConfigError, TrustError);

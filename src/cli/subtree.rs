@@ -1,6 +1,7 @@
 //! A cgroup with everything below it.
 
 use crate::cgroup::{Dir, Error, Result};
+use std::ffi::OsString;
 
 /// Most cgroups of one job that are looked at.
 const DIRS_MAX: usize = 65_536;
@@ -53,7 +54,7 @@ pub(super) fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Resu
     Ok(())
 }
 
-fn children(dir: &Dir) -> Result<Vec<String>> {
+fn children(dir: &Dir) -> Result<Vec<OsString>> {
     Ok(unless_gone(dir.children())?.unwrap_or_default())
 }
 

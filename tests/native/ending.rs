@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{ALICE, Cgroup, Job, Node, eventually, on_node};
+use crate::support::{ALICE, Cgroup, Job, Node, Tool, eventually, on_node};
 
 /// A login of alice's that stays, in the job's own cgroup.
 fn with_login(node: &Node, job: &Job<'_>, body: impl FnOnce()) {
@@ -203,5 +203,27 @@ fn a_configuration_that_was_asked_for_has_to_be_there() {
         let run =
             ["run", "--user", "alice", "--policy", "closed", "--conf", "/no/such", "--", "true"];
         node.job_adopt(&run).exits(125).says("/no/such");
+    });
+}
+
+/// The kernel's own way to end a cgroup passes such a process over.
+#[test]
+fn a_process_without_its_first_thread_ends_with_the_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.install(&Tool::Threads.path(), "/usr/bin/threads");
+        // Made by us, as there is another.
+        job.cgroup.child("step").create();
+        node.pam(ALICE).ok();
+        let leaf = job.cgroup.child("job-adopt");
+        let mut held = node.daemon(&leaf, "threads").arg("alone").spawn().unwrap();
+        eventually("the first thread has ended", || {
+            let stat = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            let ended = |pid: &i32| stat(pid).is_ok_and(|stat| stat.contains("(threads) Z"));
+            leaf.pids().iter().any(ended)
+        });
+        node.job_adopt(&["unregister", "4242"]).ok();
+        assert!(!leaf.exists());
+        held.wait().unwrap();
     });
 }

@@ -5,13 +5,21 @@ use crate::bpf::interpret::Request;
 use crate::legible::legible;
 use crate::plan::{Access, DeviceType};
 use crate::sys;
+use crate::sys::process::share_descriptors;
 use nix::errno::Errno;
-use std::ffi::CString;
+use nix::sys::statfs::statfs;
+use nix::sys::statvfs::FsFlags;
+use std::ffi::{CStr, CString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::str::FromStr;
 
 /// Most descriptors of one process that are looked at.
 const MOST: usize = 65_536;
+/// Most tables of descriptors that the threads of one process have.
+const MOST_TABLES: usize = 64;
+/// Most bytes of `/proc/PID/fdinfo/FD`; what matters here stands first.
+const INFO_MAX: u64 = 4096;
 
 /// The devices of one process.
 #[derive(Debug, Default)]
@@ -20,61 +28,113 @@ pub(super) struct Holder {
     pub(super) command: String,
     /// Each device once for each way in which it is open.
     pub(super) open: Vec<Request>,
+    /// How many descriptors were looked at.
+    count: usize,
 }
 
 /// What a process has open; nothing where it is gone. A device that it mapped and closed is not
-/// seen, nor is what a thread with a table of descriptors of its own has.
+/// seen. Of the descriptors that may be looked at in all, `rest` are left, and less afterwards.
 ///
 /// # Errors
 /// [`Error::Failed`] where not all can be seen.
-pub(super) fn of_process(pid: i32) -> Result<Holder, Error> {
-    bounded(pid, MOST)
+pub(super) fn of_process(pid: i32, rest: &mut usize) -> Result<Holder, Error> {
+    let mut holder = Holder::default();
+    let filled = holder.fill(pid, MOST.min(*rest));
+    *rest = rest.saturating_sub(holder.count);
+    filled.map(|()| holder)
 }
 
-fn bounded(pid: i32, most: usize) -> Result<Holder, Error> {
-    let mut holder = Holder::default();
-    let dir = format!("/proc/{pid}/fd");
+/// One thread for each table of descriptors. Mostly all threads have one in common; but each can
+/// make one of its own (`unshare(2)`), and the first thread, whose table `/proc/PID/fd` shows, can
+/// have ended before the others.
+fn tables(pid: i32) -> Result<Vec<i32>, Error> {
+    let dir = format!("/proc/{pid}/task");
     let failed = |error: io::Error| Error::failed("list", &dir, error);
+    let mut tables = Vec::new();
     let Some(entries) = unless_gone(fs::read_dir(&dir)).map_err(failed)? else {
-        return Ok(holder);
+        return Ok(tables);
     };
-    let command = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    holder.command = legible(String::from_utf8_lossy(&command).trim_end_matches('\n'));
-    for (count, entry) in entries.enumerate() {
-        if count >= most {
-            return Err(Error::failed("list", dir, "there are more than are looked at"));
-        }
+    for entry in entries {
         let Some(entry) = unless_gone(entry).map_err(failed)? else { break };
-        let name = entry.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(request) = of_descriptor(pid, number)? {
-            if !holder.open.contains(&request) {
-                holder.open.push(request);
+        let Some(thread) = number(&entry) else { continue };
+        // Where it cannot be told they are looked at one by one.
+        let same = |other: &i32| share_descriptors(*other, thread).unwrap_or(false);
+        if tables.iter().any(same) {
+            continue;
+        }
+        if tables.len() >= MOST_TABLES {
+            let cause = "its threads have more tables of descriptors than are looked at";
+            return Err(Error::failed("list", dir, cause));
+        }
+        tables.push(thread);
+    }
+    Ok(tables)
+}
+
+fn number<T: FromStr>(entry: &fs::DirEntry) -> Option<T> {
+    entry.file_name().to_str()?.parse().ok()
+}
+
+impl Holder {
+    fn fill(&mut self, pid: i32, most: usize) -> Result<(), Error> {
+        let command = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.command = legible(String::from_utf8_lossy(&command).trim_end_matches('\n'));
+        for thread in tables(pid)? {
+            self.look(&format!("/proc/{pid}/task/{thread}"), most)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what a thread has open.
+    fn look(&mut self, thread: &str, most: usize) -> Result<(), Error> {
+        let dir = format!("{thread}/fd");
+        let failed = |error: io::Error| Error::failed("list", &dir, error);
+        let Some(entries) = unless_gone(fs::read_dir(&dir)).map_err(failed)? else {
+            return Ok(());
+        };
+        for entry in entries {
+            let Some(entry) = unless_gone(entry).map_err(failed)? else { break };
+            let Some(descriptor) = number(&entry) else { continue };
+            if self.count >= most {
+                return Err(Error::failed("list", dir, "there are more than are looked at"));
+            }
+            self.count += 1;
+            if let Some(request) = of_descriptor(thread, descriptor)? {
+                if !self.open.contains(&request) {
+                    self.open.push(request);
+                }
             }
         }
+        Ok(())
     }
-    Ok(holder)
 }
 
 /// What the kernel asked when the descriptor was opened; `None` for what is no device, or was only
 /// looked up (`O_PATH`).
-fn of_descriptor(pid: i32, number: u32) -> Result<Option<Request>, Error> {
-    let path = format!("/proc/{pid}/fd/{number}");
+fn of_descriptor(thread: &str, number: u32) -> Result<Option<Request>, Error> {
+    let path = format!("{thread}/fd/{number}");
     let failed = |error: io::Error| Error::failed("read", &path, error);
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"));
-    let Some(info) = unless_gone(info).map_err(failed)? else { return Ok(None) };
-    let Some(access) = field(&info, "flags:").and_then(opened_for) else { return Ok(None) };
     let c_path = CString::new(path.as_str()).map_err(|_| failed(Errno::EINVAL.into()))?;
     let device = match unless_gone(sys::file::device_at(&c_path)) {
         Ok(device) => device.flatten(),
         // As of a user's own file system, which even root may not look into. No device works there.
-        Err(_) if field(&info, "mnt_id:").is_some_and(|mount| is_nodev(pid, mount)) => None,
+        Err(_) if is_nodev(&c_path) => None,
         Err(error) => return Err(failed(error)),
     };
-    Ok(device.map(|(format, major, minor)| {
-        let kind = if format == libc::S_IFBLK { DeviceType::Block } else { DeviceType::Char };
-        Request { kind, major, minor, access }
-    }))
+    // Of a device alone: what else is open can tell any length of text about itself (a line for
+    // each watch of epoll(7) and inotify(7)), and as often as it is open.
+    let Some((format, major, minor)) = device else { return Ok(None) };
+    let info = unless_gone(info(&format!("{thread}/fdinfo/{number}"))).map_err(failed)?;
+    let flags = info.as_deref().and_then(|info| field(info, "flags:"));
+    let kind = if format == libc::S_IFBLK { DeviceType::Block } else { DeviceType::Char };
+    let request = |access| Request { kind, major, minor, access };
+    Ok(flags.and_then(opened_for).map(request))
+}
+
+fn info(path: &str) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(INFO_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
@@ -92,18 +152,10 @@ fn opened_for(flags: &str) -> Option<Access> {
     }
 }
 
-/// Whether devices do not work on this mount of a process.
-fn is_nodev(pid: i32, mount: &str) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    text.lines().any(|line| has_nodev(line, mount))
-}
-
-/// A line of mountinfo: id, parent, device, root, mount point, options (proc(5)).
-fn has_nodev(line: &str, mount: &str) -> bool {
-    let mut fields = line.split(' ');
-    let found = fields.next() == Some(mount);
-    let options = fields.nth(4).unwrap_or_default();
-    found && options.split(',').any(|option| option == "nodev")
+/// Whether devices do not work on the mount that a path leads to. A file system that root may not
+/// look into is not asked for this.
+fn is_nodev(path: &CStr) -> bool {
+    statfs(path).is_ok_and(|found| found.flags().contains(FsFlags::ST_NODEV))
 }
 
 /// `None` where the process or the descriptor is gone.
@@ -121,7 +173,7 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     fn own() -> Vec<Request> {
-        of_process(nix::unistd::getpid().as_raw()).unwrap().open
+        of_process(nix::unistd::getpid().as_raw(), &mut MOST.clone()).unwrap().open
     }
 
     fn full(access: Access) -> Request {
@@ -147,13 +199,15 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_has_nothing_open() {
-        let gone = of_process(i32::MAX).unwrap();
+        let gone = of_process(i32::MAX, &mut MOST.clone()).unwrap();
         assert!(gone.open.is_empty() && gone.command.is_empty());
     }
 
     #[test]
     fn too_many_descriptors_are_an_error() {
-        let Err(error) = bounded(nix::unistd::getpid().as_raw(), 1) else { panic!() };
+        let mut rest = 1;
+        let Err(error) = of_process(nix::unistd::getpid().as_raw(), &mut rest) else { panic!() };
+        assert_eq!(rest, 0);
         assert!(
             error.text().unwrap().ends_with("/fd: there are more than are looked at"),
             "{error:?}"
@@ -175,10 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_without_devices_is_known_by_its_options() {
-        let line = "24 1 0:5 / /home/a/nodev rw,nosuid,nodev shared:1 - fuse.sshfs nodev rw";
-        assert!(has_nodev(line, "24"));
-        assert!(!has_nodev(line, "2"));
-        assert!(!has_nodev(&line.replace("rw,nosuid,nodev", "rw"), "24"));
+    fn a_mount_without_devices_is_known_by_its_flags() {
+        assert!(!is_nodev(c"/dev/null"));
+        assert!(!is_nodev(c"/dev/none"));
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        for line in mounts.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let hidden = mounts.matches(&format!(" {} ", fields[1])).count() > 1;
+            if !hidden && fields[3].split(',').any(|option| option == "nodev") {
+                let path = CString::new(fields[1]).unwrap();
+                assert!(is_nodev(&path), "{line}");
+            }
+        }
     }
 }

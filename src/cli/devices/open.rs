@@ -8,12 +8,17 @@ use super::target::Target;
 use super::{EXIT_FAILED, EXIT_FINE};
 use crate::bpf::interpret::{self, Request};
 use crate::bpf::{self, Insn};
+use crate::cgroup::State;
 use crate::device::{Node, Policy, Resolved, Resolver, Tree, Wanted, allowlist};
 use crate::legible::legible;
 use crate::plan::{Allowlist, Containment};
 use crate::resolve::{Config, Contained, containment};
 use serde::Serialize;
 use std::collections::HashMap;
+
+/// Most descriptors of all processes together that are looked at: processes can have a table of
+/// them in common, so that there may be far more than memory holds.
+const MOST: usize = 1024 * 1024;
 
 /// An allowlist to be tried, and what is to be said about it.
 #[derive(Debug)]
@@ -124,34 +129,44 @@ impl Report {
             complete: true,
         };
         let Some(list) = &tried.list else { return Ok(report) };
+        // A threaded cgroup lists no process, whatever its threads have open.
+        State::read(top)?;
         let program = bpf::allow(list);
         let nodes = Nodes::of(tree)?;
         let paths = nodes.paths();
+        let mut rest = MOST;
         for pid in subtree::processes(top).complete()? {
-            report.look(pid, &program, &paths);
+            report.look(pid, &program, &paths, &mut rest);
+            if rest == 0 {
+                let cause = "there are more in all than are looked at";
+                report.miss(&Error::failed("list", "descriptors", cause));
+                break;
+            }
         }
         Ok(report)
     }
 
-    fn look(&mut self, pid: i32, program: &[Insn], paths: &HashMap<Node, &str>) {
+    fn look(&mut self, pid: i32, program: &[Insn], paths: &HashMap<Node, &str>, rest: &mut usize) {
         let looked = match pid {
             // How a process of another PID namespace is listed (cgroups(7)).
             0 => Err(Error::failed("look at", "process", "it is outside this PID namespace")),
-            pid => of_process(pid),
+            pid => of_process(pid, rest),
         };
         let holder = match looked {
             Ok(holder) => holder,
-            Err(error) => {
-                self.warnings.extend(error.text().map(|text| legible(&text)));
-                self.complete = false;
-                return;
-            }
+            Err(error) => return self.miss(&error),
         };
         for request in holder.open {
             if interpret::run(program, request) != Ok(true) {
                 self.denied.push(Denied::of(pid, &holder.command, request, paths));
             }
         }
+    }
+
+    /// Not all could be seen.
+    fn miss(&mut self, error: &Error) {
+        self.warnings.extend(error.text().map(|text| legible(&text)));
+        self.complete = false;
     }
 
     pub(super) fn code(&self) -> u8 {
@@ -168,7 +183,11 @@ impl Report {
             return super::write_json(self, output);
         }
         if self.denied.is_empty() {
-            writeln!(output.out, "{}: no open device would be refused", self.cgroup)?;
+            let text = match self.complete {
+                true => "no open device would be refused",
+                false => "no open device that would be refused was found, but not all were seen",
+            };
+            writeln!(output.out, "{}: {text}", self.cgroup)?;
             return Ok(());
         }
         let head = ["PID", "COMMAND", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS"];
@@ -224,7 +243,12 @@ mod tests {
             complete: true,
         };
         let pid = nix::unistd::getpid().as_raw();
-        report.look(pid, &bpf::allow(&list), &HashMap::from([(node, "/dev/zero")]));
+        report.look(
+            pid,
+            &bpf::allow(&list),
+            &HashMap::from([(node, "/dev/zero")]),
+            &mut MOST.clone(),
+        );
         report.denied.retain(|denied| (denied.major, denied.minor) == (1, 5));
         report
     }
@@ -247,8 +271,11 @@ mod tests {
     fn a_process_that_cannot_be_seen_is_not_passed_over() {
         let mut report = look(&[]);
         report.denied.clear();
-        report.look(0, &[], &HashMap::new());
+        report.look(0, &[], &HashMap::new(), &mut MOST.clone());
         assert_eq!(report.code(), EXIT_FAILED);
         assert!(report.warnings[0].contains("PID namespace"), "{:?}", report.warnings);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        report.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
+        assert!(String::from_utf8(out).unwrap().ends_with(" but not all were seen\n"));
     }
 }

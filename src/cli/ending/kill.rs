@@ -25,11 +25,16 @@ pub(super) fn all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     if subtree::processes(dir).all.contains(&own) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
+    let mut again = false;
     loop {
         if subtree::unless_gone(event(dir, "populated"))?.flatten() != Some(true) {
             return Ok(());
         }
         match dir.write("cgroup.kill", "1") {
+            // The kernel signals the first thread of each process alone (`__cgroup_kill` in
+            // `kernel/cgroup/cgroup.c`): where that has ended before the others, nobody dies.
+            // What cannot be done here shows in what is left.
+            Ok(()) if std::mem::replace(&mut again, true) => drop(one_by_one(dir)),
             Ok(()) => {}
             // Linux before 5.14 has no such file.
             Err(error) if error.is_gone() => one_by_one(dir)?,

@@ -5,28 +5,38 @@
 const NEVER: &[&str] = &[
     "BROWSER",
     "CDPATH",
+    "CLASSPATH",
+    "DISPLAY",
     "EDITOR",
+    "EMACSLOADPATH",
     "ENV",
     "EXINIT",
+    "FCEDIT",
+    "FLUX_CONNECTOR_PATH",
+    "FLUX_EXEC_PATH",
+    "FLUX_MODULE_PATH",
+    "FLUX_URI",
     "FPATH",
     "GCONV_PATH",
     "GETCONF_DIR",
     "GLIBC_TUNABLES",
     "GLOBIGNORE",
+    "GNUPGHOME",
     "HISTFILE",
     "HOME",
     "HOSTALIASES",
+    "HSA_TOOLS_LIB",
     "IFS",
     "INPUTRC",
     "JAVA_TOOL_OPTIONS",
-    "LESSCLOSE",
-    "LESSOPEN",
     "LOCALDOMAIN",
     "LOCPATH",
     "LOGNAME",
-    "MAIL",
     "MANPAGER",
     "NLSPATH",
+    "NULLCMD",
+    "OCL_ICD_FILENAMES",
+    "OCL_ICD_VENDORS",
     "OLDPWD",
     "PAGER",
     "PATH",
@@ -37,17 +47,20 @@ const NEVER: &[&str] = &[
     "PS3",
     "PS4",
     "PWD",
+    "READNULLCMD",
     "RES_OPTIONS",
     "SHELL",
     "SHELLOPTS",
     "SHLVL",
+    "SLURM_CONF",
+    "TAR_OPTIONS",
     "TERMCAP",
     "TERMINFO",
     "TMPDIR",
     "TZDIR",
     "USER",
-    "VIMINIT",
     "VISUAL",
+    "XAUTHORITY",
     "ZDOTDIR",
 ];
 /// The same for whole families.
@@ -56,29 +69,42 @@ const NEVER_PREFIX: &[&str] = &[
     "CUDA_INJECTION",
     "DBUS_",
     "GIT_",
+    "HYDRA_",
     "JDK_",
     "KRB5",
     "LD_",
+    "LESS",
+    "LMOD_",
     "LUA_",
+    "MAIL",
+    "MAKE",
     "MALLOC_",
+    "MODULE",
     "NODE_",
     "NPM_",
+    "OMPI_MCA_",
     "OPENSSL_",
     "PAM_",
     "PERL",
+    "PMIX_MCA_",
+    "PRTE_MCA_",
     "PYTHON",
-    "R_",
     "RESOLV_",
     "RUBY",
+    "R_",
     "SSH_",
     "SUDO_",
     "SYSTEMD_",
     "TERMINFO_",
+    "VIM",
+    "VK_",
     "XDG_",
     "_JAVA",
+    "__EGL_",
 ];
 /// And by their end.
-const NEVER_SUFFIX: &[&str] = &["_PRELOAD"];
+const NEVER_SUFFIX: &[&str] =
+    &["_ASKPASS", "_EDITOR", "_INJECTION64_PATH", "_PAGER", "_PLUGIN_PATH", "_PRELOAD", "_RSH"];
 
 /// Whether no login is given a variable of that name.
 pub(super) fn is_never_given(name: &str) -> bool {
@@ -119,9 +145,37 @@ mod tests {
             "PAM_X",
             "PROMPT_COMMAND",
             "PS1",
+            // A shell expands the text of its messages.
+            "MAILPATH",
+            "LESSOPEN",
+            "LESSKEYIN",
+            "VIMRUNTIME",
+            "LMOD_CMD",
+            "MODULEPATH",
+            "OMPI_MCA_plm_rsh_agent",
+            "SLURM_CONF",
+            "DISPLAY",
+            "SSH_ASKPASS",
+            "SVN_EDITOR",
+            "NVTX_INJECTION64_PATH",
         ] {
             assert_eq!(bad.parse::<VariableName>(), Err(VariableError::Never), "{bad}");
             assert_eq!(format!("{bad}=x").parse::<Variable>(), Err(VariableError::Never), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_devices_ask_for_is_taken() {
+        for good in [
+            "CUDA_VISIBLE_DEVICES",
+            "HABANA_VISIBLE_DEVICES",
+            "NVIDIA_DRIVER_CAPABILITIES",
+            "NVIDIA_VISIBLE_DEVICES",
+            "ROCR_VISIBLE_DEVICES",
+            "SLURM_JOB_ID",
+            "UCX_NET_DEVICES",
+        ] {
+            assert!(good.parse::<VariableName>().is_ok(), "{good}");
         }
     }
 }

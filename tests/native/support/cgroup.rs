@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nix::sys::signal::{Signal, kill};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use nix::unistd::Pid;
 
 use super::eventually;
 
@@ -109,7 +111,7 @@ impl Cgroup {
 
     /// Ends every process at and below.
     pub(crate) fn kill(&self) -> &Self {
-        self.write("cgroup.kill", "1");
+        self.signal();
         eventually("the cgroup is empty", || self.is_empty());
         self
     }
@@ -125,12 +127,21 @@ impl Cgroup {
     /// Kills, then removes this cgroup and all below; nothing where it is gone already.
     pub(crate) fn remove(&self) {
         if self.exists() {
-            let _ = fs::write(self.dir().join("cgroup.kill"), "1");
             self.remove_tree();
         }
     }
 
+    /// Kills; the kernel's own way passes over a process whose first thread has ended.
+    fn signal(&self) {
+        let _ = fs::write(self.dir().join("cgroup.kill"), "1");
+        let procs = fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines().filter_map(|line| line.parse().ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
     fn remove_tree(&self) {
+        self.signal();
         self.children().iter().for_each(Self::remove_tree);
         eventually("the cgroup can be removed", || {
             fs::remove_dir(self.dir()).is_ok() || !self.exists()

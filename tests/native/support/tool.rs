@@ -23,9 +23,11 @@ pub(crate) enum Tool {
     Reaper,
     /// A file system that never answers.
     StuckFs,
+    /// Holds a device in one of two threads.
+    Threads,
 }
 
-const ALL: [(Tool, &str, &str); 7] = [
+const ALL: [(Tool, &str, &str); 8] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -33,6 +35,7 @@ const ALL: [(Tool, &str, &str); 7] = [
     (Tool::Credentials, "credentials", include_str!("../tools/credentials.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
+    (Tool::Threads, "threads", include_str!("../tools/threads.c")),
 ];
 
 impl Tool {
