@@ -10,9 +10,11 @@
 mod adopt;
 mod ask;
 mod attendant;
+mod decision;
 mod error;
 mod grants;
 mod groups;
+mod login;
 mod ruling;
 mod settings;
 mod target;
@@ -21,10 +23,12 @@ mod undo;
 mod way_back;
 
 pub use crate::log::{Line, Severity};
+pub use decision::decision_line;
 pub use error::{Failure, Fault};
 pub use grants::Environment;
 pub use groups::add_groups;
-pub use ruling::{Login, Outcome, Ruling, decision_line, judge, misconfigured, node_name};
+pub use login::{Login, node_name};
+pub use ruling::{Outcome, Ruling, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
 pub use target::Target;
 pub use text::{Words, refusal_text};

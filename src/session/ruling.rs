@@ -2,39 +2,15 @@
 
 use super::adopt::{Adopted, adopt};
 use super::ask::Question;
+use super::decision::{severity, with_plan};
 use super::grants::{Environment, Giving, Grants, shown};
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
-use super::{Account, Action, Budget, Failure, Line, Settings, Severity, Target};
+use super::{
+    Account, Action, Budget, Failure, Line, Login, Settings, Severity, Target, decision_line,
+};
 use crate::plan::{GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use crate::sys::clock;
-
-/// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
-#[derive(Clone, Debug)]
-pub struct Login {
-    /// Which phase it is in.
-    pub phase: Phase,
-    /// `PAM_USER`.
-    pub user: String,
-    /// Numeric user id, never 0.
-    pub uid: u32,
-    /// `PAM_SERVICE`.
-    pub service: String,
-    /// `PAM_RHOST`.
-    pub rhost: String,
-    /// PAM's `SSH_CONNECTION`.
-    pub ssh_connection: String,
-    /// Name of this node.
-    pub node: String,
-}
-
-/// This node's name where the admin gives none: the host name up to its first dot.
-#[must_use]
-pub fn node_name() -> String {
-    let name = nix::unistd::gethostname().unwrap_or_default();
-    let name = name.to_string_lossy();
-    name.split('.').next().unwrap_or_default().to_owned()
-}
 
 /// What becomes of the login as far as this module goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,53 +272,5 @@ impl Case<'_> {
             .with("user", &self.login.user)
             .with("job", plan.map_or("", |plan| plan.job.as_str()))
             .with(key, text)
-    }
-}
-
-/// The beginning of a decision's line.
-#[must_use]
-pub fn decision_line(
-    severity: Severity,
-    decision: &str,
-    reason: Option<Reason>,
-    login: &Login,
-) -> Line {
-    Line::new(severity)
-        .with("decision", decision)
-        .with("code", reason.map_or("", Reason::code))
-        .with("user", &login.user)
-        .with("uid", login.uid)
-        .with("rhost", &login.rhost)
-        .with("service", &login.service)
-        .with("phase", login.phase.as_str())
-}
-
-fn with_plan(line: Line, plan: &Plan, cgroup: &str, containment: &str) -> Line {
-    let devices = match &plan.containment {
-        crate::plan::Containment::Enforce(list) => list.len().to_string(),
-        _ => String::new(),
-    };
-    line.with("job", &plan.job)
-        .with("source", plan.source.as_str())
-        .with("rule", plan.rule.as_str())
-        .with("cgroup", cgroup)
-        .with("containment", containment)
-        .with("devices", devices)
-        .with("dropped", plan.dropped.len())
-}
-
-/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
-fn severity(failure: &Failure, reason: Reason) -> Severity {
-    match (failure, reason) {
-        (Failure::Stuck(..), _) => Severity::Alert,
-        (
-            _,
-            Reason::NoJob
-            | Reason::Starting
-            | Reason::Ended
-            | Reason::Suspended
-            | Reason::ChoiceNeeded,
-        ) => Severity::Notice,
-        _ => Severity::Error,
     }
 }

@@ -1,0 +1,53 @@
+//! The line that a decision is for the log.
+
+use super::{Failure, Line, Login, Severity};
+use crate::plan::{Containment, Plan, Reason};
+
+/// The beginning of a decision's line.
+#[must_use]
+pub fn decision_line(
+    severity: Severity,
+    decision: &str,
+    reason: Option<Reason>,
+    login: &Login,
+) -> Line {
+    Line::new(severity)
+        .with("decision", decision)
+        .with("code", reason.map_or("", Reason::code))
+        .with("user", &login.user)
+        .with("uid", login.uid)
+        .with("rhost", &login.rhost)
+        .with("service", &login.service)
+        .with("phase", login.phase.as_str())
+}
+
+/// The line with what is known of the job.
+pub(super) fn with_plan(line: Line, plan: &Plan, cgroup: &str, containment: &str) -> Line {
+    let devices = match &plan.containment {
+        Containment::Enforce(list) => list.len().to_string(),
+        _ => String::new(),
+    };
+    line.with("job", &plan.job)
+        .with("source", plan.source.as_str())
+        .with("rule", plan.rule.as_str())
+        .with("cgroup", cgroup)
+        .with("containment", containment)
+        .with("devices", devices)
+        .with("dropped", plan.dropped.len())
+}
+
+/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
+pub(super) fn severity(failure: &Failure, reason: Reason) -> Severity {
+    match (failure, reason) {
+        (Failure::Stuck(..), _) => Severity::Alert,
+        (
+            _,
+            Reason::NoJob
+            | Reason::Starting
+            | Reason::Ended
+            | Reason::Suspended
+            | Reason::ChoiceNeeded,
+        ) => Severity::Notice,
+        _ => Severity::Error,
+    }
+}
