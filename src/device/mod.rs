@@ -20,6 +20,8 @@ mod policy;
 mod preset;
 mod proc_devices;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod random;
 mod resolver;
 mod settings;
