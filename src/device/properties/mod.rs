@@ -252,9 +252,8 @@ fn one_more_name_takes_nothing_away() {
         let (before, after) = (mix.opened(&node), more.opened(&node));
         assert_eq!(before.is_some(), after.is_some(), "{more:?}");
         let Some((before, after)) = before.zip(after) else { continue };
-        let kept = |device, access| {
-            after.get(device).is_some_and(|now: &Access| now.contains(access))
-        };
+        let kept =
+            |device, access| after.get(device).is_some_and(|now: &Access| now.contains(access));
         assert!(before.iter().all(|(device, access)| kept(device, *access)), "{more:?}");
     }
 }
@@ -274,7 +273,8 @@ fn every_rule_is_a_device_of_this_node_and_no_name_stands_for_a_whole_major() {
                     assert!(numbers.contains(&(*kind, *major, *minor)), "{major}:{minor}, {mix:?}");
                 }
                 None => {
-                    let whole = |spec: &&str| spec.starts_with("char-") || spec.starts_with("block-");
+                    let whole =
+                        |spec: &&str| spec.starts_with("char-") || spec.starts_with("block-");
                     assert!(mix.allow.iter().any(whole), "{mix:?}");
                 }
             }

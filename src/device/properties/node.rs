@@ -134,7 +134,8 @@ impl WholeNode {
         let first: &[&str] = &["nvidia1", "dri/card1", "dri/renderD129"];
         let uuid = format!("GPU-{}", NVIDIA[0].2);
         let mig = format!("MIG-{MIG}");
-        let instance: &[&str] = &["nvidia0", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31"];
+        let instance: &[&str] =
+            &["nvidia0", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31"];
         self.file(
             "etc/cdi/nvidia.json",
             &spec(

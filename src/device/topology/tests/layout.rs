@@ -155,7 +155,9 @@ pub(in crate::device) fn listed_devices(found: &Found) -> Vec<String> {
 }
 
 /// The same, or the text of the error.
-pub(in crate::device) fn listed(found: Result<Found, TopologyError>) -> Result<Vec<String>, String> {
+pub(in crate::device) fn listed(
+    found: Result<Found, TopologyError>,
+) -> Result<Vec<String>, String> {
     found.map(|found| listed_devices(&found)).map_err(|error| error.to_string())
 }
 
