@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pam_job_adopt::plan::{Phase, Request, Several, Verdict};
 use pam_job_adopt::resolve::answer;
@@ -11,6 +11,9 @@ use super::{heading, median, row};
 
 const OTHERS: [usize; 3] = [1, 100, 10_000];
 const ROUNDS: usize = 400;
+/// Rounds of one row end after so long, but for so many.
+const LONGEST: Duration = Duration::from_secs(2);
+const FEWEST: usize = 20;
 const UID: u32 = 60_001;
 const DEVICES: &str = r#""options": {"DevicePolicy": "closed"}"#;
 
@@ -82,7 +85,9 @@ impl Scratch {
 
     /// What one look-up takes, in microseconds.
     pub(super) fn cost(&self) -> f64 {
-        median((0..ROUNDS).map(|_| microseconds(self)).collect())
+        let began = Instant::now();
+        let more = |round: &usize| *round < FEWEST || began.elapsed() < LONGEST;
+        median((0..ROUNDS).take_while(more).map(|_| microseconds(self)).collect())
     }
 
     fn record(&self, uid: u32, id: &str) {

@@ -28,7 +28,7 @@ pub(super) fn measure() {
     row("a path", &format!("{path:.0} us"), 1.0, "");
 
     scratch.own(r#""cdi": ["site.org/gpu=0:0"]"#);
-    let mut against = |what: &str, goal: &str| {
+    let against = |what: &str, goal: &str| {
         let cost = scratch.cost();
         row(what, &format!("{cost:.0} us"), cost / path, goal);
         fs::remove_dir_all(&dir).unwrap();
