@@ -138,10 +138,14 @@ impl Tree {
     /// # Errors
     /// [`FileError`]; `EFBIG` past 65,536 names.
     pub fn names(&self, path: &str) -> Result<Vec<String>, FileError> {
+        self.names_within(path, NAMES_MAX)
+    }
+
+    fn names_within(&self, path: &str, most: usize) -> Result<Vec<String>, FileError> {
         let failed = |error: std::io::Error| FileError::new("list", path, &error);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.at(path)).map_err(failed)? {
-            if names.len() >= NAMES_MAX {
+            if names.len() >= most {
                 return Err(failed(Errno::EFBIG.into()));
             }
             let name = entry.map_err(failed)?.file_name();
@@ -292,6 +296,15 @@ mod tests {
     }
 
     #[test]
+    fn on_a_node_that_is_not_laid_out_no_file_stands_for_a_device() {
+        let scratch = Scratch::new();
+        let path = scratch.file("nvidia0", "c 195:0");
+        let path = path.to_str().unwrap();
+        assert_eq!(Tree::here().node(path), Err(NodeError::NoDevice));
+        assert_eq!(Tree::here().node_behind_links(path), Err(NodeError::NoDevice));
+    }
+
+    #[test]
     fn a_file_stands_for_a_node_where_a_node_is_laid_out() {
         let scratch = Scratch::new();
         scratch.file("dev/nvidia0", "c 195:0\n");
@@ -332,5 +345,8 @@ mod tests {
         scratch.file("sys/b", "");
         scratch.file("sys/a", "");
         assert_eq!(tree(&scratch).names("/sys").unwrap(), ["a", "b"]);
+        assert!(tree(&scratch).names_within("/sys", 2).is_ok());
+        let error = tree(&scratch).names_within("/sys", 1).unwrap_err();
+        assert_eq!(error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
     }
 }
