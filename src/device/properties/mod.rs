@@ -201,7 +201,7 @@ fn good_names_are_good_and_bad_ones_refuse_whatever_stands_beside_them() {
 #[test]
 fn names_together_open_what_each_opens_and_refuse_where_one_refuses() {
     let node = WholeNode::new();
-    let mut random = Random::new(0x6d69_7865_73);
+    let mut random = Random::new(5);
     let mut refused = 0;
     for _ in 0..300 {
         let mix = Mix::random(&mut random);
@@ -216,7 +216,7 @@ fn names_together_open_what_each_opens_and_refuse_where_one_refuses() {
 #[test]
 fn the_order_of_names_changes_nothing() {
     let node = WholeNode::new();
-    let mut random = Random::new(0x6f72_6465_72);
+    let mut random = Random::new(7);
     for _ in 0..150 {
         let mix = Mix::random(&mut random);
         let other = Mix {
@@ -239,7 +239,7 @@ fn the_order_of_names_changes_nothing() {
 #[test]
 fn one_more_name_takes_nothing_away() {
     let node = WholeNode::new();
-    let mut random = Random::new(0x6d6f_7265);
+    let mut random = Random::new(9);
     let good = good();
     for _ in 0..100 {
         let mix = Mix::random(&mut random);
@@ -262,12 +262,12 @@ fn one_more_name_takes_nothing_away() {
 fn every_rule_is_a_device_of_this_node_and_no_name_stands_for_a_whole_major() {
     let node = WholeNode::new();
     let numbers = node.numbers();
-    let mut random = Random::new(0x7275_6c65_73);
+    let mut random = Random::new(13);
     for _ in 0..200 {
         let mut mix = Mix::random(&mut random);
         mix.policy = Policy::Strict;
         let Some(opened) = mix.opened(&node) else { continue };
-        for ((kind, major, minor), _) in &opened {
+        for (kind, major, minor) in opened.keys() {
             match minor {
                 Some(minor) => {
                     assert!(numbers.contains(&(*kind, *major, *minor)), "{major}:{minor}, {mix:?}");
