@@ -94,6 +94,7 @@ fn a_driver_that_does_not_know_its_uuids_is_helped_by_a_specification() {
         Ok(["c:195:1:rw", "c:195:255:rw", "c:510:0:rw", "c:510:1:rw"].map(String::from).into());
     assert_eq!(resolve(&scratch, gpu(&name)), all);
     // What holds several GPUs leads to the address of none.
+    driver(&scratch, 0x2b, 0, "GPU-????????-????-????-????-????????????");
     let both = r#"{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[{"name":"NAME",
         "containerEdits":{"deviceNodes":[{"path":"/dev/nvidia0"},{"path":"/dev/nvidia1"}]}}]}"#;
     scratch.file("etc/cdi/nvidia.json", &both.replace("NAME", &name));
