@@ -23,6 +23,8 @@ mod check;
 mod login;
 #[path = "support/lookup.rs"]
 mod lookup;
+#[path = "support/specification.rs"]
+mod specification;
 
 fn main() {
     if !nix::unistd::geteuid().is_root() {
@@ -32,6 +34,7 @@ fn main() {
     login::measure();
     check::measure();
     lookup::measure();
+    specification::measure();
 }
 
 /// The middle one of some measurements.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pam_job_adopt::plan::{Phase, Request, Several, Verdict};
 use pam_job_adopt::resolve::answer;
@@ -11,7 +11,11 @@ use super::{heading, median, row};
 
 const OTHERS: [usize; 3] = [1, 100, 10_000];
 const ROUNDS: usize = 400;
+/// Rounds of one row end after so long, but for so many.
+const LONGEST: Duration = Duration::from_secs(2);
+const FEWEST: usize = 20;
 const UID: u32 = 60_001;
+const DEVICES: &str = r#""options": {"DevicePolicy": "closed"}"#;
 
 pub(super) fn measure() {
     let scratch = Scratch::new();
@@ -23,7 +27,7 @@ pub(super) fn measure() {
             scratch.record(70_000 + index as u32 / 4, &format!("other-{index}"));
         }
         there = others;
-        let cost = median((0..ROUNDS).map(|_| microseconds(&scratch)).collect());
+        let cost = scratch.cost();
         if first.is_nan() {
             first = cost;
         }
@@ -53,31 +57,49 @@ fn microseconds(scratch: &Scratch) -> f64 {
 }
 
 /// A registry of its own, and the cgroup of the job that is looked up.
-struct Scratch {
-    dir: PathBuf,
+pub(super) struct Scratch {
+    pub(super) dir: PathBuf,
     cgroup: super::support::Cgroup,
 }
 
 impl Scratch {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let name = format!("ja-bench-{}", std::process::id());
         let dir = Path::new("/run").join(&name);
         fs::create_dir(&dir).unwrap();
         let cgroup = super::support::Cgroup::at(format!("/{name}"));
         cgroup.create();
         let scratch = Self { dir, cgroup };
-        let conf = format!("registry = {}\n", scratch.dir.join("jobs").display());
+        let (jobs, cdi) = (scratch.dir.join("jobs"), scratch.dir.join("cdi"));
+        fs::create_dir(&cdi).unwrap();
+        let conf = format!("registry = {}\ncdi_dirs = {}\n", jobs.display(), cdi.display());
         fs::write(scratch.dir.join("job_adopt.conf"), conf).unwrap();
-        scratch.record(UID, "4242");
+        scratch.own(DEVICES);
         scratch
     }
 
+    /// The record of the job that is looked up, with what it says of devices.
+    pub(super) fn own(&self, devices: &str) {
+        self.write(UID, "4242", devices);
+    }
+
+    /// What one look-up takes, in microseconds.
+    pub(super) fn cost(&self) -> f64 {
+        let began = Instant::now();
+        let more = |round: &usize| *round < FEWEST || began.elapsed() < LONGEST;
+        median((0..ROUNDS).take_while(more).map(|_| microseconds(self)).collect())
+    }
+
     fn record(&self, uid: u32, id: &str) {
+        self.write(uid, id, DEVICES);
+    }
+
+    fn write(&self, uid: u32, id: &str, devices: &str) {
         let folder = self.dir.join("jobs").join(uid.to_string());
         fs::create_dir_all(&folder).unwrap();
         let text = format!(
             r#"{{"version": 1, "id": "{id}", "uid": {uid}, "cgroup": "{}",
-                "options": {{"DevicePolicy": "closed"}}}}"#,
+                {devices}}}"#,
             self.cgroup.path()
         );
         fs::write(folder.join(format!("{id}.json")), text).unwrap();

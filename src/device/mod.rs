@@ -19,6 +19,8 @@ pub mod nvidia;
 mod policy;
 mod preset;
 mod proc_devices;
+#[cfg(test)]
+mod properties;
 mod resolver;
 mod settings;
 mod specifier;

@@ -162,10 +162,14 @@ impl Tree {
     /// # Errors
     /// [`FileError`]; `EFBIG` past 65,536 names.
     pub fn names(&self, path: &str) -> Result<Vec<String>, FileError> {
+        self.names_within(path, NAMES_MAX)
+    }
+
+    fn names_within(&self, path: &str, most: usize) -> Result<Vec<String>, FileError> {
         let failed = |error: std::io::Error| FileError::new("list", path, &error);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.at(path)).map_err(failed)? {
-            if names.len() >= NAMES_MAX {
+            if names.len() >= most {
                 return Err(failed(Errno::EFBIG.into()));
             }
             let name = entry.map_err(failed)?.file_name();

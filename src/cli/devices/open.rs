@@ -226,7 +226,9 @@ impl Denied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Settings;
     use crate::plan::DeviceType;
+    use crate::trust::tests::Scratch;
 
     /// What would be refused of this process under a list of these entries.
     fn look(rules: &[&str]) -> Report {
@@ -265,6 +267,22 @@ mod tests {
         for rules in [&["c:1:5:rw"][..], &["c:1:-1:r", "c:1:5:w"]] {
             assert_eq!(look(rules).code(), EXIT_FINE, "{rules:?}");
         }
+    }
+
+    #[test]
+    fn a_list_is_tried_with_what_the_site_allows_unless_it_is_strict() {
+        let scratch = Scratch::new();
+        scratch.file("dev/fuse", "c 10:229");
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let resolver = Resolver::new(tree, Settings::default());
+        let always_allowed = vec!["/dev/fuse".parse().unwrap()];
+        let config = Config { always_allowed, ..Config::default() };
+        let rules = |policy| -> Vec<String> {
+            let list = wanted(&[], policy, &config, &resolver).unwrap().list.unwrap();
+            list.rules().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(rules(Policy::Closed), ["c:10:229:rw"]);
+        assert_eq!(rules(Policy::Strict), [""; 0]);
     }
 
     #[test]

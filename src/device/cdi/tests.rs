@@ -109,14 +109,17 @@ fn the_last_value_of_a_variable_counts_and_groups_add_up() {
         gids: gids.to_vec(),
         ..Edits::default()
     };
-    let devices = [device("0", edits("device", &[7, 8]))];
+    let devices = [device("0", edits("device", &[7, 8])), device("1", Edits::default())];
     let mut file = file("/etc/cdi/a.json", 0, "v.com/gpu", &devices);
     file.spec.edits = edits("file", &[7]);
     let mut catalog = Catalog::default();
     catalog.add(file);
-    let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0"])).unwrap();
-    assert_eq!(found.env, [("A".to_owned(), "device".to_owned())]);
-    assert_eq!(found.gids, [7, 8]);
+    // Said once, what the file says for all its devices does not come back with the second one.
+    for of in [&["v.com/gpu=0"][..], &["v.com/gpu=0", "v.com/gpu=1"]] {
+        let found = resolve(&tree, &catalog, &names(of)).unwrap();
+        assert_eq!(found.env, [("A".to_owned(), "device".to_owned())]);
+        assert_eq!(found.gids, [7, 8]);
+    }
 }
 
 /// Each is compared with all before it, so that as many as a file can hold would take minutes.

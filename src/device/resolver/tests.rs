@@ -93,6 +93,12 @@ fn a_driver_that_does_not_know_its_uuids_is_helped_by_a_specification() {
     let all =
         Ok(["c:195:1:rw", "c:195:255:rw", "c:510:0:rw", "c:510:1:rw"].map(String::from).into());
     assert_eq!(resolve(&scratch, gpu(&name)), all);
+    // What holds several GPUs leads to the address of none.
+    driver(&scratch, 0x2b, 0, "GPU-????????-????-????-????-????????????");
+    let both = r#"{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[{"name":"NAME",
+        "containerEdits":{"deviceNodes":[{"path":"/dev/nvidia0"},{"path":"/dev/nvidia1"}]}}]}"#;
+    scratch.file("etc/cdi/nvidia.json", &both.replace("NAME", &name));
+    assert_eq!(resolve(&scratch, gpu(&name)), Ok(vec!["c:195:0:rw".into(), "c:195:1:rw".into()]));
 }
 
 /// Minors are given out anew at each boot, by the order in which GPUs answer.
@@ -238,4 +244,24 @@ fn the_name_that_fails_is_the_one_that_is_told() {
     assert_eq!(error.name, "nvidia.com/gpu=7");
     let error = resolver.named(&[cdi("0"), gpu("9")]).unwrap_err();
     assert_eq!(error.name, "GPU 9");
+}
+
+/// Whether names stand in one key of a record or in several: otherwise the file would take back
+/// from a device what that says of a variable.
+#[test]
+fn what_a_specification_says_for_all_its_devices_counts_once_over_all_names() {
+    let scratch = node();
+    let text = r#"{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["A=all"]},
+        "devices":[{"name":"0","containerEdits":{"env":["A=own"]}},
+        {"name":"1","containerEdits":{"deviceNodes":[{"path":"/dev/nvidia1"}]}}]}"#;
+    scratch.file("etc/cdi/nvidia.json", text);
+    scratch.file("run/list/cdi/nvidia.com/gpu/1", "");
+    let settings = Settings { cdi_env: vec!["A".into()], ..Settings::default() };
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let resolver = Resolver::new(tree, settings);
+    for other in [cdi("1"), Named::Dir("/run/list".into())] {
+        let found = resolver.named(&[cdi("0"), other]).unwrap();
+        assert_eq!(found.env, [("A".to_owned(), "own".to_owned())]);
+        assert_eq!(found.devices.len(), 1);
+    }
 }

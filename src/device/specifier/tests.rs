@@ -166,6 +166,7 @@ fn classes_stand_for_every_minor() {
     assert_eq!(resolve(&scratch, "char-pts"), Ok(pts.clone()));
     assert_eq!(resolve(&scratch, "char-p*"), Ok(pts));
     assert_eq!(resolve(&scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
+    assert_eq!(resolve(&scratch, "block-[ls]*"), Ok(vec!["b:7:-1:rw".into(), "b:8:-1:rw".into()]));
     assert_eq!(resolve(&scratch, "char-nvidia-uvm"), Ok(vec!["c:510:-1:rw".into()]));
     for text in ["char-loop", "char-nvidia-frontend", "char-loo?", "block-pts", "char-PTS"] {
         assert_eq!(resolve(&scratch, text), Err(ResolveError::NoDriver), "{text}");

@@ -26,7 +26,7 @@ mod error;
 mod nodes;
 mod parts;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use super::gpu_name::PciAddress;
 use super::{Found, Tree};

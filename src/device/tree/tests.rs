@@ -21,6 +21,18 @@ fn this_node_has_null() {
 }
 
 #[test]
+fn on_a_node_that_is_not_laid_out_no_file_stands_for_a_device() {
+    for path in ["/etc/hostname", "/etc/passwd"] {
+        assert_eq!(Tree::here().node(path), Err(NodeError::NoDevice));
+        assert_eq!(Tree::here().node_behind_links(path), Err(NodeError::NoDevice));
+    }
+    let scratch = Scratch::new();
+    let path = scratch.file("nvidia0", "c 195:0");
+    assert!(Tree::here().node(path.to_str().unwrap()).is_err());
+    assert!(Tree::here().node_behind_links(path.to_str().unwrap()).is_err());
+}
+
+#[test]
 fn a_file_stands_for_a_node_where_a_node_is_laid_out() {
     let scratch = Scratch::new();
     scratch.file("dev/nvidia0", "c 195:0\n");
@@ -72,6 +84,9 @@ fn files_are_bounded_and_names_sorted() {
     scratch.file("sys/b", "");
     scratch.file("sys/a", "");
     assert_eq!(tree(&scratch).names("/sys").unwrap(), ["a", "b"]);
+    assert!(tree(&scratch).names_within("/sys", 2).is_ok());
+    let error = tree(&scratch).names_within("/sys", 1).unwrap_err();
+    assert_eq!(error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
 }
 
 /// One resolution asks for a file again and again, as for the drivers, and has to see one state.

@@ -1,5 +1,5 @@
 mod companions;
-mod layout;
+pub(in crate::device) mod layout;
 mod refusals;
 mod vendors;
 mod whole_nodes;

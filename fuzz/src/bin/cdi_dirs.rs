@@ -1,0 +1,82 @@
+//! Directories of specifications. A line `=` ends each file: one of the lower rank, two of the
+//! higher one.
+#![no_main]
+
+use job_adopt_fuzz::Laid;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::device::cdi::{self, Catalog, CdiFault, Format, QualifiedName, Spec};
+
+const FILES: [&str; 3] = ["etc/cdi/low.yaml", "run/cdi/high.yaml", "run/cdi/high.json"];
+/// Comes after every other file, and cannot be used.
+const BROKEN: &str = "run/cdi/zz.json";
+const NODES: [(&str, &str); 4] = [
+    ("proc/devices", "Character devices:\n195 nvidia\n195 nvidiactl\n"),
+    ("dev/nvidia0", "c 195:0"),
+    ("dev/nvidia1", "c 195:1"),
+    ("dev/nvidiactl", "c 195:255"),
+];
+const NAMES: [&str; 4] = ["v.com/gpu=0", "v.com/gpu=1", "w.com/gpu=0", "w.com/gpu=1"];
+
+fuzz_target!(|text: &str| {
+    let laid = Laid::new();
+    for (path, text) in NODES {
+        if !laid.path().join(path).exists() {
+            laid.file(path, text);
+        }
+    }
+    let mut parts = text.split("=\n");
+    let mut specs: [Option<Spec>; 3] = [None, None, None];
+    laid.without(BROKEN);
+    for (path, spec) in FILES.into_iter().zip(&mut specs) {
+        let format = if path.ends_with("json") { Format::Json } else { Format::Yaml };
+        match parts.next() {
+            Some(text) => {
+                laid.file(path, text);
+                *spec = Spec::parse(text.as_bytes(), format).ok();
+            }
+            None => laid.without(path),
+        }
+    }
+    let tree = laid.tree();
+    let dirs = ["/etc/cdi".into(), "/run/cdi".into()];
+    let read = || Catalog::read(&tree, &dirs).expect("directories of this process");
+    let catalog = read();
+    laid.file(BROKEN, "{");
+    let broken = read();
+    for name in NAMES {
+        let parsed: QualifiedName = name.parse().expect("a name");
+        let has =
+            |spec: &Option<Spec>| spec.as_ref().is_some_and(|spec| spec.device(&parsed).is_some());
+        let [low, one, other] = specs.each_ref().map(has);
+        let ask = |catalog| cdi::resolve(&tree, catalog, &[name.to_owned()]);
+        let (found, later) = (ask(&catalog), ask(&broken));
+        let fault = found.as_ref().err().map(|error| &*error.fault);
+        match (one, other) {
+            (true, true) => assert!(matches!(fault, Some(CdiFault::Conflict(_))), "{found:?}"),
+            // Whatever is wrong with other files, this definition counts.
+            (true, false) | (false, true) => {
+                assert!(matches!(fault, None | Some(CdiFault::Node { .. })), "{found:?}");
+            }
+            (false, false) if low => assert!(
+                matches!(fault, None | Some(CdiFault::Node { .. } | CdiFault::Doubtful { .. })),
+                "{found:?}"
+            ),
+            (false, false) => assert!(
+                matches!(fault, Some(CdiFault::Kind { .. } | CdiFault::Device { .. })),
+                "{found:?}"
+            ),
+        }
+        // A file that cannot be read hides nothing beside it, and uncovers nothing below.
+        let devices = |found: &Result<_, _>| -> Option<Vec<_>> {
+            let found: &pam_job_adopt::device::Found = found.as_ref().ok()?;
+            Some(found.devices.clone())
+        };
+        match one || other {
+            true => assert_eq!(devices(&found), devices(&later), "{name}"),
+            false => assert!(later.is_err(), "{later:?}"),
+        }
+        for device in devices(&found).into_iter().flatten() {
+            assert!(device.rule.major() == 195 && device.rule.minor().is_some(), "{device:?}");
+        }
+    }
+});
