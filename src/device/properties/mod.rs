@@ -58,7 +58,7 @@ fn good() -> Vec<Named> {
     names.extend(NVIDIA.iter().map(|(.., uuid)| gpu(format!("GPU-{uuid}"))));
     names.push(gpu(format!("MIG-GPU-{}/1/0", NVIDIA[1].2)));
     names.push(gpu(format!("MIG-{MIG}")));
-    names.extend([gres("gpu", 0), gres("gpu:h100", 1), gres("gpu", 2), gres("gpu", 3)]);
+    names.extend([gres("gpu", 0), gres("card:h100", 1), gres("gpu", 2), gres("gpu", 3)]);
     names.push(gres("disk", 0));
     names.extend(["one", "all", "none", "mixed", "empty"].map(dir));
     names.extend(["nvidia.com/gpu=0", "nvidia.com/gpu=1:0", "amd.com/gpu=4"].map(cdi));
@@ -80,7 +80,7 @@ fn bad() -> Vec<Named> {
         cdi("site.org/fpga=0"),
         cdi("all"),
         gres("gpu", 4),
-        gres("gpu:h100", 2),
+        gres("card:mi300", 0),
         gres("licence", 0),
         dir("bad"),
         dir("gone"),
@@ -335,8 +335,8 @@ fn one_gpu_is_the_same_whatever_it_is_called() {
             cdi(&format!("nvidia.com/gpu=GPU-{}", NVIDIA[0].2)),
             dir("one"),
         ],
-        vec![gpu("6"), gpu("44:00.0"), gres("gpu", 2), gres("gpu:MI300", 2), cdi("amd.com/gpu=4")],
-        vec![gpu("4"), gres("gpu", 3), gres("GPU:part", 3), cdi("amd.com/gpu=2")],
+        vec![gpu("6"), gpu("44:00.0"), gres("gpu", 2), gres("GPU", 2), cdi("amd.com/gpu=4")],
+        vec![gpu("4"), gres("gpu", 3), gres("GPU", 3), cdi("amd.com/gpu=2")],
     ];
     for names in same {
         for name in &names {

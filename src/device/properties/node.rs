@@ -162,9 +162,10 @@ impl WholeNode {
     fn lists(&self) {
         self.file("etc/slurm/slurm.conf", "ClusterName=site\n");
         let gres = "NodeName=other Name=gpu File=/dev/nvidia9\n\
-                    Name=gpu Type=h100 File=/dev/nvidia[0-1]\n\
-                    Name=gpu Type=mi300 MultipleFiles=/dev/dri/card16,/dev/dri/renderD144\n\
-                    Name=gpu Type=part File=/dev/dri/renderD138\n\
+                    Name=gpu File=/dev/nvidia[0-1]\n\
+                    Name=gpu MultipleFiles=/dev/dri/card16,/dev/dri/renderD144\n\
+                    Name=gpu File=/dev/dri/renderD138\n\
+                    Name=card Type=h100 File=/dev/nvidia[0-1]\n\
                     Name=disk File=/dev/sda\nName=licence Count=4\n";
         self.file("etc/slurm/gres.conf", gres);
         for path in [
