@@ -224,6 +224,8 @@ fn a_process_without_its_first_thread_ends_with_the_job() {
         });
         node.job_adopt(&["unregister", "4242"]).ok();
         assert!(!leaf.exists());
+        // Where it saw its child stopped before it was killed, nsenter(1) has stopped itself.
+        held.kill().unwrap();
         held.wait().unwrap();
     });
 }
