@@ -2,14 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::major;
 use crate::plan::{Allowlist, DeviceType, MINOR_MAX};
-
-/// Major of NVIDIA's GPUs, and their minors; the ones above are of control devices.
-const NVIDIA: (u32, std::ops::RangeInclusive<u32>) = (195, 0..=247);
-/// Major of DRM, and the minors of its render nodes (`drivers/gpu/drm/drm_drv.c`).
-const RENDER: (u32, std::ops::RangeInclusive<u32>) = (226, 128..=191);
-/// Major of accelerators that draw nothing (`include/drm/drm_accel.h`); any minor is one.
-const ACCEL: (u32, std::ops::RangeInclusive<u32>) = (261, 0..=MINOR_MAX);
 
 /// Number of GPUs that are named one by one: NVIDIA's own nodes, else DRM render nodes, else
 /// accelerators, so that a GPU with nodes of two of these counts once. Of MIG instances the parent
@@ -17,7 +11,12 @@ const ACCEL: (u32, std::ops::RangeInclusive<u32>) = (261, 0..=MINOR_MAX);
 /// is not known.
 #[must_use]
 pub fn gpu_count(list: &Allowlist) -> u32 {
-    let counts = [NVIDIA, RENDER, ACCEL].map(|(major, minors)| count(list, major, &minors));
+    let kinds = [
+        (major::NVIDIA, major::NVIDIA_GPUS),
+        (major::DRM, major::DRM_RENDER),
+        (major::ACCEL, 0..=MINOR_MAX),
+    ];
+    let counts = kinds.map(|(major, minors)| count(list, major, &minors));
     counts.into_iter().find(|count| *count > 0).unwrap_or(0)
 }
 

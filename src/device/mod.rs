@@ -14,13 +14,14 @@ mod gpu;
 mod gpu_name;
 pub mod gres;
 pub mod guard;
+mod major;
+#[cfg(test)]
+mod mixes;
 mod named;
 pub mod nvidia;
 mod policy;
 mod preset;
 mod proc_devices;
-#[cfg(test)]
-mod properties;
 mod resolver;
 mod settings;
 mod specifier;

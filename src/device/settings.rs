@@ -13,7 +13,8 @@ pub struct Settings {
     pub cdi_gids: Vec<u32>,
     /// Slurm's configuration, beside which `gres.conf` lies; where Slurm looks for it unless given.
     pub slurm_conf: Option<PathBuf>,
-    /// The node's name in `gres.conf`; the host's name up to the first dot unless given.
+    /// The node's name in `gres.conf`; the host's name, in full or up to its
+    /// first dot, unless given.
     pub node_name: Option<String>,
 }
 

@@ -152,7 +152,8 @@ impl Node {
 
     /// Beside it, what an administrator should know about the configuration.
     fn resolver(&self, request: &Request, config: &Config) -> (Resolver, Vec<String>) {
-        let node_name = config.devices.node_name.clone().or_else(|| Some(request.node.clone()));
+        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+        let node_name = config.devices.node_name.clone().or_else(|| named(&request.node, &host));
         let mut settings = Settings { node_name, ..config.devices.clone() };
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);
@@ -198,6 +199,13 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
         }
         sleep(AGAIN.min(left));
     }
+}
+
+/// The name that a PAM line gives the node; `None` for the host's own, which is told in full where
+/// it is needed: a request has it up to its first dot.
+fn named(node: &str, host: &str) -> Option<String> {
+    let own = host.split('.').next().unwrap_or_default();
+    (node != own && node != host).then(|| node.to_owned())
 }
 
 fn without_job(survey: &Survey) -> (Verdict, String) {

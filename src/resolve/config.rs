@@ -125,7 +125,7 @@ impl Config {
         let bad = |wanted| Fault::Value(shown(key), wanted);
         let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
         if value.is_empty() || value.chars().any(char::is_control) {
-            return Err(bad("a value"));
+            return Err(bad("text: it is empty or has a control character"));
         }
         match key {
             "sources" => self.sources = sources(value).ok_or_else(|| bad("a list of: registry"))?,

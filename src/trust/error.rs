@@ -77,8 +77,8 @@ impl fmt::Display for Distrust {
             Self::Open(Errno::ELOOP | Errno::ENOTDIR) => {
                 f.write_str("a symbolic link, which is not followed, or no directory")
             }
-            Self::Open(errno) => write!(f, "cannot open: {errno}"),
-            Self::Read(errno) => write!(f, "cannot read: {errno}"),
+            Self::Open(errno) => write!(f, "cannot open: {}", errno.desc()),
+            Self::Read(errno) => write!(f, "cannot read: {}", errno.desc()),
             Self::Outside => f.write_str("not an absolute path without .."),
             Self::NotRegular => f.write_str("not a regular file"),
             Self::Owner(uid) => write!(f, "owned by uid {uid}"),

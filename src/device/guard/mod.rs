@@ -9,7 +9,7 @@ mod family;
 
 use std::fmt;
 
-use super::{FileError, Node, Tree, nvidia};
+use super::{FileError, Node, Tree, major, nvidia};
 use crate::plan::DeviceType;
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
@@ -21,7 +21,6 @@ const MANAGEMENT: [&str; 5] = ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmid
 const HARMLESS_MEM: [u32; 5] = [3, 5, 7, 8, 9];
 /// Minors of NVIDIA's GPUs, its mode setting device and its control device. Those between are
 /// reserved.
-const NVIDIA_GPUS: std::ops::RangeInclusive<u32> = 0..=nvidia::MINOR_MAX;
 const NVIDIA_CONTROL: std::ops::RangeInclusive<u32> = 254..=255;
 
 /// Checks a node that a specification or a driver's files led to.
@@ -67,7 +66,7 @@ fn capability(tree: &Tree, path: &str, node: Node) -> Result<(), Misfit> {
 
 /// Whether the numbers are those that the path promises.
 fn family(path: String, node: Node, names: &[&str]) -> Result<(), Misfit> {
-    let minors = [NVIDIA_GPUS, NVIDIA_CONTROL];
+    let minors = [major::NVIDIA_GPUS, NVIDIA_CONTROL];
     let reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
     if reserved && names.iter().any(|name| family::NVIDIA.contains(name)) {
         return Err(Misfit::Reserved { path, node });

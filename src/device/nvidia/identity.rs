@@ -1,12 +1,9 @@
 //! Which GPU of NVIDIA's a list of devices is about, against what the driver says.
 
-use super::{Gpu, MINOR_MAX, NvidiaError};
-use crate::device::Device;
+use super::{Gpu, NvidiaError};
 use crate::device::gpu_name::Uuid;
+use crate::device::{Device, major};
 use crate::plan::DeviceType;
-
-/// Major of the nodes of GPUs (`NV_MAJOR_DEVICE_NUMBER`, `kernel-open/common/inc/nv.h`).
-const MAJOR: u32 = 195;
 
 /// The GPU of which these devices hold the node; `None` where they hold none that the driver has,
 /// or several.
@@ -52,8 +49,8 @@ pub fn minors(devices: &[Device]) -> Vec<u32> {
     let mut minors: Vec<u32> = devices
         .iter()
         .map(|device| device.rule)
-        .filter(|rule| rule.kind() == DeviceType::Char && rule.major() == MAJOR)
-        .filter_map(|rule| rule.minor().filter(|minor| *minor <= MINOR_MAX))
+        .filter(|rule| rule.kind() == DeviceType::Char && rule.major() == major::NVIDIA)
+        .filter_map(|rule| rule.minor().filter(|minor| major::NVIDIA_GPUS.contains(minor)))
         .collect();
     minors.sort_unstable();
     minors.dedup();

@@ -1,9 +1,9 @@
 //! `/proc/driver/nvidia/gpus/ADDRESS/information`, as `kernel-open/nvidia/nv-procfs.c` of the
 //! driver writes it: lines of a key, a colon, blanks and a value.
 
-use super::{MINOR_MAX, NvidiaError};
-use crate::device::Tree;
+use super::NvidiaError;
 use crate::device::gpu_name::{PciAddress, Uuid};
+use crate::device::{Tree, major};
 use crate::plan::decimal;
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
@@ -56,7 +56,7 @@ fn parse(address: PciAddress, text: &str, path: &str) -> Result<Option<Gpu>, Nvi
         return Ok(None);
     }
     let minor = value(text, "Device Minor").and_then(decimal);
-    let Some(minor) = minor.filter(|minor| *minor <= MINOR_MAX) else {
+    let Some(minor) = minor.filter(|minor| major::NVIDIA_GPUS.contains(minor)) else {
         let (path, what) = (path.to_owned(), "no Device Minor from 0 to 247");
         return Err(NvidiaError::Odd { path, what });
     };

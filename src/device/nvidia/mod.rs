@@ -20,8 +20,6 @@ pub(super) use mig::{capability_name, is_instance};
 pub(super) use node::unborn_warning;
 pub use node::{imex, node, shared, unborn_node};
 
-/// Largest minor of a GPU; the ones above are reserved and the control devices'.
-pub(super) const MINOR_MAX: u32 = 247;
 /// The driver of the capabilities.
 pub(super) const CAPS: &str = "nvidia-caps";
 

@@ -45,7 +45,14 @@ pub enum ResolveError {
     /// By the CDI specifications.
     Cdi(CdiError),
     /// NVIDIA's driver has no GPU of this UUID, and no specification tells of one either.
-    UnknownGpu(CdiError),
+    UnknownGpu {
+        /// Number of GPUs of which the driver does not know the UUID.
+        silent: usize,
+        /// By the specifications.
+        error: CdiError,
+    },
+    /// A MIG instance by its own UUID, which specifications alone tell.
+    Mig(CdiError),
     /// By NVIDIA's driver.
     Nvidia(NvidiaError),
     /// By the topology of the node.
@@ -81,8 +88,16 @@ impl fmt::Display for ResolveError {
             Self::Number(error) => error.fmt(f),
             Self::GpuName(error) => error.fmt(f),
             Self::Cdi(error) => error.fmt(f),
-            Self::UnknownGpu(error) => {
+            Self::UnknownGpu { silent: 0, error } => {
                 write!(f, "NVIDIA's driver knows no such GPU, and by CDI: {error}")
+            }
+            Self::UnknownGpu { silent, error } => write!(
+                f,
+                "of {silent} of its GPUs NVIDIA's driver does not know the UUID yet \
+                 (nvidia-persistenced keeps them initialised), and by CDI: {error}"
+            ),
+            Self::Mig(error) => {
+                write!(f, "found by CDI alone (MIG-GPU-UUID/GI/CI is found without): {error}")
             }
             Self::Nvidia(error) => error.fmt(f),
             Self::Topology(error) => error.fmt(f),

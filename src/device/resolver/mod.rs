@@ -51,51 +51,52 @@ impl Resolver {
     /// # Errors
     /// [`Unresolved`]: the first name that stands for nothing. There is no list of the others then.
     pub fn named(&self, names: &[Named]) -> Result<Found, Unresolved> {
-        let mut found = Found::default();
-        let mut cdi = Vec::new();
-        for name in self.listed(names)? {
-            match name {
-                Named::Cdi(name) => cdi.push(name),
-                name => found.extend(
-                    self.one(&name).map_err(|why| Unresolved { name: name.to_string(), why })?,
-                ),
-            }
-        }
+        let (mut found, mut cdi) = (Found::default(), Vec::new());
+        self.collect(names, &mut found, &mut cdi)?;
         found.extend(self.cdi(&cdi)?);
         Ok(found)
     }
 
-    /// The names, with what directories list in their place.
-    fn listed(&self, names: &[Named]) -> Result<Vec<Named>, Unresolved> {
-        let mut all = Vec::new();
+    /// Adds what names stand for, but for CDI names, which are put aside.
+    fn collect(
+        &self,
+        names: &[Named],
+        found: &mut Found,
+        cdi: &mut Vec<String>,
+    ) -> Result<(), Unresolved> {
         for name in names {
-            let Named::Dir(path) = name else {
-                all.push(name.clone());
-                continue;
+            let failed = |why: ResolveError| Unresolved { name: name.to_string(), why };
+            let tree = &self.tree;
+            let own = match name {
+                Named::Cdi(name) => {
+                    cdi.push(name.clone());
+                    continue;
+                }
+                Named::Dir(path) => {
+                    let entries = directory::read(tree, path);
+                    let entries =
+                        entries.map_err(|error| failed(ResolveError::Directory(error)))?;
+                    // No entry of a directory is another directory.
+                    self.collect(&entries, found, cdi)?;
+                    continue;
+                }
+                Named::Gpu(gpu) => {
+                    gpu.parse().map_err(ResolveError::GpuName).and_then(|gpu| self.gpu(&gpu))
+                }
+                Named::AllGpus => self.all_gpus(),
+                Named::Imex(channel) => nvidia::imex(tree, *channel).map_err(Into::into),
+                Named::Gres { name, index } => self.gres(name, *index),
             };
-            let entries = directory::read(&self.tree, path);
-            all.extend(entries.map_err(|error| Unresolved {
-                name: name.to_string(),
-                why: ResolveError::Directory(error),
-            })?);
+            found.extend(own.map_err(failed)?);
         }
-        Ok(all)
+        Ok(())
     }
 
-    fn one(&self, name: &Named) -> Result<Found, ResolveError> {
-        match name {
-            Named::Gpu(name) => self.gpu(&name.parse().map_err(ResolveError::GpuName)?),
-            Named::AllGpus => self.all_gpus(),
-            Named::Imex(channel) => Ok(nvidia::imex(&self.tree, *channel)?),
-            Named::Gres { name, index } => {
-                let mut found = gres::resolve(&self.tree, &self.settings, name, *index)?;
-                let companions = topology::companions(&self.tree, &found.devices)?;
-                found.extend(companions);
-                Ok(found)
-            }
-            Named::Cdi(name) => self.cdi(std::slice::from_ref(name)).map_err(|error| error.why),
-            Named::Dir(_) => self.named(std::slice::from_ref(name)).map_err(|error| error.why),
-        }
+    fn gres(&self, name: &str, index: u32) -> Result<Found, ResolveError> {
+        let mut found = gres::resolve(&self.tree, &self.settings, name, index)?;
+        let companions = topology::companions(&self.tree, &found.devices)?;
+        found.extend(companions);
+        Ok(found)
     }
 
     /// One GPU is the same devices whatever it is called, so that every name that can be led to an
@@ -110,8 +111,9 @@ impl Resolver {
                     return Ok(topology::by_address(&self.tree, gpu.address)?);
                 }
                 // A driver that has not initialised its GPUs does not know their UUIDs yet.
+                let silent = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
                 let found = self.by_specification(name).map_err(|why| match why {
-                    ResolveError::Cdi(error) => ResolveError::UnknownGpu(error),
+                    ResolveError::Cdi(error) => ResolveError::UnknownGpu { silent, error },
                     why => why,
                 })?;
                 match nvidia::only_gpu(&gpus, &found.devices) {
@@ -121,7 +123,10 @@ impl Resolver {
             }
             GpuName::Instance { gpu, gi, ci } => Ok(nvidia::instance(&self.tree, gpu, *gi, *ci)?),
             // Which instance it is, only a specification tells without the vendor's library.
-            GpuName::Mig(_) => self.by_specification(name),
+            GpuName::Mig(_) => self.by_specification(name).map_err(|why| match why {
+                ResolveError::Cdi(error) => ResolveError::Mig(error),
+                why => why,
+            }),
         }
     }
 

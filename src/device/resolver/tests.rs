@@ -88,7 +88,10 @@ fn a_driver_that_does_not_know_its_uuids_is_helped_by_a_specification() {
     driver(&scratch, 0x1b, 1, "GPU-????????-????-????-????-????????????");
     let name = format!("GPU-{}", UUIDS[0]);
     let error = resolve(&scratch, gpu(&name)).unwrap_err();
-    assert!(error.contains("NVIDIA's driver knows no such GPU, and by CDI: "), "{error}");
+    assert!(
+        error.contains("of 1 of its GPUs NVIDIA's driver does not know the UUID yet"),
+        "{error}"
+    );
     specification(&scratch, &[(&name, 1)]);
     let all =
         Ok(["c:195:1:rw", "c:195:255:rw", "c:510:0:rw", "c:510:1:rw"].map(String::from).into());

@@ -221,6 +221,6 @@ impl fmt::Display for SpecifierError {
 impl std::error::Error for SpecifierError {}
 
 #[cfg(test)]
-mod properties;
+mod by_chance;
 #[cfg(test)]
 mod tests;

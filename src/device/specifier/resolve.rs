@@ -1,16 +1,28 @@
 //! From a specifier to the devices that it stands for on this node.
 
+use std::collections::BTreeSet;
+
+use nix::errno::Errno;
+
 use super::path_pattern::{PathPattern, TooMany};
 use super::{Name, Specifier};
 use crate::device::gpu::gpu_count;
 use crate::device::preset::Preset;
-use crate::device::{Device, Found, Node, ProcDevices, ResolveError, Tree};
+use crate::device::{Device, Found, Node, NodeError, ProcDevices, ResolveError, Tree};
 use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};
 
 /// Drivers of whose devices each belongs to one GPU or to a part of one: all minors of such a major
 /// are the GPUs of all jobs. Of `kfd` and `nvidia-uvm` every job uses the same device.
-const GPU_DRIVERS: [&str; 7] =
-    ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-caps", "drm", "accel", "habanalabs"];
+const GPU_DRIVERS: [&str; 8] = [
+    "nvidia",
+    "nvidia-frontend",
+    "nvidiactl",
+    "nvidia-caps",
+    "nvidia-caps-imex-channels",
+    "drm",
+    "accel",
+    "habanalabs",
+];
 
 /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
 ///
@@ -86,13 +98,15 @@ fn majors(
     if found.devices.is_empty() { Err(ResolveError::NoDriver) } else { Ok(found) }
 }
 
-/// What a preset finds here. A member that is not there is not missed.
+/// What a preset finds here. A member that is not there is not missed; one that cannot be told is.
 fn members(tree: &Tree, preset: Preset, access: Access) -> Found {
     let mut found = Found::default();
     for member in preset.members() {
-        let name = Name::parse(member).ok();
-        if let Some(Ok(devices)) = name.map(|name| by_name(tree, &name, access)) {
-            found.extend(devices);
+        let Ok(name) = Name::parse(member) else { continue };
+        match by_name(tree, &name, access) {
+            Ok(devices) => found.extend(devices),
+            Err(ResolveError::NoMatch | ResolveError::Node(NodeError::Open(Errno::ENOENT))) => {}
+            Err(error) => found.warnings.push(format!("{member} is left out: {error}")),
         }
     }
     found
@@ -112,8 +126,12 @@ fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String>
     }
     let drivers = tree.drivers().ok()?;
     let whole = found.devices.iter().filter(|device| device.rule.minor().is_none());
-    let gpu = whole.flat_map(|device| gpu_drivers(drivers, &device.rule)).next()?;
-    Some(format!("{specifier} opens the GPUs of every job on this node: all devices of {gpu}"))
+    let gpus: BTreeSet<_> = whole.flat_map(|device| gpu_drivers(drivers, &device.rule)).collect();
+    let gpus: Vec<_> = gpus.into_iter().collect();
+    (!gpus.is_empty()).then(|| {
+        let gpus = gpus.join(", ");
+        format!("{specifier} opens the GPUs of every job on this node: all devices of {gpus}")
+    })
 }
 
 fn gpu_drivers<'a>(drivers: &'a ProcDevices, rule: &DeviceRule) -> impl Iterator<Item = &'a str> {

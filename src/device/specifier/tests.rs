@@ -230,15 +230,15 @@ fn the_preset_is_what_is_there_of_it_without_what_manages_the_fabric() {
 fn whole_majors_of_gpus_are_warned_of() {
     let scratch = node();
     for (text, driver) in [
-        ("char-nvidia", "nvidia"),
-        ("char-nvidiactl r", "nvidia"),
-        ("char-195", "nvidia"),
+        ("char-nvidia", "nvidia, nvidiactl"),
+        ("char-nvidiactl r", "nvidia, nvidiactl"),
+        ("char-195", "nvidia, nvidiactl"),
         ("char-226", "drm"),
         ("char-dr?", "drm"),
         ("char-nvidia-caps", "nvidia-caps"),
         ("char-accel", "accel"),
         ("char-habanalabs", "habanalabs"),
-        ("char-*", "nvidia"),
+        ("char-*", "accel, drm, habanalabs, nvidia, nvidia-caps, nvidiactl"),
     ] {
         let specifier: Specifier = text.parse().unwrap();
         let warning = format!(

@@ -2,7 +2,7 @@
 
 use super::card::missing_is;
 use super::{TopologyError, nodes};
-use crate::device::{Device, FileError, Found, Tree, nvidia};
+use crate::device::{Device, FileError, Found, Tree, major, nvidia};
 use crate::plan::DeviceType;
 
 /// Names of the driver of NVIDIA's GPUs in `/proc/devices`, from R550 on and before.
@@ -24,11 +24,11 @@ pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyErro
     if !devices.is_empty() {
         let drivers = tree.drivers()?;
         let mut majors = NVIDIA.iter().flat_map(|name| drivers.majors(DeviceType::Char, name));
-        if majors.any(|major| of(major).any(|minor| minor <= nvidia::MINOR_MAX)) {
+        if majors.any(|major| of(major).any(|minor| major::NVIDIA_GPUS.contains(&minor))) {
             found.extend(nvidia::shared(tree)?);
         }
     }
-    for minor in of(nodes::DRM_MAJOR) {
+    for minor in of(major::DRM) {
         if is_amd(tree, minor)? {
             found.extend(nodes::kfd(tree)?);
             break;
@@ -40,7 +40,7 @@ pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyErro
 /// Whether a DRM device is an AMD card or a partition of one. Partitions are platform devices
 /// without a driver (`drivers/gpu/drm/amd/amdxcp/amdgpu_xcp_drv.c`).
 fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
-    let device = format!("/sys/dev/char/{}:{minor}/device", nodes::DRM_MAJOR);
+    let device = format!("/sys/dev/char/{}:{minor}/device", major::DRM);
     if tree.link_name(&device)?.starts_with("amdgpu_xcp") {
         return Ok(true);
     }

@@ -5,13 +5,11 @@ use nix::errno::Errno;
 use super::TopologyError;
 use super::card::{Card, Make, directory, missing_is};
 use crate::device::gpu_name::PciAddress;
-use crate::device::{Device, Found, NodeError, Tree, guard, nvidia};
+use crate::device::{Device, Found, NodeError, Tree, guard, major, nvidia};
 use crate::plan::{Access, DeviceType};
 
 /// Most devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
-/// Major of DRM's nodes (`include/drm/drm_drv.h`).
-pub(super) const DRM_MAJOR: u32 = 226;
 
 /// Everything of a card.
 pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
@@ -111,7 +109,7 @@ pub fn confirm_drm(
     let foreign = devices.iter().find(|Device { rule, .. }| {
         let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
         let known = numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref());
-        rule.kind() == DeviceType::Char && rule.major() == DRM_MAJOR && !known
+        rule.kind() == DeviceType::Char && rule.major() == major::DRM && !known
     });
     match (foreign, addresses) {
         (Some(device), [first, ..]) => {
@@ -137,7 +135,7 @@ fn accel(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
 }
 
 fn render(tree: &Tree, minor: u32) -> Result<Found, TopologyError> {
-    required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{DRM_MAJOR}:{minor}"))
+    required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
 }
 
 /// What was found, if there is a node in it without which the card is of no use.

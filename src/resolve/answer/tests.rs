@@ -318,3 +318,17 @@ fn a_specification_adds_to_a_login_only_what_the_site_names() {
     let warnings = bench.ask().warnings;
     assert!(warnings.iter().any(|text| text.starts_with("variable C is left out")), "{warnings:?}");
 }
+
+/// Else a login would look at other lines of `gres.conf` than `register` did.
+#[test]
+fn the_hosts_own_name_is_not_cut_for_slurms_files() {
+    for (node, host, name) in [
+        ("n1", "n1.cluster", None),
+        ("n1.cluster", "n1.cluster", None),
+        ("n1", "n1", None),
+        ("rack7", "n1.cluster", Some("rack7")),
+        ("n1.other", "n1.cluster", Some("n1.other")),
+    ] {
+        assert_eq!(named(node, host).as_deref(), name, "{node} on {host}");
+    }
+}

@@ -29,7 +29,11 @@ fn faults_name_line_and_key() {
         ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
         ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
         ("registry = run", 1, "the value of registry is not an absolute path"),
-        ("registry =", 1, "the value of registry is not a value"),
+        (
+            "registry =",
+            1,
+            "the value of registry is not text: it is empty or has a control character",
+        ),
         ("sources = slurm", 1, "the value of sources is not a list of: registry"),
         ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
         (

@@ -1,0 +1,167 @@
+use super::*;
+
+#[test]
+fn a_node_that_is_not_the_gpu_s_is_refused() {
+    let fixture = Fixture::new();
+    let gpu = fixture.gpus().unwrap().remove(0);
+    let node = || super::node(&fixture.tree(), &gpu).map(|found| rules(&found));
+    fixture.file("dev/nvidia2", "c 195:3");
+    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Minor { promised: 2, .. }))));
+    fixture.file("dev/nvidia2", "c 226:2");
+    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Driver { .. }))));
+    fixture.file("dev/nvidia2", "b 7:2");
+    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Driver { .. }))));
+    fixture.remove("dev/nvidia2");
+    std::os::unix::fs::symlink("nvidia3", fixture.0.path().join("dev/nvidia2")).unwrap();
+    assert!(matches!(node(), Err(NvidiaError::Node { .. })));
+    fixture.remove("dev/nvidia2");
+    let error = node().unwrap_err().to_string();
+    assert!(error.starts_with("/dev/nvidia2: ") && error.contains("nvidia-modprobe"), "{error}");
+}
+
+#[test]
+fn what_gpus_share_has_the_numbers_of_proc_devices() {
+    let fixture = Fixture::new();
+    let found = shared(&fixture.tree()).unwrap();
+    assert_eq!((rules(&found), found.warnings), (SHARED.map(str::to_owned).to_vec(), vec![]));
+    for drivers in ["195 nvidia-frontend\n", "195 nvidia\n195 nvidia-frontend\n", "195 nvidiactl\n"]
+    {
+        let text = format!("Character devices:\n{drivers}510 nvidia-uvm\n");
+        fixture.file("proc/devices", &text);
+        assert_eq!(rules(&shared(&fixture.tree()).unwrap()), SHARED, "{drivers:?}");
+    }
+    fixture.file("proc/devices", "Character devices:\n195 nvidia\n196 nvidiactl\n");
+    assert_eq!(shared(&fixture.tree()), Err(NvidiaError::Majors("nvidiactl")));
+}
+
+#[test]
+fn a_node_that_is_not_made_yet_is_promised_its_numbers_with_a_warning() {
+    let fixture = Fixture::new();
+    fixture.remove("dev/nvidia-uvm");
+    let found = shared(&fixture.tree()).unwrap();
+    assert_eq!(rules(&found), SHARED);
+    assert_eq!(found.warnings.len(), 1);
+    assert!(found.warnings[0].starts_with("/dev/nvidia-uvm is not there yet"));
+}
+
+#[test]
+fn a_stale_node_is_refused_with_both_numbers() {
+    let fixture = Fixture::new();
+    fixture.file("dev/nvidia-uvm", "c 511:0");
+    let error = shared(&fixture.tree()).unwrap_err().to_string();
+    let text = "/dev/nvidia-uvm is c 511:0, but by /proc/devices it has to be c 510:0";
+    assert!(error.starts_with(text), "{error}");
+    for stale in ["c 510:1", "b 510:0"] {
+        fixture.file("dev/nvidia-uvm", stale);
+        assert!(matches!(shared(&fixture.tree()), Err(NvidiaError::Stale { .. })), "{stale}");
+    }
+}
+
+#[test]
+fn a_driver_that_is_not_loaded_leaves_its_devices_out_with_a_warning() {
+    let fixture = Fixture::new();
+    fixture.file("proc/devices", &DEVICES.replace("510 nvidia-uvm\n", ""));
+    let found = shared(&fixture.tree()).unwrap();
+    assert_eq!(rules(&found), SHARED[..1]);
+    assert_eq!(found.warnings.len(), 1);
+    assert!(found.warnings[0].contains("load nvidia-uvm before the job is registered"));
+}
+
+#[test]
+fn an_instance_is_its_parent_what_gpus_share_and_two_capabilities() {
+    let fixture = Fixture::new();
+    let found = fixture.instance(1, 2, 0).unwrap();
+    let (gi, ci) = (gi_minor(3, 2), gi_minor(3, 2) + 1);
+    let caps = [gi, ci].map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor} c:235:{minor}:r"));
+    let mut expected = vec!["/dev/nvidia3 c:195:3:rw".to_owned()];
+    expected.extend(SHARED.map(str::to_owned));
+    expected.extend(caps);
+    assert_eq!(rules(&found), expected);
+    fixture.remove("proc/driver/nvidia-caps/mig-minors");
+    assert_eq!(rules(&fixture.instance(1, 2, 0).unwrap()), expected);
+}
+
+#[test]
+fn an_instance_that_is_gone_is_an_error() {
+    let fixture = Fixture::new();
+    for (gpu, gi, ci) in [(1, 3, 0), (1, 1, 1), (2, 1, 0), (4, 1, 0)] {
+        let error = fixture.instance(gpu, gi, ci).unwrap_err();
+        assert!(matches!(error, NvidiaError::NoInstance { .. }), "{error}");
+    }
+    fixture.remove("proc/driver/nvidia/capabilities");
+    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::NoInstance { .. })));
+}
+
+#[test]
+fn files_that_disagree_on_a_capability_refuse_it() {
+    let fixture = Fixture::new();
+    let (path, minor) = ("gpu3/mig/gi2/ci0/access", gi_minor(3, 2));
+    fixture.cap(path, minor + 2);
+    let error = fixture.instance(1, 2, 0).unwrap_err();
+    assert!(matches!(error, NvidiaError::Disagree { listed: Some(_), .. }), "{error}");
+    fixture.file(&format!("proc/driver/nvidia/capabilities/{path}"), "DeviceFileMinor: -1\n");
+    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::Odd { .. })));
+    fixture.cap(path, minor + 1);
+    fixture.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 237:{minor}"));
+    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::Stale { .. })));
+    fixture.file("proc/devices", &DEVICES.replace("235 nvidia-caps\n", ""));
+    let error = fixture.instance(1, 2, 0).unwrap_err();
+    assert_eq!(error, NvidiaError::NotLoaded("nvidia-caps"));
+}
+
+#[test]
+fn a_channel_has_the_major_of_channels_and_its_own_number() {
+    let fixture = Fixture::new();
+    let tree = fixture.tree();
+    let path = "/dev/nvidia-caps-imex-channels/channel";
+    for channel in [0, 1, 2047] {
+        let found = imex(&tree, channel).unwrap();
+        assert_eq!(rules(&found), [format!("{path}{channel} c:237:{channel}:rw")]);
+        assert_eq!(found.warnings.len(), 1);
+    }
+    assert_eq!(imex(&tree, 2048), Err(NvidiaError::Channel(2048)));
+    fixture.file("dev/nvidia-caps-imex-channels/channel2048", "c 237:2048");
+    assert_eq!(imex(&tree, 2048).unwrap().warnings.len(), 0);
+    fixture.file("dev/nvidia-caps-imex-channels/channel1", "c 235:1");
+    assert!(matches!(imex(&tree, 1), Err(NvidiaError::Stale { .. })));
+    fixture.file("proc/devices", "Character devices:\n235 nvidia-caps\n");
+    let none = Err(NvidiaError::NotLoaded("nvidia-caps-imex-channels"));
+    assert_eq!(imex(&fixture.tree(), 0), none);
+}
+
+#[test]
+fn a_node_to_be_made_is_told_by_path_and_only_where_a_job_may_have_it() {
+    let fixture = Fixture::new();
+    let unborn = |path: &str| {
+        unborn_node(&fixture.tree(), path).map(|node| node.map(|node| node.to_string()))
+    };
+    let live = gi_minor(0, 9);
+    for (path, numbers) in [
+        ("/dev/nvidia-uvm".to_owned(), "c 510:0".to_owned()),
+        ("/dev/nvidia-uvm-tools".to_owned(), "c 510:1".to_owned()),
+        (format!("/dev/nvidia-caps/nvidia-cap{live}"), format!("c 235:{live}")),
+        ("/dev/nvidia-caps-imex-channels/channel7".to_owned(), "c 237:7".to_owned()),
+    ] {
+        assert_eq!(unborn(&path), Ok(Some(numbers)), "{path}");
+    }
+    for path in [
+        "/dev/nvidia0",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm2",
+        "/dev/nvidia-caps/nvidia-cap",
+        "/dev/nvidia-caps/nvidia-cap012",
+        "/dev/nvidia-caps/../nvidia-uvm",
+        "/run/nvidia/driver/dev/nvidia-uvm",
+        "/dev//nvidia-uvm",
+    ] {
+        assert_eq!(unborn(path), Ok(None), "{path}");
+    }
+    for minor in [0, 1, 2, 3, 4323, 9999] {
+        let error = unborn(&format!("/dev/nvidia-caps/nvidia-cap{minor}"));
+        assert!(matches!(error, Err(NvidiaError::Misfit(_))), "{minor}");
+    }
+    let channel = unborn("/dev/nvidia-caps-imex-channels/channel2048");
+    assert_eq!(channel, Err(NvidiaError::Channel(2048)));
+    fixture.file("proc/devices", "Character devices:\n195 nvidia\n");
+    assert_eq!(unborn("/dev/nvidia-uvm"), Err(NvidiaError::NotLoaded("nvidia-uvm")));
+}
