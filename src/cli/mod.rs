@@ -10,6 +10,7 @@ mod error;
 mod help;
 mod job;
 mod list;
+mod names;
 mod occupants;
 mod options;
 mod people;
