@@ -51,14 +51,14 @@ pub(super) fn command(
             Ok(report.code())
         }
         Question::Attached => {
-            require_root("devices")?;
+            require_root("read device filters")?;
             let target = target::Target::of(&options)?;
             let report = attached::Report::of(&target, &tree(&options)?)?;
             report.write(json, output)?;
             Ok(report.code())
         }
         Question::WouldDeny => {
-            require_root("devices")?;
+            require_root("read open devices")?;
             let target = target::Target::of(&options)?;
             let (resolver, config) = (resolver(&options)?, config(&options)?);
             let policy: Option<Policy> =
