@@ -110,7 +110,8 @@ usage: job-adopt devices [OPTIONS] NAME...
 
 Shows what names of devices stand for on this node; or what the filters at a cgroup let through,
 whoever attached them (root); or which devices that its processes have open an allowlist would
-refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU or NAME:N.
+refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:N,
+imex/N, or all for all GPUs of NVIDIA's.
 
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
   --cdi NAME             a CDI device, VENDOR/CLASS=NAME; may be repeated

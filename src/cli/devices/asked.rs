@@ -4,6 +4,7 @@ use super::super::names::{self, Mistake};
 use super::super::{Error, Options};
 use crate::device::{Named, Specifier};
 use crate::legible::legible;
+use crate::plan::decimal;
 
 /// A device that was asked for, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +50,18 @@ fn of_operand(text: &str) -> Result<Vec<Asked>, String> {
         one(specifier(text))
     } else if text.contains('=') {
         one(cdi(text))
+    } else if text == "all" {
+        Ok(vec![named(text, Named::AllGpus)])
+    } else if let Some(channel) = text.strip_prefix("imex/") {
+        let channel = decimal(channel)
+            .ok_or_else(|| format!("{}: not imex/ and the number of a channel", legible(text)))?;
+        Ok(vec![named(text, Named::Imex(channel))])
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
         one(gpu(text))
     } else if text.contains(':') {
         gres(text)
     } else {
-        let what = "no specifier, CDI name, GPU or NAME:INDEX";
+        let what = "no specifier, CDI name, GPU, NAME:INDEX, imex/N or all";
         return Err(format!("{}: {what}", legible(text)));
     };
     asked.map_err(|mistake| mistake.about(text))
@@ -125,6 +132,8 @@ mod tests {
             ("nvidia.com/gpu=0", "cdi nvidia.com/gpu=0"),
             ("0", "gpu 0"),
             ("0000:1b:00.0", "gpu 0000:1b:00.0"),
+            ("all", "AllGpus"),
+            ("imex/2048", "Imex(2048)"),
             ("gpu:3", "gres gpu 3"),
             ("gpu:a100:3", "gres gpu:a100 3"),
         ] {
