@@ -123,7 +123,7 @@ imex/N, or all for all GPUs of NVIDIA's.
   --would-deny           try an allowlist: the one named here, else that of the job's record
   --policy POLICY        closed (the default), strict or auto; for --would-deny
   --root DIR             look names and nodes up below DIR, in files of the caller's
-  --json                 as JSON
+  --json                 as JSON; job-adopt(1) has the keys
   --conf FILE            configuration in place of /etc/security/job_adopt.conf
   --help                 show this text
 

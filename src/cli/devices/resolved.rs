@@ -145,6 +145,7 @@ mod tests {
     fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let report = Report::of(asked, &Resolver::new(tree, Settings::default()));
+        super::super::tests::documented(&report);
         let write = |json| {
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let mut output = Output { out: &mut out, err: &mut err };
