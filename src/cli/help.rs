@@ -110,7 +110,8 @@ usage: job-adopt devices [OPTIONS] NAME...
 
 Shows what names of devices stand for on this node; or what the filters at a cgroup let through,
 whoever attached them (root); or which devices that its processes have open an allowlist would
-refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU or NAME:N.
+refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:N,
+imex/N, or all for all GPUs of NVIDIA's.
 
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
   --cdi NAME             a CDI device, VENDOR/CLASS=NAME; may be repeated
@@ -122,7 +123,7 @@ refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GP
   --would-deny           try an allowlist: the one named here, else that of the job's record
   --policy POLICY        closed (the default), strict or auto; for --would-deny
   --root DIR             look names and nodes up below DIR, in files of the caller's
-  --json                 as JSON
+  --json                 as JSON; job-adopt(1) has the keys
   --conf FILE            configuration in place of /etc/security/job_adopt.conf
   --help                 show this text
 

@@ -1,9 +1,7 @@
 //! A record out of job options.
 
 use super::options::Known;
-use super::{Error, Options, people};
-use crate::device::Specifier;
-use crate::legible::legible;
+use super::{Error, Options, names, people};
 use crate::plan::decimal;
 use crate::registry::{Gpu, Options as Policies, Place, Record};
 use std::collections::BTreeMap;
@@ -35,10 +33,10 @@ pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Res
         ends: options.parsed("--ends", "time in seconds since the epoch")?,
         leaf: options.parsed("--leaf", "name of a leaf")?,
         options: policies(options)?,
-        cdi: list(options, "--cdi"),
-        gpus: list(options, "--gpu").map(|gpus| gpus.into_iter().map(gpu).collect()),
+        cdi: some(names::each(options, "--cdi", names::cdi)?),
+        gpus: some(names::each(options, "--gpu", |text| names::gpu(text).map(gpu))?),
         gres: gres(options)?,
-        device_dir: options.value("--device-dir").map(str::to_owned),
+        device_dir: names::each(options, "--device-dir", names::directory)?.pop(),
     };
     // Ranges are the grammar's to judge.
     Ok(Record::parse(record.to_json()?.as_bytes())?)
@@ -64,19 +62,16 @@ pub(super) fn registered(options: &Options) -> Result<Record, Error> {
 
 fn policies(options: &Options) -> Result<Option<Policies>, Error> {
     let policy = options.parsed("--policy", "policy (closed, strict or auto)")?;
-    let mut allow = Vec::new();
-    for text in options.values("--device") {
-        let checked: Result<Specifier, _> = text.parse();
-        checked.map_err(|error| options.usage(format!("option --device: {text}: {error}")))?;
+    let allow = some(names::each(options, "--device", |text| {
+        names::specifier(text)?;
         let (spec, access) = text.split_once(' ').unwrap_or((text, "rw"));
-        allow.push((spec.to_owned(), access.to_owned()));
-    }
-    let allow = (!allow.is_empty()).then_some(allow);
+        Ok((spec.to_owned(), access.to_owned()))
+    })?);
     Ok((policy.is_some() || allow.is_some()).then_some(Policies { policy, allow }))
 }
 
-fn list(options: &Options, name: &str) -> Option<Vec<String>> {
-    let values: Vec<String> = options.values(name).map(str::to_owned).collect();
+/// A key of a record is there where its option is.
+fn some<T>(values: Vec<T>) -> Option<Vec<T>> {
     (!values.is_empty()).then_some(values)
 }
 
@@ -84,16 +79,11 @@ fn gpu(text: String) -> Gpu {
     decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
 }
 
-/// `NAME:N` or `NAME:N,N`, as in `gpu:0,1`; the name may have a type, as in `gpu:h100:0`.
+/// The indexes of all options by their names.
 fn gres(options: &Options) -> Result<Option<BTreeMap<String, Vec<u32>>>, Error> {
     let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for text in options.values("--gres") {
-        let wrong =
-            || options.usage(format!("option --gres: {} is not NAME:INDEX,...", legible(text)));
-        let (name, numbers) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let numbers = numbers.split(',').map(|number| decimal(number).ok_or_else(wrong));
-        let numbers: Vec<u32> = numbers.collect::<Result<_, _>>()?;
-        gres.entry(name.to_owned()).or_default().extend(numbers);
+    for (name, indexes) in names::each(options, "--gres", names::gres)? {
+        gres.entry(name).or_default().extend(indexes);
     }
     Ok((!gres.is_empty()).then_some(gres))
 }
@@ -105,7 +95,10 @@ mod tests {
     use crate::device::Policy;
     use std::ffi::OsString;
 
+    const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
+
     fn made(line: &str) -> Result<Record, Error> {
+        let line = line.replace("UUID", UUID);
         let words = line.split(' ').map(|word| OsString::from(word.replace('_', " ")));
         registered(&Options::parse("register", &KNOWN, words)?)
     }
@@ -114,7 +107,7 @@ mod tests {
     fn every_option_has_its_key() {
         let record = made(
             "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
-             --cdi x.y/z=0 --gpu 1 --gpu GPU-ab --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
+             --cdi x.y/z=0 --gpu 1 --gpu GPU-UUID --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
              --leaf l --started 8 --ends 9 --device-dir /d",
         )
         .unwrap();
@@ -125,7 +118,7 @@ mod tests {
         let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));
         assert_eq!(options.allow.unwrap(), allow);
         assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
-        assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name("GPU-ab".into())]);
+        assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name(format!("GPU-{UUID}"))]);
         let gres = [("gpu".to_owned(), vec![0, 1, 3]), ("gpu:h100".to_owned(), vec![2])];
         assert_eq!(record.gres.unwrap(), gres.into());
         assert_eq!(record.leaf.unwrap().as_str(), "l");
@@ -167,11 +160,34 @@ mod tests {
             "--id 7 --uid 5 --cgroup /a --gres gpu:h100",
             "--id 7 --uid 5 --cgroup /a --gres gpu:+1",
             "--id 7 --uid 5 --cgroup /a --gres gpu:01",
+            "--id 7 --uid 5 --cgroup /a --gres gpu::1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:0-3",
             "--id 7 --uid 5 --cgroup /a --started 0",
             "--id 7 --uid 5 --cgroup /a --device-dir d",
         ] {
             let error = made(line).unwrap_err();
             assert_eq!(error.code(), 2, "{line}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_wrong_usage_and_told_with_its_option() {
+        for (option, begin) in [
+            ("--gpu nvidia0", "--gpu: nvidia0: not the name of a GPU: "),
+            ("--gpu 0,1", "--gpu: 0,1: one GPU per option"),
+            ("--gpu=", "--gpu: the value is empty"),
+            ("--cdi nvidia.com/gpu", "--cdi: nvidia.com/gpu: not a qualified CDI name"),
+            ("--cdi=", "--cdi: the value is empty"),
+            ("--gres gpu:0-3", "--gres: gpu:0-3: ranges are not taken"),
+            ("--gres=", "--gres: the value is empty"),
+            ("--device @hcp", "--device: @hcp: there is no such preset"),
+            ("--device=", "--device: the value is empty"),
+            ("--device-dir d", "--device-dir: d: not the absolute path"),
+            ("--device-dir=", "--device-dir: the value is empty"),
+        ] {
+            let made = made(&format!("--id 7 --uid 5 --cgroup /a {option}"));
+            let Err(Error::Usage(_, what)) = made else { panic!("{option}: {made:?}") };
+            assert!(what.starts_with(&format!("option {begin}")), "{what}");
         }
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod help;
 mod job;
 mod list;
+mod names;
 mod occupants;
 mod options;
 mod people;
@@ -120,11 +121,11 @@ fn conf(options: &Options) -> Result<&Path, Error> {
 }
 
 /// # Errors
-/// [`Error::Failed`] for anybody but root.
-fn require_root(command: &str) -> Result<(), Error> {
+/// [`Error::Failed`] for anybody but root, naming what was to be done.
+fn require_root(what: &str) -> Result<(), Error> {
     match Uid::effective().is_root() {
         true => Ok(()),
-        false => Err(Error::failed(command, "job", "must be run as root")),
+        false => Err(Error::Failed(format!("{what}: must be run as root"))),
     }
 }
 

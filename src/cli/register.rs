@@ -36,7 +36,7 @@ pub(super) fn command(
         return show(help::REGISTER, output);
     }
     options.no_operands()?;
-    require_root("register")?;
+    require_root("register job")?;
     let record =
         if options.none_but(&["--conf"]) { read_record()? } else { job::registered(&options)? };
     register(record, &config(&options)?, output)?;

@@ -39,7 +39,7 @@ pub(super) fn command(
     if seconds > TIMEOUT_MAX {
         return Err(options.usage(format!("option --timeout: more than {TIMEOUT_MAX} seconds")));
     }
-    require_root("unregister")?;
+    require_root("unregister job")?;
     let (registry, fault) = Config::registry_at(conf(&options)?, &Trust::root())?;
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));

@@ -216,6 +216,44 @@ fn logins_join_a_job_that_run_started() {
 }
 
 #[test]
+fn a_name_that_is_none_is_the_same_mistake_in_every_command() {
+    on_node(|node| {
+        let job = bare(node);
+        let wrong = [
+            ("--gpu", "nvidia0"),
+            ("--gpu", "0,1"),
+            ("--cdi", "nvidia.com/gpu"),
+            ("--gres", "gpu:0-3"),
+            ("--gres", "gpu::0"),
+            ("--device", "@hcp"),
+            ("--device-dir", "site"),
+        ];
+        for (option, value) in wrong {
+            let lines = [
+                vec!["devices", option, value],
+                register(&job, &[option, value]),
+                vec!["run", "--user", "alice", option, value, "--", "true"],
+            ];
+            for line in lines {
+                node.job_adopt(&line).exits(2).says(&format!("option {option}: {value}: "));
+            }
+        }
+        assert!(!node.exists(&job.record_path()));
+    });
+}
+
+#[test]
+fn devices_says_what_it_has_not_found() {
+    on_node(|node| {
+        let outcome = node.job_adopt(&["devices", "--cgroup", "/nonexist"]).exits(3);
+        outcome.says("job-adopt: open cgroup /nonexist: ");
+        node.sh("mkdir -p /run/site/4242").ok();
+        node.job_adopt(&["devices", "--device-dir", "/run/site/4242"]).exits(0).says("no device");
+        node.job_adopt(&["devices", "imex/2048"]).exits(1).says("refused: ");
+    });
+}
+
+#[test]
 fn every_subcommand_explains_itself() {
     on_node(|node| {
         for command in ["run", "register", "unregister", "list", "resolve", "devices"] {

@@ -223,6 +223,16 @@ mod tests {
     fn every_node_is_judged_by_all_programs() {
         let list = list(&["c:1:3:rwm", "c:195:0:r"]);
         let all = report(vec![(4, Some(allow(&list))), (9, Some(deny(&self::list(&["c:1:3:m"]))))]);
+        super::super::tests::documented(&all);
+        super::super::tests::documented(&ShownFilter {
+            id: 1,
+            name: String::new(),
+            tag: String::new(),
+            owner: "ours",
+            attached: "allow-multi",
+            in_force: true,
+            cgroup: None,
+        });
         assert_eq!(rows(&all), ["/dev/null char 1:3 rw mem 9", "/dev/nvidia0 char 195:0 r - 4"]);
         assert_eq!(all.code(), EXIT_FINE);
     }

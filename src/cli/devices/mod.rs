@@ -51,14 +51,14 @@ pub(super) fn command(
             Ok(report.code())
         }
         Question::Attached => {
-            require_root("devices")?;
+            require_root("read device filters")?;
             let target = target::Target::of(&options)?;
             let report = attached::Report::of(&target, &tree(&options)?)?;
             report.write(json, output)?;
             Ok(report.code())
         }
         Question::WouldDeny => {
-            require_root("devices")?;
+            require_root("read open devices")?;
             let target = target::Target::of(&options)?;
             let (resolver, config) = (resolver(&options)?, config(&options)?);
             let policy: Option<Policy> =
@@ -145,6 +145,29 @@ fn write_json(shown: &impl Serialize, output: &mut Output<'_>) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    /// Fails for a key of a report that job-adopt(1) does not have.
+    pub(super) fn documented(report: &impl Serialize) {
+        const PAGE: &str = include_str!("../../../docs/man/job-adopt.1");
+        let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
+        let section = section.split("\n.SH ").next().unwrap();
+        let words: Vec<&str> =
+            section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
+        fn keys(value: &Value, all: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => map.iter().for_each(|(key, value)| {
+                    all.push(key.clone());
+                    keys(value, all);
+                }),
+                Value::Array(list) => list.iter().for_each(|value| keys(value, all)),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        keys(&serde_json::to_value(report).unwrap(), &mut all);
+        assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
+    }
 
     fn question(line: &str) -> Result<Question, Error> {
         let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from);

@@ -261,6 +261,7 @@ mod tests {
         for rules in [&["c:1:3:rwm"][..], &["c:1:5:r"], &["c:1:5:wm"], &["b:1:5:rw"]] {
             let report = look(rules);
             assert_eq!(report.code(), EXIT_FINDINGS, "{rules:?}");
+            super::super::tests::documented(&report);
             let [_, _, node, kind, number, access] = report.denied[0].row().try_into().unwrap();
             assert_eq!([node, kind, number, access], ["/dev/zero", "char", "1:5", "rw"]);
         }

@@ -34,6 +34,9 @@ pub(super) struct Report {
     devices: Vec<Shown>,
     refused: Vec<Refused>,
     warnings: Vec<String>,
+    /// Names that stand for no device, as an empty directory does. In JSON they are in no list.
+    #[serde(skip)]
+    none: Vec<String>,
 }
 
 impl Report {
@@ -54,6 +57,9 @@ impl Report {
     }
 
     fn take(&mut self, specifier: &str, found: Found, resolver: &Resolver) {
+        if found.devices.is_empty() {
+            self.none.push(specifier.to_owned());
+        }
         for Device { node, rule } in found.devices {
             self.devices.push(Shown {
                 specifier: specifier.to_owned(),
@@ -81,6 +87,7 @@ impl Report {
         let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         rows.extend(self.devices.iter().map(Shown::row));
+        rows.extend(self.none.iter().map(|specifier| without(specifier, "no device".into())));
         rows.extend(self.refused.iter().map(Refused::row));
         Ok(table::write(&rows, output.out)?)
     }
@@ -118,12 +125,15 @@ impl Shown {
 }
 
 impl Refused {
-    /// The reason last, where its length moves no column.
     fn row(&self) -> Vec<String> {
-        let none = || "-".to_owned();
-        let why = format!("refused: {}", self.why);
-        vec![self.specifier.clone(), none(), none(), none(), none(), why]
+        without(&self.specifier, format!("refused: {}", self.why))
     }
+}
+
+/// The row of a name without a device. The reason stands last, where its length moves no column.
+fn without(specifier: &str, why: String) -> Vec<String> {
+    let none = || "-".to_owned();
+    vec![specifier.to_owned(), none(), none(), none(), none(), why]
 }
 
 #[cfg(test)]
@@ -135,6 +145,7 @@ mod tests {
     fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let report = Report::of(asked, &Resolver::new(tree, Settings::default()));
+        super::super::tests::documented(&report);
         let write = |json| {
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let mut output = Output { out: &mut out, err: &mut err };
@@ -171,6 +182,28 @@ mod tests {
              {\"specifier\":\"char-pts r\",\"node\":\"char-pts\",\"type\":\"char\",\"major\":136,\
              \"minor\":null,\"access\":\"r\",\"driver\":\"pts\"}],\"refused\":[],\"warnings\":[]}\n"
         );
+    }
+
+    #[test]
+    fn a_name_that_stands_for_no_device_is_a_row_and_fine() {
+        let scratch = Scratch::new();
+        scratch.dir("dev");
+        scratch.dir("run/site/4242");
+        scratch.file("proc/devices", "Character devices:\n1 mem\n");
+        let path = "/run/site/4242";
+        let dir = Asked { text: path.into(), what: What::Named(Named::Dir(path.into())) };
+        for asked in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
+            let (code, text, json) = report(&scratch, asked);
+            assert_eq!(code, EXIT_FINE, "{text}");
+            for name in [path, "@hpc"] {
+                let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+                assert!(line.ends_with("  -     -            -       no device"), "{text}");
+            }
+            assert!(
+                json.contains(r#""devices":[],"refused":[]"#) && !json.contains("none"),
+                "{json}"
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The cgroup that is asked about.
 
 use super::super::{Error, Options, config};
-use crate::cgroup::{Dir, Leaf, LeafKind, Mount, Place};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place};
+use crate::failed::Failed;
+use crate::legible::legible;
 use crate::plan::{CgroupPath, JobId};
 use crate::registry::{self, Record};
 use crate::trust::Trust;
@@ -28,7 +30,7 @@ impl Target {
         if let Some(path) = options.value("--cgroup") {
             let path: CgroupPath =
                 path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?;
-            let place = Mount::open()?.place(&path)?;
+            let place = open(&path)?;
             return Ok(Self { place: Placed::Cgroup(place), record: None });
         }
         let id = options.value("--job").unwrap_or_default();
@@ -42,7 +44,7 @@ impl Target {
                 return Err(Error::failed("find cgroup of job", id, cause));
             }
         };
-        let place = Mount::open()?.place(path)?;
+        let place = open(path)?;
         let kind = LeafKind::choose(place.dir()?, record.leaf.as_ref())?;
         let place = match Leaf::open(place, kind)? {
             Ok(leaf) => Placed::Leaf(leaf),
@@ -74,6 +76,20 @@ impl Target {
     }
 }
 
+fn open(path: &CgroupPath) -> Result<Place, Error> {
+    Mount::open()?.place(path).map_err(not_opened)
+}
+
+/// The path of a cgroup looks like that of any file, so the error says what it is of.
+fn not_opened(error: cgroup::Error) -> Error {
+    match error {
+        cgroup::Error::System(Failed { operation, object, source }) => {
+            Error::failed(operation, format_args!("cgroup {}", legible(&object)), source)
+        }
+        error => error.into(),
+    }
+}
+
 /// The one record of this id.
 fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
@@ -82,5 +98,18 @@ fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),
         (Some(_), others) => Err(failed(format!("the registry has {} of them", others + 1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+
+    #[test]
+    fn a_cgroup_that_is_not_there_is_called_one() {
+        let failed = Failed::new("open", "/no\nexist", Errno::ENOENT);
+        let text = not_opened(cgroup::Error::System(failed)).text().unwrap();
+        assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
     }
 }

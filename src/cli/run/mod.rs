@@ -60,7 +60,7 @@ fn start(
         return Err(options.usage("a command is needed, after --"));
     }
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
-    require_root("run")?;
+    require_root("run job")?;
     let account = people::account(user)?;
     let uid = people::may_own(account.uid.as_raw(), &options)?;
     let id = options.value("--id").map_or_else(own_id, str::to_owned);
