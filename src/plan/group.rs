@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::decimal;
+
 /// Most groups that one login is given.
 pub const MAX_GROUPS: usize = 16;
 
@@ -37,8 +39,7 @@ impl FromStr for GroupId {
 
     /// Takes a number in its only decimal spelling.
     fn from_str(text: &str) -> Result<Self, GroupError> {
-        let number: u32 = text.parse().map_err(|_| GroupError)?;
-        if number.to_string() == text { Self::new(number) } else { Err(GroupError) }
+        decimal(text).ok_or(GroupError).and_then(Self::new)
     }
 }
 

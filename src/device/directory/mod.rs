@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use super::cdi::QualifiedName;
 use super::{GpuName, Named, Tree};
 use crate::legible::legible;
+use crate::plan::decimal;
 use crate::trust::{Entry, TrustError, TrustedDir};
 
 /// Most files, and most names of one directory.
@@ -158,8 +159,7 @@ fn instance(name: &str) -> Option<Named> {
 
 /// A channel in decimal digits, without leading zeros as the driver writes it.
 fn channel(name: &str) -> Option<Named> {
-    let channel: u32 = name.parse().ok()?;
-    (channel.to_string() == name).then_some(Named::Imex(channel))
+    decimal(name).map(Named::Imex)
 }
 
 fn cdi(vendor: &str, class: &str, name: &str) -> Option<Named> {

@@ -139,6 +139,7 @@ fn a_node_to_be_made_is_told_by_path_and_only_where_a_job_may_have_it() {
     for (path, numbers) in [
         ("/dev/nvidia-uvm".to_owned(), "c 510:0".to_owned()),
         ("/dev/nvidia-uvm-tools".to_owned(), "c 510:1".to_owned()),
+        ("/dev/nvidia-modeset".to_owned(), "c 195:254".to_owned()),
         (format!("/dev/nvidia-caps/nvidia-cap{live}"), format!("c 235:{live}")),
         ("/dev/nvidia-caps-imex-channels/channel7".to_owned(), "c 237:7".to_owned()),
     ] {
