@@ -4,10 +4,12 @@
 //! its descriptor, and the name it was opened with, behind in sshd.
 
 use super::{Line, Severity};
+use crate::sys::clock::{local_time, now};
 use nix::unistd::getpid;
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
-use syslog::{Facility, Formatter3164, Logger, LoggerBackend};
+use syslog::{Facility, LogFormat, Logger, LoggerBackend};
 
 const SOCKET: &str = "/dev/log";
 /// Longest wait for a syslog daemon that does not read, for all lines together: at the first that
@@ -47,15 +49,62 @@ pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
     }
 }
 
-fn connect(process: &str) -> Option<Logger<LoggerBackend, Formatter3164>> {
+fn connect(process: &str) -> Option<Logger<LoggerBackend, Form>> {
     let socket = UnixDatagram::unbound().ok()?;
     socket.set_write_timeout(Some(PATIENCE)).ok()?;
     socket.connect(SOCKET).ok()?;
-    let formatter = Formatter3164 {
-        facility: Facility::LOG_AUTHPRIV,
-        hostname: None,
-        process: process.into(),
-        pid: u32::try_from(getpid().as_raw()).unwrap_or(0),
-    };
-    Some(Logger::new(LoggerBackend::Unix(socket), formatter))
+    let form = Form { process: process.into(), pid: getpid().as_raw() };
+    Some(Logger::new(LoggerBackend::Unix(socket), form))
+}
+
+/// The form of RFC 3164 without a host name, as syslog(3) writes it. The crate's own brings a
+/// library of times and time zones into sshd, 35 KiB of it, and panics where that finds no zone.
+#[derive(Clone, Debug)]
+struct Form {
+    process: String,
+    pid: i32,
+}
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+impl LogFormat<String> for Form {
+    fn format<W: Write>(
+        &self,
+        w: &mut W,
+        severity: syslog::Severity,
+        text: String,
+    ) -> syslog::Result<()> {
+        let priority = Facility::LOG_AUTHPRIV as u8 | severity as u8;
+        let Self { process, pid } = self;
+        let when = local_time(now()).and_then(|time| {
+            let month = MONTHS.get(usize::try_from(time.month).ok()?)?;
+            let (day, hour, minute, second) = (time.day, time.hour, time.minute, time.second);
+            Some(format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} "))
+        });
+        // Without a time the daemon takes its own.
+        let when = when.unwrap_or_default();
+        write!(w, "<{priority}>{when}{process}[{pid}]: {text}").map_err(syslog::Error::Write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_form_of_rfc_3164() {
+        let form = Form { process: "sshd".into(), pid: 17 };
+        let mut line = Vec::new();
+        form.format(&mut line, syslog::Severity::LOG_NOTICE, "a=b".into()).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        let rest = line.strip_prefix("<85>").unwrap();
+        let (time, rest) = rest.split_at_checked("Nov  1 04:05:06 ".len()).unwrap();
+        assert_eq!(rest, "sshd[17]: a=b");
+        let (month, time) = time.split_at_checked(3).unwrap();
+        assert!(MONTHS.contains(&month), "{line}");
+        let shape: String =
+            time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        assert!([" 99 99:99:99 ", "  9 99:99:99 "].contains(&shape.as_str()), "{line}");
+    }
 }

@@ -10,9 +10,13 @@ pub fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Hour, minute and second of local time.
+/// A local time, but for the year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {
+    /// 0 to 11.
+    pub month: i32,
+    /// 1 to 31.
+    pub day: i32,
     /// 0 to 23.
     pub hour: i32,
     /// 0 to 59.
@@ -33,5 +37,11 @@ pub fn local_time(epoch: i64) -> Option<LocalTime> {
     }
     // SAFETY: not null, so it was written.
     let tm = unsafe { broken_down.assume_init() };
-    Some(LocalTime { hour: tm.tm_hour, minute: tm.tm_min, second: tm.tm_sec })
+    Some(LocalTime {
+        month: tm.tm_mon,
+        day: tm.tm_mday,
+        hour: tm.tm_hour,
+        minute: tm.tm_min,
+        second: tm.tm_sec,
+    })
 }

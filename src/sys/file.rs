@@ -10,20 +10,33 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// `ENOSYS` before Linux 5.6, `EPERM` where a seccomp filter stands in the way, `EAGAIN` when a
 /// rename raced, `ELOOP` for a link, `EXDEV` for a way out, else as `open(2)`.
 pub fn open_dir_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    open_beneath(dir, name, libc::O_RDONLY | libc::O_DIRECTORY)
+}
+
+/// Gets hold of a file below `dir` in the same way, without opening it (`O_PATH`): a driver sees
+/// nothing of it.
+///
+/// # Errors
+/// As [`open_dir_beneath`].
+pub fn find_beneath(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
+    open_beneath(dir, path, libc::O_PATH)
+}
+
+fn open_beneath(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
     const RESOLVE: u64 = libc::RESOLVE_BENEATH
         | libc::RESOLVE_NO_SYMLINKS
         | libc::RESOLVE_NO_MAGICLINKS
         | libc::RESOLVE_NO_XDEV;
     // SAFETY: an all-zero open_how is valid, and later fields of it mean "nothing" when zero.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.flags = (flags | libc::O_CLOEXEC) as u64;
     how.resolve = RESOLVE;
-    // SAFETY: the name is NUL-terminated, `how` is initialised and of the size given.
+    // SAFETY: the path is NUL-terminated, `how` is initialised and of the size given.
     let fd = super::checked(unsafe {
         libc::syscall(
             libc::SYS_openat2,
             dir.as_raw_fd(),
-            name.as_ptr(),
+            path.as_ptr(),
             &raw const how,
             size_of::<libc::open_how>(),
         )

@@ -77,6 +77,10 @@ impl fmt::Display for Distrust {
             Self::Open(Errno::ELOOP | Errno::ENOTDIR) => {
                 f.write_str("a symbolic link, which is not followed, or no directory")
             }
+            Self::Open(Errno::EACCES) => f.write_str(
+                "cannot open: Permission denied; jobs are looked up as the user job-adopt, which \
+                 has to be able to read it",
+            ),
             Self::Open(errno) => write!(f, "cannot open: {}", errno.desc()),
             Self::Read(errno) => write!(f, "cannot read: {}", errno.desc()),
             Self::Outside => f.write_str("not an absolute path without .."),

@@ -9,10 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod links;
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -26,6 +27,7 @@ pub use error::{Distrust, TrustError};
 #[derive(Clone, Debug)]
 pub struct Trust {
     owner: u32,
+    other: Option<u32>,
     anchor: PathBuf,
 }
 
@@ -33,14 +35,26 @@ impl Trust {
     /// Everything from `/` on has to be root's.
     #[must_use]
     pub fn root() -> Self {
-        Self { owner: 0, anchor: PathBuf::from("/") }
+        Self { owner: 0, other: None, anchor: PathBuf::from("/") }
     }
 
     /// Everything below `anchor` has to be `owner`'s; `anchor` and what is above it are taken as
     /// they are.
     #[must_use]
     pub fn below(anchor: &Path, owner: u32) -> Self {
-        Self { owner, anchor: anchor.to_owned() }
+        Self { owner, other: None, anchor: anchor.to_owned() }
+    }
+
+    /// The same, but that what belongs to `uid` is believed as well.
+    #[must_use]
+    pub fn or_owned_by(self, uid: u32) -> Self {
+        Self { other: Some(uid), ..self }
+    }
+
+    /// Whose files are believed: root, but in a test.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Opens a directory after checking it and every directory on the way.
@@ -88,7 +102,7 @@ impl Trust {
     }
 
     fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
-        if uid != self.owner {
+        if uid != self.owner && Some(uid) != self.other {
             return Err(TrustError::new(shown, Distrust::Owner(uid)));
         }
         // A write grant by an access control list shows in the group bits, which are its mask.
@@ -118,6 +132,12 @@ pub enum Entry {
     CharDevice,
     /// A symbolic link, a pipe, a socket or a block device.
     Other,
+}
+
+impl AsFd for TrustedDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
 }
 
 impl TrustedDir {

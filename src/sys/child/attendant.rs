@@ -6,9 +6,13 @@
 //! the attendant's. And however long the helper takes to die, the attendant does not.
 
 use super::helper::{HelperFds, HelperSpec, RawFailure, SpawnFailure, Step, become_helper};
-use super::{Child, RawFdGuard, clone_with, close_from, raise};
+use super::{Child, FD_FLOOR, RawFdGuard, clone_with, close_from, raise};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
+
+/// Most hierarchies in which a move is looked after: twice as many as Linux has controllers.
+pub const ORIGINS_MAX: usize = 32;
 
 /// What the attendant is for.
 #[derive(Debug)]
@@ -27,10 +31,12 @@ pub struct AttendantSpec<'a> {
 /// unless others use it by then. A packet of one NUL takes the last path back.
 #[derive(Debug)]
 pub struct Watch<'a> {
-    /// `cgroup.procs` of the cgroup that the login came from, open for writing.
-    pub origin: BorrowedFd<'a>,
-    /// Directory of the cgroup v2 mount, to which told paths are relative.
-    pub root: BorrowedFd<'a>,
+    /// `cgroup.procs` of the cgroups that the login came from, one of each hierarchy, open for
+    /// writing; at most [`ORIGINS_MAX`].
+    pub origins: Vec<BorrowedFd<'a>>,
+    /// Directory of the cgroup v2 mount, to which told paths are relative; none where no leaf can
+    /// be told of.
+    pub root: Option<BorrowedFd<'a>>,
     /// Milliseconds after which a silent login is taken for frozen.
     pub patience_ms: i32,
 }
@@ -71,14 +77,19 @@ impl Report {
 /// Starts the attendant, and with it the helper.
 ///
 /// # Errors
-/// `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`. What fails later is told in a [`Report`].
+/// `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`, `E2BIG` for more origins than there is room for.
+/// What fails later is told in a [`Report`].
 pub fn spawn_attendant(spec: &AttendantSpec<'_>) -> io::Result<Child> {
     let helper = &spec.helper;
-    let (origin, root) =
-        spec.watch.as_ref().map_or((spec.talk, spec.talk), |watch| (watch.origin, watch.root));
-    let places =
-        [spec.talk, origin, root, helper.stdin, helper.stdout, helper.stderr, helper.executable];
-    let raised: Vec<RawFdGuard> = places.into_iter().map(raise).collect::<io::Result<_>>()?;
+    let watch = spec.watch.as_ref();
+    let root = watch.and_then(|watch| watch.root).unwrap_or(spec.talk);
+    let origins = watch.map(|watch| watch.origins.as_slice()).unwrap_or_default();
+    if origins.len() > ORIGINS_MAX {
+        return Err(io::Error::from_raw_os_error(libc::E2BIG));
+    }
+    let places = [spec.talk, root, helper.stdin, helper.stdout, helper.stderr, helper.executable];
+    let places = places.iter().chain(origins);
+    let raised: Vec<RawFdGuard> = places.map(|fd| raise(*fd)).collect::<io::Result<_>>()?;
     let patience = spec.watch.as_ref().map(|watch| watch.patience_ms);
     let parent = nix::unistd::getpid().as_raw();
     let mut digits = [0_u8; 12];
@@ -91,9 +102,12 @@ pub fn spawn_attendant(spec: &AttendantSpec<'_>) -> io::Result<Child> {
 }
 
 const TALK: RawFd = 0;
-const ORIGIN: RawFd = 1;
-const ROOT: RawFd = 2;
-const HELPER: HelperFds = HelperFds { stdin: 3, stdout: 4, stderr: 5, executable: 6 };
+const ROOT: RawFd = 1;
+const HELPER: HelperFds = HelperFds { stdin: 2, stdout: 3, stderr: 4, executable: 5 };
+/// The first of the origins; the last descriptors of all.
+const ORIGINS: RawFd = 6;
+
+const _: () = assert!(ORIGINS as usize + ORIGINS_MAX <= FD_FLOOR as usize, "places overlap");
 
 /// # Safety
 /// Only in a process that [`clone_with`] has just made.
@@ -107,13 +121,15 @@ unsafe fn attend(
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on our own descriptors and stack; nothing allocates.
     unsafe {
-        for (place, fd) in (0..).zip(raised) {
-            if libc::dup2(fd.0, place) == -1 {
+        let mut end = 0;
+        for fd in raised {
+            if libc::dup2(fd.0, end) == -1 {
                 return;
             }
+            end += 1;
         }
         // The caller's own end of the socket among the rest would hide its death from us.
-        close_from(7);
+        close_from(end);
         // Until the helper is gone we go with the caller, and the helper goes with us.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
         if libc::getppid() != parent {
@@ -125,7 +141,7 @@ unsafe fn attend(
         libc::prctl(libc::PR_SET_PDEATHSIG, 0, 0, 0, 0);
         libc::send(TALK, report.as_ptr().cast(), report.len(), libc::MSG_NOSIGNAL);
         if let Some(patience_ms) = patience_ms {
-            watch(parent_digits, patience_ms);
+            watch(parent_digits, ORIGINS..end, patience_ms);
         }
     }
 }
@@ -192,7 +208,7 @@ const RELEASES: u32 = 8;
 
 /// # Safety
 /// As [`attend`].
-unsafe fn watch(parent: &[u8], patience_ms: libc::c_int) {
+unsafe fn watch(parent: &[u8], origins: Range<RawFd>, patience_ms: libc::c_int) {
     let mut leaf = [0_u8; libc::PATH_MAX as usize];
     let mut released = 0;
     #[allow(clippy::multiple_unsafe_ops_per_block)]
@@ -203,7 +219,9 @@ unsafe fn watch(parent: &[u8], patience_ms: libc::c_int) {
             match libc::poll(&raw mut poll, 1, patience_ms) {
                 0 if released == RELEASES => return,
                 0 => {
-                    libc::write(ORIGIN, parent.as_ptr().cast(), parent.len());
+                    for origin in origins.clone() {
+                        libc::write(origin, parent.as_ptr().cast(), parent.len());
+                    }
                     released += 1;
                     continue;
                 }

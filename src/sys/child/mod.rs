@@ -7,7 +7,7 @@
 mod attendant;
 mod helper;
 
-pub use attendant::{AttendantSpec, Report, Watch, spawn_attendant};
+pub use attendant::{AttendantSpec, ORIGINS_MAX, Report, Watch, spawn_attendant};
 pub use helper::{HelperSpec, SpawnFailure};
 
 use nix::sys::signal::{SIGKILL, SigSet, SigmaskHow, kill, sigprocmask};
@@ -29,8 +29,8 @@ impl Drop for Child {
 }
 
 /// Lowest number for the descriptors that travel to the child, so that the standard ones can be
-/// laid over without harm.
-const FD_FLOOR: RawFd = 10;
+/// laid over without harm, and the attendant's places after them.
+const FD_FLOOR: RawFd = 40;
 
 /// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
 struct RawFdGuard(RawFd);
