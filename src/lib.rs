@@ -15,6 +15,7 @@
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
+//! | [`stepd`] | both halves | the daemons of Slurm's job steps: socket, questions, deadlines |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
@@ -46,6 +47,7 @@ pub mod registry;
 pub mod resolve;
 pub mod session;
 pub mod source;
+pub mod stepd;
 pub mod switch;
 pub mod sys;
 pub mod trust;
