@@ -24,6 +24,7 @@ mod preset;
 mod proc_devices;
 mod resolver;
 mod settings;
+pub mod slurm;
 mod specifier;
 pub mod topology;
 mod tree;

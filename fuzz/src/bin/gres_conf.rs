@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
         Ok(conf) => {
             for index in 0..conf.count().min(100) {
                 let resource = conf.resource(index).expect("an index below the count");
-                assert!((1..=text.lines().count()).contains(&resource.line));
+                assert!((1..=text.lines().count()).contains(&resource.at.line));
                 for file in resource.files {
                     let climbs = file.split('/').any(|part| part == "..");
                     assert!(file.starts_with("/dev/") && !climbs, "{file:?}");

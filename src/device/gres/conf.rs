@@ -1,12 +1,14 @@
 //! What `gres.conf` says of one resource on one node (gres.conf(5)).
 
-use super::lines::{Line, lines};
+use std::path::Path;
+
 use super::{GresFault, HostList};
+use crate::device::slurm::{At, Line, Text, joined};
 
 /// Most files of one resource name.
-const FILES_MAX: usize = 1024;
+pub(super) const FILES_MAX: usize = 1024;
 /// The keys of a record.
-const KEYS: [&str; 13] = [
+pub(super) const KEYS: [&str; 13] = [
     "AutoDetect",
     "Count",
     "CPUs",
@@ -37,13 +39,13 @@ pub struct Resource<'a> {
     pub kind: &'a str,
     /// Its files below `/dev`; none where the record only counts.
     pub files: &'a [String],
-    /// Line of its record, from 1.
-    pub line: usize,
+    /// Where its record stands.
+    pub at: &'a At,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
-    line: usize,
+    at: At,
     kind: String,
     has: Has,
 }
@@ -67,9 +69,22 @@ impl GresConf {
     /// The number of the line at fault, and what is wrong with it. There is no answer then, since
     /// indexes count across lines.
     pub fn parse(text: &str, name: &str, node: &str) -> Result<Self, (usize, GresFault)> {
+        let at = |line| At { file: Path::new("").into(), line };
+        let texts = joined(text).into_iter().map(|(line, text)| Text { at: at(line), text });
+        let conf = Self::of(&texts.collect::<Vec<_>>(), name, node);
+        conf.map_err(|(at, fault)| (at.line, fault))
+    }
+
+    /// The same by the lines of the file and of what it includes.
+    ///
+    /// # Errors
+    /// As [`GresConf::parse`], with where the line stands.
+    pub fn of(texts: &[Text], name: &str, node: &str) -> Result<Self, (At, GresFault)> {
         let mut conf = Self::default();
-        for line in lines(text)? {
-            conf.line(&line, name, node).map_err(|fault| (line.number, fault))?;
+        for text in texts {
+            let fault = |fault| (text.at.clone(), fault);
+            let line = text.pairs().map_err(|why| fault(GresFault::Line(why)))?;
+            conf.line(&line, name, node).map_err(fault)?;
         }
         Ok(conf)
     }
@@ -81,13 +96,13 @@ impl GresConf {
         self.here.or(self.everywhere).unwrap_or(false)
     }
 
-    /// Line of the first record of another type than the one before it. Slurm takes the types in the
+    /// The first record of another type than the one before it. Slurm takes the types in the
     /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
     #[must_use]
-    pub fn other_type(&self) -> Option<usize> {
+    pub fn other_type(&self) -> Option<&At> {
         let pairs = self.records.iter().zip(self.records.iter().skip(1));
         let mut others = pairs.filter(|(one, next)| !one.kind.eq_ignore_ascii_case(&next.kind));
-        others.next().map(|(_, other)| other.line)
+        others.next().map(|(_, other)| &other.at)
     }
 
     /// How many there are.
@@ -105,7 +120,7 @@ impl GresConf {
             let count = record.has.count();
             if left < count {
                 let files = record.has.files(left)?;
-                return Some(Resource { kind: &record.kind, files, line: record.line });
+                return Some(Resource { kind: &record.kind, files, at: &record.at });
             }
             left -= count;
         }
@@ -154,7 +169,7 @@ impl GresConf {
             (None, None, None) => Has::Counted(count),
             _ => return Err(GresFault::Both),
         };
-        self.records.push(Record { line: line.number, kind, has });
+        self.records.push(Record { at: line.at.clone(), kind, has });
         Ok(())
     }
 
@@ -218,13 +233,13 @@ impl Has {
     }
 }
 
-fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, GresFault> {
+pub(super) fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, GresFault> {
     let list = line.value(key).map(HostList::parse).transpose();
     list.map_err(|error| GresFault::List(key, error))
 }
 
 /// Whether a list has the node's name, whole or up to its first dot.
-fn names_node(nodes: &HostList, node: &str) -> bool {
+pub(super) fn names_node(nodes: &HostList, node: &str) -> bool {
     let short = node.split('.').next().unwrap_or(node);
     nodes.contains(node) || nodes.contains(short)
 }

@@ -5,18 +5,16 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-use super::{HostListError, place};
-use crate::device::{Misfit, NodeError};
+use super::HostListError;
+use crate::device::slurm::{At, ConfError, LineFault};
+use crate::device::{Misfit, NodeError, TopologyError};
 use crate::plan::RuleError;
-use crate::trust::TrustError;
 
 /// Why there is no such resource, or why its devices are not given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GresError {
-    /// There is no `slurm.conf` beside which the file would lie.
-    NoConf,
-    /// The file is not there, or is not believed.
-    File(TrustError),
+    /// Slurm's configuration is not there, or cannot be read.
+    Conf(ConfError),
     /// This line of the file is at fault.
     Line(PathBuf, usize, GresFault),
     /// The host's name cannot be asked for.
@@ -70,13 +68,32 @@ pub enum GresError {
     Misfit(Misfit),
     /// A device node whose numbers are beyond what the kernel has.
     Number(String, RuleError),
+    /// The GPUs of the node cannot be told.
+    Topology(TopologyError),
+}
+
+impl GresError {
+    pub(super) fn line((at, fault): (At, GresFault)) -> Self {
+        Self::Line(at.file.to_path_buf(), at.line, fault)
+    }
+}
+
+impl From<ConfError> for GresError {
+    fn from(error: ConfError) -> Self {
+        Self::Conf(error)
+    }
+}
+
+impl From<TopologyError> for GresError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
 }
 
 impl fmt::Display for GresError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoConf => f.write_str("slurm.conf is not found, give its path as slurm_conf"),
-            Self::File(error) => write!(f, "{error}{}", place::advice(error)),
+            Self::Conf(error) => error.fmt(f),
             Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
             Self::HostName(errno) => write!(f, "get the host's name: {}", errno.desc()),
             Self::AutoDetect(path) => write!(
@@ -111,6 +128,7 @@ impl fmt::Display for GresError {
             Self::Node(device, error) => write!(f, "{device}: {error}"),
             Self::Misfit(error) => error.fmt(f),
             Self::Number(device, error) => write!(f, "{device}: {error}"),
+            Self::Topology(error) => error.fmt(f),
         }
     }
 }
@@ -120,14 +138,8 @@ impl std::error::Error for GresError {}
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GresFault {
-    /// It is not `Key=value` pairs.
-    Form,
-    /// The file has more than 4,096 lines.
-    TooLong,
-    /// It takes in another file.
-    Include,
-    /// A key stands twice.
-    Twice(String),
+    /// It is no line of Slurm's.
+    Line(LineFault),
     /// There is no such key.
     Unknown(String),
     /// It names no resource.
@@ -147,10 +159,7 @@ pub enum GresFault {
 impl fmt::Display for GresFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form => f.write_str("not of the form Key=value Key=value"),
-            Self::TooLong => f.write_str("more than 4,096 lines"),
-            Self::Include => f.write_str("Include is not followed, write the lines in its place"),
-            Self::Twice(key) => write!(f, "key {key} stands twice"),
+            Self::Line(fault) => fault.fmt(f),
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::NoName => f.write_str("neither Name= nor AutoDetect="),
             Self::List(key, error) => write!(f, "{key}=: {error}"),

@@ -3,16 +3,21 @@
 mod conf;
 mod error;
 mod hostlist;
-mod lines;
-mod place;
+mod inventory;
 
+use super::slurm::Files;
 use super::{Device, Found, Settings, Tree, guard};
 use crate::plan::Access;
 
 pub use conf::{GresConf, Resource};
 pub use error::{GresError, GresFault};
 pub use hostlist::{HostList, HostListError};
+pub use inventory::Inventory;
 
+use conf::FILES_MAX;
+
+/// The file, beside `slurm.conf`.
+const NAME: &str = "gres.conf";
 /// The resources of which Slurm finds the devices, and their order, itself where `AutoDetect` says
 /// so: GPUs, and what shares them.
 const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
@@ -30,35 +35,42 @@ pub fn resolve(
     name: &str,
     index: u32,
 ) -> Result<Found, GresError> {
-    let (path, text) = place::read(tree, settings)?;
-    let node = match &settings.node_name {
-        Some(node) => node.clone(),
-        None => {
-            nix::unistd::gethostname().map_err(GresError::HostName)?.to_string_lossy().into_owned()
-        }
-    };
+    let files = Files::find(tree, settings)?;
+    let (path, texts) = (files.path(NAME), files.lines(NAME)?);
+    let node = node_name(settings)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    let conf = GresConf::parse(&text, name, &node)
-        .map_err(|(line, fault)| GresError::Line(path.clone(), line, fault))?;
+    let conf = GresConf::of(&texts, name, &node).map_err(GresError::line)?;
     if conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Err(GresError::AutoDetect(path));
     }
-    if let Some(line) = conf.other_type() {
-        return Err(GresError::Types { path, line });
+    if let Some(at) = conf.other_type() {
+        return Err(GresError::Types { path: at.file.to_path_buf(), line: at.line });
     }
     let resource = conf.resource(u64::from(index)).ok_or_else(|| match conf.count() {
         0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },
         count => GresError::Index { path: path.clone(), name: name.to_owned(), count },
     })?;
+    let (path, line) = (resource.at.file.to_path_buf(), resource.at.line);
     if kind.is_some_and(|kind| !resource.kind.eq_ignore_ascii_case(kind)) {
         let kind = resource.kind.to_owned();
-        return Err(GresError::Type { path, line: resource.line, kind });
+        return Err(GresError::Type { path, line, kind });
     }
     if resource.files.is_empty() {
-        return Err(GresError::NoFile { path, line: resource.line });
+        return Err(GresError::NoFile { path, line });
     }
     let devices = resource.files.iter().map(|file| device(tree, file));
     Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
+}
+
+/// The node's name in the file.
+fn node_name(settings: &Settings) -> Result<String, GresError> {
+    match &settings.node_name {
+        Some(node) => Ok(node.clone()),
+        None => {
+            let host = nix::unistd::gethostname().map_err(GresError::HostName)?;
+            Ok(host.to_string_lossy().into_owned())
+        }
+    }
 }
 
 fn device(tree: &Tree, file: &str) -> Result<Device, GresError> {

@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::device::NodeError;
+use crate::device::slurm::ConfError;
 use crate::trust::Distrust;
 use crate::trust::tests::Scratch;
 
@@ -175,19 +176,30 @@ fn the_file_lies_beside_the_slurm_conf_that_slurm_reads() {
 }
 
 #[test]
+fn what_the_file_includes_counts_in_its_place() {
+    let scratch = node("Name=gpu File=/dev/nvidia2\nInclude more.conf\nName=gpu File=/dev/gone\n");
+    scratch.file("etc/slurm/more.conf", "\nName=gpu File=/dev/nvidia0\n");
+    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    scratch.file("etc/slurm/more.conf", "\nName=gpu Fil=x\n");
+    let named = "/etc/slurm/more.conf:2: unknown key Fil";
+    assert_eq!(of(&scratch, "gpu", 0), Err(named.into()));
+}
+
+#[test]
 fn a_file_that_others_can_change_is_not_believed() {
     let scratch = node(GPUS);
     scratch.mode("etc/slurm", 0o775);
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
     let error = resolve(&tree, &settings(None), "gpu", 0).unwrap_err();
-    assert!(matches!(&error, GresError::File(why) if *why.cause() == Distrust::Writable(0o775)));
-    assert!(error.to_string().ends_with("root's, and writable by root only"), "{error}");
+    let cause = Distrust::Writable(0o775);
+    assert!(matches!(&error, GresError::Conf(ConfError::File(why)) if *why.cause() == cause));
+    assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
 
     scratch.mode("etc/slurm", 0o755);
     scratch.dir("run/slurm");
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
-    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(GresError::NoConf));
+    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(GresError::Conf(ConfError::NoConf)));
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
     scratch.mode("run/slurm", 0o777);

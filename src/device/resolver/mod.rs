@@ -37,6 +37,12 @@ impl Resolver {
         &self.tree
     }
 
+    /// What the site says about where they are looked up.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
     ///
     /// # Errors

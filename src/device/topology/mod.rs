@@ -29,7 +29,7 @@ mod parts;
 pub(super) mod tests;
 
 use super::gpu_name::PciAddress;
-use super::{Found, Tree};
+use super::{Device, Found, Tree};
 use card::{Card, Cards, Make};
 
 pub use companions::companions;
@@ -75,6 +75,40 @@ pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, TopologyErr
         Some(card) => nodes::whole(tree, &card),
         None => Err(card::why_none(tree, address)?),
     }
+}
+
+/// A GPU that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuNodes {
+    /// The node by which it alone is reached.
+    pub own: Device,
+    /// Everything of it, and what it shares with the others of its vendor.
+    pub devices: Found,
+}
+
+/// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
+///
+/// # Errors
+/// [`TopologyError`] where it cannot be told which there are.
+pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, TopologyError> {
+    let cards = Cards::new(tree)?.all()?;
+    let mut gpus = Vec::new();
+    for (card, part) in cards.iter().flat_map(units) {
+        let devices = match part {
+            None => nodes::whole(tree, card),
+            Some(render) => nodes::partition(tree, render),
+        };
+        // One without its nodes cannot be given to anybody.
+        let Ok(devices) = devices else { continue };
+        let is_own = |device: &&Device| match card.make {
+            Make::Nvidia(_) => true,
+            _ => device.node.rsplit('/').next().is_some_and(nodes::is_render_or_accel),
+        };
+        if let Some(own) = devices.devices.iter().find(is_own).cloned() {
+            gpus.push(GpuNodes { own, devices });
+        }
+    }
+    Ok(gpus)
 }
 
 /// What has a number of its own: the card, or each of its partitions by render minor.

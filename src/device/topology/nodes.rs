@@ -72,6 +72,10 @@ pub(super) fn is_accel(name: &str) -> bool {
     is_numbered(name, "accel")
 }
 
+pub(super) fn is_render_or_accel(name: &str) -> bool {
+    is_render(name) || is_accel(name)
+}
+
 fn is_numbered(name: &str, prefix: &str) -> bool {
     let number = name.strip_prefix(prefix).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())

@@ -1,4 +1,5 @@
 use super::*;
+use crate::device::slurm::LineFault;
 use crate::random::Random;
 
 fn conf(text: &str, node: &str) -> GresConf {
@@ -21,7 +22,7 @@ fn each_file_is_an_index_and_lines_go_on_counting() {
     assert_eq!(files(&conf), expected.map(|file| vec![file]));
     let kinds: Vec<_> = (0..4).map(|index| conf.resource(index).unwrap().kind).collect();
     assert_eq!(kinds, ["a100", "a100", "a100", "h100"]);
-    assert_eq!(conf.resource(3).unwrap().line, 3);
+    assert_eq!(conf.resource(3).unwrap().at.line, 3);
     assert_eq!(conf.resource(4), None);
 }
 
@@ -105,12 +106,12 @@ fn a_broken_line_of_the_name_is_an_error_with_its_number() {
         ("Name=gpu File=/dev/a,/dev/a", GresFault::Again("/dev/a".into())),
         ("Name=gpu Count=x", GresFault::Count),
         ("Name=gpu Count=99999999P", GresFault::Count),
-        ("Name=gpu Count=", GresFault::Form),
+        ("Name=gpu Count=", GresFault::Line(LineFault::Form)),
         ("Name=gpu File=/dev/nvidia[0", GresFault::List("File", super::super::HostListError)),
         ("Name=gpu File=/dev/n[0-1024]", GresFault::List("File", super::super::HostListError)),
         ("NodeName=n[ Name=gpu", GresFault::List("NodeName", super::super::HostListError)),
         ("File=/dev/nvidia0", GresFault::NoName),
-        ("Include other", GresFault::Include),
+        ("Include other", GresFault::Line(LineFault::Form)),
     ] {
         let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
         assert_eq!(GresConf::parse(&text, "gpu", "n1"), Err((3, fault)), "{line}");

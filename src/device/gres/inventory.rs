@@ -1,0 +1,266 @@
+//! Everything that `gres.conf` gives one node, in whatever order.
+
+use std::path::PathBuf;
+
+use super::conf::{KEYS, list, names_node};
+use super::{FILES_MAX, GresError, GresFault, NAME, device, node_name};
+use crate::device::slurm::{ConfError, Files, Line};
+use crate::device::{Device, Found, Settings, Tree, topology};
+use crate::plan::{Access, MAX_PROBES, Probe};
+
+/// The keys that give files.
+const FILE_KEYS: [&str; 3] = ["File", "Files", "MultipleFiles"];
+
+/// The device files of all generic resources of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    path: PathBuf,
+    /// Each file once.
+    files: Vec<String>,
+    /// Of each GPU the first file.
+    gpus: Vec<String>,
+    everywhere: Option<bool>,
+    here: Option<bool>,
+}
+
+impl Inventory {
+    /// Reads the file that lies beside `slurm.conf`. Without it there are none.
+    ///
+    /// # Errors
+    /// [`GresError`] where it cannot be read or told what it means.
+    pub fn read(files: &Files, settings: &Settings) -> Result<Self, GresError> {
+        let path = files.path(NAME);
+        let mut inventory = Self { path: path.clone(), ..Self::default() };
+        let texts = match files.lines(NAME) {
+            Err(ConfError::File(error)) if error.is_missing() && error.path() == path => {
+                return Ok(inventory);
+            }
+            texts => texts?,
+        };
+        let node = node_name(settings)?;
+        for text in &texts {
+            let fault = |fault| GresError::line((text.at.clone(), fault));
+            let line = text.pairs().map_err(|why| fault(GresFault::Line(why)))?;
+            inventory.line(&line, &node).map_err(fault)?;
+        }
+        Ok(inventory)
+    }
+
+    /// Where the file lies.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// Whether Slurm looks for the GPUs of the node itself.
+    #[must_use]
+    pub fn auto_detect(&self) -> bool {
+        self.here.or(self.everywhere).unwrap_or(false)
+    }
+
+    /// Number of files that are named.
+    #[must_use]
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
+    ///
+    /// # Errors
+    /// [`GresError::Topology`].
+    pub fn has_devices(&self, tree: &Tree) -> Result<bool, GresError> {
+        Ok(!self.files.is_empty() || self.auto_detect() && !topology::gpus(tree)?.is_empty())
+    }
+
+    /// All devices, with what those among them that are GPUs cannot be used without. One that is not
+    /// there is left out and named.
+    ///
+    /// # Errors
+    /// [`GresError::Topology`].
+    pub fn devices(&self, tree: &Tree) -> Result<Found, GresError> {
+        let mut found = Found::default();
+        let mut named = Vec::new();
+        for file in &self.files {
+            match device(tree, file) {
+                Ok(device) => named.push(device),
+                Err(error) => found.warnings.push(format!("{}: {error}", self.path.display())),
+            }
+        }
+        let companions = topology::companions(tree, &named)?;
+        found.extend(named.into());
+        found.extend(companions);
+        if self.auto_detect() {
+            for gpu in topology::gpus(tree)? {
+                found.extend(gpu.devices);
+            }
+        }
+        Ok(found)
+    }
+
+    /// One node of each GPU, each once, as many as a plan may have. Whose driver its numbers are
+    /// does not matter: what Slurm keeps from others are these numbers.
+    ///
+    /// # Errors
+    /// [`GresError::Topology`].
+    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, GresError> {
+        let named = self.gpus.iter().filter_map(|file| {
+            tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())
+        });
+        let mut nodes: Vec<Device> = named.collect();
+        if self.auto_detect() {
+            nodes.extend(topology::gpus(tree)?.into_iter().map(|gpu| gpu.own));
+        }
+        let mut probes: Vec<Probe> = Vec::new();
+        for node in nodes {
+            let probe = format!("{} {}", node.rule, node.node).parse::<Probe>();
+            let known = |probe: &Probe| probes.iter().any(|own| own.device == probe.device);
+            probes.extend(probe.ok().filter(|probe| !known(probe)));
+        }
+        probes.truncate(MAX_PROBES);
+        Ok(probes)
+    }
+
+    fn line(&mut self, line: &Line, node: &str) -> Result<(), GresFault> {
+        let nodes = list(line, "NodeName")?;
+        if nodes.as_ref().is_some_and(|nodes| !names_node(nodes, node)) {
+            return Ok(());
+        }
+        if let Some(value) = line.value("AutoDetect") {
+            let on = !value.eq_ignore_ascii_case("off");
+            let said = if nodes.is_some() { &mut self.here } else { &mut self.everywhere };
+            *said = Some(said.unwrap_or(false) || on);
+        }
+        let known = |key: &&str| KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
+        if let Some(key) = line.keys().find(|key| !known(key)) {
+            return Err(GresFault::Unknown(key.to_owned()));
+        }
+        let is_gpu = line.value("Name").is_some_and(|name| name.eq_ignore_ascii_case("gpu"));
+        for key in FILE_KEYS {
+            let Some(files) = list(line, key)? else { continue };
+            let left = FILES_MAX.saturating_sub(self.files.len());
+            let files = files.names(left).map_err(|error| GresFault::List(key, error))?;
+            if is_gpu {
+                let each = if key == "MultipleFiles" { 1 } else { files.len() };
+                self.gpus.extend(files.iter().take(each).cloned());
+            }
+            for file in files {
+                let climbs = file.split('/').any(|part| part == "..");
+                if climbs || !file.starts_with("/dev/") {
+                    return Err(GresFault::Outside(file));
+                }
+                if !self.files.contains(&file) {
+                    self.files.push(file);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::topology::tests::layout::Layout;
+    use crate::trust::tests::Scratch;
+
+    fn node(text: &str) -> Scratch {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", "");
+        scratch.file("etc/slurm/gres.conf", text);
+        scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n");
+        for minor in 0..4 {
+            scratch.file(&format!("dev/nvidia{minor}"), &format!("c 195:{minor}"));
+        }
+        scratch.file("dev/nvidiactl", "c 195:255");
+        scratch.file("dev/nic0", "c 10:7");
+        scratch
+    }
+
+    fn read(scratch: &Scratch) -> (Tree, Result<Inventory, GresError>) {
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
+        let files = Files::find(&tree, &settings).unwrap();
+        (tree, Inventory::read(&files, &settings))
+    }
+
+    fn shown(text: &str) -> (bool, Vec<String>, Vec<String>) {
+        let scratch = node(text);
+        let (tree, inventory) = read(&scratch);
+        let inventory = inventory.unwrap();
+        let devices = inventory.devices(&tree).unwrap().devices;
+        let devices = devices.iter().map(|device| device.node.clone()).collect();
+        let probes = inventory.probes(&tree).unwrap();
+        let probes = probes.iter().map(|probe| probe.path.to_string()).collect();
+        (inventory.has_devices(&tree).unwrap(), devices, probes)
+    }
+
+    #[test]
+    fn all_files_of_the_node_count_and_gpus_are_tried() {
+        let (has, devices, probes) = shown(
+            "NodeName=n[1-2] Name=gpu Type=b File=/dev/nvidia[2,0]\nName=shard Count=8 \
+             File=/dev/nvidia0\nName=nic File=/dev/nic0\nNodeName=n3 Name=gpu File=/dev/nvidia3\n\
+             Name=gpu Type=a MultipleFiles=/dev/nvidia1,/dev/nvidia3\nName=bw Count=4G\n",
+        );
+        assert!(has);
+        let own = ["/dev/nvidia2", "/dev/nvidia0", "/dev/nic0", "/dev/nvidia1", "/dev/nvidia3"];
+        assert_eq!(devices[..5], own);
+        assert!(devices.contains(&"/dev/nvidiactl".to_owned()), "{devices:?}");
+        assert_eq!(probes, ["/dev/nvidia2", "/dev/nvidia0", "/dev/nvidia1"]);
+    }
+
+    #[test]
+    fn a_gpu_is_tried_whether_its_driver_is_known_or_not() {
+        let scratch = node("Name=gpu File=/dev/nvidia[0-1],/dev/gone\n");
+        scratch.file("proc/devices", "Character devices:\n10 misc\n");
+        let (tree, inventory) = read(&scratch);
+        let inventory = inventory.unwrap();
+        assert_eq!(inventory.probes(&tree).unwrap().len(), 2);
+        assert_eq!(inventory.devices(&tree).unwrap().warnings.len(), 3);
+    }
+
+    #[test]
+    fn gpus_that_slurm_finds_itself_count_and_are_tried() {
+        let layout = Layout::new();
+        layout.scratch.file("etc/slurm/slurm.conf", "");
+        layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\n");
+        layout.nvidia("0000:01:00.0", 1);
+        layout.nvidia("0000:02:00.0", 0);
+        let (tree, inventory) = read(&layout.scratch);
+        let inventory = inventory.unwrap();
+        assert_eq!((inventory.has_devices(&tree), inventory.file_count()), (Ok(true), 0));
+        let probes = inventory.probes(&tree).unwrap();
+        let probes: Vec<_> = probes.iter().map(|probe| probe.path.as_str()).collect();
+        assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia0"]);
+        let found = inventory.devices(&tree).unwrap();
+        assert!(found.devices.iter().any(|device| device.node == "/dev/nvidiactl"), "{found:?}");
+        layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\nNodeName=n1 AutoDetect=off\n");
+        let (tree, inventory) = read(&layout.scratch);
+        assert_eq!(inventory.unwrap().has_devices(&tree), Ok(false));
+    }
+
+    #[test]
+    fn what_is_counted_only_or_not_detected_is_no_device() {
+        for text in ["", "Name=gpu Count=4\n", "AutoDetect=nvml\n", "NodeName=n9 File=/dev/nic0"] {
+            assert_eq!(shown(text), (false, vec![], vec![]), "{text}");
+        }
+        let scratch = node("");
+        std::fs::remove_file(scratch.path().join("etc/slurm/gres.conf")).unwrap();
+        let (tree, inventory) = read(&scratch);
+        assert_eq!(inventory.unwrap().has_devices(&tree), Ok(false));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_told_is_no_inventory() {
+        for text in
+            ["Name=gpu Fil=/dev/nvidia0", "Name=gpu File=/etc/x", "Name=gpu File=/dev/a[", "x"]
+        {
+            let scratch = node(text);
+            let (_, inventory) = read(&scratch);
+            assert!(matches!(inventory, Err(GresError::Line(_, 1, _))), "{text}");
+        }
+        let scratch = node("Name=gpu File=/dev/nvidia0,/dev/gone\n");
+        let (tree, inventory) = read(&scratch);
+        let found = inventory.unwrap().devices(&tree).unwrap();
+        assert!(found.warnings.first().unwrap().contains("/dev/gone"), "{found:?}");
+    }
+}

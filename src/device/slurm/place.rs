@@ -1,0 +1,244 @@
+//! Where Slurm's configuration files lie, and what they say with what they include.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::lines::{At, Text, joined};
+use super::{ConfError, LineFault, believed};
+use crate::device::{Settings, Tree};
+use crate::trust::Trust;
+
+/// Most bytes of a file.
+const FILE_MAX: u64 = 1024 * 1024;
+/// Most bytes of a file with all that it includes.
+const WHOLE_MAX: u64 = 4 * 1024 * 1024;
+/// Most lines of a file with all that it includes.
+const LINES_MAX: usize = 65_536;
+/// Most files that include one another.
+const DEPTH_MAX: usize = 8;
+/// Where packages and builds from source have `slurm.conf`.
+const PLACES: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"];
+/// Where a node that gets its configuration from the controller has it: `conf` is a symbolic link
+/// of slurmd's to its spool.
+const CONFIGLESS: &str = "/run/slurm";
+/// The name of the file beside which the others lie.
+const NAME: &str = "slurm.conf";
+
+/// The configuration of the Slurm that this node runs.
+#[derive(Clone, Debug)]
+pub struct Files {
+    trust: Trust,
+    conf: PathBuf,
+    dir: PathBuf,
+}
+
+impl Files {
+    /// Finds `slurm.conf`, where the site says or Slurm would look. Slurm reads no other file than
+    /// those beside it, since any other would be of an older set-up.
+    ///
+    /// # Errors
+    /// [`ConfError::NoConf`], and [`ConfError::File`] for a directory that is not believed.
+    pub fn find(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
+        let conf = match &settings.slurm_conf {
+            Some(conf) => tree.at(conf.to_str().ok_or(ConfError::NoConf)?),
+            None => {
+                let mut dirs = PLACES.iter().map(|place| tree.at(place));
+                match dirs.find(|dir| is_there(&dir.join(NAME))) {
+                    Some(dir) => dir.join(NAME),
+                    None => configless(tree)?.join(NAME),
+                }
+            }
+        };
+        let dir = conf.parent().ok_or(ConfError::NoConf)?.to_owned();
+        Ok(Self { trust: tree.trust().clone(), conf, dir })
+    }
+
+    /// The lines of `slurm.conf`.
+    ///
+    /// # Errors
+    /// As [`Files::lines`].
+    pub fn slurm_conf(&self) -> Result<Vec<Text>, ConfError> {
+        self.read(self.conf.clone())
+    }
+
+    /// The lines of the file of this name beside `slurm.conf`.
+    ///
+    /// # Errors
+    /// [`ConfError`] where it or a file that it includes is missing, not believed, or too large.
+    pub fn lines(&self, name: &str) -> Result<Vec<Text>, ConfError> {
+        self.read(self.path(name))
+    }
+
+    /// Where the file of this name lies.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn read(&self, path: PathBuf) -> Result<Vec<Text>, ConfError> {
+        let mut whole = Whole { files: self, texts: Vec::new(), bytes: 0, cluster: None };
+        whole.take(path, DEPTH_MAX)?;
+        Ok(whole.texts)
+    }
+}
+
+/// A file with those that it includes in the place of the lines that say so.
+struct Whole<'a> {
+    files: &'a Files,
+    texts: Vec<Text>,
+    bytes: u64,
+    /// What `%c` stands for in the name of a file.
+    cluster: Option<String>,
+}
+
+impl Whole<'_> {
+    fn take(&mut self, path: PathBuf, depth: usize) -> Result<(), ConfError> {
+        let trust = &self.files.trust;
+        let bytes =
+            believed(trust, |trust| trust.read(&path, FILE_MAX)).map_err(ConfError::File)?;
+        let file: Rc<Path> = path.into();
+        let at = |line| At { file: Rc::clone(&file), line };
+        self.bytes += bytes.len() as u64;
+        if self.bytes > WHOLE_MAX {
+            return Err(ConfError::line(&at(1), LineFault::TooLong));
+        }
+        for (line, text) in joined(&String::from_utf8_lossy(&bytes)) {
+            let text = Text { at: at(line), text };
+            if let Some(name) = text.includes() {
+                let path = self.included(name).filter(|_| depth > 1);
+                let fault = || ConfError::line(&text.at, LineFault::Include);
+                self.take(path.ok_or_else(fault)?, depth - 1)?;
+                continue;
+            }
+            if self.texts.len() >= LINES_MAX {
+                return Err(ConfError::line(&text.at, LineFault::TooLong));
+            }
+            if let Some(Ok(name)) = text.setting("ClusterName") {
+                self.cluster = Some(name.to_ascii_lowercase());
+            }
+            self.texts.push(text);
+        }
+        Ok(())
+    }
+
+    /// The path of an included file: beside `slurm.conf` unless absolute; `None` where it cannot be
+    /// told.
+    fn included(&self, name: &str) -> Option<PathBuf> {
+        let name = match &self.cluster {
+            Some(cluster) => name.replace("%c", cluster),
+            None => name.to_owned(),
+        };
+        let plain = !name.is_empty() && !name.contains(['%', '*', '\\']);
+        plain.then(|| self.files.dir.join(name))
+    }
+}
+
+fn configless(tree: &Tree) -> Result<PathBuf, ConfError> {
+    let dir = tree.at(CONFIGLESS);
+    let conf = dir.join("conf");
+    if !is_there(&conf) {
+        return Err(ConfError::NoConf);
+    }
+    // The link is believed as what lies in this directory, and what it leads to as every file.
+    believed(tree.trust(), |trust| trust.dir(&dir)).map_err(ConfError::File)?;
+    match std::fs::read_link(&conf) {
+        Ok(target) => target
+            .to_str()
+            .filter(|target| target.starts_with('/'))
+            .map(|target| tree.at(target))
+            .ok_or(ConfError::NoConf),
+        Err(_) => Ok(conf),
+    }
+}
+
+/// Whether something is there, readable or not.
+fn is_there(path: &Path) -> bool {
+    let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
+    path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::Distrust;
+    use crate::trust::tests::Scratch;
+
+    fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let texts = Files::find(&tree, &Settings::default())?.slurm_conf()?;
+        let shown = |text: &Text| {
+            let name = text.at.file.file_name().unwrap().to_str().unwrap();
+            format!("{name}:{} {}", text.at.line, text.text)
+        };
+        Ok(texts.iter().map(shown).collect())
+    }
+
+    #[test]
+    fn what_is_included_stands_in_the_place_of_its_line() {
+        let scratch = Scratch::new();
+        scratch.file(
+            "etc/slurm/slurm.conf",
+            "A=1\nClusterName=Big\nInclude more\\\n.conf\ninclude\tsub/%c.conf # x\nB=2\n",
+        );
+        scratch.file("etc/slurm/more.conf", "C=3\n");
+        let absolute = scratch.file("etc/other.conf", "# nothing\nD=4\n");
+        scratch.file("etc/slurm/sub/big.conf", &format!("Include {}", absolute.display()));
+        let expected = [
+            "slurm.conf:1 A=1",
+            "slurm.conf:2 ClusterName=Big",
+            "more.conf:1 C=3",
+            "other.conf:2 D=4",
+            "slurm.conf:6 B=2",
+        ];
+        assert_eq!(read(&scratch).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_include_that_cannot_be_followed_is_a_fault() {
+        let scratch = Scratch::new();
+        for name in ["*.conf", "%c.conf", "slurm.conf", "a\\b"] {
+            scratch.file("etc/slurm/slurm.conf", &format!("A=1\nInclude {name}\n"));
+            let error = read(&scratch).unwrap_err();
+            assert!(matches!(error, ConfError::Line(_, 2, LineFault::Include)), "{name}: {error}");
+        }
+        scratch.file("etc/slurm/slurm.conf", "Include gone\n");
+        assert!(read(&scratch).unwrap_err().to_string().contains("etc/slurm/gone: cannot open"));
+        scratch.file("etc/slurm/gone", "");
+        scratch.mode("etc/slurm/gone", 0o666);
+        let error = read(&scratch).unwrap_err();
+        assert!(
+            matches!(&error, ConfError::File(why) if *why.cause() == Distrust::Writable(0o666))
+        );
+    }
+
+    #[test]
+    fn files_include_one_another_so_deep_and_no_deeper() {
+        let scratch = Scratch::new();
+        let included = |depth: usize| {
+            scratch.file("etc/slurm/slurm.conf", "Include 2\n");
+            for file in 2..depth {
+                scratch.file(&format!("etc/slurm/{file}"), &format!("Include {}\n", file + 1));
+            }
+            scratch.file(&format!("etc/slurm/{depth}"), "A=1\n");
+            read(&scratch)
+        };
+        assert_eq!(included(DEPTH_MAX).unwrap(), ["8:1 A=1"]);
+        let error = included(DEPTH_MAX + 1).unwrap_err();
+        assert!(matches!(error, ConfError::Line(_, 1, LineFault::Include)), "{error}");
+    }
+
+    #[test]
+    fn many_small_files_are_bounded_as_one_large_one() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", &"A=1\n".repeat(LINES_MAX));
+        assert_eq!(read(&scratch).unwrap().len(), LINES_MAX);
+        scratch.file("etc/slurm/more", "A=1\n");
+        let text = format!("{}Include more\n", "A=1\n".repeat(LINES_MAX));
+        scratch.file("etc/slurm/slurm.conf", &text);
+        assert!(matches!(read(&scratch), Err(ConfError::Line(_, 1, LineFault::TooLong))));
+        scratch.file("etc/slurm/more", &"#".repeat(1024 * 1024 - 1));
+        scratch.file("etc/slurm/slurm.conf", &"Include more\n".repeat(5));
+        assert!(matches!(read(&scratch), Err(ConfError::Line(_, 1, LineFault::TooLong))));
+    }
+}
