@@ -12,6 +12,10 @@ pub enum NameError {
     Leaf,
     /// A cgroup path is absolute below the mount, without `.`, `..`, empty or odd components.
     Cgroup,
+    /// A path is absolute, without `.`, `..`, empty or odd components.
+    Path,
+    /// A node is `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`, as Slurm's NodeName.
+    Node,
 }
 
 impl fmt::Display for NameError {
@@ -20,6 +24,8 @@ impl fmt::Display for NameError {
             Self::JobId => "a job id is 1 to 64 of A-Z a-z 0-9 . _ + - and begins with a letter or digit",
             Self::Leaf => "a leaf is 1 to 64 of A-Z a-z 0-9 _ + - and begins with a letter or digit",
             Self::Cgroup => "a cgroup path begins with / and has no empty, . or .. component and no control character",
+            Self::Path => "a path begins with / and has no empty, . or .. component and no control character",
+            Self::Node => "a node's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit",
         })
     }
 }
@@ -31,6 +37,15 @@ fn is_plain(text: &str) -> bool {
     text.len() <= 64
         && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
+}
+
+/// An absolute path without detours and control characters, never `/` itself.
+fn is_straight(path: &str) -> bool {
+    path.len() < 4096
+        && !path.chars().any(char::is_control)
+        && path.strip_prefix('/').is_some_and(|relative| {
+            relative.split('/').all(|part| !matches!(part, "" | "." | ".."))
+        })
 }
 
 macro_rules! checked_text {
@@ -83,13 +98,21 @@ checked_text!(
     /// Path of a cgroup below the cgroup v2 mount, `/` in front, never the root itself.
     CgroupPath,
     NameError::Cgroup,
-    |text| {
-        text.len() < 4096
-            && !text.chars().any(char::is_control)
-            && text.strip_prefix('/').is_some_and(|relative| {
-                relative.split('/').all(|part| !matches!(part, "" | "." | ".."))
-            })
-    }
+    is_straight
+);
+
+checked_text!(
+    /// Absolute path without detours.
+    AbsolutePath,
+    NameError::Path,
+    is_straight
+);
+
+checked_text!(
+    /// Name of a node as its scheduler spells it.
+    NodeName,
+    NameError::Node,
+    |text| is_plain(text) && !text.contains('+')
 );
 
 impl LeafName {
@@ -125,6 +148,17 @@ mod tests {
         assert!(LeafName::DEFAULT.parse::<LeafName>().is_ok());
         for bad in ["cgroup.procs", "memory.max", "..", "a/b", ""] {
             assert!(bad.parse::<LeafName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_named_as_slurm_names_them() {
+        for good in ["gpu017", "n.cluster-1", "a_b", "0"] {
+            assert!(good.parse::<NodeName>().is_ok(), "{good}");
+        }
+        let long = "a".repeat(65);
+        for bad in ["", ".a", "-a", "a/b", "a+b", "a b", "a\n", &long] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad:?}");
         }
     }
 

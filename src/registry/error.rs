@@ -52,6 +52,9 @@ impl fmt::Display for RecordError {
             Self::Key("DevicePolicy") => {
                 f.write_str("DevicePolicy is not one of auto, closed, strict")
             }
+            Self::Key("env") => f.write_str(
+                "key env is for records via slurm, with the names that job-adopt-record(5) has",
+            ),
             Self::Key(key) => write!(f, "key {key} has a value out of range"),
             Self::Place => f.write_str("a record has exactly one of cgroup and via"),
         }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod environment;
 mod error;
 mod layout;
 mod note;
@@ -15,6 +16,7 @@ mod salvage;
 mod wire;
 mod write;
 
+pub use environment::Environment;
 pub use error::{RecordError, WriteError};
 pub use layout::Registry;
 pub use note::{NOTE_VALID, Note};

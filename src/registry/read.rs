@@ -30,6 +30,17 @@ pub struct Broken {
     pub is_record: bool,
 }
 
+impl Broken {
+    /// The job of which this is the record.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match Entry::of(self.path.file_name()?.to_str()?) {
+            Entry::Record(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.cause)

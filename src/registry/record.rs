@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::RecordError;
-use super::wire::{Gres, MapOnly, VERSION, WireOptions, WireRecord, json_error};
+use super::wire::{ByName, MapOnly, VERSION, WireOptions, WireRecord, json_error};
+use super::{Environment, RecordError};
 use crate::device::{Named, Policy, Wanted};
 use crate::plan::{CgroupPath, JobId, LeafName};
 
@@ -37,6 +37,8 @@ pub struct Record {
     pub gres: Option<BTreeMap<String, Vec<u32>>>,
     /// A directory of device files, absolute.
     pub device_dir: Option<String>,
+    /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
+    pub env: Option<Environment>,
 }
 
 /// What places a login into the job.
@@ -117,8 +119,9 @@ impl Record {
             options: wire.options.map(|MapOnly(options)| Options::of(options)).transpose()?,
             cdi: wire.cdi,
             gpus: wire.gpus,
-            gres: wire.gres.map(|Gres(gres)| gres),
+            gres: wire.gres.map(|ByName(gres)| gres),
             device_dir: wire.device_dir,
+            env: wire.env.map(environment).transpose()?,
         };
         record.check()?;
         Ok(record)
@@ -151,8 +154,9 @@ impl Record {
             options: self.options.as_ref().map(options),
             cdi: self.cdi.clone(),
             gpus: self.gpus.clone(),
-            gres: self.gres.clone().map(Gres),
+            gres: self.gres.clone().map(ByName),
             device_dir: self.device_dir.clone(),
+            env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
         };
         let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
         text.push('\n');
@@ -213,12 +217,17 @@ impl Record {
             ("gpus", self.gpus.iter().flatten().all(gpu)),
             ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
             ("device_dir", self.device_dir.iter().all(dir)),
+            ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
             Some((key, _)) => Err(RecordError::Key(key)),
             None => Ok(()),
         }
     }
+}
+
+fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
+    Environment::new(variables).ok_or(RecordError::Key("env"))
 }
 
 fn is_text(text: &str) -> bool {

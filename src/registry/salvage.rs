@@ -23,6 +23,7 @@ impl Record {
             gpus: None,
             gres: None,
             device_dir: None,
+            env: None,
         })
     }
 }

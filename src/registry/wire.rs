@@ -36,9 +36,11 @@ pub(super) struct WireRecord {
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) gpus: Option<Vec<Gpu>>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
-    pub(super) gres: Option<Gres>,
+    pub(super) gres: Option<ByName<Vec<u32>>>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) device_dir: Option<String>,
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub(super) env: Option<ByName<String>>,
 }
 
 /// The systemd unit properties that a record may carry.
@@ -129,34 +131,34 @@ impl<'de> Deserialize<'de> for Gpu {
     }
 }
 
-/// Generic resources by name, each name once.
+/// An object of values of one kind, each name once.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(super) struct Gres(pub(super) BTreeMap<String, Vec<u32>>);
+pub(super) struct ByName<T>(pub(super) BTreeMap<String, T>);
 
-impl<'de> Deserialize<'de> for Gres {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Names;
+        struct Names<T>(PhantomData<T>);
 
-        impl<'de> Visitor<'de> for Names {
-            type Value = Gres;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+            type Value = ByName<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of lists of numbers")
+                f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Gres, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ByName<T>, A::Error> {
                 let mut names = BTreeMap::new();
-                while let Some((name, numbers)) = map.next_entry::<String, Vec<u32>>()? {
-                    if names.insert(name, numbers).is_some() {
-                        return Err(de::Error::custom("duplicate name in gres"));
+                while let Some((name, value)) = map.next_entry::<String, T>()? {
+                    if names.insert(name, value).is_some() {
+                        return Err(de::Error::custom("a name is there twice"));
                     }
                 }
-                Ok(Gres(names))
+                Ok(ByName(names))
             }
         }
 
-        input.deserialize_map(Names)
+        input.deserialize_map(Names(PhantomData))
     }
 }
 

@@ -14,8 +14,8 @@ use super::survey::Survey;
 use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
 use crate::device::{Resolver, Settings, Tree};
-use crate::plan::{Phase, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
-use crate::source::{RegistrySource, Source};
+use crate::plan::{Phase, Placement, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
+use crate::source::{Job, RegistrySource, SlurmSource, Source};
 use crate::sys::clock;
 use crate::trust::Trust;
 
@@ -23,6 +23,10 @@ use crate::trust::Trust;
 const AGAIN: Duration = Duration::from_millis(100);
 /// What is kept of the budget for the answer itself and the way back.
 const RESERVE: Duration = Duration::from_millis(250);
+/// What part of the budget one round of questions may take: the privileged half asks once more.
+const SHARE: u32 = 2;
+/// How users of Slurm see their jobs.
+const SQUEUE: &str = "squeue --me";
 
 /// A node as the unprivileged half sees it.
 #[derive(Clone, Debug)]
@@ -104,7 +108,9 @@ impl Node {
                 Err(error) => reply.warnings.push(error.to_string()),
             }
         }
-        reply.hint = config.hint.clone().unwrap_or_default();
+        if let Some(hint) = &config.hint {
+            reply.hint.clone_from(hint);
+        }
     }
 
     fn decide(
@@ -114,7 +120,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        let sources = match self.sources(config) {
+        let sources = match self.sources(request, config) {
             Ok(sources) => sources,
             Err(cause) => {
                 reply.detail = cause;
@@ -124,6 +130,9 @@ impl Node {
         };
         let mut survey = ask(&sources, request);
         survey.tell(evidence);
+        if survey.present.contains(&SourceName::Slurm) {
+            SQUEUE.clone_into(&mut reply.hint);
+        }
         let jobs = std::mem::take(&mut survey.jobs);
         (reply.verdict, reply.detail) = match choose(jobs, request.several) {
             Choice::None => {
@@ -136,7 +145,7 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let (resolver, warnings) = self.resolver(request, config);
+                let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
                 match plan(&job, rule, config, &resolver, evidence) {
                     Ok((plan, warnings)) => {
@@ -147,24 +156,36 @@ impl Node {
                 }
             }
         };
-        reply.warnings = survey.faults;
+        reply.warnings = survey.warnings();
     }
 
-    /// Beside it, what an administrator should know about the configuration.
-    fn resolver(&self, request: &Request, config: &Config) -> (Resolver, Vec<String>) {
+    /// What the site says about devices, with the name that a PAM line gives the node.
+    fn settings(request: &Request, config: &Config) -> Settings {
         let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
         let node_name = config.devices.node_name.clone().or_else(|| named(&request.node, &host));
-        let mut settings = Settings { node_name, ..config.devices.clone() };
-        let (groups, warnings) = grants::looked_up(&config.cdi_groups);
-        settings.cdi_gids.extend(groups);
-        let tree = match &self.cgroup {
-            Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
-            None => Tree::here(),
-        };
-        (Resolver::new(tree, settings), warnings)
+        Settings { node_name, ..config.devices.clone() }
     }
 
-    fn sources(&self, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {
+    /// Beside it, what an administrator should know about the configuration. Where Slurm has said
+    /// what it calls the node, its files are read for that.
+    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> (Resolver, Vec<String>) {
+        let mut settings = Self::settings(request, config);
+        if let Placement::Extern { node, .. } = &job.placement {
+            settings.node_name = Some(node.to_string());
+        }
+        let (groups, warnings) = grants::looked_up(&config.cdi_groups);
+        settings.cdi_gids.extend(groups);
+        (Resolver::new(self.tree(), settings), warnings)
+    }
+
+    fn tree(&self) -> Tree {
+        match &self.cgroup {
+            Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
+            None => Tree::here(),
+        }
+    }
+
+    fn sources(&self, request: &Request, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {
         let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
             match name {
                 SourceName::Registry => {
@@ -174,6 +195,11 @@ impl Node {
                     };
                     let registry = config.registry.clone();
                     Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
+                }
+                SourceName::Slurm => {
+                    let settings = Self::settings(request, config);
+                    let spool = config.slurm.spool.clone();
+                    Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
                 }
             }
         };
@@ -192,9 +218,9 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
     let wait = Duration::from_millis(request.wait_ms.into()).min(budget);
     let began = Instant::now();
     loop {
-        let survey = Survey::of(sources, request.uid);
+        let survey = Survey::of(sources, request.uid, Instant::now() + budget / SHARE);
         let left = wait.saturating_sub(began.elapsed());
-        if !survey.jobs.is_empty() || !survey.faults.is_empty() || left.is_zero() {
+        if !survey.may_change() || left.is_zero() {
             return survey;
         }
         sleep(AGAIN.min(left));
@@ -209,13 +235,10 @@ fn named(node: &str, host: &str) -> Option<String> {
 }
 
 fn without_job(survey: &Survey) -> (Verdict, String) {
-    let (reason, ended, cause) = survey.without_job(clock::now());
-    let refusal = Refusal {
-        jobs: ended.iter().map(|job| job.id.clone()).collect(),
-        ended: ended.map(|job| job.ended),
-        ..refusal(reason)
-    };
-    (Verdict::Refuse(refusal), cause)
+    let why = survey.without_job(clock::now());
+    let refusal =
+        Refusal { jobs: why.job.into_iter().collect(), ended: why.ended, ..refusal(why.reason) };
+    (Verdict::Refuse(refusal), why.cause)
 }
 
 fn refusal(reason: Reason) -> Refusal {

@@ -33,19 +33,17 @@ fn age(job: &Job) -> (i64, usize, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::SourceName;
+    use crate::plan::Placement;
     use crate::registry::Record;
 
     fn job(id: &str, started: i64) -> Job {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a","cdi":[]}}"#);
         Job {
             id: id.parse().unwrap(),
-            source: SourceName::Registry,
             started,
             ends: None,
-            cgroup: "/a".parse().unwrap(),
-            leaf: None,
-            record: Record::parse(text.as_bytes()).unwrap(),
+            placement: Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            record: Some(Record::parse(text.as_bytes()).unwrap()),
         }
     }
 

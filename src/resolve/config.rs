@@ -31,6 +31,10 @@ pub struct Config {
     /// Groups, by name, that a CDI specification may add to a login besides those that `devices`
     /// has by number.
     pub cdi_groups: Vec<String>,
+    /// How Slurm's jobs are found and contained.
+    pub slurm: Slurm,
+    /// What of a job's environment its logins are given.
+    pub env: JobEnvironment,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -47,15 +51,48 @@ pub enum Enforce {
     IfExists(PathBuf),
 }
 
+/// What a site says about Slurm, beside where `slurm.conf` is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slurm {
+    /// `SlurmdSpoolDir`, where `slurm.conf` is not to be asked.
+    pub spool: Option<PathBuf>,
+    /// What contains the logins to jobs whose record, if there is one, has no list of devices.
+    pub devices: SlurmDevices,
+}
+
+/// What contains the logins to Slurm's jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlurmDevices {
+    /// Slurm's own filter.
+    #[default]
+    Inherit,
+    /// Beside it, the standard devices, all of Slurm's generic resources, and `always_allowed`.
+    Closed,
+}
+
+/// What of a job's environment its logins are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobEnvironment {
+    /// Nothing.
+    None,
+    /// The job's id, as its scheduler names the variable.
+    #[default]
+    Id,
+    /// What the scheduler gives a shell in the allocation.
+    Full,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
-            sources: vec![SourceName::Registry],
+            sources: SourceName::ALL.to_vec(),
             enforce: Enforce::default(),
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
             devices: Settings::default(),
             cdi_groups: Vec::new(),
+            slurm: Slurm::default(),
+            env: JobEnvironment::default(),
             message_file: None,
             hint: None,
         }
@@ -128,7 +165,9 @@ impl Config {
             return Err(bad("text: it is empty or has a control character"));
         }
         match key {
-            "sources" => self.sources = sources(value).ok_or_else(|| bad("a list of: registry"))?,
+            "sources" => {
+                self.sources = sources(value).ok_or_else(|| bad("a list of: registry, slurm"))?
+            }
             "enforce" => {
                 self.enforce = enforce(value).ok_or_else(|| bad("always or if-exists:/PATH"))?;
             }
@@ -156,6 +195,24 @@ impl Config {
             "slurm_conf" => {
                 let conf = path(value).ok_or_else(|| bad("an absolute path"))?;
                 self.devices.slurm_conf = Some(conf);
+            }
+            "slurm_spool" => {
+                self.slurm.spool = Some(path(value).ok_or_else(|| bad("an absolute path"))?);
+            }
+            "slurm_devices" => {
+                self.slurm.devices = match value {
+                    "inherit" => SlurmDevices::Inherit,
+                    "closed" => SlurmDevices::Closed,
+                    _ => return Err(bad("inherit or closed")),
+                };
+            }
+            "env" => {
+                self.env = match value {
+                    "none" => JobEnvironment::None,
+                    "id" => JobEnvironment::Id,
+                    "full" => JobEnvironment::Full,
+                    _ => return Err(bad("none, id or full")),
+                };
             }
             "message_file" => {
                 self.message_file = Some(path(value).ok_or_else(|| bad("an absolute path"))?);
@@ -196,8 +253,7 @@ fn without_comment(line: &str) -> &str {
 fn sources(value: &str) -> Option<Vec<SourceName>> {
     let mut sources = Vec::new();
     for name in value.split(',') {
-        let source =
-            [SourceName::Registry].into_iter().find(|source| source.as_str() == name.trim())?;
+        let source = SourceName::ALL.into_iter().find(|source| source.as_str() == name.trim())?;
         if sources.contains(&source) {
             return None;
         }

@@ -50,8 +50,8 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::plan::{
-        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES,
-        Plan, REPLY_MAX, Rule, SourceName, Stack, Variable, Variables,
+        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
+        MAX_VARIABLES, Placement, Plan, REPLY_MAX, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
@@ -71,6 +71,7 @@ mod tests {
             list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
         }
         let long = "\u{e4}".repeat(5000);
+        let probe = format!("c:4095:1048575:rw /dev/{}", "p".repeat(27)).parse().unwrap();
         let reply = Reply {
             stack: Stack::Effective,
             detail: long.clone(),
@@ -79,13 +80,15 @@ mod tests {
             message: "m".repeat(400),
             verdict: Verdict::Admit(Plan {
                 job: "j".repeat(64).parse().unwrap(),
-                source: SourceName::Registry,
                 rule: Rule::Newest,
-                cgroup: format!("/{}", "c".repeat(4094)).parse().unwrap(),
-                leaf: Some("l".repeat(64).parse().unwrap()),
+                placement: Placement::Cgroup {
+                    path: format!("/{}", "c".repeat(4094)).parse().unwrap(),
+                    leaf: Some("l".repeat(64).parse().unwrap()),
+                },
                 ends: Some(i64::MAX),
                 gpus: u32::MAX,
                 containment: Containment::Enforce(list),
+                probes: vec![probe; MAX_PROBES],
                 dropped: vec![long; 5000],
                 env: env(),
                 groups: (0..MAX_GROUPS as u32)

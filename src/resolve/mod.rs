@@ -10,6 +10,7 @@
 mod answer;
 mod choose;
 mod config;
+mod environment;
 mod evidence;
 mod fit;
 mod grants;
@@ -17,11 +18,12 @@ mod harden;
 mod main;
 mod message;
 mod plan;
+mod slurm;
 pub mod stack;
 mod survey;
 
 pub use answer::{Node, answer};
-pub use config::{Config, ConfigError, Enforce, Fault};
+pub use config::{Config, ConfigError, Enforce, Fault, JobEnvironment};
 pub use evidence::Evidence;
 pub use main::main;
-pub use plan::{Contained, NoPlan, containment};
+pub use plan::{Contained, NoPlan, contained};

@@ -1,8 +1,11 @@
 //! From the chosen job to a plan.
 
-use super::{Config, Evidence, grants};
+use super::slurm::by_slurm;
+use super::{Config, Evidence, environment, grants};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
-use crate::plan::{Allowlist, Containment, GroupId, Plan, Reason, Refusal, Rule, Variables};
+use crate::plan::{
+    Allowlist, Containment, GroupId, Placement, Plan, Reason, Refusal, Rule, Variables,
+};
 use crate::registry::{Devices, Record};
 use crate::source::Job;
 
@@ -21,33 +24,54 @@ pub(super) fn plan(
     resolver: &Resolver,
     evidence: &mut Evidence,
 ) -> Result<(Plan, Vec<String>), NoPlan> {
-    let Contained { containment, dropped, warnings, env, groups } =
-        containment(&job.record, config, resolver)?;
-    let gpus = match &containment {
-        Containment::Enforce(list) => gpu_count(list),
-        _ => 0,
+    let (contained, probes) = match (&job.placement, &job.record) {
+        (Placement::Extern { .. }, _) => by_slurm(job, config, resolver, evidence)?,
+        (Placement::Cgroup { .. }, Some(record)) => {
+            (contained(record, config, resolver)?, Vec::new())
+        }
+        (Placement::Cgroup { .. }, None) => {
+            let cause = format!("job {}: no record says what devices it has", job.id);
+            return Err(misconfigured(job, cause));
+        }
     };
+    let Contained { containment, dropped, mut warnings, env, groups } = contained;
+    let env = environment::variables(job, config.env, &containment, env, &mut warnings);
+    // Without a list of the job's own no list tells which of Slurm's GPUs are the job's.
+    let list = containment.list().filter(|_| has_list(job));
+    let gpus = list.map_or(0, gpu_count);
     evidence.add("containment", containment.as_str());
-    if let Containment::Enforce(list) = &containment {
+    if let Some(list) = containment.list() {
         evidence.add("devices", shown(list));
     }
     dropped.iter().for_each(|device| evidence.add("dropped", device));
     env.iter().for_each(|variable| evidence.add("env", variable));
     groups.iter().for_each(|group| evidence.add("group", group));
+    probes.iter().for_each(|probe| evidence.add("probe", probe));
     let plan = Plan {
         job: job.id.clone(),
-        source: job.source,
         rule,
-        cgroup: job.cgroup.clone(),
-        leaf: job.leaf.clone(),
+        placement: job.placement.clone(),
         ends: job.ends,
         gpus,
         containment,
+        probes,
         dropped,
         env,
         groups,
     };
     Ok((plan, warnings))
+}
+
+/// Whether a record says which devices are the job's: one of a scheduler's job may as well say that
+/// this is the scheduler's matter (`DevicePolicy` of `auto`).
+pub(super) fn has_list(job: &Job) -> bool {
+    job.record.as_ref().is_some_and(|record| record.devices() != Devices::Uncontained)
+}
+
+/// The refusal of a job that the node is set up wrongly for.
+pub(super) fn misconfigured(job: &Job, cause: String) -> NoPlan {
+    let (reason, jobs) = (Reason::Configuration, vec![job.id.clone()]);
+    (Refusal { reason, jobs, ended: None, device: String::new() }, cause)
 }
 
 /// What has to hold for a job.
@@ -65,23 +89,30 @@ pub struct Contained {
     pub groups: Vec<GroupId>,
 }
 
-/// What has to hold for the devices of a record's job.
-///
-/// # Errors
-/// As for a whole plan.
-pub fn containment(
-    record: &Record,
-    config: &Config,
-    resolver: &Resolver,
-) -> Result<Contained, NoPlan> {
-    match record.devices() {
-        Devices::Uncontained => Ok(Contained {
+impl Contained {
+    /// Nothing has to hold.
+    pub(super) fn none() -> Self {
+        Self {
             containment: Containment::None,
             dropped: Vec::new(),
             warnings: Vec::new(),
             env: Variables::default(),
             groups: Vec::new(),
-        }),
+        }
+    }
+}
+
+/// What has to hold for the devices of a record's job.
+///
+/// # Errors
+/// As for a whole plan.
+pub fn contained(
+    record: &Record,
+    config: &Config,
+    resolver: &Resolver,
+) -> Result<Contained, NoPlan> {
+    match record.devices() {
+        Devices::Uncontained => Ok(Contained::none()),
         Devices::Wanted(wanted) => enforce(record, &wanted, config, resolver),
         Devices::Unsaid => {
             let cause = format!("record of job {} says nothing about devices", record.id);

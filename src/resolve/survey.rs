@@ -1,9 +1,11 @@
 //! Asking every source about one user.
 
+use std::time::Instant;
+
 use super::Evidence;
-use crate::plan::Reason;
+use crate::plan::{JobId, Placement, Reason, SourceName};
 use crate::registry::NOTE_VALID;
-use crate::source::{EndedJob, Found, Job, Source, SourceError};
+use crate::source::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
 
 /// What all sources together know.
 #[derive(Debug, Default)]
@@ -12,65 +14,200 @@ pub(super) struct Survey {
     pub(super) jobs: Vec<Job>,
     /// Sources and files that may have hidden a running job, each with the cause.
     pub(super) faults: Vec<String>,
+    /// What may have hidden one since it did not answer in time.
+    pub(super) silent: Vec<String>,
     /// What is not used, and why.
     pub(super) skipped: Vec<String>,
+    /// The sources that are on this node.
+    pub(super) present: Vec<SourceName>,
     /// What sources are not on this node.
     absent: Vec<String>,
+    passing: Vec<Passing>,
     ended: Vec<EndedJob>,
-    sources: usize,
+    seen: Vec<(SourceName, String)>,
+}
+
+/// Why a user without a running job is refused.
+#[derive(Debug)]
+pub(super) struct WithoutJob {
+    /// The code.
+    pub(super) reason: Reason,
+    /// The job that it is about.
+    pub(super) job: Option<JobId>,
+    /// When that ended.
+    pub(super) ended: Option<i64>,
+    /// The cause, for the log.
+    pub(super) cause: String,
+}
+
+/// What is known of jobs in one place and needed in another.
+#[derive(Default)]
+struct Loose {
+    /// Records that add devices.
+    additions: Vec<Addition>,
+    /// Jobs whose records cannot be used.
+    unusable: Vec<JobId>,
+    /// Whether the records could be read at all.
+    unread: bool,
 }
 
 impl Survey {
-    /// Asks the sources.
-    pub(super) fn of(sources: &[Box<dyn Source>], uid: u32) -> Self {
-        let mut survey = Self { sources: sources.len(), ..Self::default() };
+    /// Asks the sources, which wait no longer than to `deadline`.
+    pub(super) fn of(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
+        let (mut survey, mut loose) = (Self::default(), Loose::default());
         for source in sources {
-            let name = source.name().as_str();
-            match source.jobs(uid) {
-                Ok(found) => survey.add(found),
-                Err(SourceError::Absent(what)) => survey.absent.push(format!("{name}: {what}")),
-                Err(SourceError::Failed(what)) => survey.faults.push(format!("{name}: {what}")),
+            let name = source.name();
+            match source.jobs(uid, deadline) {
+                Ok(found) => survey.add(name, found, &mut loose),
+                Err(SourceError::Absent(what)) => {
+                    survey.absent.push(format!("{}: {what}", name.as_str()));
+                }
+                Err(SourceError::Failed(what)) => {
+                    survey.present.push(name);
+                    survey.faults.push(format!("{}: {what}", name.as_str()));
+                    loose.unread |= name == SourceName::Registry;
+                }
             }
         }
+        survey.merge(loose);
         survey
     }
 
-    fn add(&mut self, found: Found) {
+    fn add(&mut self, name: SourceName, found: Found, loose: &mut Loose) {
+        self.present.push(name);
         self.jobs.extend(found.jobs);
         self.faults.extend(found.broken);
+        self.silent.extend(found.silent);
         self.skipped.extend(found.skipped);
+        self.passing.extend(found.passing);
         self.ended.extend(found.ended);
+        self.seen.extend(found.seen.into_iter().map(|text| (name, text)));
+        loose.additions.extend(found.additions);
+        loose.unusable.extend(found.unusable);
     }
 
-    /// Why a user without a running job is refused, with the job that just ended, and the cause for
-    /// the log. A fault comes first, since it may be why no job was found.
-    pub(super) fn without_job(&self, now: i64) -> (Reason, Option<EndedJob>, String) {
+    /// Where a job comes from its scheduler and from a record, the scheduler places its logins and
+    /// the record adds devices. A job of which the record is there and cannot be used is not
+    /// joined: its devices would be more than the record says.
+    fn merge(&mut self, mut loose: Loose) {
+        let jobs = std::mem::take(&mut self.jobs);
+        let (mut jobs, own): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| job.placement.source() != SourceName::Registry);
+        for own in own {
+            match own.record {
+                Some(record) if jobs.iter().any(|job| job.id == own.id) => {
+                    loose.additions.push(Addition { record, otherwise: String::new() });
+                }
+                record => self.jobs.push(Job { record, ..own }),
+            }
+        }
+        for Addition { record, otherwise } in loose.additions {
+            match jobs.iter_mut().find(|job| job.id == record.id) {
+                Some(job) => {
+                    job.ends = job.ends.or(record.ends);
+                    job.record = Some(record);
+                }
+                None => self.skipped.push(otherwise),
+            }
+        }
+        jobs.retain(|job| {
+            let usable = !loose.unread && !loose.unusable.contains(&job.id);
+            if !usable {
+                self.faults.push(format!("job {}: not joined without its record", job.id));
+            }
+            usable
+        });
+        self.jobs.extend(jobs);
+    }
+
+    /// Whether it is of use to ask again: there is no job yet, and either one is about to run or
+    /// nothing can have hidden one.
+    pub(super) fn may_change(&self) -> bool {
+        let clear = self.faults.is_empty() && self.silent.is_empty();
+        self.jobs.is_empty() && (clear || self.starting().is_some())
+    }
+
+    fn starting(&self) -> Option<&JobId> {
+        self.passing.iter().find_map(|passing| match passing {
+            Passing::Starting(id) => Some(id),
+            Passing::Ending(_) => None,
+        })
+    }
+
+    fn ending(&self) -> Option<&JobId> {
+        self.passing.iter().find_map(|passing| match passing {
+            Passing::Ending(id) => Some(id),
+            Passing::Starting(_) => None,
+        })
+    }
+
+    /// Why a user without a running job is refused. A fault comes first, since it may be why no job
+    /// was found, then what did not answer; then what the user sees change next.
+    pub(super) fn without_job(&self, now: i64) -> WithoutJob {
+        let because = |reason, texts: &[String]| WithoutJob {
+            reason,
+            job: None,
+            ended: None,
+            cause: texts.join("; "),
+        };
         if !self.faults.is_empty() {
-            return (Reason::Configuration, None, self.faults.join("; "));
+            return because(Reason::Configuration, &self.faults);
+        }
+        if !self.silent.is_empty() {
+            return because(Reason::Timeout, &self.silent);
+        }
+        if let Some(id) = self.starting() {
+            return WithoutJob { job: Some(id.clone()), ..because(Reason::Starting, &[]) };
+        }
+        let ended = because(Reason::Ended, &self.skipped);
+        if let Some(id) = self.ending() {
+            return WithoutJob { job: Some(id.clone()), ended: Some(now), ..ended };
         }
         let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
         if let Some(job) = self.ended.iter().filter(valid).max_by_key(|job| job.ended) {
-            return (Reason::Ended, Some(job.clone()), self.skipped.join("; "));
+            return WithoutJob { job: Some(job.id.clone()), ended: Some(job.ended), ..ended };
         }
-        if self.absent.len() == self.sources {
-            return (Reason::NoScheduler, None, self.absent.join("; "));
+        match self.present.is_empty() {
+            true => because(Reason::NoScheduler, &self.absent),
+            false => because(Reason::NoJob, &[&self.skipped[..], &self.absent].concat()),
         }
-        (Reason::NoJob, None, self.skipped.join("; "))
+    }
+
+    /// What an administrator should know beside a job that was found.
+    pub(super) fn warnings(self) -> Vec<String> {
+        let mut warnings = self.faults;
+        warnings.extend(self.silent);
+        warnings
     }
 
     /// Puts down what was seen.
     pub(super) fn tell(&self, evidence: &mut Evidence) {
+        for (source, text) in &self.seen {
+            evidence.add(source.as_str(), text);
+        }
         for job in &self.jobs {
-            let (id, source) = (&job.id, job.source.as_str());
-            let (started, cgroup) = (job.started, &job.cgroup);
-            evidence.add("job", format_args!("{id} from {source}, started {started}, in {cgroup}"));
+            let (id, source) = (&job.id, job.placement.source().as_str());
+            let (started, place) = (job.started, job.placement.shown(id));
+            evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
+            if let (Placement::Extern { .. }, Some(_)) = (&job.placement, &job.record) {
+                evidence.add("record", format_args!("of job {id}, adds devices"));
+            }
+        }
+        for passing in &self.passing {
+            match passing {
+                Passing::Starting(id) => evidence.add("starting", id),
+                Passing::Ending(id) => evidence.add("ending", id),
+            }
         }
         for job in &self.ended {
             evidence.add("ended", format_args!("{} at {}", job.id, job.ended));
         }
-        for (word, texts) in
-            [("fault", &self.faults), ("skipped", &self.skipped), ("absent", &self.absent)]
-        {
+        for (word, texts) in [
+            ("fault", &self.faults),
+            ("silent", &self.silent),
+            ("skipped", &self.skipped),
+            ("absent", &self.absent),
+        ] {
             texts.iter().for_each(|text| evidence.add(word, text));
         }
     }

@@ -6,24 +6,28 @@
 #![forbid(unsafe_code)]
 
 mod registry;
+pub(crate) mod slurm;
 
 use std::fmt;
+use std::time::Instant;
 
-use crate::plan::{CgroupPath, JobId, LeafName, SourceName};
+use crate::plan::{JobId, Placement, SourceName};
 use crate::registry::Record;
 
 pub use registry::RegistrySource;
+pub use slurm::SlurmSource;
 
 /// One place where jobs are looked up.
 pub trait Source {
     /// Its name in configuration, protocol and log.
     fn name(&self) -> SourceName;
 
-    /// The running jobs of `uid` on this node, and what else the source knows about them.
+    /// The running jobs of `uid` on this node, and what else the source knows about them. A source
+    /// that waits for others does so no longer than to `deadline`.
     ///
     /// # Errors
     /// [`SourceError`]; a user without jobs is none.
-    fn jobs(&self, uid: u32) -> Result<Found, SourceError>;
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
 }
 
 /// A running job.
@@ -31,18 +35,14 @@ pub trait Source {
 pub struct Job {
     /// Its id, in the source's canonical form.
     pub id: JobId,
-    /// Where it was found.
-    pub source: SourceName,
     /// When it started, in seconds since the epoch; 0 where nobody knows.
     pub started: i64,
     /// When it ends, in seconds since the epoch, where the source knows it.
     pub ends: Option<i64>,
-    /// Its cgroup.
-    pub cgroup: CgroupPath,
-    /// The child that its logins go to, where one is named.
-    pub leaf: Option<LeafName>,
-    /// The record that says which devices are its own.
-    pub record: Record,
+    /// Where its logins go.
+    pub placement: Placement,
+    /// The record that says which devices are its own; a scheduler's job may do without.
+    pub record: Option<Record>,
 }
 
 /// A job that is over.
@@ -54,17 +54,46 @@ pub struct EndedJob {
     pub ended: i64,
 }
 
+/// A job that takes no logins at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passing {
+    /// It is starting.
+    Starting(JobId),
+    /// It is ending.
+    Ending(JobId),
+}
+
+/// A record that adds devices to a job of a scheduler's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addition {
+    /// The record.
+    pub record: Record,
+    /// What there is to say where no scheduler has the job.
+    pub otherwise: String,
+}
+
 /// What a source knows about one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The running jobs.
     pub jobs: Vec<Job>,
+    /// Records that place no login themselves; they add devices to jobs of a scheduler's.
+    pub additions: Vec<Addition>,
+    /// Jobs that are about to run, or about to end.
+    pub passing: Vec<Passing>,
     /// The jobs that ended and of whose end there is a note, however old.
     pub ended: Vec<EndedJob>,
+    /// Jobs of which there is a record that cannot be used. What a scheduler knows of such a job is
+    /// not all that was said about it.
+    pub unusable: Vec<JobId>,
     /// What may stand for a running job and cannot be used: file and cause.
     pub broken: Vec<String>,
+    /// What may stand for a running job and did not answer in time.
+    pub silent: Vec<String>,
     /// What else was found and is not used: file and cause.
     pub skipped: Vec<String>,
+    /// Where it looked, and what there was.
+    pub seen: Vec<String>,
 }
 
 /// Why a source does not answer.

@@ -2,9 +2,10 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Instant;
 
-use super::{EndedJob, Found, Job, Source, SourceError};
-use crate::plan::{CgroupPath, SourceName};
+use super::{Addition, EndedJob, Found, Job, Source, SourceError};
+use crate::plan::{CgroupPath, Placement, SourceName};
 use crate::registry::{Devices, Place, ReadError, Record, Registry};
 use crate::trust::Trust;
 
@@ -28,39 +29,48 @@ impl RegistrySource {
     fn take(&self, record: Record, found: &mut Found) {
         let path = self.registry.record(record.uid, &record.id);
         let path = path.display();
+        let unsaid = record.devices() == Devices::Unsaid;
         let cgroup = match &record.place {
             Place::Cgroup(cgroup) => cgroup.clone(),
-            Place::Via(via) => {
-                let via = via.as_str();
-                found
-                    .skipped
-                    .push(format!("{path}: via {via}, which is no source of this version"));
+            Place::Via(via) if !unsaid => {
+                let otherwise = format!("{path}: not running, {} has no such job", via.as_str());
+                found.additions.push(Addition { record, otherwise });
+                return;
+            }
+            Place::Via(_) => {
+                found.broken.push(format!("{path}: says nothing about devices"));
+                found.unusable.push(record.id);
                 return;
             }
         };
         match self.is_there(&cgroup) {
             Ok(true) => {}
+            // The job may be a scheduler's that has put it elsewhere.
             Ok(false) => {
-                found.skipped.push(format!("{path}: not running, cgroup {cgroup} is not there"));
+                if unsaid {
+                    found.unusable.push(record.id.clone());
+                }
+                let otherwise = format!("{path}: not running, cgroup {cgroup} is not there");
+                found.additions.push(Addition { record, otherwise });
                 return;
             }
             Err(error) => {
+                found.unusable.push(record.id);
                 found.broken.push(format!("{path}: cgroup {cgroup}: {error}"));
                 return;
             }
         }
-        if record.devices() == Devices::Unsaid {
+        if unsaid {
+            found.unusable.push(record.id);
             found.broken.push(format!("{path}: says nothing about devices"));
             return;
         }
         found.jobs.push(Job {
             id: record.id.clone(),
-            source: SourceName::Registry,
             started: record.started.unwrap_or(0),
             ends: record.ends,
-            cgroup,
-            leaf: record.leaf.clone(),
-            record,
+            placement: Placement::Cgroup { path: cgroup, leaf: record.leaf.clone() },
+            record: Some(record),
         });
     }
 
@@ -79,7 +89,7 @@ impl Source for RegistrySource {
         SourceName::Registry
     }
 
-    fn jobs(&self, uid: u32) -> Result<Found, SourceError> {
+    fn jobs(&self, uid: u32, _deadline: Instant) -> Result<Found, SourceError> {
         let user = self.registry.read_user(&self.trust, uid).map_err(|error| match error {
             ReadError::NoRegistry => {
                 SourceError::Absent(format!("{} does not exist", self.registry.dir().display()))
@@ -91,6 +101,7 @@ impl Source for RegistrySource {
             self.take(record, &mut found);
         }
         for broken in user.broken {
+            found.unusable.extend(broken.job());
             let list = if broken.is_record { &mut found.broken } else { &mut found.skipped };
             list.push(broken.to_string());
         }
@@ -103,12 +114,14 @@ impl Source for RegistrySource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::JobId;
     use crate::registry::Note;
     use crate::trust::tests::Scratch;
 
     fn look(scratch: &Scratch) -> Result<Found, SourceError> {
         let registry = Registry::new(&scratch.path().join("jobs"));
-        RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg")).jobs(5)
+        RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
+            .jobs(5, Instant::now())
     }
 
     fn record(scratch: &Scratch, id: &str, more: &str) {
@@ -130,14 +143,19 @@ mod tests {
         record(&scratch, "7", r#""cgroup":"#);
         scratch.file("jobs/5/8.ended", &Note::new(3).to_json());
         scratch.file("jobs/5/README", "");
+        record(&scratch, "9", r#""via":"slurm""#);
         let found = look(&scratch).unwrap();
         let [job] = found.jobs.as_slice() else { panic!("{:?}", found.jobs) };
         assert_eq!((job.id.as_str(), job.started, job.ends), ("1", 7, Some(9)));
-        assert_eq!(job.cgroup.as_str(), "/here");
-        assert_eq!(job.leaf.as_ref().unwrap().as_str(), "l");
+        let (path, leaf) = ("/here".parse().unwrap(), Some("l".parse().unwrap()));
+        assert_eq!(job.placement, Placement::Cgroup { path, leaf });
+        let added: Vec<_> = found.additions.iter().map(|one| one.record.id.as_str()).collect();
+        assert_eq!(added, ["2", "4", "5", "6"]);
         assert_eq!(found.ended, [EndedJob { id: "8".parse().unwrap(), ended: 3 }]);
-        assert_eq!(found.broken.len(), 2, "{:?}", found.broken);
-        assert_eq!(found.skipped.len(), 5, "{:?}", found.skipped);
+        let unusable: Vec<_> = found.unusable.iter().map(JobId::as_str).collect();
+        assert_eq!(unusable, ["3", "9", "7"]);
+        assert_eq!(found.broken.len(), 3, "{:?}", found.broken);
+        assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
     }
 
     #[test]

@@ -80,6 +80,26 @@ impl Variable {
         &self.name
     }
 
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether the value is of characters that no shell gives a meaning in a word: letters, digits
+    /// and those of Slurm's lists, of paths and of UUIDs. A bracket is one at most for the names of
+    /// files, a parenthesis for a text that is read as a command. And nothing in it, be it an entry
+    /// of a list, begins as an option does: ssh(1) takes one for a node of that name, and runs what
+    /// it says.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+,:@/=[]()".contains(&byte);
+        let option = |entry: &str| entry.starts_with('-');
+        !self.value.is_empty()
+            && self.value.bytes().all(plain)
+            && !self.value.split([',', '[']).any(option)
+    }
+
     /// Bytes of `NAME=VALUE`.
     fn len(&self) -> usize {
         self.name.0.len() + 1 + self.value.len()
@@ -190,6 +210,29 @@ mod tests {
             assert_eq!(Variable::new("A", bad), Err(VariableError::Value), "{bad:?}");
         }
         assert_eq!("A".parse::<Variable>(), Err(VariableError::Name));
+    }
+
+    #[test]
+    fn plain_values_have_neither_blanks_nor_what_a_shell_expands() {
+        let is_plain = |value: &str| Variable::new("A", value).unwrap().is_plain();
+        for good in ["n[1-3,7]", "2(x3),1", "/home/a.b/c+d", "GPU-1,MIG-GPU-2/1/0", "a@b:c=d"] {
+            assert!(is_plain(good), "{good}");
+        }
+        for bad in ["", "a b", "$(x)", "`x`", "a;b", "a|b", "a&b", "<a", "~", "*", "?", "'a'", "\\"]
+        {
+            assert!(!is_plain(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_program_takes_for_an_option_is_plain() {
+        let is_plain = |value: &str| Variable::new("A", value).unwrap().is_plain();
+        for good in ["gpu-1,gpu-2", "n[1-3,7]-ib", "/home/-a", "a--b", "[1-3]"] {
+            assert!(is_plain(good), "{good}");
+        }
+        for bad in ["-oProxyCommand=/tmp/x", "n1,-oProxyCommand=/tmp/x", "n[-x", "-1", "--rsh=x"] {
+            assert!(!is_plain(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The reply's bytes: one fixed order of keys.
 
-use super::{Containment, Plan, Refusal, Reply, Rule, SourceName, Stack, Verdict};
+use super::{Containment, Plan, Refusal, Reply, Rule, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_VARIABLES,
-    Reader, Reason, VERSION, Variables, Writer,
+    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
+    MAX_VARIABLES, Placement, Probe, Reader, Reason, VERSION, Variables, Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
@@ -77,17 +77,17 @@ pub(in crate::plan) fn check_version(found: &str) -> Result<(), DecodeError> {
 fn write_plan(out: &mut Writer, plan: &Plan) {
     out.string("verdict", "admit")
         .string("job", plan.job.as_str())
-        .string("source", plan.source.as_str())
-        .string("rule", plan.rule.as_str())
-        .string("cgroup", plan.cgroup.as_str())
-        .string("leaf", plan.leaf.as_ref().map_or("", LeafName::as_str))
-        .int("ends", plan.ends.unwrap_or(0))
+        .string("rule", plan.rule.as_str());
+    write_placement(out, &plan.placement);
+    out.int("ends", plan.ends.unwrap_or(0))
         .int("gpus", plan.gpus.into())
         .string("mode", plan.containment.as_str());
-    if let Containment::Enforce(list) = &plan.containment {
+    if let Some(list) = plan.containment.list() {
         let entries: Vec<String> = list.rules().iter().map(ToString::to_string).collect();
         write_texts(out, "device", &entries);
     }
+    let probes: Vec<String> = plan.probes.iter().map(ToString::to_string).collect();
+    write_texts(out, "probe", &probes);
     write_texts(out, "dropped", &plan.dropped);
     let env: Vec<String> = plan.env.iter().map(ToString::to_string).collect();
     write_texts(out, "env", &env);
@@ -98,32 +98,60 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
 fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
     Ok(Plan {
         job: parsed(input, "job")?,
-        source: match input.string("source")? {
-            "registry" => SourceName::Registry,
-            _ => return Err(DecodeError::value("source")),
-        },
         rule: match input.string("rule")? {
             "only-job" => Rule::OnlyJob,
             "newest" => Rule::Newest,
             _ => return Err(DecodeError::value("rule")),
         },
-        cgroup: parsed(input, "cgroup")?,
-        leaf: match input.string("leaf")? {
-            "" => None,
-            name => Some(name.parse().map_err(|_| DecodeError::value("leaf"))?),
-        },
+        placement: read_placement(input)?,
         ends: time(input, "ends")?,
         gpus: u32::try_from(input.int("gpus")?).map_err(|_| DecodeError::value("gpus"))?,
         containment: match input.string("mode")? {
             "none" => Containment::None,
             "inherit" => Containment::Inherit,
             "enforce" => Containment::Enforce(read_devices(input)?),
+            "inherit+enforce" => Containment::Both(read_devices(input)?),
             _ => return Err(DecodeError::value("mode")),
         },
+        probes: read_probes(input)?,
         dropped: read_texts(input, "dropped")?,
         env: read_env(input)?,
         groups: read_groups(input)?,
     })
+}
+
+fn write_placement(out: &mut Writer, placement: &Placement) {
+    out.string("source", placement.source().as_str());
+    match placement {
+        Placement::Cgroup { path, leaf } => out
+            .string("cgroup", path.as_str())
+            .string("leaf", leaf.as_ref().map_or("", LeafName::as_str)),
+        Placement::Extern { spool, node } => {
+            out.string("spool", spool.as_str()).string("node", node.as_str())
+        }
+    };
+}
+
+fn read_placement(input: &mut Reader<'_>) -> Result<Placement, DecodeError> {
+    match input.string("source")? {
+        "registry" => Ok(Placement::Cgroup {
+            path: parsed(input, "cgroup")?,
+            leaf: match input.string("leaf")? {
+                "" => None,
+                name => Some(name.parse().map_err(|_| DecodeError::value("leaf"))?),
+            },
+        }),
+        "slurm" => {
+            Ok(Placement::Extern { spool: parsed(input, "spool")?, node: parsed(input, "node")? })
+        }
+        _ => Err(DecodeError::value("source")),
+    }
+}
+
+fn read_probes(input: &mut Reader<'_>) -> Result<Vec<Probe>, DecodeError> {
+    (0..input.count("probe.count", MAX_PROBES)?)
+        .map(|index| parsed(input, &format!("probe.{index}")))
+        .collect()
 }
 
 fn read_env(input: &mut Reader<'_>) -> Result<Variables, DecodeError> {

@@ -4,7 +4,7 @@ mod codec;
 
 pub(super) use codec::check_version;
 
-use super::{Allowlist, CgroupPath, GroupId, JobId, LeafName, Reason, Variables};
+use super::{Allowlist, GroupId, JobId, Placement, Probe, Reason, Variables};
 
 /// Most bytes of a reply.
 pub const REPLY_MAX: usize = 64 * 1024;
@@ -14,14 +14,20 @@ pub const REPLY_MAX: usize = 64 * 1024;
 pub enum SourceName {
     /// Root-owned job records.
     Registry,
+    /// The daemons of Slurm's job steps.
+    Slurm,
 }
 
 impl SourceName {
+    /// Every source, in the order in which they are asked.
+    pub const ALL: [Self; 2] = [Self::Registry, Self::Slurm];
+
     /// The name in configuration, protocol and log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Registry => "registry",
+            Self::Slurm => "slurm",
         }
     }
 }
@@ -76,6 +82,8 @@ pub enum Containment {
     Inherit,
     /// This list holds besides whatever is in force already.
     Enforce(Allowlist),
+    /// Both: a filter of the scheduler's has to be in force, and this list holds besides.
+    Both(Allowlist),
 }
 
 impl Containment {
@@ -86,6 +94,16 @@ impl Containment {
             Self::None => "none",
             Self::Inherit => "inherit",
             Self::Enforce(_) => "enforce",
+            Self::Both(_) => "inherit+enforce",
+        }
+    }
+
+    /// The list of ours, where there is one.
+    #[must_use]
+    pub fn list(&self) -> Option<&Allowlist> {
+        match self {
+            Self::None | Self::Inherit => None,
+            Self::Enforce(list) | Self::Both(list) => Some(list),
         }
     }
 }
@@ -95,20 +113,19 @@ impl Containment {
 pub struct Plan {
     /// The job to join.
     pub job: JobId,
-    /// Where it was found.
-    pub source: SourceName,
     /// Why this job and no other of the user's.
     pub rule: Rule,
-    /// The job's cgroup.
-    pub cgroup: CgroupPath,
-    /// The child that the record wants its logins in; else the privileged half decides.
-    pub leaf: Option<LeafName>,
+    /// Where its logins go.
+    pub placement: Placement,
     /// When the job ends, in seconds since the epoch, where the source knows it.
     pub ends: Option<i64>,
     /// Number of GPUs in the allowlist, for the line that the user reads.
     pub gpus: u32,
     /// What must hold for the devices.
     pub containment: Containment,
+    /// One node for each GPU that the scheduler gives out here, at most [`super::MAX_PROBES`]: what
+    /// the login can open of these is the job's.
+    pub probes: Vec<Probe>,
     /// Device specifiers that were asked for and could not be resolved, each with the reason.
     pub dropped: Vec<String>,
     /// Variables that the job's devices ask for; a login gets those that the module lets through.

@@ -1,7 +1,7 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, Variable, Variables};
+use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, Variable, Variables};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
@@ -15,16 +15,29 @@ fn plan() -> Plan {
     list.push("c:136:-1:rw".parse().unwrap()).unwrap();
     Plan {
         job: "4242".parse().unwrap(),
-        source: SourceName::Registry,
         rule: Rule::Newest,
-        cgroup: "/system.slice/site-job-4242.scope".parse().unwrap(),
-        leaf: Some("logins".parse().unwrap()),
+        placement: Placement::Cgroup {
+            path: "/system.slice/site-job-4242.scope".parse().unwrap(),
+            leaf: Some("logins".parse().unwrap()),
+        },
         ends: Some(1_795_201_200),
         gpus: 1,
         containment: Containment::Enforce(list),
+        probes: vec!["c:195:1:rw /dev/nvidia1".parse().unwrap()],
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: env(&["NVIDIA_VISIBLE_DEVICES=void", "NVCT_EMPTY_DEVICE="]),
         groups: [44, 105].into_iter().map(|gid| GroupId::new(gid).unwrap()).collect(),
+    }
+}
+
+fn plain() -> Placement {
+    Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None }
+}
+
+fn of_slurm() -> Placement {
+    Placement::Extern {
+        spool: "/var/spool/slurmd".parse().unwrap(),
+        node: "gpu017".parse().unwrap(),
     }
 }
 
@@ -52,7 +65,9 @@ fn refusal() -> Refusal {
 fn round_trips() {
     for verdict in [
         Verdict::Admit(plan()),
-        Verdict::Admit(Plan { containment: Containment::None, leaf: None, ..plan() }),
+        Verdict::Admit(Plan { containment: Containment::None, placement: plain(), ..plan() }),
+        Verdict::Admit(Plan { placement: of_slurm(), probes: Vec::new(), ..plan() }),
+        Verdict::Admit(Plan { containment: Containment::Both(Allowlist::new()), ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
         Verdict::Admit(Plan { env: Variables::default(), groups: Vec::new(), ..plan() }),
         Verdict::Refuse(refusal()),
@@ -103,6 +118,17 @@ fn a_missing_mode_is_fatal() {
     let without = text.replace("mode\0snone\0", "");
     assert_ne!(text, without);
     assert_eq!(Reply::decode(without.as_bytes()), Err(DecodeError::Key("mode".into())));
+}
+
+#[test]
+fn no_more_is_tried_than_may_be() {
+    let probes = |count| vec!["c:195:1:rw /dev/nvidia1".parse().unwrap(); count];
+    let decoded = |count| {
+        let plan = Plan { probes: probes(count), ..plan() };
+        Reply::decode(&reply(Verdict::Admit(plan)).encode())
+    };
+    assert!(decoded(MAX_PROBES).is_ok());
+    assert_eq!(decoded(MAX_PROBES + 1), Err(DecodeError::Value("probe.count".into())));
 }
 
 #[test]

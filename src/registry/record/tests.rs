@@ -34,6 +34,11 @@ fn a_small_record_round_trips() {
     let via = Record::parse(via).unwrap();
     assert_eq!(via.place, Place::Via(Via::Flux));
     assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
+    let via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
+                   "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
+    let via = Record::parse(via).unwrap();
+    assert_eq!(via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
+    assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
 }
 
 #[test]
@@ -128,6 +133,16 @@ fn malformed_records_are_refused() {
         r#"{"version":1,"id":"1","uid":5,"cgroup":"a"}"#,
         r#"{"version":1,"id":"1","uid":5,"cgroup":"/a/../b"}"#,
         r#"{"version":1,"id":"1","uid":5,"via":"pbs"}"#,
+        r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"flux","env":{}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":[]}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":null}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_NTASKS":2}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_NTASKS":""}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"PATH":"/x"}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_USER":"a\u000ab"}}"#,
+        r#"{"version":1,"id":"1","uid":5,"via":"slurm",
+            "env":{"SLURM_JOB_USER":"a","SLURM_JOB_USER":"b"}}"#,
         r#"{"version":1,"id":"1","uid":5,"cgroup":"/a"} x"#,
         r#"{"version":1,"id":"1","uid":5,"cgroup":"/a"}{}"#,
     ] {

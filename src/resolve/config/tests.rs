@@ -34,8 +34,12 @@ fn faults_name_line_and_key() {
             1,
             "the value of registry is not text: it is empty or has a control character",
         ),
-        ("sources = slurm", 1, "the value of sources is not a list of: registry"),
-        ("sources = registry,registry", 1, "the value of sources is not a list of: registry"),
+        ("sources = flux", 1, "the value of sources is not a list of: registry, slurm"),
+        (
+            "sources = registry,registry",
+            1,
+            "the value of sources is not a list of: registry, slurm",
+        ),
         (
             "always_allowed = /dev/fuse, null",
             1,
