@@ -20,6 +20,18 @@ pub enum Demand {
     Inherit,
     /// A filter of ours has to be in force.
     Enforce,
+    /// One of the scheduler's has to be in force at the job, and one of ours besides.
+    Both,
+}
+
+/// Where ours may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// To the job's own cgroup, where it holds for the whole job, and else to a leaf below.
+    Job,
+    /// To the leaf alone: the job's own cgroup is the scheduler's, which attaches there anew at
+    /// any time and would fail beside a filter of ours.
+    Leaf,
 }
 
 /// Why the demand cannot be met.
@@ -72,13 +84,23 @@ pub enum Decision {
 }
 
 /// Decides. `levels` are the leaf first and the root last; `job` is the index of the job's own
-/// cgroup, 0 where that is the leaf.
+/// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf has to be below the job.
 #[must_use]
-pub fn decide(levels: &[Attached], job: usize, demand: Demand) -> Decision {
+pub fn decide(levels: &[Attached], job: usize, reach: Reach, demand: Demand) -> Decision {
     match demand {
-        Demand::Enforce => enforce(levels, job),
+        Demand::Enforce => enforce(levels, job, reach),
+        Demand::Both if nearest_own(levels, job).is_none() => {
+            Decision::Refuse(Obstacle::NothingInForce)
+        }
+        Demand::Both => enforce(levels, job, reach),
         Demand::None | Demand::Inherit => inherit(levels, job, demand),
     }
+}
+
+/// The first level, up to the job, that has programs: one above is not the job's.
+fn nearest_own(levels: &[Attached], job: usize) -> Option<usize> {
+    let own = levels.get(..=job).unwrap_or(levels);
+    own.iter().position(|attached| *attached != Attached::Nothing)
 }
 
 fn at(levels: &[Attached], index: usize) -> Attached {
@@ -99,13 +121,14 @@ fn to_pin(levels: &[Attached], index: usize) -> Option<usize> {
     }
 }
 
-fn enforce(levels: &[Attached], job: usize) -> Decision {
+fn enforce(levels: &[Attached], job: usize, reach: Reach) -> Decision {
     if levels.contains(&Attached::Exclusive) {
         return Decision::Refuse(Obstacle::Exclusive);
     }
     // At the job's own cgroup ours holds for the job and every login. Where the scheduler has an
     // ALLOW_OVERRIDE filter right there, ours would not fit beside it and goes to the leaf.
-    let point = if at(levels, job) == Attached::Override { 0 } else { job };
+    let leaf = reach == Reach::Leaf || at(levels, job) == Attached::Override;
+    let point = if leaf { 0 } else { job };
     match at(levels, point) {
         Attached::Override if job == 0 => Decision::NeedChild,
         Attached::Override => Decision::Refuse(Obstacle::LeafOverridden),
@@ -115,7 +138,7 @@ fn enforce(levels: &[Attached], job: usize) -> Decision {
 
 fn inherit(levels: &[Attached], job: usize, demand: Demand) -> Decision {
     let own = levels.get(..=job).unwrap_or(levels);
-    let Some(nearest) = own.iter().position(|attached| *attached != Attached::Nothing) else {
+    let Some(nearest) = nearest_own(levels, job) else {
         return match demand {
             Demand::Inherit => Decision::Refuse(Obstacle::NothingInForce),
             _ => Decision::Uncontained,
@@ -143,9 +166,22 @@ mod tests {
 
     /// Leaf and job are one: `[job, slice, root]`. Leaf below the job: `[leaf, job, slice, root]`.
     fn check(levels: &[Attached], job: usize, expected: [Decision; 3]) {
-        let demands = [Demand::None, Demand::Inherit, Demand::Enforce];
+        let [none, inherit, enforce] = expected;
+        // A list besides the scheduler's filter: as the list alone, where there is a filter.
+        let both = if inherit == NOTHING { NOTHING } else { enforce };
+        check_reach(levels, job, Reach::Job, [none, inherit, enforce, both]);
+    }
+
+    /// `[task_special, user, step_extern, job, scope, root]`.
+    fn check_slurm(levels: &[Attached; 6], expected: [Decision; 4]) {
+        check_reach(levels, 3, Reach::Leaf, expected);
+    }
+
+    fn check_reach(levels: &[Attached], job: usize, reach: Reach, expected: [Decision; 4]) {
+        let demands = [Demand::None, Demand::Inherit, Demand::Enforce, Demand::Both];
         for (demand, expected) in demands.into_iter().zip(expected) {
-            assert_eq!(decide(levels, job, demand), expected, "{levels:?} {job} {demand:?}");
+            let decision = decide(levels, job, reach, demand);
+            assert_eq!(decision, expected, "{levels:?} {job} {reach:?} {demand:?}");
         }
     }
 
@@ -214,5 +250,53 @@ mod tests {
         // already, is pinned all the same: more than the job had, never less.
         let both = Attach { at: 0, pin: Some(1), ours: true };
         check(&[Multi, Override, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, both]);
+    }
+
+    #[test]
+    fn slurms_filter_is_pinned_at_the_leaf_and_ours_goes_there_alone() {
+        let pin = Attach { at: 0, pin: Some(3), ours: false };
+        let both = Attach { at: 0, pin: Some(3), ours: true };
+        let job = [Nothing, Nothing, Nothing, Override, Nothing, Nothing];
+        check_slurm(&job, [pin, pin, both, both]);
+        // Pins and filters of earlier logins stand at the leaf.
+        let again = [Multi, Nothing, Nothing, Override, Nothing, Nothing];
+        check_slurm(&again, [pin, pin, both, both]);
+        // Without a filter of Slurm's the job's own cgroup stays free of ours as well.
+        check_slurm(&[Nothing; 6], [Uncontained, NOTHING, OURS, NOTHING]);
+    }
+
+    #[test]
+    fn a_pin_holds_when_slurms_filter_has_gone() {
+        let kept = Keep { level: 0 };
+        check_slurm(
+            &[Multi, Nothing, Nothing, Nothing, Nothing, Nothing],
+            [kept, kept, OURS, OURS],
+        );
+    }
+
+    #[test]
+    fn a_filter_above_slurms_job_is_not_the_jobs() {
+        let slice = Attach { at: 0, pin: Some(4), ours: true };
+        let above = [Nothing, Nothing, Nothing, Nothing, Override, Nothing];
+        check_slurm(&above, [Uncontained, NOTHING, slice, NOTHING]);
+    }
+
+    #[test]
+    fn the_nearest_of_slurms_filters_is_pinned() {
+        for (level, step) in [(1, [Override, Nothing]), (2, [Nothing, Override])] {
+            let pin = |ours| Attach { at: 0, pin: Some(level), ours };
+            let [user, step] = step;
+            let levels = [Nothing, user, step, Override, Nothing, Nothing];
+            check_slurm(&levels, [pin(false), pin(false), pin(true), pin(true)]);
+        }
+    }
+
+    #[test]
+    fn what_takes_no_filter_beside_it_refuses() {
+        let refused = Refuse(Obstacle::LeafOverridden);
+        check_slurm(&[Override, Nothing, Nothing, Override, Nothing, Nothing], [refused; 4]);
+        let kept = Keep { level: 1 };
+        let flags_0 = [Nothing, Exclusive, Nothing, Nothing, Nothing, Nothing];
+        check_slurm(&flags_0, [kept, kept, BARRED, BARRED]);
     }
 }

@@ -1,9 +1,9 @@
 //! Carries a decision out, and proves it.
 
-use super::compose::{Decision, Demand, decide};
+use super::compose::{Decision, Demand, Obstacle, decide};
 use super::point::Point;
-use super::{Attached, Error, Insn, Level, Result, allow, effective};
-use crate::cgroup::{Dir, Leaf};
+use super::{Attached, Error, Ground, Insn, Level, Program, Result, allow, effective};
+use crate::cgroup::Dir;
 use crate::lock::Lock;
 use crate::plan::Containment;
 use std::time::Instant;
@@ -17,6 +17,8 @@ pub enum Confinement {
     Inherited(Vec<u32>),
     /// A filter of ours holds, beside whatever else is in force.
     Enforced(Vec<u32>),
+    /// The job's own filters hold, as they have to, and one of ours besides.
+    Both(Vec<u32>),
 }
 
 impl Confinement {
@@ -27,6 +29,7 @@ impl Confinement {
             Self::None => "none",
             Self::Inherited(_) => "inherit",
             Self::Enforced(_) => "enforce",
+            Self::Both(_) => "inherit+enforce",
         }
     }
 
@@ -35,7 +38,7 @@ impl Confinement {
     pub fn required(&self) -> &[u32] {
         match self {
             Self::None => &[],
-            Self::Inherited(ids) | Self::Enforced(ids) => ids,
+            Self::Inherited(ids) | Self::Enforced(ids) | Self::Both(ids) => ids,
         }
     }
 
@@ -59,38 +62,30 @@ fn demand(containment: &Containment) -> Demand {
         Containment::None => Demand::None,
         Containment::Inherit => Demand::Inherit,
         Containment::Enforce(_) => Demand::Enforce,
+        Containment::Both(_) => Demand::Both,
     }
 }
 
-/// What would be decided at a leaf; changes nothing. `missing_child`: the leaf is a child of
-/// `levels` that is not there yet.
+/// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
+/// below those of `ground`, the leaf among them.
 ///
 /// # Errors
 /// [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
-pub fn foresee(
-    levels: &[Dir],
-    job: usize,
-    missing_child: bool,
-    containment: &Containment,
-) -> Result<Decision> {
-    let mut attached = Vec::new();
-    for dir in levels {
-        attached.push(Level::read(dir)?.attached);
+pub fn foresee(ground: Ground<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
+    let mut found = Vec::new();
+    for dir in ground.levels {
+        found.push(Seen::of(&Level::read(dir)?));
     }
-    let mut job = job;
-    if missing_child {
-        attached.insert(0, Attached::Nothing);
-        job += 1;
-    }
-    let mut decision = decide(&attached, job, demand(containment));
+    let with = |missing: usize| {
+        let seen = [vec![Seen::NOTHING; missing], found.clone()].concat();
+        decide_on(&seen, Ground { job: ground.job + missing, ..ground }, containment)
+    };
+    let mut decision = with(missing);
     if decision == Decision::NeedChild {
-        attached.insert(0, Attached::Nothing);
-        decision = decide(&attached, job + 1, demand(containment));
+        decision = with(missing + 1);
     }
-    match (decision, levels.first()) {
-        (Decision::Refuse(why), Some(dir)) => {
-            Err(Error::Obstacle { object: dir.path().to_owned(), why })
-        }
+    match decision {
+        Decision::Refuse(why) => Err(Error::Obstacle { object: object(ground), why }),
         _ => Ok(decision),
     }
 }
@@ -122,42 +117,44 @@ const LOOKS: usize = 8;
 /// # Errors
 /// [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing that was
 /// attached is taken off again: another login may rely on it.
-pub fn confine(leaf: &Leaf, containment: &Containment, deadline: Instant) -> Result<Outcome> {
-    let insns = match containment {
-        Containment::Enforce(list) => allow(list),
-        _ => Vec::new(),
-    };
+pub fn confine(
+    ground: Ground<'_>,
+    containment: &Containment,
+    deadline: Instant,
+) -> Result<Outcome> {
+    let insns = containment.list().map(allow).unwrap_or_default();
     // Nearly every login finds everything in place and needs no lock.
-    match attempt(leaf, containment, &insns, None) {
+    match attempt(ground, containment, &insns, None) {
         Ok(Attempt::Done(outcome)) => return Ok(outcome),
         // Not yet, or no longer: another login is changing it.
         Ok(Attempt::NotYet) | Err(Error::NotEffective { .. }) => {}
         Err(error) => return Err(error),
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
-    let lock = Lock::take(inode(dir(leaf, leaf.job_level())?)?, deadline)?;
+    let lock = Lock::take(inode(dir(ground, ground.job)?)?, deadline)?;
     for _ in 0..LOOKS {
-        if let Attempt::Done(outcome) = attempt(leaf, containment, &insns, Some(&lock))? {
+        if let Attempt::Done(outcome) = attempt(ground, containment, &insns, Some(&lock))? {
             return Ok(outcome);
         }
     }
-    Err(Error::Unsettled { object: object(leaf) })
+    Err(Error::Unsettled { object: object(ground) })
 }
 
 fn attempt(
-    leaf: &Leaf,
+    ground: Ground<'_>,
     containment: &Containment,
     insns: &[Insn],
     lock: Option<&Lock>,
 ) -> Result<Attempt> {
-    let levels: Vec<Level> = leaf.levels().iter().map(Level::read).collect::<Result<_>>()?;
-    let confinement = match decide_on(&levels, leaf.job_level(), containment) {
-        Decision::Refuse(why) => return Err(Error::Obstacle { object: object(leaf), why }),
+    let levels: Vec<Level> = ground.levels.iter().map(Level::read).collect::<Result<_>>()?;
+    let seen: Vec<Seen> = levels.iter().map(Seen::of).collect();
+    let confinement = match decide_on(&seen, ground, containment) {
+        Decision::Refuse(why) => return Err(Error::Obstacle { object: object(ground), why }),
         Decision::NeedChild => return Ok(Attempt::Done(Outcome::NeedChild)),
         Decision::Uncontained => Confinement::None,
         Decision::Keep { level } => Confinement::Inherited(ids(&levels, level)),
         Decision::Attach { at, pin, ours } => {
-            let point = Point { dir: dir(leaf, at)?, level: get(&levels, at)?, lock };
+            let point = Point { dir: dir(ground, at)?, level: get(&levels, at)?, lock };
             // The pin first: ours alone would take the place of what it copies.
             let pinned = match pin {
                 Some(pin) => point.pin(get(&levels, pin)?)?,
@@ -167,22 +164,28 @@ fn attempt(
             if ours {
                 let Some(id) = point.ours(insns)? else { return Ok(Attempt::NotYet) };
                 required.push(id);
-                Confinement::Enforced(required)
-            } else {
-                Confinement::Inherited(required)
+            }
+            match containment {
+                Containment::Both(_) => {
+                    // One that is kept has to run beside ours as well as one that is pinned.
+                    required.extend(kept(&levels, ground, pin));
+                    Confinement::Both(required)
+                }
+                _ if ours => Confinement::Enforced(required),
+                _ => Confinement::Inherited(required),
             }
         }
     };
-    confinement.verify(dir(leaf, 0)?)?;
+    confinement.verify(dir(ground, 0)?)?;
     Ok(Attempt::Done(Outcome::Holds(confinement)))
 }
 
-fn object(leaf: &Leaf) -> String {
-    leaf.levels().first().map(|dir| dir.path().to_owned()).unwrap_or_default()
+fn object(ground: Ground<'_>) -> String {
+    ground.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default()
 }
 
-fn dir(leaf: &Leaf, index: usize) -> Result<&Dir> {
-    leaf.levels().get(index).ok_or_else(|| gone("find level of", object(leaf)))
+fn dir(ground: Ground<'_>, index: usize) -> Result<&Dir> {
+    ground.levels.get(index).ok_or_else(|| gone("find level of", object(ground)))
 }
 
 fn get(levels: &[Level], index: usize) -> Result<&Level> {
@@ -197,9 +200,50 @@ fn ids(levels: &[Level], index: usize) -> Vec<u32> {
     levels.get(index).map(Level::ids).unwrap_or_default()
 }
 
-fn decide_on(levels: &[Level], job: usize, containment: &Containment) -> Decision {
+/// What a decision has to know of a level.
+#[derive(Clone, Copy)]
+struct Seen {
+    attached: Attached,
+    /// Some program there is none of ours.
+    others: bool,
+}
+
+impl Seen {
+    const NOTHING: Self = Self { attached: Attached::Nothing, others: false };
+
+    fn of(level: &Level) -> Self {
+        Self { attached: level.attached, others: others(level).next().is_some() }
+    }
+}
+
+/// The programs of a level that are none of ours; a pin is its original's owner's.
+fn others(level: &Level) -> impl Iterator<Item = &Program> {
+    level.programs.iter().filter(|program| !program.is_ours())
+}
+
+fn decide_on(levels: &[Seen], ground: Ground<'_>, containment: &Containment) -> Decision {
+    let demand = demand(containment);
+    let own = levels.get(..=ground.job).unwrap_or(levels);
+    // One of ours, left by a login under another configuration, is none of the scheduler's.
+    let scheduled = own.iter().any(|level| level.others);
+    if !scheduled && matches!(demand, Demand::Inherit | Demand::Both) {
+        return Decision::Refuse(Obstacle::NothingInForce);
+    }
     let attached: Vec<_> = levels.iter().map(|level| level.attached).collect();
-    decide(&attached, job, demand(containment))
+    decide(&attached, ground.job, ground.reach, demand)
+}
+
+/// Ids of the scheduler's programs that have to run at the leaf: those of the nearest level, up to
+/// the job, that has any, unless a pin stands for them.
+fn kept(levels: &[Level], ground: Ground<'_>, pin: Option<usize>) -> Vec<u32> {
+    let own = levels.get(..=ground.job).unwrap_or(levels);
+    match own.iter().position(|level| others(level).next().is_some()) {
+        nearest if nearest == pin => Vec::new(),
+        nearest => {
+            let level = nearest.and_then(|index| levels.get(index));
+            level.into_iter().flat_map(others).map(Program::id).collect()
+        }
+    }
 }
 
 /// The number that a cgroup's lock goes by.

@@ -1,41 +1,92 @@
 //! The move itself: in, back out, and the proof of where we are.
 
-use super::{Dir, Error, Mount, Result};
+use super::v1::Hierarchies;
+use super::{Dir, Error, Membership, Mount, Result};
+use crate::sys::child::ORIGINS_MAX;
 use nix::unistd::write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The cgroup that the login came from, with its `cgroup.procs` open: the way back needs no path.
+/// Where the login came from, in every hierarchy that is mounted here, each with its
+/// `cgroup.procs` open: the way back needs no path.
 #[derive(Debug)]
 pub struct Origin {
+    before: Membership,
+    ways: Vec<Way>,
+}
+
+/// The way back in one hierarchy.
+#[derive(Debug)]
+struct Way {
+    /// As in [`Membership`]; empty for cgroup v2.
+    controllers: String,
     path: String,
     procs: OwnedFd,
 }
 
-impl AsFd for Origin {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.procs.as_fd()
-    }
-}
-
 impl Origin {
-    /// Opens the calling process's own cgroup.
+    /// Opens the calling process's own cgroups; `mount` is cgroup v2's, on a node that has one. A
+    /// v1 hierarchy in which there is no way back does no harm until a job is found to use it.
     ///
     /// # Errors
     /// As [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
     /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
-    pub fn open(mount: &Mount) -> Result<Self> {
-        mount.require_own_namespace()?;
-        let path = own_path()?;
-        let procs = lookup(mount.root(), &path)?.open_procs()?;
-        Ok(Self { path, procs })
+    /// [`Error::NotMounted`] for a node that has no hierarchy at all.
+    pub fn open(mount: Option<&Mount>) -> Result<Self> {
+        let before = Membership::own()?;
+        let mut ways = Vec::new();
+        if let Some(mount) = mount {
+            mount.require_own_namespace()?;
+            let path = unified(&before)?;
+            let procs = lookup(mount.root(), path)?.open_procs()?;
+            ways.push(Way { controllers: String::new(), path: path.to_owned(), procs });
+        }
+        if before.legacy().next().is_some() {
+            let hierarchies = Hierarchies::read()?;
+            let v1 = before.legacy().filter_map(|(controllers, path)| {
+                let procs =
+                    lookup(&hierarchies.root(controllers)?, path).ok()?.open_procs().ok()?;
+                Some(Way { controllers: controllers.to_owned(), path: path.to_owned(), procs })
+            });
+            ways.extend(v1.take(ORIGINS_MAX - 1));
+        }
+        if ways.is_empty() { Err(Error::NotMounted) } else { Ok(Self { before, ways }) }
     }
 
-    /// Moves the calling process back.
+    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
     ///
     /// # Errors
-    /// As `write(2)` to `cgroup.procs`.
+    /// [`Error::Unfit`].
+    pub fn require<'a>(&self, hierarchies: impl IntoIterator<Item = &'a str>) -> Result<()> {
+        let open = |wanted: &str| self.ways.iter().any(|way| way.controllers == wanted);
+        match hierarchies.into_iter().find(|wanted| !open(wanted)) {
+            None => Ok(()),
+            Some(wanted) => Err(Error::Unfit {
+                object: format!("{wanted}:/"),
+                why: "is in use by the job and not mounted here: no way back would lead there",
+            }),
+        }
+    }
+
+    /// `cgroup.procs` of each hierarchy, at most [`ORIGINS_MAX`].
+    pub fn ways(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ways.iter().map(|way| way.procs.as_fd())
+    }
+
+    /// Moves the calling process back, in every hierarchy in which it is elsewhere now; where one
+    /// bars the way, still in all others.
+    ///
+    /// # Errors
+    /// As `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Elsewhere`] for a
+    /// process that is not where it was all the same.
     pub fn back(&self) -> Result<()> {
-        move_self(&self.procs, &self.path)
+        let now = Membership::own();
+        let is_back = |way: &&Way| match &now {
+            Ok(now) => now.path(&way.controllers) == Some(&way.path),
+            Err(_) => false,
+        };
+        let away = self.ways.iter().filter(|way| !is_back(way));
+        let moved = away.map(|way| move_self(&way.procs, &way.path)).fold(Ok(()), Result::and);
+        moved.and_then(|()| self.before.require_same(&Membership::own()?))
     }
 }
 
@@ -64,34 +115,38 @@ impl<'a> Entry<'a> {
         move_self(&self.procs, self.leaf.path())
     }
 
-    /// Reads back where the calling process is: the leaf's path, and the same directory.
+    /// Reads back where the calling process is.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for anything but this leaf.
+    /// As [`stands_in`].
     pub fn verify(&self, root: &Dir) -> Result<()> {
-        let found = own_path()?;
-        let elsewhere =
-            |found: String| Error::Elsewhere { wanted: self.leaf.path().to_owned(), found };
-        if found != self.leaf.path() {
-            return Err(elsewhere(found));
-        }
-        if lookup(root, &found)?.identity()? != self.leaf.identity()? {
-            return Err(elsewhere(format!("another cgroup of that name, {found}")));
-        }
-        Ok(())
+        stands_in(self.leaf, root)
     }
+}
+
+/// Reads back where the calling process is: the leaf's path, and the same directory.
+///
+/// # Errors
+/// [`Error::Elsewhere`] for anything but this leaf.
+pub fn stands_in(leaf: &Dir, root: &Dir) -> Result<()> {
+    let found = unified(&Membership::own()?)?.to_owned();
+    let elsewhere = |found: String| Error::Elsewhere { wanted: leaf.path().to_owned(), found };
+    if found != leaf.path() {
+        return Err(elsewhere(found));
+    }
+    if lookup(root, &found)?.identity()? != leaf.identity()? {
+        return Err(elsewhere(format!("another cgroup of that name, {found}")));
+    }
+    Ok(())
 }
 
 fn move_self(procs: &OwnedFd, path: &str) -> Result<()> {
     write(procs, b"0").map(drop).map_err(|errno| Error::system("move to", path, errno))
 }
 
-/// The calling process's cgroup v2 path: the line `0::PATH` of `/proc/self/cgroup` (cgroups(7)).
-fn own_path() -> Result<String> {
-    const FILE: &str = "/proc/self/cgroup";
-    let text = std::fs::read_to_string(FILE).map_err(|error| Error::system("read", FILE, error))?;
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"));
-    path.map(str::to_owned).ok_or_else(|| Error::Malformed { object: FILE.into() })
+/// The cgroup v2 path among a process's own.
+fn unified(own: &Membership) -> Result<&str> {
+    own.unified().ok_or_else(|| Error::Malformed { object: "/proc/self/cgroup".into() })
 }
 
 /// Opens a cgroup by a path of `/proc/self/cgroup`. A path with `..` lies outside our cgroup

@@ -143,14 +143,24 @@ impl Place {
         self.levels.last().ok_or(Error::NotMounted)
     }
 
-    /// The place of a child of this cgroup.
-    pub(super) fn below(mut self, child: Dir) -> Self {
+    /// Other descriptors of the same directories.
+    ///
+    /// # Errors
+    /// `EMFILE` when there are too many.
+    pub fn try_clone(&self) -> Result<Self> {
+        self.levels.iter().map(Dir::try_clone).collect::<Result<_>>().map(|levels| Self { levels })
+    }
+
+    /// The place of a child of this cgroup, opened below it.
+    #[must_use]
+    pub fn below(mut self, child: Dir) -> Self {
         self.levels.insert(0, child);
         self
     }
 
     /// The place of the cgroup above.
-    pub(super) fn above(mut self) -> Self {
+    #[must_use]
+    pub fn above(mut self) -> Self {
         self.levels.remove(0);
         self
     }

@@ -1,5 +1,6 @@
-//! The module's arguments: `pam_slurm_adopt`'s names with safer defaults, and a few more. What is
-//! unknown, malformed or given twice is refused by name: a typo must not open a login.
+//! The module's arguments: all of `pam_slurm_adopt`'s with safer defaults, and a few more. What is
+//! unknown, malformed or given twice is refused by name: a typo must not open a login. So is what
+//! asks for something that this module does not do; docs/slurm.md has the table.
 
 use crate::plan::{MAX_GROUPS, MAX_VARIABLES, Several, VariableError, VariableName};
 use crate::session::{Action, Settings, Severity};
@@ -9,6 +10,21 @@ use std::time::Duration;
 
 /// Longest `timeout=`, in seconds: sshd's own LoginGraceTime is 120.
 const TIMEOUT_MAX: u64 = 60;
+/// The arguments of `pam_slurm_adopt`. It takes their names and words in any case, and so do we: a
+/// line that works there is to say the same here.
+const THEIRS: [&str; 11] = [
+    "action_no_jobs",
+    "action_unknown",
+    "action_adopt_failure",
+    "action_generic_failure",
+    "disable_x11",
+    "ignore_root",
+    "join_container",
+    "log_level",
+    "nodename",
+    "service",
+    "single_job_skip_rpc",
+];
 
 /// An argument that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +58,7 @@ pub fn parse(arguments: &[String]) -> Result<Settings, ArgumentError> {
             Some((key, value)) => (key, Some(value)),
             None => (argument.as_str(), None),
         };
+        let key = THEIRS.into_iter().find(|name| name.eq_ignore_ascii_case(key)).unwrap_or(key);
         if seen.contains(&key) {
             return Err(error("is given twice"));
         }
@@ -75,7 +92,11 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
         "action_generic_failure" => {
             settings.generic_failure = action(value, &["deny", "ignore", "allow"])?;
         }
-        "service" => settings.service = word(value)?,
+        "disable_x11" => only(value, "1", X11)?,
+        "ignore_root" => only(value, "1", ROOT)?,
+        "join_container" => only(value, "false", CONTAINER)?,
+        "single_job_skip_rpc" => only(value, "1", CALLER)?,
+        "service" => settings.service = service(value)?,
         "nodename" => settings.node = Some(word(value)?),
         "log_level" => settings.log_level = log_level(value)?,
         "helper" => settings.helper = path(value)?,
@@ -91,8 +112,22 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
     Ok(())
 }
 
+/// Why the opposite of what the module does is refused, and what to write instead.
+const X11: &str =
+    "logins are not given the job's X11 display; write disable_x11=1, or leave it out";
+const ROOT: &str = "root is never judged; write ignore_root=1, or leave it out";
+const CONTAINER: &str = "logins do not join the job's namespaces in this version; write \
+                         join_container=false, or leave it out";
+const CALLER: &str = "the host that a connection comes from is not asked in this version; write \
+                      single_job_skip_rpc=1, or leave it out";
+
+/// An argument of which one value alone is what the module does.
+fn only(value: &str, done: &str, why: &'static str) -> Parsed<()> {
+    if value.eq_ignore_ascii_case(done) { Ok(()) } else { Err(why) }
+}
+
 fn action(value: &str, allowed: &[&str]) -> Parsed<Action> {
-    match value {
+    match value.to_ascii_lowercase().as_str() {
         "deny" => Ok(Action::Deny),
         "ignore" if allowed.contains(&"ignore") => Ok(Action::Ignore),
         "allow" if allowed.contains(&"allow") => Ok(Action::Allow),
@@ -105,7 +140,7 @@ fn action(value: &str, allowed: &[&str]) -> Parsed<Action> {
 }
 
 fn several(value: &str) -> Parsed<Several> {
-    match value {
+    match value.to_ascii_lowercase().as_str() {
         "newest" => Ok(Several::Newest),
         "deny" => Ok(Several::Deny),
         "allow" => Err("would admit a login into no job at all; use newest or deny"),
@@ -113,14 +148,23 @@ fn several(value: &str) -> Parsed<Several> {
     }
 }
 
-/// The names that `pam_slurm_adopt` takes, as syslog severities.
+/// The names and numbers that `pam_slurm_adopt` takes, as syslog severities.
 fn log_level(value: &str) -> Parsed<Severity> {
+    match value.to_ascii_lowercase().as_str() {
+        "quiet" | "0" => Ok(Severity::Alert),
+        "fatal" | "1" | "error" | "2" => Ok(Severity::Error),
+        "info" | "3" => Ok(Severity::Info),
+        "verbose" | "4" | "debug" | "5" | "debug2" | "6" | "debug3" | "7" | "debug4" | "8"
+        | "debug5" | "9" => Ok(Severity::Debug),
+        _ => Err("is one of quiet, fatal, error, info, verbose, debug, debug2 to debug5, 0 to 9"),
+    }
+}
+
+/// There `*` stands for every service; here it would judge su, sudo and cron as well.
+fn service(value: &str) -> Parsed<String> {
     match value {
-        "quiet" => Ok(Severity::Alert),
-        "fatal" | "error" => Ok(Severity::Error),
-        "info" => Ok(Severity::Info),
-        "verbose" | "debug" | "debug2" | "debug3" | "debug4" | "debug5" => Ok(Severity::Debug),
-        _ => Err("is one of quiet, fatal, error, info, verbose, debug, debug2 to debug5"),
+        "*" => Err("would judge every service of the node; name one, by default sshd"),
+        _ => word(value),
     }
 }
 
@@ -231,7 +275,18 @@ mod tests {
             "action_no_jobs",
             "action_no_jobs=",
             "action_no_jobs=allow",
-            "action_no_jobs=Deny",
+            "action_no_jobs=denied",
+            "Observe",
+            "CONF=/c",
+            "disable_x11=0",
+            "disable_x11=10",
+            "ignore_root=0",
+            "join_container=true",
+            "join_container=",
+            "single_job_skip_rpc=0",
+            "service=*",
+            "log_level=10",
+            "log_level=0x3",
             "action_unknown=allow",
             "action_unknown=ignore",
             "action_adopt_failure=ignore",
@@ -272,6 +327,50 @@ mod tests {
             assert_eq!(error.argument, argument);
         }
         assert_eq!(parsed("observe observe").unwrap_err().why, "is given twice");
+        assert_eq!(parsed("service=a SERVICE=b").unwrap_err().why, "is given twice");
         assert_eq!(parsed("timeout=5 timeout=6").unwrap_err().why, "is given twice");
+    }
+
+    #[test]
+    fn what_pam_slurm_adopt_is_told_and_we_do_anyway_changes_nothing() {
+        let same = parsed("disable_x11=1 ignore_root=1 join_container=false single_job_skip_rpc=1");
+        assert_eq!(same.unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn its_arguments_are_taken_in_any_case_and_its_levels_by_number() {
+        let settings =
+            parsed("Action_No_Jobs=IGNORE action_unknown=Newest JOIN_CONTAINER=False log_level=2");
+        let settings = settings.unwrap();
+        assert_eq!((settings.no_jobs, settings.several), (Action::Ignore, Several::Newest));
+        assert_eq!(settings.log_level, Severity::Error);
+        assert_eq!(parsed("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
+        for (words, severity) in [
+            ("quiet 0", Severity::Alert),
+            ("fatal 1 error 2", Severity::Error),
+            ("info 3", Severity::Info),
+            ("verbose 4 debug 5 debug2 6 debug3 7 debug4 8 debug5 9", Severity::Debug),
+        ] {
+            for word in words.split(' ') {
+                let level = parsed(&format!("log_level={word}")).unwrap().log_level;
+                assert_eq!(level, severity, "{word}");
+            }
+        }
+        assert_eq!(parsed("nodename=GPU017").unwrap().node.as_deref(), Some("GPU017"));
+    }
+
+    #[test]
+    fn what_we_do_not_do_is_refused_with_the_way_out() {
+        for (argument, way_out) in [
+            ("disable_x11=0", "disable_x11=1"),
+            ("ignore_root=0", "ignore_root=1"),
+            ("join_container=true", "join_container=false"),
+            ("single_job_skip_rpc=0", "single_job_skip_rpc=1"),
+            ("action_unknown=allow", "newest or deny"),
+            ("service=*", "name one"),
+        ] {
+            let why = parsed(argument).unwrap_err().why;
+            assert!(why.contains(way_out), "{argument}: {why}");
+        }
     }
 }

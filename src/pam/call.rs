@@ -12,6 +12,8 @@ use pam_sys::PamReturnCode;
 
 /// System user that the unprivileged half runs as.
 const HELPER_USER: &str = "job-adopt";
+/// System user that Slurm's daemons run as at most sites (`SlurmUser` of slurm.conf(5)).
+const SLURM_USER: &str = "slurm";
 /// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
 const PAM_SILENT: i32 = 0x8000;
 
@@ -112,7 +114,9 @@ impl Call<'_> {
         let budget = Budget::start(settings.timeout);
         let helper = self.handle.account(HELPER_USER);
         let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
-        let outcome = session::judge(&self.login, settings, helper, self.handle, &budget);
+        let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
+        let outcome =
+            session::judge(&self.login, settings, helper, self.handle, &slurm_user, &budget);
         self.keep_groups(&outcome);
         self.tell(&outcome, settings.log_level, flags)
     }

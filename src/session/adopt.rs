@@ -1,155 +1,46 @@
-//! The move into the job: confine, enter, verify; or everything as it was.
+//! The move into the job; or everything as it was.
 
 use super::grants::Giving;
-use super::target::not_frozen;
+use super::probe::Tried;
 use super::undo::Undo;
 use super::way_back::WayBack;
-use super::{Budget, Failure, Login, Target};
-use crate::bpf::{self, Confinement, Outcome};
-use crate::cgroup::{self, Entry, Leaf, LeafKind, Place, Stamp};
-use crate::plan::{Plan, VariableName};
+use super::{Failure, Visit, slurm, stamped};
+use crate::bpf::Confinement;
+use crate::plan::{Placement, VariableName};
 
 /// Where a login is now, and what holds there.
 #[derive(Debug)]
-pub(super) struct Adopted {
+pub(super) struct Joined {
     pub(super) cgroup: String,
     pub(super) confinement: Confinement,
+    /// What came of the plan's probes.
+    pub(super) tried: Tried,
+}
+
+/// A login that has joined its job for good.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    pub(super) joined: Joined,
     /// The variables that it was given.
     pub(super) variables: Vec<VariableName>,
 }
 
-/// Takes the calling process into the job. A leaf can go away while this login is on its way into
-/// it, when another login that made it fails: then it is tried once more.
+/// Takes the calling process into the job.
 ///
 /// # Errors
-/// Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
-/// filter stays: it belongs to the job, and another login may rely on it.
+/// Any [`Failure`]; the process is then where it was, and of this login nothing is left but a
+/// filter, which belongs to the job: another login may rely on it.
 pub(super) fn adopt(
-    login: &Login,
-    plan: &Plan,
+    visit: &Visit<'_>,
     way_back: WayBack,
     giving: Giving<'_>,
-    require_devices: bool,
-    budget: &Budget,
 ) -> Result<Adopted, Failure> {
     let mut undo = Undo::new(way_back, giving);
-    let mut again = true;
-    loop {
-        let failure = match attempt(login, plan, require_devices, budget, &mut undo) {
-            Ok((cgroup, confinement)) => {
-                return Ok(Adopted { cgroup, confinement, variables: undo.commit() });
-            }
-            Err(failure) => undo.back(failure),
-        };
-        match leaf_or_job(failure, plan, login) {
-            Failure::LeafVanished(_) if undo.is_watched() && std::mem::take(&mut again) => {}
-            failure => return Err(failure),
+    let joined = match &visit.plan.placement {
+        Placement::Cgroup { path, leaf } => {
+            stamped::adopt(visit, stamped::Spot { path, leaf: leaf.as_ref() }, &mut undo)
         }
-    }
-}
-
-/// Whether it is the job that has gone, or only its leaf, which is no end of the job's.
-fn leaf_or_job(failure: Failure, plan: &Plan, login: &Login) -> Failure {
-    match failure {
-        Failure::Gone(error) if Target::open(plan, login).is_ok() => Failure::LeafVanished(error),
-        failure => failure,
-    }
-}
-
-fn attempt(
-    login: &Login,
-    plan: &Plan,
-    require_devices: bool,
-    budget: &Budget,
-    undo: &mut Undo<'_>,
-) -> Result<(String, Confinement), Failure> {
-    let Target { place, kind, stamp } = Target::open(plan, login)?;
-    let (leaf, confinement) = confined_leaf(place, kind, plan, budget, undo)?;
-    if confinement == Confinement::None && require_devices {
-        return Err(Failure::Uncontained);
-    }
-    enter(&leaf, &stamp, &confinement, budget, undo).map_err(|failure| explain(failure, &leaf))?;
-    undo.give()?;
-    Ok((leaf.dir()?.path().to_owned(), confinement))
-}
-
-/// A leaf on which the containment holds.
-fn confined_leaf(
-    place: Place,
-    kind: LeafKind,
-    plan: &Plan,
-    budget: &Budget,
-    undo: &mut Undo<'_>,
-) -> Result<(Leaf, Confinement), Failure> {
-    let leaf = open_or_make(place, kind, undo)?;
-    if leaf.kind().child().is_some() {
-        not_frozen(leaf.levels())?;
-    }
-    match bpf::confine(&leaf, &plan.containment, budget.deadline())? {
-        Outcome::Holds(confinement) => Ok((leaf, confinement)),
-        // Only the job's own cgroup asks for a child, so this goes one level deep.
-        Outcome::NeedChild => {
-            confined_leaf(leaf.into_job(), LeafKind::default_child()?, plan, budget, undo)
-        }
-    }
-}
-
-fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo<'_>) -> Result<Leaf, Failure> {
-    let job = match Leaf::open(place, kind.clone())? {
-        Ok(leaf) => return Ok(leaf),
-        Err(job) => job,
-    };
-    if let Some(name) = kind.child() {
-        undo.make_leaf(job.dir()?, name)?;
-    }
-    let object = job.dir()?.path().to_owned();
-    let why = "lost the leaf that was just made";
-    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
-}
-
-/// Moves, and proves that all is as it should be: the job still the user's and alive, every
-/// required filter in force, the login in the leaf. Where the login is comes last, when nobody
-/// watches any more who could still move it.
-fn enter(
-    leaf: &Leaf,
-    stamp: &Stamp,
-    confinement: &Confinement,
-    budget: &Budget,
-    undo: &mut Undo<'_>,
-) -> Result<(), Failure> {
-    let entry = Entry::open(leaf.dir()?)?;
-    if budget.left().is_zero() {
-        return Err(Failure::Late);
-    }
-    undo.moving();
-    entry.enter()?;
-    #[cfg(feature = "provoke-panic")]
-    provoke_panic(stamp);
-    stamp.require(leaf.job()?)?;
-    confinement.verify(leaf.dir()?)?;
-    undo.end_watch();
-    entry.verify(leaf.root()?)?;
-    Ok(())
-}
-
-/// Stands in for a fault nobody has thought of, at the worst moment.
-#[cfg(feature = "provoke-panic")]
-#[allow(clippy::panic)]
-fn provoke_panic(stamp: &Stamp) {
-    if stamp.job.as_str() == "provoke-panic" {
-        panic!("provoked");
-    }
-}
-
-/// A login that is elsewhere after the move may have been frozen with the job and set free by
-/// its attendant: then that is the reason. And a stamp that has gone since it was checked says
-/// that the job is over.
-fn explain(failure: Failure, leaf: &Leaf) -> Failure {
-    if let Err(frozen @ Failure::Frozen(_)) = not_frozen(leaf.levels()) {
-        return frozen;
-    }
-    match (failure, leaf.job().and_then(Stamp::read)) {
-        (Failure::Cgroup(error), Ok(None)) => Failure::Gone(error),
-        (failure, _) => failure,
-    }
+        Placement::Extern { spool, node } => slurm::adopt(visit, spool, node, &mut undo),
+    }?;
+    Ok(Adopted { joined, variables: undo.commit() })
 }

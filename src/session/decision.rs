@@ -1,7 +1,7 @@
 //! The line that a decision is for the log.
 
 use super::{Failure, Line, Login, Severity};
-use crate::plan::{Containment, Plan, Reason};
+use crate::plan::{Plan, Reason};
 
 /// The beginning of a decision's line.
 #[must_use]
@@ -21,14 +21,19 @@ pub fn decision_line(
         .with("phase", login.phase.as_str())
 }
 
-/// The line with what is known of the job.
-pub(super) fn with_plan(line: Line, plan: &Plan, cgroup: &str, containment: &str) -> Line {
-    let devices = match &plan.containment {
-        Containment::Enforce(list) => list.len().to_string(),
-        _ => String::new(),
-    };
+/// The line with what is known of the job: of devices as many as the list has, and without one
+/// as many as were found open.
+pub(super) fn with_plan(
+    line: Line,
+    plan: &Plan,
+    cgroup: &str,
+    containment: &str,
+    opened: Option<u32>,
+) -> Line {
+    let listed = plan.containment.list().map(|list| list.len().to_string());
+    let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
     line.with("job", &plan.job)
-        .with("source", plan.source.as_str())
+        .with("source", plan.placement.source().as_str())
         .with("rule", plan.rule.as_str())
         .with("cgroup", cgroup)
         .with("containment", containment)

@@ -1,5 +1,7 @@
 //! Why a login was not taken into its job.
 
+use super::SlurmFailure;
+use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
 use crate::{bpf, cgroup};
 use std::fmt;
@@ -75,8 +77,12 @@ pub enum Failure {
     Gone(cgroup::Error),
     /// The job's cgroup cannot be joined, or the move failed.
     Cgroup(cgroup::Error),
+    /// A job of Slurm's takes no login, or not this one.
+    Slurm(SlurmFailure),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
+    /// What the login can open was not to be found out.
+    Probe(Failed),
     /// The job has no device containment and `require_devices` asks for one.
     Uncontained,
     /// The budget was used up before the move.
@@ -106,7 +112,8 @@ impl Failure {
             Self::Cgroup(_) | Self::LeafVanished(_) | Self::Variable(_) | Self::Stuck(..) => {
                 Reason::AdoptionFailed
             }
-            Self::Bpf(_) | Self::Uncontained => Reason::CannotConfine,
+            Self::Slurm(failure) => failure.reason(),
+            Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
 }
@@ -119,7 +126,9 @@ impl fmt::Display for Failure {
             Self::Stack(detail) => f.write_str(detail),
             Self::Frozen(path) => write!(f, "cgroup {path} is frozen"),
             Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
+            Self::Slurm(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
+            Self::Probe(failed) => failed.fmt(f),
             Self::Uncontained => {
                 f.write_str("the job has no device containment, and require_devices is set")
             }
@@ -139,6 +148,12 @@ impl From<Fault> for Failure {
 impl From<cgroup::Error> for Failure {
     fn from(error: cgroup::Error) -> Self {
         if error.is_gone() { Self::Gone(error) } else { Self::Cgroup(error) }
+    }
+}
+
+impl From<SlurmFailure> for Failure {
+    fn from(failure: SlurmFailure) -> Self {
+        Self::Slurm(failure)
     }
 }
 

@@ -1,8 +1,9 @@
-//! What a login is given besides its place in the job: variables and groups. The helper asks, the
-//! arguments of the PAM line decide.
+//! What a login is given besides its place in the job: variables and groups. The helper asks; a
+//! fixed table of a job's own variables and the arguments of the PAM line decide.
 
 use std::fmt::{Debug, Display};
 
+use super::job_variables::is_of_job;
 use super::{Failure, Settings};
 use crate::plan::{GroupId, Plan, Variable, VariableName};
 
@@ -16,7 +17,7 @@ pub trait Environment: Debug {
     fn remove(&self, name: &VariableName);
 }
 
-/// What the plan asks for and the arguments let through.
+/// What the plan asks for and what is let through of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grants {
     pub(super) variables: Vec<Variable>,
@@ -26,9 +27,11 @@ pub(super) struct Grants {
 }
 
 impl Grants {
-    /// By default the arguments name nothing, and nothing is let through.
+    /// By default the arguments name nothing, and nothing is let through but what describes the job.
     pub(super) fn of(plan: &Plan, settings: &Settings) -> Self {
-        let listed = |variable: &Variable| settings.cdi_env.contains(variable.name());
+        let listed = |variable: &Variable| {
+            is_of_job(variable, plan) || settings.cdi_env.contains(variable.name())
+        };
         let (variables, others): (Vec<_>, Vec<_>) = plan.env.iter().cloned().partition(listed);
         let listed = |group: &GroupId| settings.cdi_gids.contains(group);
         let (groups, foreign): (Vec<_>, Vec<_>) = plan.groups.iter().copied().partition(listed);
@@ -115,7 +118,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::plan::{Containment, Rule, SourceName, Variables};
+    use crate::plan::{Containment, Placement, Rule, Variables};
 
     /// An environment that takes so many variables.
     #[derive(Debug)]
@@ -188,13 +191,12 @@ mod tests {
         wanted().into_iter().for_each(|variable| env.push(variable).unwrap());
         Plan {
             job: "4242".parse().unwrap(),
-            source: SourceName::Registry,
             rule: Rule::OnlyJob,
-            cgroup: "/a".parse().unwrap(),
-            leaf: None,
+            placement: Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
             ends: None,
             gpus: 0,
             containment: Containment::None,
+            probes: Vec::new(),
             dropped: Vec::new(),
             env,
             groups: ["44", "105"].map(|gid| gid.parse().unwrap()).into(),
@@ -216,5 +218,53 @@ mod tests {
         let some = Grants::of(&plan(), &settings);
         assert_eq!((shown(&some.variables), shown(&some.groups)), ("B=2".into(), "105".into()));
         assert_eq!(some.withheld.len(), 2);
+    }
+
+    /// What is let through of these variables, without arguments.
+    fn let_through(placement: Placement, asked: &[&str]) -> String {
+        let mut env = Variables::default();
+        asked.iter().for_each(|text| env.push(text.parse().unwrap()).unwrap());
+        shown(Grants::of(&Plan { placement, env, ..plan() }, &Settings::default()).variables)
+    }
+
+    fn slurms() -> Placement {
+        Placement::Extern { spool: "/spool".parse().unwrap(), node: "n".parse().unwrap() }
+    }
+
+    #[test]
+    fn what_describes_a_job_of_slurms_needs_no_argument() {
+        let set = [
+            "SLURM_JOB_ID=4242",
+            "SLURM_JOBID=4242",
+            "SLURM_JOB_NODELIST=n[1-2]",
+            "SLURM_TASKS_PER_NODE=2(x2),1",
+            "SLURM_SUBMIT_DIR=/home/alice",
+            "CUDA_VISIBLE_DEVICES=0,1",
+        ];
+        assert_eq!(let_through(slurms(), &set), set.join(" "));
+        let registry = plan().placement;
+        assert_eq!(let_through(registry, &set), "");
+    }
+
+    #[test]
+    fn nothing_else_is_slipped_in_among_it() {
+        for other in [
+            "SLURM_JOB_ID=4243",
+            "SLURM_JOBID=4242,1",
+            "SLURM_SUBMIT_DIR=$(id)",
+            "SLURM_JOB_NODELIST=n1,-oProxyCommand=/tmp/x",
+            "SLURM_NNODES=PATH=1",
+            "SLURM_TASKS_PER_NODE=2(x3),y",
+            "SLURM_JOB_ACCOUNT=a b",
+            "SLURM_JOB_ACCOUNT=",
+            "SLURM_PROCID=0",
+            "SLURM_STEP_ID=0",
+            "SLURM_NTASKS=2",
+            "SLURM_EXPORT_ENV=ALL",
+            "CUDA_CACHE_PATH=/tmp/x",
+            "A=1",
+        ] {
+            assert_eq!(let_through(slurms(), &[other]), "", "{other}");
+        }
     }
 }

@@ -14,12 +14,17 @@ mod decision;
 mod error;
 mod grants;
 mod groups;
+mod job_variables;
 mod login;
+mod probe;
 mod ruling;
 mod settings;
+mod slurm;
+mod stamped;
 mod target;
 mod text;
 mod undo;
+mod visit;
 mod way_back;
 
 pub use crate::log::{Line, Severity};
@@ -30,8 +35,10 @@ pub use groups::add_groups;
 pub use login::{Login, node_name};
 pub use ruling::{Outcome, Ruling, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
-pub use target::Target;
+pub use slurm::SlurmFailure;
+pub use target::{Foreseen, Target};
 pub use text::{Words, refusal_text};
+pub use visit::Visit;
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,14 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
-use super::adopt::{Adopted, adopt};
+use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
 use super::decision::{severity, with_plan};
 use super::grants::{Environment, Giving, Grants, shown};
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{
-    Account, Action, Budget, Failure, Line, Login, Settings, Severity, Target, decision_line,
+    Account, Action, Budget, Failure, Foreseen, Line, Login, Settings, Severity, Target, Visit,
+    decision_line,
 };
 use crate::plan::{GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use crate::sys::clock;
@@ -38,16 +39,18 @@ pub struct Outcome {
     pub groups: Vec<GroupId>,
 }
 
-/// Rules on one login; in the session phase this takes the login into the job.
+/// Rules on one login; in the session phase this takes the login into the job. `slurm_user` looks
+/// up the uid of the account that Slurm runs as.
 #[must_use]
 pub fn judge(
     login: &Login,
     settings: &Settings,
     account: Option<Account>,
     environment: &dyn Environment,
+    slurm_user: &dyn Fn() -> Option<u32>,
     budget: &Budget,
 ) -> Outcome {
-    let mut case = Case { login, settings, environment, budget, reply: None };
+    let mut case = Case { login, settings, environment, slurm_user, budget, reply: None };
     let moves = login.phase == Phase::Session && !settings.observe;
     let departure = moves.then(Departure::open);
     let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
@@ -85,6 +88,7 @@ struct Case<'a> {
     login: &'a Login,
     settings: &'a Settings,
     environment: &'a dyn Environment,
+    slurm_user: &'a dyn Fn() -> Option<u32>,
     budget: &'a Budget,
     reply: Option<Reply>,
 }
@@ -131,27 +135,33 @@ impl Case<'_> {
         plan: &Plan,
         way_back: Option<Result<WayBack, Failure>>,
     ) -> Result<Outcome, Failure> {
-        let require = self.settings.require_devices;
+        let visit = Visit {
+            login: self.login,
+            plan,
+            require_devices: self.settings.require_devices,
+            slurm_user: self.slurm_user,
+            budget: self.budget,
+        };
         match way_back {
             None => {
-                let target = Target::open(plan, self.login)?;
-                Ok(self.admitted(plan, target.foresee(plan, require)?))
+                let foreseen = Target::open(&visit)?.foresee(&visit)?;
+                Ok(self.admitted(plan, &foreseen))
             }
             Some(way_back) => {
                 let grants = Grants::of(plan, self.settings);
                 let giving = Giving::new(self.environment, &grants.variables);
-                let adopted = adopt(self.login, plan, way_back?, giving, require, self.budget)?;
+                let adopted = adopt(&visit, way_back?, giving)?;
                 Ok(self.adopted(plan, &adopted, grants))
             }
         }
     }
 
-    fn admitted(&self, plan: &Plan, containment: &str) -> Outcome {
+    fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
         let decision = match self.settings.observe {
             true => self.decision("observe", Severity::Info, Reason::Admitted),
             false => self.decision("admit", Severity::Info, Reason::Admitted),
         };
-        let line = with_plan(decision, plan, plan.cgroup.as_str(), containment);
+        let line = with_plan(decision, plan, &foreseen.cgroup, foreseen.containment, None);
         let ruling = if self.settings.observe { Ruling::Ignore } else { Ruling::Admit };
         let would = if self.settings.observe { "adopt" } else { "" };
         self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
@@ -159,13 +169,15 @@ impl Case<'_> {
 
     fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants) -> Outcome {
         let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
-        let containment = adopted.confinement.as_str();
-        let line = with_plan(decision, plan, &adopted.cgroup, containment)
+        let Joined { cgroup, confinement, tried } = &adopted.joined;
+        let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
             .with("env", shown(&adopted.variables))
             .with("groups", shown(&grants.groups));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
-        outcome.welcome = Some(success_text(plan, &self.login.node));
-        let remarks = grants.remarks(&adopted.variables);
+        outcome.welcome =
+            Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
+        let mut remarks = grants.remarks(&adopted.variables);
+        remarks.extend(tried.trouble.iter().map(ToString::to_string));
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome.groups = grants.groups;
         outcome
@@ -201,7 +213,11 @@ impl Case<'_> {
 
     fn refused(&self, failure: &Failure, refusal: &Refusal, plan: Option<&Plan>) -> Outcome {
         let reason = refusal.reason;
-        let (action, knob) = self.settings.action(reason);
+        let (action, knob) = match failure {
+            // Who is let in by a knob is let in outside the job.
+            Failure::Stuck(..) => (Action::Deny, ""),
+            _ => self.settings.action(reason),
+        };
         let (decision, ruling, severity) = match action {
             _ if self.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
             Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
@@ -210,7 +226,7 @@ impl Case<'_> {
         };
         let line = self.decision(decision, severity, reason);
         let line = match plan {
-            Some(plan) => with_plan(line, plan, plan.cgroup.as_str(), ""),
+            Some(plan) => with_plan(line, plan, plan.placement.cgroup(), "", None),
             None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
         };
         let line = match decision {
@@ -235,7 +251,7 @@ impl Case<'_> {
             device: refusal.device.clone(),
             hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
             message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
-            timeout: self.settings.timeout.as_secs(),
+            waited: self.budget.used_ms(),
             now: clock::now(),
         }
     }

@@ -1,35 +1,47 @@
-//! The job's cgroup, checked: the part that both phases share.
+//! The job that a login is to join, checked: the part that both phases share.
+//!
+//! Whose a job is, the helper is not believed: the registry's carry our stamp, Slurm's are asked
+//! for at the daemon of their extern step.
 
-use super::{Failure, Login};
-use crate::bpf::{self, Decision};
-use crate::cgroup::{Dir, Leaf, LeafKind, Mount, Place, Stamp, frozen_level};
-use crate::plan::{Containment, Plan};
+use super::{Failure, Visit, slurm, stamped};
+use crate::bpf::{Decision, Level};
+use crate::cgroup::{Dir, frozen_level};
+use crate::plan::{Containment, Placement};
 
-/// A job's cgroup that is there, is the user's, and is not frozen.
+/// A job that is there, is the user's, and is not frozen.
 #[derive(Debug)]
-pub struct Target {
-    /// The job's cgroup and those above it.
-    pub place: Place,
-    /// Which cgroup takes the login.
-    pub kind: LeafKind,
-    /// What the job's cgroup is stamped with.
-    pub stamp: Stamp,
+pub enum Target {
+    /// A cgroup that carries our stamp.
+    Stamped(stamped::Job),
+    /// A job of Slurm's.
+    Slurm(slurm::Job),
+}
+
+/// What would become of a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Where it would be.
+    pub cgroup: String,
+    /// What would hold there, as the log has it.
+    pub containment: &'static str,
 }
 
 impl Target {
-    /// Opens and checks the job's cgroup. The helper's word for whose it is does not count: the
-    /// stamp does.
+    /// Finds and checks the job; changes nothing.
     ///
     /// # Errors
-    /// [`Failure::Gone`], [`Failure::Frozen`], or [`Failure::Cgroup`] for a cgroup that is not
-    /// the user's or can take no login.
-    pub fn open(plan: &Plan, login: &Login) -> Result<Self, Failure> {
-        let place = Mount::open()?.place(&plan.cgroup)?;
-        let stamp = Stamp { uid: login.uid, job: plan.job.clone() };
-        stamp.require(place.dir()?)?;
-        not_frozen(place.levels())?;
-        let kind = LeafKind::choose(place.dir()?, plan.leaf.as_ref())?;
-        Ok(Self { place, kind, stamp })
+    /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`] or [`Failure::Slurm`] for a job
+    /// that is over, is not the user's or can take no login.
+    pub fn open(visit: &Visit<'_>) -> Result<Self, Failure> {
+        match &visit.plan.placement {
+            Placement::Cgroup { path, leaf } => {
+                let spot = stamped::Spot { path, leaf: leaf.as_ref() };
+                stamped::Job::open(visit, spot).map(Self::Stamped)
+            }
+            Placement::Extern { spool, node } => {
+                slurm::Job::open(visit, spool, node).map(Self::Slurm)
+            }
+        }
     }
 
     /// Whether the login could be confined here; changes nothing.
@@ -37,21 +49,64 @@ impl Target {
     /// # Errors
     /// [`Failure::Bpf`] where the composition rules leave no way, [`Failure::Uncontained`] where
     /// nothing holds and the admin requires something.
-    pub fn foresee(self, plan: &Plan, require_devices: bool) -> Result<&'static str, Failure> {
-        let containment = &plan.containment;
-        let decision = match Leaf::open(self.place, self.kind)? {
-            Ok(leaf) => {
-                not_frozen(leaf.levels())?;
-                bpf::foresee(leaf.levels(), leaf.job_level(), false, containment)?
-            }
-            Err(job) => bpf::foresee(job.levels(), 0, true, containment)?,
-        };
-        match (decision, containment) {
-            (Decision::Uncontained, _) if require_devices => Err(Failure::Uncontained),
-            (Decision::Uncontained, _) => Ok("none"),
-            (_, Containment::Enforce(_)) => Ok("enforce"),
-            _ => Ok("inherit"),
+    pub fn foresee(self, visit: &Visit<'_>) -> Result<Foreseen, Failure> {
+        match self {
+            Self::Stamped(job) => job.foresee(visit),
+            Self::Slurm(job) => job.foresee(visit),
         }
+    }
+
+    /// What says whose the job is, in a word and a text, for `job-adopt resolve`.
+    #[must_use]
+    pub fn proof(&self) -> (&'static str, String) {
+        match self {
+            Self::Stamped(job) => ("stamp", job.stamp.to_string()),
+            Self::Slurm(job) => ("daemon", job.shown()),
+        }
+    }
+
+    /// Which cgroup takes the login, for `job-adopt resolve`.
+    #[must_use]
+    pub fn leaf(&self) -> String {
+        match self {
+            Self::Stamped(job) => job.leaf(),
+            Self::Slurm(job) => job.leaf(),
+        }
+    }
+
+    /// The cgroups whose filters decide, as far as they are there.
+    ///
+    /// # Errors
+    /// [`Failure::Bpf`] where these cannot be read.
+    pub fn filters(&self) -> Result<Vec<(String, Level)>, Failure> {
+        match self {
+            Self::Stamped(job) => job.filters(),
+            Self::Slurm(job) => job.filters(),
+        }
+    }
+}
+
+/// The filters of each of these cgroups.
+///
+/// # Errors
+/// [`Failure::Bpf`].
+pub(super) fn filters<'a>(
+    levels: impl IntoIterator<Item = &'a Dir>,
+) -> Result<Vec<(String, Level)>, Failure> {
+    let read = |dir: &Dir| Ok((dir.path().to_owned(), Level::read(dir)?));
+    levels.into_iter().map(read).collect()
+}
+
+/// The name in the log of what a decision comes to.
+///
+/// # Errors
+/// [`Failure::Uncontained`] where nothing holds and the admin requires something.
+pub(super) fn name(decision: Decision, visit: &Visit<'_>) -> Result<&'static str, Failure> {
+    match (decision, &visit.plan.containment) {
+        (Decision::Uncontained, _) if visit.require_devices => Err(Failure::Uncontained),
+        (Decision::Uncontained, _) => Ok(Containment::None.as_str()),
+        (_, Containment::None) => Ok(Containment::Inherit.as_str()),
+        (_, containment) => Ok(containment.as_str()),
     }
 }
 

@@ -21,8 +21,8 @@ pub struct Words {
     pub hint: String,
     /// The site's text.
     pub message: String,
-    /// Seconds that a look-up may take.
-    pub timeout: u64,
+    /// Milliseconds that the look-up has taken.
+    pub waited: u128,
     /// Now, in seconds since the epoch.
     pub now: i64,
 }
@@ -46,10 +46,10 @@ pub fn refusal_text(reason: Reason, words: &Words) -> String {
 
 /// What an interactive login reads once it is in its job.
 #[must_use]
-pub(super) fn success_text(plan: &Plan, node: &str) -> String {
+pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
     let mut about = Vec::new();
-    if plan.gpus > 0 {
-        about.push(format!("GPUs {}", plan.gpus));
+    if gpus > 0 {
+        about.push(format!("GPUs {gpus}"));
     }
     if let Some(ends) = plan.ends.and_then(local_time) {
         about.push(format!("ends {}", hour_and_minute(ends)));
@@ -96,7 +96,7 @@ fn lines(reason: Reason, words: &Words) -> [String; 2] {
         Reason::Timeout => [
             format!(
                 "the job look-up did not answer in {} s. Try again in a minute.",
-                words.timeout
+                (words.waited + 500).max(1000) / 1000
             ),
             format!("If it persists, report: {} {}", ascii(&words.node), clock(words.now)),
         ],
@@ -170,7 +170,7 @@ mod tests {
             device: "nvidia.com/gpu=3".into(),
             hint: "squeue --me".into(),
             message: String::new(),
-            timeout: 5,
+            waited: 5100,
             now: 1_795_201_209,
         }
     }

@@ -38,7 +38,18 @@ impl<'a> Undo<'a> {
         Ok(MadeMark::set(&job.child(name.as_str())?)?)
     }
 
-    /// From here on the login may be in the leaf.
+    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
+    ///
+    /// # Errors
+    /// As [`WayBack::require`].
+    pub(super) fn require_ways<'b>(
+        &self,
+        hierarchies: impl IntoIterator<Item = &'b str>,
+    ) -> Result<(), Failure> {
+        Ok(self.way_back.require(hierarchies)?)
+    }
+
+    /// From here on the login may be in the job.
     pub(super) fn moving(&mut self) {
         self.moved = true;
     }

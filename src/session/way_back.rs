@@ -2,25 +2,30 @@
 
 use super::attendant::Attendant;
 use super::{Budget, Failure};
-use crate::cgroup::{Mount, Origin};
+use crate::cgroup::{Error, Mount, Origin};
 use crate::sys::child::Watch;
 use std::os::fd::AsFd;
 
-/// The login's own cgroup, opened before anything else is done.
+/// The login's own cgroups, opened before anything else is done.
 #[derive(Debug)]
 pub(super) struct Departure {
-    mount: Mount,
+    /// None on a node that has cgroup v1 only.
+    mount: Option<Mount>,
     origin: Origin,
 }
 
 impl Departure {
-    /// Opens it.
+    /// Opens them.
     ///
     /// # Errors
-    /// [`Failure::Cgroup`] where it cannot be opened, or there is more than one view of it.
+    /// [`Failure::Cgroup`] where one cannot be opened, or there is more than one view of it.
     pub(super) fn open() -> Result<Self, Failure> {
-        let mount = Mount::open()?;
-        let origin = Origin::open(&mount)?;
+        let mount = match Mount::open() {
+            Ok(mount) => Some(mount),
+            Err(Error::NotMounted) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let origin = Origin::open(mount.as_ref())?;
         Ok(Self { mount, origin })
     }
 
@@ -28,8 +33,8 @@ impl Departure {
     pub(super) fn watch(&self, budget: &Budget) -> Watch<'_> {
         let patience = i32::try_from(budget.left().as_millis()).unwrap_or(i32::MAX);
         Watch {
-            origin: self.origin.as_fd(),
-            root: self.mount.root().as_fd(),
+            origins: self.origin.ways().collect(),
+            root: self.mount.as_ref().map(|mount| mount.root().as_fd()),
             patience_ms: patience.max(1),
         }
     }
@@ -72,7 +77,18 @@ impl WayBack {
         self.attendant.is_some()
     }
 
-    /// Goes back.
+    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
+    ///
+    /// # Errors
+    /// As [`Origin::require`].
+    pub(super) fn require<'a>(
+        &self,
+        hierarchies: impl IntoIterator<Item = &'a str>,
+    ) -> crate::cgroup::Result<()> {
+        self.origin.require(hierarchies)
+    }
+
+    /// Goes back, in every hierarchy.
     ///
     /// # Errors
     /// As [`Origin::back`].

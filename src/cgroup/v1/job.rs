@@ -1,0 +1,220 @@
+//! A Slurm job on cgroup v1.
+//!
+//! `/slurm_NODE/uid_UID/job_ID/step_extern` in the hierarchies of freezer, devices, cpuset, memory
+//! and cpuacct, as far as the site's configuration uses them. A step's daemon stays in its job's
+//! cgroup in the hierarchy of the freezer, which is the one that Slurm's kill goes by, and in its
+//! step's in those whose limits it keeps (`src/plugins/cgroup/v1` of Slurm 22.05).
+
+use super::Hierarchies;
+use crate::cgroup::{Dir, Error, Membership, Result};
+
+/// The extern step's own cgroup in each hierarchy.
+const STEP: &str = "/step_extern";
+
+/// Where a job is, as the place of its extern step's daemon tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    path: String,
+    /// Controllers of each hierarchy that it uses.
+    hierarchies: Vec<String>,
+}
+
+impl Job {
+    /// Finds the job of a daemon; `None` for one that is in no job on cgroup v1: it has not got
+    /// there yet, or has left, or the node is one of cgroup v2.
+    #[must_use]
+    pub fn of(daemon: &Membership) -> Option<Self> {
+        let freezer = daemon.of_controller("freezer")?;
+        let path = freezer.strip_suffix(STEP).unwrap_or(freezer);
+        let names = path.strip_prefix('/')?.split('/');
+        if names.into_iter().any(|name| matches!(name, "" | "..")) {
+            return None;
+        }
+        let step = format!("{path}{STEP}");
+        let used = daemon.legacy().filter(|(_, place)| *place == path || *place == step);
+        let hierarchies = used.map(|(controllers, _)| controllers.to_owned()).collect();
+        Some(Self { path: path.to_owned(), hierarchies })
+    }
+
+    /// The cgroup of its logins, the same in each hierarchy.
+    #[must_use]
+    pub fn step(&self) -> String {
+        format!("{}{STEP}", self.path)
+    }
+
+    /// Controllers of each hierarchy that it uses.
+    pub fn hierarchies(&self) -> impl Iterator<Item = &str> {
+        self.hierarchies.iter().map(String::as_str)
+    }
+
+    /// Whether Slurm keeps its devices by a cgroup of its own.
+    #[must_use]
+    pub fn holds_devices(&self) -> bool {
+        let has = |list: &str| list.split(',').any(|controller| controller == "devices");
+        self.hierarchies().any(has)
+    }
+
+    /// Opens the extern step's cgroup in the hierarchy of the freezer, and those above it but for
+    /// the root, which has no freezer: the step's last.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`], `ENOENT` for a
+    /// step that is gone.
+    pub fn freezers(&self) -> Result<Vec<Dir>> {
+        let root = Hierarchies::read()?.root("freezer").ok_or_else(|| Error::Unfit {
+            object: self.step(),
+            why: "is in the hierarchy of the freezer, which is not mounted here",
+        })?;
+        let mut levels: Vec<Dir> = Vec::new();
+        for name in self.step().split('/').skip(1) {
+            levels.push(levels.last().unwrap_or(&root).child(name)?);
+        }
+        Ok(levels)
+    }
+
+    /// Checks that a process is in the extern step, in every hierarchy that the job uses.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for the first in which it is not.
+    pub fn require(&self, login: &Membership) -> Result<()> {
+        let step = self.step();
+        for wanted in &self.hierarchies {
+            let found = login.path(wanted).unwrap_or_default();
+            let rest = found.strip_prefix(step.as_str());
+            if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+                return Err(Error::Elsewhere {
+                    wanted: format!("{wanted}:{step}"),
+                    found: format!("{wanted}:{found}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first of these cgroups in which a process would stop: any state but `THAWED` is such a one,
+/// be it the cgroup's own or that of one above it (freezer-subsystem.rst).
+///
+/// # Errors
+/// As [`Dir::read`].
+pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
+    for dir in levels {
+        let state = dir.read("freezer.state")?;
+        if state.is_some_and(|state| state.trim_end() != "THAWED") {
+            return Ok(Some(dir));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trust::tests::Scratch;
+
+    const DAEMON: &str = "\
+        9:name=systemd:/\n7:blkio:/\n\
+        6:freezer:/slurm_n/uid_1001/job_7\n\
+        5:devices:/slurm_n/uid_1001/job_7/step_extern\n\
+        4:memory:/slurm_n/uid_1001/job_7/step_extern\n\
+        2:cpu,cpuacct:/\n0::/\n";
+
+    const LOGIN: &str = "\
+        9:name=systemd:/user.slice\n7:blkio:/\n\
+        6:freezer:/slurm_n/uid_1001/job_7/step_extern\n\
+        5:devices:/slurm_n/uid_1001/job_7/step_extern\n\
+        4:memory:/slurm_n/uid_1001/job_7/step_extern/task_0\n\
+        2:cpu,cpuacct:/slurm_n/uid_1001/job_7/step_extern/task_0\n0::/\n";
+
+    fn membership(text: &str) -> Membership {
+        Membership::parse(text).unwrap()
+    }
+
+    fn job() -> Job {
+        Job::of(&membership(DAEMON)).unwrap()
+    }
+
+    #[test]
+    fn a_job_is_where_its_daemon_is() {
+        let job = job();
+        assert_eq!(job.step(), "/slurm_n/uid_1001/job_7/step_extern");
+        assert_eq!(job.hierarchies().collect::<Vec<_>>(), ["freezer", "devices", "memory"]);
+        assert!(job.holds_devices());
+        let unconstrained =
+            DAEMON.replace("5:devices:/slurm_n/uid_1001/job_7/step_extern", "5:devices:/");
+        assert!(!Job::of(&membership(&unconstrained)).unwrap().holds_devices());
+        let shared = DAEMON.replace("5:devices:", "5:pids,devices:");
+        assert!(Job::of(&membership(&shared)).unwrap().holds_devices(), "one mount of two");
+    }
+
+    #[test]
+    fn a_daemon_in_its_step_everywhere_is_in_the_same_job() {
+        let text = DAEMON.replace("job_7\n", "job_7/step_extern\n");
+        assert_eq!(Job::of(&membership(&text)), Some(job()));
+    }
+
+    #[test]
+    fn a_daemon_outside_any_job_has_none() {
+        for freezer in ["/", "/../slurm_n/uid_1/job_7", "/a//b", "/step_extern"] {
+            let text = format!("6:freezer:{freezer}\n0::/\n");
+            assert_eq!(Job::of(&membership(&text)), None, "{freezer}");
+        }
+        assert_eq!(Job::of(&membership("0::/system.slice/slurmstepd.scope/job_7\n")), None);
+    }
+
+    #[test]
+    fn a_login_in_the_step_or_below_is_in_the_job() {
+        job().require(&membership(LOGIN)).unwrap();
+    }
+
+    #[test]
+    fn one_hierarchy_elsewhere_is_enough_to_be_outside() {
+        for (controllers, wrong) in [
+            ("freezer", "/"),
+            ("devices", "/slurm_n/uid_1001/job_7"),
+            ("memory", "/slurm_n/uid_1001/job_8/step_extern"),
+            ("devices", "/slurm_n/uid_1001/job_7/step_externs"),
+            ("memory", "/slurm_n/uid_1001/job_7/step_batch"),
+        ] {
+            let moved = |line: &str| match line.split(':').nth(1) {
+                Some(found) if found == controllers => format!("0:{found}:{wrong}\n"),
+                _ => format!("{line}\n"),
+            };
+            let text: String = LOGIN.lines().map(moved).collect();
+            let error = job().require(&membership(&text)).unwrap_err().to_string();
+            let wanted = format!(
+                "the login should be in {controllers}:/slurm_n/uid_1001/job_7/step_extern and \
+                 is in {controllers}:{wrong}"
+            );
+            assert_eq!(error, wanted);
+        }
+    }
+
+    #[test]
+    fn a_hierarchy_that_has_gone_counts_as_elsewhere() {
+        let text = LOGIN.replace("6:freezer", "6:frozen");
+        assert!(job().require(&membership(&text)).is_err());
+    }
+
+    #[test]
+    fn any_level_that_is_not_thawed_is_frozen() {
+        let scratch = Scratch::new();
+        scratch.dir("job/step");
+        let levels = || -> Vec<Dir> {
+            let root = std::fs::File::open(scratch.path()).unwrap();
+            let job = Dir::new(root.into(), "").child("job").unwrap();
+            let step = job.child("step").unwrap();
+            vec![job, step]
+        };
+        for (job, step, frozen) in [
+            ("THAWED", "THAWED", None),
+            ("FROZEN", "THAWED", Some("/job")),
+            ("THAWED", "FREEZING", Some("/job/step")),
+        ] {
+            scratch.file("job/freezer.state", &format!("{job}\n"));
+            scratch.file("job/step/freezer.state", &format!("{step}\n"));
+            let levels = levels();
+            assert_eq!(frozen_level(&levels).unwrap().map(Dir::path), frozen);
+        }
+    }
+}
