@@ -61,6 +61,7 @@ job options a record is read from standard input.
   --leaf NAME            the child cgroup that logins go to
   --started SECONDS      when the job started, in seconds since the epoch; now unless given
   --ends SECONDS         when it ends
+  --env NAME=VALUE       a variable of Slurm's prolog, for env = full; may be repeated
   --conf FILE            configuration in place of /etc/security/job_adopt.conf
   --help                 show this text
 ";

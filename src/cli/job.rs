@@ -1,9 +1,9 @@
 //! A record out of job options.
 
 use super::options::Known;
-use super::{Error, Options, names, people};
+use super::{Error, Options, Output, names, people};
 use crate::plan::decimal;
-use crate::registry::{Gpu, Options as Policies, Place, Record};
+use crate::registry::{Environment, Gpu, Options as Policies, Place, Record};
 use std::collections::BTreeMap;
 
 /// The options of `run` that describe the job.
@@ -37,8 +37,13 @@ pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Res
         gpus: some(names::each(options, "--gpu", |text| names::gpu(text).map(gpu))?),
         gres: gres(options)?,
         device_dir: names::each(options, "--device-dir", names::directory)?.pop(),
+        env: None,
     };
-    // Ranges are the grammar's to judge.
+    checked(&record)
+}
+
+/// Ranges are the grammar's to judge.
+fn checked(record: &Record) -> Result<Record, Error> {
     Ok(Record::parse(record.to_json()?.as_bytes())?)
 }
 
@@ -46,7 +51,7 @@ pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Res
 ///
 /// # Errors
 /// As [`record`] and [`people::owner`].
-pub(super) fn registered(options: &Options) -> Result<Record, Error> {
+pub(super) fn registered(options: &Options, output: &mut Output<'_>) -> Result<Record, Error> {
     let id = options.value("--id").ok_or_else(|| options.usage("option --id is needed"))?;
     let place = match (options.value("--cgroup"), options.value("--via")) {
         (Some(path), None) => Place::Cgroup(
@@ -57,7 +62,33 @@ pub(super) fn registered(options: &Options) -> Result<Record, Error> {
         ),
         _ => return Err(options.usage("exactly one of --cgroup and --via is needed")),
     };
-    record(options, id, people::owner(options)?, place)
+    let env = environment(options, output)?;
+    let record = record(options, id, people::owner(options)?, place)?;
+    checked(&Record { env, ..record })
+}
+
+/// The variables of `--env`. A value that no login is given is left out: users choose some of them,
+/// and none may have a prolog fail by the name of a directory.
+fn environment(options: &Options, output: &mut Output<'_>) -> Result<Option<Environment>, Error> {
+    let wrong = |text: &str, why: &str| options.usage(format!("option --env: {text}: {why}"));
+    let mut variables = BTreeMap::new();
+    for text in options.values("--env") {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(wrong(text, "not of the form NAME=VALUE"));
+        };
+        if !Environment::NAMES.contains(&name) {
+            return Err(wrong(name, "not among the names that job-adopt-record(5) has"));
+        }
+        if !Environment::may_be(name, value) {
+            output.warn(format_args!(
+                "warning: left out: the value of {name} is not printable, \
+                                      empty or too long"
+            ));
+        } else if variables.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(wrong(name, "given twice"));
+        }
+    }
+    Ok(options.has("--env").then(|| Environment::new(variables)).flatten())
 }
 
 fn policies(options: &Options) -> Result<Option<Policies>, Error> {
@@ -99,8 +130,19 @@ mod tests {
 
     fn made(line: &str) -> Result<Record, Error> {
         let line = line.replace("UUID", UUID);
-        let words = line.split(' ').map(|word| OsString::from(word.replace('_', " ")));
-        registered(&Options::parse("register", &KNOWN, words)?)
+        registered_by(line.split(' ').map(|word| word.replace('_', " ")))
+    }
+
+    fn registered_by(words: impl Iterator<Item = String>) -> Result<Record, Error> {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output { out: &mut out, err: &mut err };
+        registered(&Options::parse("register", &KNOWN, words.map(OsString::from))?, &mut output)
+    }
+
+    fn with_env(variables: &[&str]) -> Result<Record, Error> {
+        let given = ["--id", "7", "--uid", "5", "--via", "slurm"].map(str::to_owned);
+        let variables = variables.iter().map(|text| format!("--env={text}"));
+        registered_by(given.into_iter().chain(variables))
     }
 
     #[test]
@@ -124,6 +166,29 @@ mod tests {
         assert_eq!(record.leaf.unwrap().as_str(), "l");
         assert_eq!((record.started, record.ends), (Some(8), Some(9)));
         assert_eq!(record.device_dir.as_deref(), Some("/d"));
+    }
+
+    #[test]
+    fn of_a_jobs_environment_the_known_names_are_kept_and_odd_values_left_out() {
+        let kept = with_env(&[
+            "SLURM_JOB_NTASKS=2",
+            "SLURM_JOB_WORK_DIR=/a=b c",
+            "SLURM_JOB_USER=",
+            "SLURM_JOB_ACCOUNT=\u{e4}",
+        ]);
+        let kept = kept.unwrap().env.unwrap();
+        assert_eq!(kept.get("SLURM_JOB_NTASKS"), Some("2"));
+        assert_eq!(kept.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
+        assert_eq!(kept.variables().len(), 2);
+        assert_eq!(with_env(&[]).unwrap().env, None);
+        assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(Environment::default()));
+        for wrong in ["SLURM_JOB_USER", "PATH=/x", "=x", ""] {
+            assert_eq!(with_env(&[wrong]).unwrap_err().code(), 2, "{wrong}");
+        }
+        assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
+        let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
+        let error = registered_by(ours.map(str::to_owned).into_iter()).unwrap_err();
+        assert!(error.text().unwrap().contains("env is for records via slurm"), "{error:?}");
     }
 
     #[test]

@@ -5,13 +5,18 @@ use super::options::Known;
 use super::{Error, Options, Output, config, help, people, show, subtree, table};
 use crate::cgroup::{self, Dir, Mount, frozen_level};
 use crate::device::{Resolver, Tree};
-use crate::plan::Containment;
+use crate::plan::{Containment, SourceName};
 use crate::registry::{Broken, Place, ReadError, Record};
-use crate::resolve::{Config, containment};
+use crate::resolve::{Config, contained};
+use crate::source::{self, SlurmSource, SourceError};
 use crate::trust::Trust;
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+/// How long the daemons of Slurm's jobs are waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
 
@@ -25,8 +30,12 @@ pub(super) fn command(
     }
     options.no_operands()?;
     let config = config(&options)?;
-    let users = match options.value("--user") {
-        Some(name) => vec![people::account(name)?.uid.as_raw()],
+    let user = match options.value("--user") {
+        Some(name) => Some(people::account(name)?.uid.as_raw()),
+        None => None,
+    };
+    let users = match user {
+        Some(uid) => vec![uid],
         None => config.registry.users()?,
     };
     let resolver = Resolver::new(Tree::here(), config.devices.clone());
@@ -53,6 +62,10 @@ pub(super) fn command(
             }
         }
     }
+    if config.sources.contains(&SourceName::Slurm) && !add_slurms(&mut jobs, user, &config, output)
+    {
+        code = super::EXIT_FAILED;
+    }
     if code == super::EXIT_FINE && !broken.is_empty() {
         code = super::EXIT_FINDINGS;
     }
@@ -61,6 +74,35 @@ pub(super) fn command(
         false => write_table(&jobs, output)?,
     }
     Ok(code)
+}
+
+/// Adds the jobs that Slurm runs for this user, or for all, to those of records. Whether it is sure
+/// that there are no others.
+fn add_slurms(
+    jobs: &mut Vec<Job>,
+    user: Option<u32>,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> bool {
+    let (settings, spool) = (config.devices.clone(), config.slurm.spool.clone());
+    let slurm = SlurmSource::new(Tree::here(), settings, spool);
+    let (running, found) = match slurm.everyones(Instant::now() + PATIENCE) {
+        Ok(answer) => answer,
+        Err(SourceError::Absent(_)) => return true,
+        Err(error) => {
+            output.warn(format_args!("slurm: {error}"));
+            return false;
+        }
+    };
+    for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
+        match jobs.iter_mut().find(|own| own.uid == uid && own.id == job.id.as_str()) {
+            Some(own) => own.runs_in_slurm(&job),
+            None => jobs.push(Job::of_slurm(uid, &job)),
+        }
+    }
+    let unsure = || found.broken.iter().chain(&found.silent);
+    unsure().for_each(|text| output.warn(text));
+    unsure().next().is_none()
 }
 
 /// One job, as it is shown. What cannot be told is left empty.
@@ -88,7 +130,7 @@ struct Job {
 
 impl Job {
     fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
-        let contained = containment(record, config, resolver);
+        let contained = contained(record, config, resolver);
         let (containment, devices) = match contained.map(|contained| contained.containment) {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.len())),
             Ok(other) => (other.as_str(), None),
@@ -109,6 +151,33 @@ impl Job {
             started: record.started,
             ends: record.ends,
         }
+    }
+
+    fn of_slurm(uid: u32, job: &source::Job) -> Self {
+        let mut shown = Self {
+            id: job.id.to_string(),
+            uid,
+            user: people::name_of(uid),
+            source: "registry",
+            cgroup: None,
+            via: None,
+            logins: None,
+            processes: None,
+            containment: "unknown",
+            devices: None,
+            state: "unknown",
+            started: None,
+            ends: None,
+        };
+        shown.runs_in_slurm(job);
+        shown
+    }
+
+    /// Slurm places its logins, whatever a record says of that.
+    fn runs_in_slurm(&mut self, job: &source::Job) {
+        let slurm = job.placement.source().as_str();
+        (self.source, self.state, self.via) = (slurm, "running", Some(slurm));
+        (self.cgroup, self.started) = (None, Some(job.started));
     }
 
     fn look(&mut self, place: &Place) -> cgroup::Result<()> {
@@ -188,6 +257,7 @@ fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Placement;
 
     #[test]
     fn a_connection_is_counted_once() {
@@ -207,6 +277,16 @@ mod tests {
         assert_eq!(
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
+        );
+        let placement = Placement::Extern {
+            spool: "/var/spool/slurmd".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+        };
+        let id = "7".parse().unwrap();
+        job.runs_in_slurm(&source::Job { id, started: 9, ends: None, placement, record: None });
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
         );
     }
 }

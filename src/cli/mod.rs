@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod as_helper;
 mod caller;
 mod devices;
 mod ending;

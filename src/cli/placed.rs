@@ -1,7 +1,7 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::{Error, Output, occupants, subtree};
-use crate::bpf::{self, Outcome};
+use crate::bpf::{self, Ground, Outcome};
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
@@ -56,7 +56,7 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(&self.leaf, containment, deadline)? {
+        match bpf::confine(Ground::of(&self.leaf), containment, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {
                 let path = self.leaf.job()?.path();

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::log::{Line, Severity};
 use crate::plan::{Containment, Reason};
 use crate::registry::{Devices, Place, Record, Registry};
-use crate::resolve::{Config, Contained, containment};
+use crate::resolve::{Config, Contained, contained};
 use crate::sys::clock;
 use crate::trust::Trust;
 use std::ffi::OsString;
@@ -20,11 +20,15 @@ use std::time::{Duration, Instant};
 /// Longest wait for a lock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) const KNOWN: [Known; 15] = {
+pub(super) const KNOWN: [Known; 16] = {
     let [id, user, policy, device, cdi, gpu, gres, dir, leaf, ends] = job::COMMON;
     let (uid, cgroup, via) = (Known::Once("--uid"), Known::Once("--cgroup"), Known::Once("--via"));
-    let (started, conf) = (Known::Once("--started"), Known::Once("--conf"));
-    [id, user, policy, device, cdi, gpu, gres, dir, leaf, ends, uid, cgroup, via, started, conf]
+    let (started, env, conf) =
+        (Known::Once("--started"), Known::Many("--env"), Known::Once("--conf"));
+    [
+        id, user, policy, device, cdi, gpu, gres, dir, leaf, ends, uid, cgroup, via, started, env,
+        conf,
+    ]
 };
 
 pub(super) fn command(
@@ -37,8 +41,10 @@ pub(super) fn command(
     }
     options.no_operands()?;
     require_root("register job")?;
-    let record =
-        if options.none_but(&["--conf"]) { read_record()? } else { job::registered(&options)? };
+    let record = match options.none_but(&["--conf"]) {
+        true => read_record()?,
+        false => job::registered(&options, output)?,
+    };
     register(record, &config(&options)?, output)?;
     Ok(super::EXIT_FINE)
 }
@@ -93,7 +99,13 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i
     let mut started = None;
     let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
     for known in registry.find(trust, &record.id)? {
+        let is_via = |place: &Place| matches!(place, Place::Via(_));
         if known.ending {
+            // Nothing of it was ours to end: an unregister was cut short, and the job is back.
+            if is_via(&record.place) && known.record.is_ok_and(|other| is_via(&other.place)) {
+                registry.forget(known.uid, &record.id)?;
+                continue;
+            }
             return refuse("a job of this id is still ending; unregister it first".into());
         }
         match known.record {
@@ -127,7 +139,7 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
                      leave the job unconfined, --policy auto";
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
-    match containment(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
+    match contained(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
         Ok(Contained { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));

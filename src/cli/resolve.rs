@@ -1,15 +1,16 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
+use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
-use crate::bpf::Level;
-use crate::cgroup::Dir;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
-use crate::session::{Failure, Login, Settings, Target, Words, node_name, refusal_text};
+use crate::session::{
+    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, refusal_text,
+};
 use crate::switch;
 use crate::sys::clock;
-use nix::unistd::Uid;
+use nix::unistd::{Uid, User};
 use serde::Serialize;
 use std::ffi::OsString;
 
@@ -90,10 +91,13 @@ impl Case {
             return case;
         }
         let mut evidence = Evidence::default();
-        let reply = Node::here().answer(&request(login, conf), &mut evidence);
+        let reply = as_helper(|| Node::here().answer(&request(login, conf), &mut evidence));
         let lines = evidence.lines().map(|(word, text)| (word.to_owned(), text.to_owned()));
         case.evidence.extend(lines);
-        case.finding = case.judge(&reply, login);
+        case.finding = match reply {
+            Ok(reply) => case.judge(&reply, login),
+            Err(cause) => case.without_helper(&cause, login),
+        };
         if switch::is_off() {
             case.add("off", format!("{} is there: the module ignores every login", switch::OFF));
             case.finding = Finding::Ignored("switched off".into());
@@ -133,30 +137,29 @@ impl Case {
         }
     }
 
-    /// The checks that the module itself makes before it moves a login.
-    fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
-        let target = Target::open(plan, login)?;
-        self.add("stamp", &target.stamp);
-        let leaf = target.kind.child().map_or("the job's own", |name| name.as_str());
-        self.add("leaf", leaf);
-        for dir in target.place.levels() {
-            self.filters(dir)?;
-        }
-        if let Some(name) = target.kind.child() {
-            if let Ok(dir) = target.place.dir()?.child(name.as_str()) {
-                self.filters(&dir)?;
-            }
-        }
-        let containment = target.foresee(plan, false)?;
-        self.add("in force", containment);
-        Ok(())
+    /// The module refuses where it has nobody to ask.
+    fn without_helper(&mut self, cause: &str, login: &Login) -> Finding {
+        self.add("cause", cause);
+        let reason = Reason::Configuration;
+        Finding::Refused(reason, refusal_text(reason, &words(login)))
     }
 
-    fn filters(&mut self, dir: &Dir) -> Result<(), Failure> {
-        let level = Level::read(dir)?;
-        let how = level.attached.as_str();
-        let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-        self.add("filters", format!("{}: {how} {}", dir.path(), ids.join(" ")).trim_end());
+    /// The checks that the module itself makes before it moves a login.
+    fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
+        let budget = Budget::start(Settings::default().timeout);
+        let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+        let visit =
+            Visit { login, plan, require_devices: false, slurm_user: &slurm_user, budget: &budget };
+        let target = Target::open(&visit)?;
+        let (word, proof) = target.proof();
+        self.add(word, proof);
+        self.add("leaf", target.leaf());
+        for (path, level) in target.filters()? {
+            let how = level.attached.as_str();
+            let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+            self.add("filters", format!("{path}: {how} {}", ids.join(" ")).trim_end());
+        }
+        self.add("in force", target.foresee(&visit)?.containment);
         Ok(())
     }
 
@@ -226,15 +229,27 @@ fn request(login: &Login, conf: &str) -> Request {
 /// What the user would read.
 fn text(reason: Reason, refusal: Option<&Refusal>, reply: &Reply, login: &Login) -> String {
     let words = Words {
-        node: login.node.clone(),
-        user: login.user.clone(),
         jobs: refusal.map(|refusal| refusal.jobs.clone()).unwrap_or_default(),
         ended: refusal.and_then(|refusal| refusal.ended),
         device: refusal.map(|refusal| refusal.device.clone()).unwrap_or_default(),
         hint: reply.hint.clone(),
         message: reply.message.clone(),
-        timeout: Settings::default().timeout.as_secs(),
-        now: clock::now(),
+        ..words(login)
     };
     refusal_text(reason, &words)
+}
+
+/// What every text begins with.
+fn words(login: &Login) -> Words {
+    Words {
+        node: login.node.clone(),
+        user: login.user.clone(),
+        jobs: Vec::new(),
+        ended: None,
+        device: String::new(),
+        hint: String::new(),
+        message: String::new(),
+        waited: Settings::default().timeout.as_millis(),
+        now: clock::now(),
+    }
 }

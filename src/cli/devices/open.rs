@@ -11,8 +11,8 @@ use crate::bpf::{self, Insn};
 use crate::cgroup::State;
 use crate::device::{Node, Policy, Resolved, Resolver, Tree, Wanted, allowlist};
 use crate::legible::legible;
-use crate::plan::{Allowlist, Containment};
-use crate::resolve::{Config, Contained, containment};
+use crate::plan::Allowlist;
+use crate::resolve::{Config, Contained, contained};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -67,13 +67,9 @@ pub(super) fn recorded(
     let Some(record) = &target.record else {
         return Err(Error::failed("read record of", target.path(), "no job was named"));
     };
-    let Contained { containment, dropped, warnings, .. } = containment(record, config, resolver)
+    let Contained { containment, dropped, warnings, .. } = contained(record, config, resolver)
         .map_err(|(_, cause)| Error::Failed(legible(&format!("resolve {cause}"))))?;
-    let list = match containment {
-        Containment::Enforce(list) => Some(list),
-        Containment::None | Containment::Inherit => None,
-    };
-    Ok(Tried::new(list, dropped, warnings))
+    Ok(Tried::new(containment.list().cloned(), dropped, warnings))
 }
 
 impl Tried {
