@@ -4,6 +4,9 @@
 #   make install    the three, the manual pages, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
+#   make vm-test    of these, the tests on a booted node of Debian: SUITE=bookworm (kernel 6.1,
+#                   Slurm 22.05) or SUITE=trixie (6.12, 24.11); without SUITE one after the
+#                   other. As root; needs qemu-system-x86_64 and mmdebstrap
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
@@ -59,11 +62,18 @@ BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/securi
 FUZZ_NEEDS = c++=g++
 LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
 DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
+SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
+    $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
 TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
-    setfattr=attr openssl=openssl
+    setfattr=attr openssl=openssl mpirun=openmpi-bin $(SLURM_NEEDS)
+RIVAL = /lib/security/pam_slurm_adopt.so
+
+# Asked by Debian's packages whether they may start their services (invoke-rc.d(8)).
+POLICY = /usr/sbin/policy-rc.d
 
 # need PROGRAM=PACKAGE...: installs the packages of what is missing, or says which they are.
-# Of A|B the first that the distribution has.
+# Of A|B the first that the distribution has. No service is started: a daemon of Slurm's that a test
+# needs is not for the machine itself.
 define need
 @missing=; \
 for pair in $(foreach pair,$(1),'$(pair)'); do \
@@ -80,6 +90,10 @@ if test -n "$$missing"; then \
             done; \
             chosen="$$chosen $$name"; \
         done; \
+        if test ! -e $(POLICY); then \
+            trap 'rm -f $(POLICY)' EXIT HUP INT TERM; \
+            printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod 0755 $(POLICY); \
+        fi; \
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$chosen; \
     else \
         echo "make: please install:$$missing" | sed 's/|[^ ]*//g' >&2; exit 1; \
@@ -92,7 +106,7 @@ define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
-.PHONY: all install uninstall account test demo fuzz corpus bench lint clean
+.PHONY: all install uninstall account test vm-test demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
@@ -150,6 +164,12 @@ uninstall:
 test: all $(BUILD)/panicking/pam_job_adopt.so
 	$(call need,$(TEST_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) CARGO=$(CARGO) tests/all
+
+# Looks for QEMU before it builds anything.
+vm-test:
+	tests/vm/tools
+	$(call need,$(BUILD_NEEDS))
+	CARGO=$(CARGO) tests/vm/all $(SUITE)
 
 demo: all
 	$(call need,$(DEMO_NEEDS))

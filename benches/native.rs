@@ -1,5 +1,6 @@
 //! `make bench`: what a login, a device check and a look-up cost, as ratios measured side by side
-//! in one run. Needs root; everything happens on a private node and in cgroups of its own.
+//! in one run. Needs root; everything happens on a private node and in cgroups of its own. Names of
+//! parts (`cargo bench --bench native -- slurm`) have it measure these alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,10 +20,14 @@ mod layouts;
 
 #[path = "support/check.rs"]
 mod check;
+#[path = "support/driver.rs"]
+mod driver;
 #[path = "support/login.rs"]
 mod login;
 #[path = "support/lookup.rs"]
 mod lookup;
+#[path = "support/slurm.rs"]
+mod slurm;
 #[path = "support/specification.rs"]
 mod specification;
 
@@ -31,10 +36,19 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    login::measure();
-    check::measure();
-    lookup::measure();
-    specification::measure();
+    let parts: [(&str, fn()); 5] = [
+        ("login", login::measure),
+        ("slurm", slurm::measure),
+        ("check", check::measure),
+        ("lookup", lookup::measure),
+        ("specification", specification::measure),
+    ];
+    let chosen: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    for (name, measure) in parts {
+        if chosen.is_empty() || chosen.iter().any(|part| part == name) {
+            measure();
+        }
+    }
 }
 
 /// The middle one of some measurements.

@@ -76,3 +76,29 @@ fn a_missing_package_is_named_once() {
     assert!(!output.status.success());
     assert!(words(&output).contains("please install: first third\n"), "{}", words(&output));
 }
+
+/// Installs a package by an `apt-get` that asks, as Debian's packages do, whether a service may
+/// start, and returns what it was told.
+fn installing(folder: &Path, policy: &Path) -> String {
+    let asked = format!("[ $1 != install ] || sh {}; echo told $?", policy.display());
+    for (name, text) in [("id", "echo 0"), ("apt-get", &asked), ("apt-cache", "true")] {
+        let program = folder.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("PATH={}:/usr/bin:/bin", folder.display());
+    let policy = format!("POLICY={}", policy.display());
+    let needs = "LINT_NEEDS=no-such-program=first";
+    words(&make(&["lint", "CARGO=true", "BUILD_NEEDS=", needs, &path, &policy]).output().unwrap())
+}
+
+#[test]
+fn a_package_that_is_installed_starts_no_service() {
+    let folder = scratch("packages");
+    let policy = folder.join("policy");
+    assert!(installing(&folder, &policy).contains("told 101"));
+    assert!(!policy.exists(), "the machine's own installations are kept from starting services");
+    std::fs::write(&policy, "exit 7\n").unwrap();
+    assert!(installing(&folder, &policy).contains("told 7"));
+    assert!(policy.exists(), "the machine's own policy is gone");
+}

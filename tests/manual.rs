@@ -1,4 +1,5 @@
-//! job-adopt(1) and `--help` name the same options.
+//! job-adopt(1) and `--help` name the same options; pam_job_adopt(8) and docs/slurm.md name the
+//! arguments that the module knows, and job_adopt.conf(5) the keys of the configuration.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,6 +11,12 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 const PAGE: &str = include_str!("../docs/man/job-adopt.1");
+const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
+const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
+const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
+const SLURM: &str = include_str!("../docs/slurm.md");
+const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
+const CONFIG: &str = include_str!("../src/resolve/config.rs");
 const COMMANDS: [&str; 6] = ["run", "register", "unregister", "list", "resolve", "devices"];
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
@@ -73,5 +80,73 @@ fn the_synopsis_of_a_command_names_its_options() {
         assert!(unnamed.is_empty(), "{command}: {unnamed:?}");
         let unknown: Vec<_> = options(line).difference(&helped).cloned().collect();
         assert!(unknown.is_empty(), "{command}: {unknown:?}");
+    }
+}
+
+/// The names that a `match` of the code knows, between these two texts.
+fn arms(code: &str, from: &str, to: &str) -> BTreeSet<String> {
+    let body = code.split(from).nth(1).unwrap().split(to).next().unwrap();
+    let arm = |line: &str| {
+        let rest = line.trim_start().trim_start_matches('(').strip_prefix('"')?;
+        rest.split('"').next().map(str::to_owned)
+    };
+    body.lines()
+        .filter(|line| line.contains("=> ") || line.contains(", None)"))
+        .filter_map(arm)
+        .collect()
+}
+
+fn arguments() -> BTreeSet<String> {
+    let known = arms(ARGUMENTS, "fn apply(", "\n/// Why the opposite");
+    assert!(known.len() >= 22 && known.contains("single_job_skip_rpc"), "{known:?}");
+    known
+}
+
+#[test]
+fn every_argument_of_the_module_is_in_its_page() {
+    let page = MODULE_PAGE.split(".SH OPTIONS\n").nth(1).unwrap();
+    let page = page.split("\n.SH ").next().unwrap().replace("\\-", "-");
+    let entries: Vec<&str> =
+        page.split(".TP\n").skip(1).map(|entry| entry.lines().next().unwrap()).collect();
+    for name in arguments() {
+        let is_entry = |entry: &&str| {
+            let word = entry.split_whitespace().nth(1).unwrap_or_default();
+            word.trim_end_matches('=') == name
+        };
+        assert!(entries.iter().any(is_entry), "{name}");
+    }
+}
+
+#[test]
+fn every_argument_of_the_module_is_in_the_table_for_slurm() {
+    let table = SLURM.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let first = |row: &str| row.trim_start_matches("| ").split(" | ").next().unwrap().to_owned();
+    let named: BTreeSet<String> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .flat_map(|row| {
+            let cell = first(row);
+            cell.split(", ").map(|name| name.trim_matches('`').to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(named, arguments());
+}
+
+#[test]
+fn every_key_of_the_configuration_is_in_its_page() {
+    let known = arms(CONFIG, "match key {", "_ => return Err(Fault::Unknown");
+    assert!(known.contains("slurm_devices") && known.contains("env"), "{known:?}");
+    for key in known
+        .iter()
+        .filter(|key| !["inherit", "closed", "none", "id", "full"].contains(&key.as_str()))
+    {
+        assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
+    }
+}
+
+#[test]
+fn every_variable_that_a_record_keeps_is_in_its_page() {
+    for name in pam_job_adopt::registry::Environment::NAMES {
+        assert!(RECORD_PAGE.contains(name), "{name}");
     }
 }

@@ -1,6 +1,6 @@
-/* logins SERVICE session|both COUNT PAUSE_US   times PAM calls, each in a process of its own
- * logins bare CGROUP COUNT PAUSE_US            times fork + exec of the helper + move
- * Prints the microseconds of each. */
+/* logins SERVICE account|session|both COUNT PAUSE_US   times PAM calls, each in an own process
+ * logins bare CGROUP COUNT PAUSE_US                    times fork + exec of the helper + move
+ * Prints the microseconds of each: of the calls, and with pam_start, which loads the modules. */
 #include <fcntl.h>
 #include <pwd.h>
 #include <security/pam_appl.h>
@@ -30,21 +30,27 @@ static double now(void)
     return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
 }
 
-static double through_pam(const char *service, int both)
+struct cost {
+    double calls, whole;
+};
+
+static struct cost through_pam(const char *service, const char *phases)
 {
     struct pam_conv conversation = {converse, NULL};
     pam_handle_t *handle;
+    double begin = now();
     if (pam_start(service, "alice", &conversation, &handle) != PAM_SUCCESS)
         exit(2);
     double start = now();
-    if (both && pam_acct_mgmt(handle, PAM_SILENT) != PAM_SUCCESS)
+    if (strcmp(phases, "session") != 0 && pam_acct_mgmt(handle, PAM_SILENT) != PAM_SUCCESS)
         exit(3);
-    if (pam_open_session(handle, PAM_SILENT) != PAM_SUCCESS)
+    if (strcmp(phases, "account") != 0 && pam_open_session(handle, PAM_SILENT) != PAM_SUCCESS)
         exit(4);
-    return now() - start;
+    double end = now();
+    return (struct cost){end - start, end - begin};
 }
 
-static double bare(const char *cgroup)
+static struct cost bare(const char *cgroup)
 {
     char buffer[4096];
     int ends[2];
@@ -67,7 +73,8 @@ static double bare(const char *cgroup)
     if (write(procs, "0", 1) != 1)
         exit(3);
     close(procs);
-    return now() - start;
+    double cost = now() - start;
+    return (struct cost){cost, cost};
 }
 
 int main(int argc, char **argv)
@@ -80,7 +87,7 @@ int main(int argc, char **argv)
     getpwnam("alice");
     for (int left = atoi(argv[3]); left > 0; left--) {
         int ends[2];
-        double cost = 0;
+        struct cost cost;
         if (pipe(ends))
             return 2;
         pid_t child = fork();
@@ -88,18 +95,17 @@ int main(int argc, char **argv)
             if (strcmp(argv[1], "bare") == 0)
                 cost = bare(argv[2]);
             else
-                cost = through_pam(argv[1], strcmp(argv[2], "both") == 0);
+                cost = through_pam(argv[1], argv[2]);
             _exit(write(ends[1], &cost, sizeof cost) == sizeof cost ? 0 : 2);
         }
         close(ends[1]);
         int status;
-        if (read(ends[0], &cost, sizeof cost) != sizeof cost)
-            cost = -1;
+        ssize_t got = read(ends[0], &cost, sizeof cost);
         close(ends[0]);
         waitpid(child, &status, 0);
-        if (status != 0)
+        if (status != 0 || got != sizeof cost)
             return fprintf(stderr, "login failed: status %d\n", status), 1;
-        printf("%.1f\n", cost);
+        printf("%.1f %.1f\n", cost.calls, cost.whole);
         usleep(atoi(argv[4]));
     }
     return 0;

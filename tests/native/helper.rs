@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pam_job_adopt::plan::{
-    Allowlist, Containment, Plan, Reply, Rule, SourceName, Stack, Variables, Verdict,
+    Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict,
 };
 
 use crate::support::{ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node};
@@ -20,13 +20,12 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
         message: String::new(),
         verdict: Verdict::Admit(Plan {
             job: job.parse().unwrap(),
-            source: SourceName::Registry,
             rule: Rule::OnlyJob,
-            cgroup: cgroup.path().parse().unwrap(),
-            leaf: None,
+            placement: Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf: None },
             ends: None,
             gpus: 0,
             containment: Containment::None,
+            probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),
             groups: Vec::new(),
@@ -154,7 +153,8 @@ fn plans_that_are_damaged() {
 fn admit_with_harm(job: &str, cgroup: &Cgroup) -> Reply {
     let mut reply = admit(job, cgroup);
     if let Verdict::Admit(plan) = &mut reply.verdict {
-        plan.leaf = Some("logins".parse().unwrap());
+        let leaf = Some("logins".parse().unwrap());
+        plan.placement = Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf };
         plan.containment = Containment::Enforce(Allowlist::new());
     }
     reply

@@ -32,6 +32,35 @@ fn refusals_change_nothing_either() {
 }
 
 #[test]
+fn logins_through_a_step_daemon_change_nothing() {
+    on_node(|node| {
+        let step = node.step(ALICE, &["no-user"]);
+        let outcome = cycles(node, ALICE, "2").exits(0).keeps_quiet_about("CHANGED");
+        assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
+        outcome.stands_in(&step.leaf());
+    });
+}
+
+/// Refused before the daemon is asked to add, by its answer, and by what is seen afterwards.
+#[test]
+fn neither_do_refusals_through_a_step_daemon() {
+    let faults = ["hang", "refuse", "close-add", "exit-add", "hang-add", "lie", "elsewhere"];
+    for fault in faults.into_iter().chain(["move-then", "hang-then", "exit-then", "freeze-add"]) {
+        on_node(|node| {
+            let step = node.step(ALICE, &[fault]);
+            node.session_alone("timeout=1");
+            let before = node.processes().len();
+            let outcome = cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+            outcome.says("[JA0").stands_in(&node.outside());
+            let daemon = usize::from(!fault.starts_with("exit"));
+            eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
+            step.cgroup().child("user").freeze(false);
+            step.empty();
+        });
+    }
+}
+
+#[test]
 fn the_session_is_closed_without_a_word() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();

@@ -27,6 +27,35 @@ fn a_stack_without_our_session_line_is_named_beside_the_cause() {
     });
 }
 
+/// Root may read what the helper may not.
+#[test]
+fn what_the_helper_cannot_read_is_named_to_root_as_well() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.configure("env = id\n");
+        node.mode("/etc/security/job_adopt.conf", 0o600);
+        node.account(ALICE).failed().says("[JA09]");
+        let cause = "cause: /etc/security/job_adopt.conf: cannot open: Permission denied; jobs are \
+                     looked up as the user job-adopt";
+        resolve(node, &[]).exits(1).says("[JA09]").says(cause);
+        node.mode("/etc/security/job_adopt.conf", 0o644);
+        resolve(node, &[]).exits(0).says("JA00");
+    });
+}
+
+#[test]
+fn so_is_that_the_helpers_account_is_missing() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
+        node.account(ALICE).failed().says("[JA09]");
+        resolve(node, &[])
+            .exits(1)
+            .says("[JA09]")
+            .says("cause: the system user job-adopt does not");
+    });
+}
+
 #[test]
 fn a_relative_path_is_no_configuration() {
     on_node(|node| {

@@ -12,6 +12,17 @@ fn a_node_has_devices_that_tell_denial_from_absence() {
     });
 }
 
+/// As where the tests were killed.
+#[test]
+fn a_node_whose_maker_is_gone_removes_itself() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.abandon();
+        eventually("its processes and cgroups are gone", || !node.cgroup().exists());
+        assert!(!job.cgroup.exists());
+    });
+}
+
 #[test]
 fn a_node_has_either_layout_of_cgroups() {
     for mount in [Mount::Unified, Mount::Hybrid] {

@@ -16,6 +16,8 @@ pub(crate) enum Mount {
     Unified,
     /// At `/sys/fs/cgroup/unified`.
     Hybrid,
+    /// There too, beside the machine's own hierarchies of version 1, which Slurm's jobs are in.
+    V1,
 }
 
 impl Mount {
@@ -23,6 +25,7 @@ impl Mount {
         match self {
             Self::Unified => "unified",
             Self::Hybrid => "hybrid",
+            Self::V1 => "v1",
         }
     }
 
@@ -30,7 +33,7 @@ impl Mount {
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Unified => "/sys/fs/cgroup",
-            Self::Hybrid => "/sys/fs/cgroup/unified",
+            Self::Hybrid | Self::V1 => "/sys/fs/cgroup/unified",
         }
     }
 }

@@ -49,7 +49,8 @@ impl Outcome {
         line.unwrap_or_else(|| panic!("no cgroup: {self}"))
     }
 
-    fn output_lines(&self) -> impl Iterator<Item = &str> {
+    /// The lines of standard output and those of standard error.
+    pub(super) fn output_lines(&self) -> impl Iterator<Item = &str> {
         self.stdout.lines().chain(self.stderr.lines())
     }
 

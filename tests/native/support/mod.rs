@@ -2,6 +2,7 @@
 
 mod artifact;
 mod cgroup;
+mod extern_step;
 mod fake;
 mod filter;
 mod gpus;
@@ -10,21 +11,29 @@ mod login;
 mod node;
 mod outcome;
 mod pam;
+mod slurm;
+mod slurm_job;
 mod sshd;
+mod stand_in;
 mod syslog;
 mod tool;
 mod user;
 
 pub(crate) use artifact::{Artifact, artifact, finished};
 pub(crate) use cgroup::{Cgroup, Mount};
+pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
 pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
-pub(crate) use outcome::{Outcome, eventually};
+pub(crate) use outcome::{Outcome, eventually, within};
+pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm};
+pub(crate) use slurm_job::SlurmJob;
+pub(crate) use sshd::Sshd;
+pub(crate) use stand_in::{FORGED, StandIn};
 pub(crate) use tool::Tool;
-pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, User};
+pub(crate) use user::{ALICE, BOB, CAROL, HELPER, OPS, ROOT, SLURM, User};
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -87,7 +96,8 @@ fn obstacle() -> Option<&'static str> {
     })
 }
 
-fn installed(program: &str) -> bool {
+/// Whether this machine has that program.
+pub(crate) fn installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()
         .any(|folder| Path::new(folder).join(program).exists())

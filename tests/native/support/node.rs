@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::syslog::Syslog;
@@ -23,8 +24,9 @@ static NODES: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Node {
     mount: Mount,
     cgroup: Cgroup,
+    name: String,
     unshare: Child,
-    life: Option<ChildStdin>,
+    life: Mutex<Option<ChildStdin>>,
     pub(crate) log: Syslog,
 }
 
@@ -32,25 +34,28 @@ impl Node {
     pub(super) fn new(mount: Mount) -> Self {
         let run = std::env::var("JOB_ADOPT_RUN").unwrap_or_else(|_| "0".into());
         let number = NODES.fetch_add(1, Ordering::Relaxed);
-        let cgroup = Cgroup::at(format!("/ja-test-{run}-{}-{number}", std::process::id()));
+        let unique = format!("ja-test-{run}-{}-{number}", std::process::id());
+        let cgroup = Cgroup::at(format!("/{unique}"));
+        // Slurm names its cgroups after the node, in hierarchies that are the machine's.
+        let name = if mount == Mount::V1 { unique } else { "gpu017".into() };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
         let mut unshare = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
             .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
-            .args([mount.layout(), cgroup.path().trim_start_matches('/')])
+            .args([mount.layout(), cgroup.path().trim_start_matches('/'), &name])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let life = unshare.stdin.take();
+        let life = Mutex::new(unshare.stdin.take());
         let mut ready = String::new();
         let mut output = BufReader::new(unshare.stdout.take().unwrap());
         output.read_line(&mut ready).unwrap();
         let log = Syslog::listen(&root_of(&unshare).join("dev/log"));
-        let node = Self { mount, cgroup, unshare, life, log };
+        let node = Self { mount, cgroup, name, unshare, life, log };
         assert_eq!(ready, "ready\n", "the node did not come up");
         node.populate();
         node
@@ -64,7 +69,7 @@ impl Node {
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         );
-        self.write("/etc/hosts", "127.0.0.1 localhost gpu017\n");
+        self.write("/etc/hosts", &format!("127.0.0.1 localhost {}\n", self.name));
         for person in PEOPLE {
             self.folder(&person.home(), 0o700);
             chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
@@ -75,6 +80,11 @@ impl Node {
         self.install(&artifact(Artifact::Program), "/usr/bin/job-adopt");
         self.install(&Tool::Probe.path(), "/usr/bin/probe");
         self.stack(&super::pam::stack(""));
+    }
+
+    /// Its host name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The module's path on the node.
@@ -220,8 +230,13 @@ impl Node {
         assert!(!self.cgroup.exists(), "{} is left", self.cgroup.path());
     }
 
+    /// Lets go of it, as everything does that ends.
+    pub(crate) fn abandon(&self) {
+        drop(self.life.lock().unwrap().take());
+    }
+
     fn stop(&mut self) {
-        drop(self.life.take());
+        self.abandon();
         let _ = fs::write(self.cgroup.dir().join("cgroup.kill"), "1");
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
@@ -234,7 +249,7 @@ impl Drop for Node {
         if std::thread::panicking() {
             eprintln!("log of the node:\n{}", self.log);
         }
-        if self.life.is_some() {
+        if self.life.lock().unwrap().is_some() {
             self.stop();
         }
     }

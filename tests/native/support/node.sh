@@ -1,9 +1,10 @@
 # Builds one private node, run as process 1 of fresh mount, pid, network and host name spaces.
-# Arguments: unified|hybrid, and the name of the cgroup that holds everything of this node.
-# Nothing of it outlives the namespaces; the caller keeps standard input open for as long as the
-# node is to live.
+# Arguments: unified|hybrid|v1, the name of the cgroup that holds everything of this node, and its
+# host name.
+# Nothing of it outlives the namespaces but cgroups; the caller keeps standard input open for as long
+# as the node is to live, and removes them. If it was killed, the node does.
 set -eu
-layout=$1 cgroup=$2
+layout=$1 cgroup=$2 name=$3
 
 mount -t tmpfs -o mode=0755 tmpfs /run
 for top in etc usr var; do
@@ -46,14 +47,30 @@ hybrid)
     top=/sys/fs/cgroup/unified
     mkdir "$top"
     ;;
+# The machine's own hierarchies of version 1, with version 2 beside them.
+v1) top=/sys/fs/cgroup/unified ;;
 esac
 # Where it is there already, an older mount(8) refuses it a second time.
 [ "$(stat -fc %T "$top")" = cgroup2fs ] || mount -t cgroup2 cgroup2 "$top"
 echo 0 > "$top/$cgroup/node/cgroup.procs"
 
-hostname gpu017
+hostname "$name"
 ip link set lo up
 mkdir -m 0755 /run/sshd /run/job-adopt /run/job-adopt/jobs
 
 echo ready
 read -r _ || true
+
+shopt -s nullglob
+# Slurm calls its own after the node, so only a name that no machine has tells them from others'.
+case $name in ja-test-*) slurm=/sys/fs/cgroup/*/slurm_$name ;; *) slurm= ;; esac
+left() { for path in "$top/$cgroup" $slurm ${slurm:+$slurm-a $slurm-b}; do [ ! -d "$path" ] || echo "$path"; done; }
+echo 0 > "$top/cgroup.procs"
+for attempt in {1..50}; do
+    mapfile -t paths < <(left)
+    [ "${#paths[@]}" -gt 0 ] || break
+    find "${paths[@]}" -name freezer.state -exec sh -c 'echo THAWED > "$0"' {} \; || true
+    kill -KILL -1 || true
+    find "${paths[@]}" -depth -type d -exec rmdir {} \; || true
+    sleep 0.1
+done 2>/dev/null

@@ -88,10 +88,16 @@ impl std::fmt::Display for Outcome {
 
 /// Waits up to ten seconds for `condition`.
 #[track_caller]
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    within(Duration::from_secs(10), what, condition);
+}
+
+/// Waits so long for `condition`.
+#[track_caller]
+pub(crate) fn within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited 10 s in vain until {what}");
+        assert!(Instant::now() < deadline, "waited {limit:?} in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -21,21 +21,27 @@ pub(crate) enum Tool {
     Credentials,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
     Reaper,
+    /// Stands in for the daemon of a Slurm job's extern step, and takes logins in.
+    Extern,
     /// A file system that never answers.
     StuckFs,
     /// Holds a device in one of two threads.
     Threads,
+    /// Plays a step daemon of Slurm's to the helper.
+    Stepd,
 }
 
-const ALL: [(Tool, &str, &str); 8] = [
+const ALL: [(Tool, &str, &str); 10] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
     (Tool::Credentials, "credentials", include_str!("../tools/credentials.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
+    (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
+    (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
 ];
 
 impl Tool {
@@ -67,7 +73,7 @@ fn compile(folder: &Path, name: &str, source: &str) {
     std::fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(folder.join(name));
-    Outcome::of(cc.arg(&file).arg("-lpam")).ok();
+    Outcome::of(cc.arg(&file).args(["-lpam", "-pthread"])).ok();
 }
 
 fn make_key(path: &Path) {

@@ -1,0 +1,249 @@
+//! Side by side with `pam_slurm_adopt`: the same logins through both, on the same node.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{
+    ALICE, BOB, CAROL, FORGED, LOOK, Outcome, Slurm, SlurmJob, Sshd, User, on_slurm,
+};
+
+/// What the rival's documentation has sites write who want it to fail closed.
+const DENY: &str = "action_adopt_failure=deny action_generic_failure=deny";
+
+/// A module with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Module {
+    /// `pam_slurm_adopt` as it comes.
+    Theirs,
+    /// `pam_slurm_adopt` with [`DENY`].
+    TheirsDenying,
+    Ours,
+}
+
+impl Module {
+    const ALL: [Self; 3] = [Self::Theirs, Self::TheirsDenying, Self::Ours];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Theirs => "pam_slurm_adopt",
+            Self::TheirsDenying => "  with =deny",
+            Self::Ours => "pam_job_adopt",
+        }
+    }
+
+    /// As each one's documentation has it.
+    fn stack(self) -> String {
+        let theirs = |arguments: &str| {
+            format!(
+                "auth required pam_unix.so\naccount required pam_unix.so\n\
+                 -account required pam_slurm_adopt.so {arguments}\nsession required pam_permit.so\n"
+            )
+        };
+        match self {
+            Self::Theirs => theirs(""),
+            Self::TheirsDenying => theirs(DENY),
+            Self::Ours => "auth required pam_unix.so\naccount required pam_unix.so\n\
+                 account required pam_job_adopt.so timeout=2\nsession required pam_permit.so\n\
+                 session required pam_job_adopt.so timeout=2\n"
+                .into(),
+        }
+    }
+}
+
+/// One login.
+#[derive(Debug)]
+struct Row {
+    what: &'static str,
+    module: Module,
+    login: Outcome,
+}
+
+impl Row {
+    fn admitted(&self) -> bool {
+        self.login.stdout.contains("/dev/nvidia0 ")
+    }
+
+    /// Whether it was given up.
+    fn hung(&self) -> bool {
+        !self.admitted() && self.login.code == GIVEN_UP
+    }
+
+    fn gpus(&self) -> usize {
+        if self.admitted() { self.login.gpus().len() } else { 0 }
+    }
+
+    /// Path below the node's jobs; Slurm knows a job's processes by the hierarchy of the freezer.
+    fn cgroup(&self) -> &str {
+        if !self.admitted() {
+            return "-";
+        }
+        let path = self.login.path_in("freezer");
+        path.find("/uid_").map_or(path, |at| &path[at..])
+    }
+
+    fn outside(&self) -> bool {
+        self.admitted() && !self.cgroup().contains("/job_")
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.admitted(), self.hung()) {
+            (true, _) if self.outside() => "outside",
+            (true, _) => "admitted",
+            (false, true) => "hangs",
+            (false, false) => "refused",
+        }
+    }
+
+    /// The first line of what a user reads.
+    fn printed(&self) -> &str {
+        let told = |line: &&str| {
+            line.contains("refused") || line.contains("denied by") || line.contains("job")
+        };
+        self.login.stderr.lines().find(told).unwrap_or("")
+    }
+}
+
+/// Status of timeout(1) for a command that it ended.
+const GIVEN_UP: i32 = 124;
+
+/// What both were put through, with everything that the scenarios share.
+struct Table<'a> {
+    slurm: &'a Slurm<'a>,
+    sshd: Sshd<'a>,
+    rows: Vec<Row>,
+}
+
+impl Table<'_> {
+    /// The same login through each module.
+    fn each(&mut self, what: &'static str, login: impl Fn(&Sshd<'_>) -> Outcome) -> [usize; 3] {
+        Module::ALL.map(|module| {
+            self.slurm.node.stack(&module.stack());
+            let login = login(&self.sshd);
+            self.rows.push(Row { what, module, login });
+            self.rows.len() - 1
+        })
+    }
+
+    /// A login with a key through each, whose verdicts have to be these.
+    #[track_caller]
+    fn key(&mut self, what: &'static str, user: User, verdicts: [&str; 3]) -> [usize; 3] {
+        let slurm = self.slurm;
+        let rows = self.each(what, |sshd| limited(slurm, sshd, user));
+        self.expect(rows, verdicts);
+        rows
+    }
+
+    #[track_caller]
+    fn expect(&self, rows: [usize; 3], verdicts: [&str; 3]) {
+        let got = rows.map(|row| self.rows[row].verdict());
+        assert_eq!(got, verdicts, "{}\n{}", self.rows[rows[0]].what, self.print());
+    }
+
+    fn print(&self) -> String {
+        let mut text = String::from("native: the same logins through both\n");
+        let _ = writeln!(
+            text,
+            "{:36} {:16} {:9} {:30} {:6} {:>6}    printed",
+            "login", "module", "verdict", "cgroup", "opens", "took",
+        );
+        let mut last = "";
+        for row in &self.rows {
+            let what = if row.what == last { "" } else { row.what };
+            last = row.what;
+            let _ = writeln!(
+                text,
+                "{what:36} {:16} {:9} {:30} {} GPUs {:6.2} s  {}",
+                row.module.name(),
+                row.verdict(),
+                row.cgroup(),
+                row.gpus(),
+                row.login.took.as_secs_f64(),
+                row.printed(),
+            );
+        }
+        text
+    }
+}
+
+/// A login that is given up after a while.
+fn limited(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
+    let target = format!("{}@127.0.0.1", user.name);
+    let client = sshd.client("ssh", &["-o", "BatchMode=yes", &target, LOOK]);
+    let ssh = client.get_args().skip_while(|argument| *argument != "ssh");
+    Outcome::of(slurm.node.command("timeout").args(["--kill-after=1", "4"]).args(ssh))
+}
+
+#[test]
+fn the_same_logins_through_both() {
+    on_slurm(|slurm| {
+        let mut table = Table { slurm, sshd: slurm.node.sshd(), rows: Vec::new() };
+        usual(slurm, &mut table);
+        unusual(slurm, &mut table);
+        let _ = writeln!(std::io::stderr(), "{}", table.print());
+    });
+}
+
+/// Where both do the same, but for what they say.
+fn usual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+    let admitted = ["admitted"; 3];
+    let no_job = table.key("no job", CAROL, ["refused"; 3]);
+    assert!(table.rows[no_job[2]].login.stderr.contains("[JA01]"));
+    let batch = slurm.batch(ALICE, 1);
+    same(table, "a batch job with a GPU", &batch, admitted);
+    batch.cancel();
+    let older = slurm.alloc(ALICE, 1);
+    same(table, "an allocation without a step", &older, admitted);
+    let newer = slurm.alloc(ALICE, 2);
+    let rows = table.key("two jobs: the newer one has 2 GPUs", ALICE, admitted);
+    // Theirs takes the one whose cgroup was changed last, here by a login.
+    assert_eq!(table.rows[rows[2]].gpus(), 2, "{}", table.print());
+    older.cancel();
+    newer.cancel();
+    slurm.holds_nothing();
+}
+
+/// Each is in that job, with its GPUs.
+fn same(table: &mut Table<'_>, what: &'static str, job: &SlurmJob<'_>, verdicts: [&str; 3]) {
+    let gpus = job.gpus();
+    for row in table.key(what, job.owner, verdicts) {
+        let Row { login, module, .. } = &table.rows[row];
+        assert_eq!(login.gpus(), gpus, "{what} {module:?}: {login}");
+        assert!(login.path_in("devices").starts_with(&job.path()), "{what} {module:?}: {login}");
+    }
+}
+
+/// Where they differ, as `docs/slurm.md` says.
+fn unusual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+    let job = slurm.alloc(ALICE, 1);
+    // A password is asked for in another process than the session's: that one is adopted.
+    let rows = table.each("a login with a password", |sshd| sshd.ssh_password(ALICE, LOOK));
+    table.expect(rows, ["outside", "outside", "admitted"]);
+    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 1], "{}", table.print());
+    let his = slurm.alloc(BOB, 1);
+    job.signal_daemon(Signal::SIGSTOP);
+    table.key("the step's daemon has stopped", ALICE, ["hangs", "hangs", "refused"]);
+    table.key("somebody else's daemon has stopped", BOB, ["hangs", "hangs", "admitted"]);
+    job.signal_daemon(Signal::SIGCONT);
+    job.cancel();
+    his.cancel();
+    let planted = slurm.stand_in(0, &slurm.extern_socket(FORGED), CAROL, "2");
+    table.key("a daemon that moves nothing", CAROL, ["outside", "outside", "refused"]);
+    drop(planted);
+    unconstrained(slurm, table);
+}
+
+/// Slurm was told to constrain devices, and did not.
+fn unconstrained(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+    slurm.constrain("ConstrainCores=yes\n");
+    slurm.restart_slurmd();
+    let job = slurm.alloc(ALICE, 1);
+    slurm.constrain("ConstrainCores=yes\nConstrainDevices=yes\n");
+    let verdicts = ["admitted", "admitted", "refused"];
+    let rows = table.key("devices are not constrained", ALICE, verdicts);
+    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 0], "{}", table.print());
+    assert!(table.rows[rows[2]].login.took < Duration::from_secs(5));
+    job.cancel();
+}

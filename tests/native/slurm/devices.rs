@@ -1,0 +1,91 @@
+//! Devices: what Slurm constrains holds for a login, and where that cannot be told it is refused.
+
+use serde_json::json;
+
+use crate::support::{ALICE, LOOK, SlurmJob, on_slurm};
+
+/// The record that a prolog leaves of a job which Slurm places.
+fn record(job: &SlurmJob<'_>, options: serde_json::Value) -> String {
+    json!({
+        "version": 1, "id": job.id, "uid": job.owner.uid, "via": "slurm",
+        "started": 1_795_201_200, "options": options,
+    })
+    .to_string()
+}
+
+#[test]
+fn an_allowlist_is_more_than_version_1_can_hold() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let job = slurm.alloc(ALICE, 1);
+        node.reporting("");
+        let refused = || {
+            node.log.clear();
+            node.session_reporting("");
+            node.session(ALICE).stays_outside();
+            node.log.line("cgroup v1");
+            node.reporting("");
+            node.pam(ALICE).failed().says("[JA06]");
+        };
+        node.configure("slurm_devices = closed\n");
+        refused();
+        node.configure("");
+        node.folder("/run/job-adopt/jobs/1001", 0o755);
+        let path = format!("/run/job-adopt/jobs/1001/{}.json", job.id);
+        let closed = json!({ "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"]] });
+        node.write(&path, &record(&job, closed));
+        refused();
+        node.write(&path, &record(&job, json!({ "DevicePolicy": "auto" })));
+        node.pam(ALICE).ok().joins(&job);
+    });
+}
+
+#[test]
+fn a_site_that_constrains_no_devices_has_logins_without_containment() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        slurm.constrain("ConstrainCores=yes\n");
+        slurm.restart_slurmd();
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = node.sshd();
+        let login = sshd.ssh(ALICE, LOOK).ok();
+        assert_eq!(login.gpus().len(), 4, "{login}");
+        node.log.line("containment=none");
+        node.arguments("require_devices");
+        node.pam(ALICE).failed().says("[JA06]");
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+/// Slurm was told to constrain devices after the job had started: its steps are not constrained.
+#[test]
+fn a_job_that_slurm_should_constrain_and_does_not_is_refused() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        slurm.constrain("ConstrainCores=yes\n");
+        slurm.restart_slurmd();
+        let job = slurm.alloc(ALICE, 1);
+        slurm.constrain("ConstrainCores=yes\nConstrainDevices=yes\n");
+        node.session_reporting("");
+        node.session(ALICE).stays_outside();
+        node.reporting("");
+        node.pam(ALICE).failed().says("[JA06]");
+        job.cancel();
+        slurm.restart_slurmd();
+        let job = slurm.alloc(ALICE, 1);
+        node.pam(ALICE).ok().joins(&job);
+    });
+}
+
+#[test]
+fn require_devices_is_content_with_slurms_own() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        slurm.node.reporting("require_devices");
+        slurm.node.pam(ALICE).ok().joins(&job);
+        let none = slurm.alloc(ALICE, 0);
+        slurm.node.pam(ALICE).ok().joins(&none);
+        assert_eq!(slurm.node.sshd().ssh(ALICE, LOOK).ok().gpus().len(), 0);
+    });
+}

@@ -1,0 +1,108 @@
+//! A login ends with its job, and nothing of either is left.
+
+use std::time::Duration;
+
+use crate::support::{
+    ALICE, BOB, LOOK, Slurm, SlurmJob, Sshd, eventually, on_idle_slurm, on_slurm, within,
+};
+
+/// A login that stays, with a process that ignores what it may ignore.
+fn stays(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
+    let login = sshd.stay(ALICE, "trap '' TERM HUP; setsid sleep 1000 & sleep 1000");
+    let procs = job.dir("devices").join("step_extern/cgroup.procs");
+    let inside = || std::fs::read_to_string(&procs).unwrap_or_default().lines().count();
+    // The two of sshd, the shell, and its two; one more is Slurm's own.
+    eventually("the login is in the job", || inside() >= 5);
+    login
+}
+
+/// Waits for the end of the login, then asserts that nothing is left.
+fn is_over(slurm: &Slurm<'_>, mut login: std::process::Child) {
+    eventually("the login ends", || login.try_wait().unwrap().is_some());
+    slurm.holds_nothing();
+    eventually("its processes are gone", || slurm.running("sleep").is_empty());
+}
+
+#[test]
+fn at_scancel() {
+    on_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        for start in [Slurm::batch, Slurm::alloc] {
+            let job = start(slurm, ALICE, 1);
+            let login = stays(&sshd, &job);
+            job.cancel();
+            is_over(slurm, login);
+            sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+        }
+        let later = slurm.alloc(ALICE, 1);
+        sshd.ssh(ALICE, LOOK).ok().joins(&later);
+    });
+}
+
+#[test]
+fn when_the_script_does_although_slurmd_was_restarted_meanwhile() {
+    on_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        let job = slurm.script(ALICE, 1, "until test -e end; do sleep 0.1; done");
+        let login = stays(&sshd, &job);
+        slurm.restart_slurmd();
+        slurm.node.write("/home/alice/end", "");
+        job.ends();
+        is_over(slurm, login);
+    });
+}
+
+/// slurmctld looks for jobs whose time is up every half a minute (`PERIODIC_TIMEOUT`).
+#[test]
+fn when_the_jobs_time_is_up() {
+    on_idle_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        let job = slurm.alloc(ALICE, 1);
+        let login = stays(&sshd, &job);
+        let update = format!("JobId={}", job.id);
+        slurm.node.run("scontrol", &["update", &update, "EndTime=now+1seconds"]).ok();
+        let state = format!("scontrol show job {} | grep -o JobState=TIMEOUT", job.id);
+        let is_up = || slurm.node.sh(&state).code == 0;
+        within(Duration::from_secs(60), "the job's time is up", is_up);
+        is_over(slurm, login);
+        sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+    });
+}
+
+/// A login to one job outlives the end of another, of the same user or of somebody else.
+#[test]
+fn not_with_another_job() {
+    on_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        let (older, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        let mut login = stays(&sshd, &older);
+        let newer = slurm.alloc(ALICE, 1);
+        newer.cancel();
+        his.cancel();
+        assert!(login.try_wait().unwrap().is_none(), "the login has ended");
+        older.cancel();
+        is_over(slurm, login);
+    });
+}
+
+/// Logins that are over leave the job as it was: no cgroup, no process.
+#[test]
+fn logins_that_are_over_leave_nothing_in_the_job() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        let cgroups = || {
+            let mut paths = slurm.job_cgroups();
+            paths.sort();
+            paths
+        };
+        sshd.ssh(ALICE, LOOK).ok().joins(&job);
+        let before = cgroups();
+        for _ in 0..5 {
+            sshd.ssh(ALICE, LOOK).ok().joins(&job);
+        }
+        assert_eq!(cgroups(), before);
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}

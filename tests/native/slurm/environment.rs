@@ -1,0 +1,65 @@
+//! Slurm's own prolog and epilog, and what a login has of its job's environment through them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::{ALICE, Outcome, Slurm, eventually, on_slurm};
+
+/// Has Slurm run our scripts; on cgroup v1 devices are Slurm's matter.
+pub(super) fn with_hooks(slurm: &Slurm<'_>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
+    for name in ["prolog.sh", "epilog.sh"] {
+        slurm.node.install(&folder.join(name), &format!("/etc/slurm/{name}"));
+    }
+    let prolog = slurm.node.read("/etc/slurm/prolog.sh");
+    let prolog = prolog.replace("\nDEVICES=lists\n", "\nDEVICES=slurm\n");
+    slurm.node.write("/etc/slurm/prolog.sh", &prolog);
+    let hooks = "Prolog=/etc/slurm/prolog.sh\nEpilog=/etc/slurm/epilog.sh\n";
+    let conf = slurm.node.read("/etc/slurm/slurm.conf");
+    slurm.node.write("/etc/slurm/slurm.conf", &format!("{conf}{hooks}"));
+    slurm.node.sh("scontrol reconfigure").ok();
+    slurm.restart_slurmd();
+}
+
+/// Variables of Slurm's and of GPUs.
+fn variables(login: &Outcome) -> BTreeSet<String> {
+    let ours = |line: &&str| line.starts_with("SLURM") || line.contains("_VISIBLE_DEVICES=");
+    login.stdout.lines().filter(ours).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_login_has_the_id_or_all_that_a_shell_in_the_allocation_has() {
+    on_slurm(|slurm| {
+        with_hooks(slurm);
+        let other = slurm.alloc(ALICE, 1);
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        let id = format!("SLURM_JOB_ID={}", job.id);
+        let given = || variables(&sshd.ssh(ALICE, "env").ok());
+        assert_eq!(given(), [id.clone()].into());
+        slurm.node.configure("env = none\n");
+        assert_eq!(given(), BTreeSet::new());
+        slurm.node.configure("env = full\n");
+        let full = given();
+        let node = slurm.node.name();
+        for pair in [
+            id,
+            format!("SLURM_JOB_NODELIST={node}"),
+            "SLURM_NNODES=1".to_owned(),
+            "SLURM_TASKS_PER_NODE=1".to_owned(),
+            "SLURM_JOB_USER=alice".to_owned(),
+            // The second GPU of the node, and the only one that the login sees.
+            "CUDA_VISIBLE_DEVICES=0".to_owned(),
+        ] {
+            assert!(full.contains(&pair), "{pair}: {full:?}");
+        }
+        for step in ["SLURM_PROCID", "SLURM_STEP", "SLURM_NTASKS", "SLURM_LOCALID"] {
+            assert!(!full.iter().any(|pair| pair.starts_with(step)), "{step}: {full:?}");
+        }
+        job.cancel();
+        other.cancel();
+        let note = format!("/run/job-adopt/jobs/{}/{}.ended", ALICE.uid, job.id);
+        eventually("the epilog has left its note", || slurm.node.exists(&note));
+        sshd.ssh(ALICE, "true").failed().says("[JA03]");
+    });
+}

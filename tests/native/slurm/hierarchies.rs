@@ -1,0 +1,310 @@
+//! Many hierarchies, one login: it is in its job in all of them, or where it was in all of them.
+
+use std::time::Duration;
+
+use pam_job_adopt::plan::{Allowlist, Containment, Placement, Reply, Verdict};
+
+use crate::helper::admit;
+use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};
+
+/// Traces what is sent, and how the order to a step's daemon to take a process in begins there.
+const SENT: [&str; 2] = ["-e", "trace=sendto"];
+const ORDER: &str = r#", "\26\0\0\0"#;
+
+/// A helper that admits to this job, whose devices Slurm constrains.
+fn admits(job: &SlurmJob<'_>, slurm: &Slurm<'_>) {
+    with_plan(job, slurm, Containment::Inherit);
+}
+
+fn with_plan(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) {
+    let reply = reply(job, slurm, containment);
+    Fake::new().answers(&reply).install(slurm.node);
+}
+
+fn reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) -> Reply {
+    let mut reply = admit(&job.id, &slurm.node.outside());
+    if let Verdict::Admit(plan) = &mut reply.verdict {
+        plan.placement = Placement::Extern {
+            spool: SPOOL.parse().unwrap(),
+            node: slurm.node.name().parse().unwrap(),
+        };
+        plan.containment = containment;
+        plan.probes = (0..4)
+            .map(|minor| format!("c:195:{minor}:rw /dev/nvidia{minor}").parse().unwrap())
+            .collect();
+    }
+    reply
+}
+
+/// The lines of `/proc/self/cgroup` that were printed.
+fn places(outcome: &Outcome) -> Vec<String> {
+    let is_line = |line: &&str| line.split(':').count() >= 3 && line.contains(":/");
+    let mut lines: Vec<_> = outcome.stdout.lines().filter(is_line).map(str::to_owned).collect();
+    lines.sort();
+    lines.dedup();
+    lines
+}
+
+/// Asserts that the session was refused with that code, and that the process is where every
+/// process of the node is.
+#[track_caller]
+fn went_back(slurm: &Slurm<'_>, outcome: &Outcome, code: &str) {
+    slurm.node.log.decision(code);
+    let outside = slurm.node.sh("cat /proc/self/cgroup").ok();
+    assert_eq!(places(outcome), places(&outside), "{outcome}");
+}
+
+#[test]
+fn only_the_gpus_of_the_job_are_counted() {
+    on_slurm(|slurm| {
+        for gpus in [1, 3, 0] {
+            let job = slurm.alloc(ALICE, gpus);
+            admits(&job, slurm);
+            slurm.node.log.clear();
+            slurm.node.session_reporting("");
+            slurm.node.session(ALICE).ok().joins(&job);
+            let decision = slurm.node.log.decision("JA00");
+            assert_eq!(decision.field("devices"), Some(&*gpus.to_string()), "{}", decision.text);
+            assert_eq!(decision.field("containment"), Some("inherit"), "{}", decision.text);
+            job.cancel();
+        }
+        slurm.holds_nothing();
+    });
+}
+
+/// What the kernel is asked opens no device.
+#[test]
+fn no_device_is_opened_to_count_them() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("");
+        let calls = ["-e", "trace=open,openat,openat2,faccessat,faccessat2"];
+        slurm.node.session_under_strace("/tmp/strace", &calls, ALICE).ok().joins(&job);
+        let trace = slurm.node.read("/tmp/strace");
+        let touched: Vec<_> = trace.lines().filter(|line| line.contains("nvidia")).collect();
+        // Once, and after the move.
+        assert_eq!(touched.len(), 4, "{trace}");
+        assert!(touched.iter().all(|line| line.contains("O_PATH")), "{touched:?}");
+    });
+}
+
+/// The proof fails after the move.
+#[test]
+fn a_login_that_fails_after_the_move_goes_back_in_all_of_them() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("");
+        let inject = ["-e", "inject=/^faccessat2?$:error=EIO"];
+        let outcome = slurm.node.session_under_strace("/tmp/strace", &inject, ALICE);
+        assert!(slurm.node.read("/tmp/strace").contains("INJECTED"));
+        went_back(slurm, &outcome, "JA06");
+    });
+}
+
+/// Slurm accounts for processor time in a hierarchy in which its daemon is not, and which is not
+/// to be seen here: of all others it is left, and it is said that it is not where it was.
+#[test]
+fn a_login_that_cannot_go_back_in_one_of_them_is_reported() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("");
+        let session = "umount -l /sys/fs/cgroup/cpuacct && exec strace -f -qq -o /tmp/strace \
+             -e 'inject=/^faccessat2?$:error=EIO' pamtester sshd alice open_session";
+        let outcome = slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
+        slurm.node.log.line("the way back failed");
+        slurm.node.log.decision("JA07");
+        for hierarchy in ["freezer", "cpuset", "devices"] {
+            assert_eq!(outcome.path_in(hierarchy), "/", "{outcome}");
+        }
+        assert!(!outcome.path_in("memory").contains("/job_"), "{outcome}");
+    });
+}
+
+/// Where one bars the way back, it is gone in all others.
+#[test]
+fn a_login_that_is_kept_in_one_of_them_leaves_the_others() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let mut reply = reply(&job, slurm, Containment::Inherit);
+        if let Verdict::Admit(plan) = &mut reply.verdict {
+            plan.probes = vec!["c:195:9:rw /dev/nvidia0".parse().unwrap()];
+        }
+        Fake::new().answers(&reply).install(slurm.node);
+        slurm.node.session_reporting("action_adopt_failure=allow");
+        let procs = "/sys/fs/cgroup/freezer/cgroup.procs";
+        let barred = ["-P", procs, "-e", "inject=write:error=EPERM"];
+        let outcome = slurm.node.session_under_strace("/tmp/strace", &barred, ALICE);
+        let entry = slurm.node.log.line("the way back failed");
+        assert_eq!((entry.field("decision"), entry.severity()), (Some("refuse"), 1));
+        assert!(outcome.path_in("freezer").starts_with(&job.path()), "{outcome}");
+        for hierarchy in ["devices", "memory", "cpuset"] {
+            assert!(!outcome.path_in(hierarchy).contains("/job_"), "{outcome}");
+        }
+    });
+}
+
+/// Slurm itself moves it in some hierarchies only, and knows.
+#[test]
+fn a_move_that_slurm_makes_in_part_is_undone_in_whole() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        for hierarchy in ["memory", "devices"] {
+            let outcome = moving_in_part(slurm, &job, hierarchy, "error=EIO");
+            slurm.node.log.line("would not take the login into the job");
+            went_back(slurm, &outcome, "JA07");
+        }
+        slurm.node.session(ALICE).ok().joins(&job);
+    });
+}
+
+/// Slurm says that it moved it.
+#[test]
+fn a_move_that_slurm_only_believes_in_is_seen_in_each_of_them() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        for hierarchy in ["freezer", "cpuset", "memory", "devices"] {
+            let outcome = moving_in_part(slurm, &job, hierarchy, "retval=4");
+            let error = format!("the login should be in {hierarchy}:{}/step_extern", job.path());
+            slurm.node.log.line(&error);
+            went_back(slurm, &outcome, "JA07");
+        }
+        slurm.node.session(ALICE).ok().joins(&job);
+    });
+}
+
+/// A session during which what the step's daemon writes to its cgroups in that hierarchy has this
+/// result, and no effect.
+fn moving_in_part(slurm: &Slurm<'_>, job: &SlurmJob<'_>, hierarchy: &str, result: &str) -> Outcome {
+    let step = job.dir(hierarchy).join("step_extern");
+    let procs = ["cgroup.procs", "task_0/cgroup.procs"].map(|file| step.join(file));
+    let [procs, below] = procs.each_ref().map(|path| path.display());
+    let script = format!(
+        "strace -f -qq -o /tmp/stepd -P {procs} -P {below} -e inject=write:{result} -p $0 & \
+         until grep -q 'TracerPid:.*[1-9]' /proc/$0/status; do sleep 0.05; done; sleep 0.2; \
+         pamtester sshd alice open_session; kill %1; wait; \
+         grep -q INJECTED /tmp/stepd || echo nothing was injected"
+    );
+    let title = format!("^slurmstepd: .{}.extern", job.id);
+    let daemon = slurm.node.run("pgrep", &["--full", &title]).ok();
+    slurm.node.log.clear();
+    slurm.node.session_reporting("");
+    let outcome = slurm.node.run("bash", &["-c", &script, daemon.stdout.trim()]);
+    assert!(!outcome.stdout.contains("nothing was injected"), "{outcome}");
+    outcome
+}
+
+/// The step is frozen between the check and the move: the login must not hang in it.
+#[test]
+fn one_frozen_in_the_window_is_let_go() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("timeout=2");
+        // The second question to the daemon is the one that moves.
+        let delay = ["-e", "inject=sendto:delay_enter=1200000:when=2"];
+        let freezer = job.dir("freezer").join("step_extern/freezer.state");
+        std::thread::scope(|scope| {
+            let login = scope.spawn(|| slurm.node.session_under_strace("/tmp/s", &delay, ALICE));
+            std::thread::sleep(Duration::from_millis(700));
+            std::fs::write(&freezer, "FROZEN").unwrap();
+            let outcome = login.join().unwrap();
+            assert!(outcome.took < Duration::from_secs(8), "{outcome}");
+            went_back(slurm, &outcome, "JA04");
+        });
+        std::fs::write(&freezer, "THAWED").unwrap();
+        slurm.node.session(ALICE).ok().joins(&job);
+    });
+}
+
+#[test]
+fn a_job_that_slurm_has_suspended_is_refused_until_it_is_resumed() {
+    on_slurm(|slurm| {
+        let job = slurm.batch(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("timeout=2");
+        slurm.node.run("scontrol", &["suspend", &job.id]).ok();
+        // First it asks the tasks to stop, and freezes the steps two seconds later.
+        let freezer = job.dir("freezer").join("step_extern/freezer.state");
+        eventually("Slurm has frozen it", || {
+            std::fs::read_to_string(&freezer).unwrap().trim_end() == "FROZEN"
+        });
+        let outcome = slurm.node.session(ALICE);
+        assert!(outcome.took < Duration::from_secs(3), "{outcome}");
+        went_back(slurm, &outcome, "JA04");
+        slurm.node.run("scontrol", &["resume", &job.id]).ok();
+        slurm.node.session(ALICE).ok().joins(&job);
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+#[test]
+fn a_node_without_cgroup_v2_will_do_for_slurm() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("");
+        let session = "umount -l /sys/fs/cgroup/unified && exec pamtester sshd alice open_session";
+        let alone = || slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
+        alone().ok().joins(&job);
+        Fake::new().answers(&admit("1", &slurm.node.outside())).install(slurm.node);
+        slurm.node.log.clear();
+        let outcome = alone();
+        slurm.node.log.line("no cgroup v2 hierarchy is mounted");
+        went_back(slurm, &outcome, "JA07");
+    });
+}
+
+/// A hierarchy that the job uses and that is not to be seen here: nothing would lead back.
+#[test]
+fn a_hierarchy_without_a_way_back_is_refused_before_the_move() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        admits(&job, slurm);
+        slurm.node.session_reporting("");
+        let session = "umount -l /sys/fs/cgroup/devices && exec strace -f -qq -o /tmp/strace \
+                       -e trace=sendto pamtester sshd alice open_session";
+        let outcome = slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
+        slurm.node.log.line("not mounted here");
+        went_back(slurm, &outcome, "JA07");
+        assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+    });
+}
+
+#[test]
+fn no_containment_is_refused_where_devices_are_required_and_before_the_move() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        with_plan(&job, slurm, Containment::None);
+        slurm.node.arguments("require_devices");
+        slurm.node.account(ALICE).failed().says("JA06");
+        slurm.node.session_reporting("require_devices");
+        let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
+        went_back(slurm, &outcome, "JA06");
+        assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+    });
+}
+
+#[test]
+fn what_cannot_be_enforced_there_is_refused_before_the_move() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        slurm.node.session_reporting("");
+        for wanted in [Containment::Enforce, Containment::Both] {
+            with_plan(&job, slurm, wanted(Allowlist::default()));
+            slurm.node.log.clear();
+            let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
+            slurm.node.log.line("a list of devices cannot be enforced on cgroup v1");
+            went_back(slurm, &outcome, "JA06");
+            assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+        }
+        admits(&job, slurm);
+        slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE).ok().joins(&job);
+        assert!(slurm.node.read("/tmp/strace").contains(ORDER), "nobody moved it");
+    });
+}

@@ -1,0 +1,189 @@
+//! A login is in its user's job, in every hierarchy, and sees what the job's steps see.
+
+use crate::support::{ALICE, BOB, CAROL, LOOK, Outcome, Slurm, SlurmJob, Sshd, on_slurm};
+
+/// What [`LOOK`] looks at.
+const DEVICES: [&str; 7] = [
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidia2",
+    "/dev/nvidia3",
+    "/dev/dri/renderD128",
+    "/dev/null",
+    "/dev/full",
+];
+
+/// Asserts that a login is in this job and opens what a step of it opens, no more and no less.
+#[track_caller]
+fn as_a_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
+    let step = job.step(LOOK).ok();
+    for device in DEVICES {
+        assert_eq!(login.device(device), step.device(device), "{device}: {login}");
+    }
+    login.joins(job)
+}
+
+#[test]
+fn whichever_way_the_job_was_started() {
+    on_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        for start in [Slurm::batch, Slurm::alloc, Slurm::srun] {
+            let job = start(slurm, ALICE, 2);
+            let login = as_a_step(sshd.ssh(ALICE, LOOK).ok(), &job);
+            assert_eq!(login.gpus().len(), 2, "{login}");
+            assert_eq!(login.stderr, "", "a command's output has to stay clean");
+            job.cancel();
+        }
+        slurm.holds_nothing();
+    });
+}
+
+#[test]
+fn whichever_way_it_comes_in() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        as_a_step(sshd.ssh_password(ALICE, LOOK).ok(), &job);
+        as_a_step(sshd.ssh_tty(ALICE, LOOK).ok(), &job);
+        let shell = sshd.shell(ALICE, &format!("{LOOK}\nexit\n")).ok();
+        let told = format!("Joined job {} on {}: GPUs 1.", job.id, slurm.node.name());
+        as_a_step(shell, &job).says(&told);
+        files(slurm, &sshd, &job);
+    });
+}
+
+/// An open that the filter refuses is "Permission denied", one without a driver "Failure".
+fn files(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
+    let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).failed();
+    let gpus = job.gpus();
+    for device in &DEVICES[..4] {
+        if gpus.contains(device) {
+            put(device).says("Failure").keeps_quiet_about("Permission denied");
+        } else {
+            put(device).says("Permission denied");
+        }
+    }
+    sshd.scp(&[], "/etc/hosts", "alice@127.0.0.1:copy").ok();
+    assert!(slurm.node.exists("/home/alice/copy"));
+}
+
+#[test]
+fn two_users_see_a_job_each_and_nobody_else_sees_one() {
+    on_slurm(|slurm| {
+        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.batch(BOB, 2));
+        let sshd = slurm.node.sshd();
+        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
+        as_a_step(sshd.ssh(BOB, LOOK).ok(), &his);
+        let text = format!("{}: login refused: you (carol) have no running job", slurm.node.name());
+        sshd.ssh(CAROL, LOOK).failed().says(&text).says("squeue --me").says("[JA01]");
+        slurm.node.session_reporting("");
+        slurm.node.session(CAROL).stays_outside();
+    });
+}
+
+#[test]
+fn the_newest_of_two_jobs_unless_the_site_wants_a_choice() {
+    on_slurm(|slurm| {
+        let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 2));
+        let sshd = slurm.node.sshd();
+        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
+        assert_eq!(slurm.node.log.decision("JA00").field("rule"), Some("newest"));
+        slurm.node.arguments("action_unknown=deny");
+        let asked = slurm.node.pam(ALICE).failed().says("[JA05]");
+        asked.says("you have 2 jobs here").says(&older.id).says(&newer.id);
+        newer.cancel();
+        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &older);
+    });
+}
+
+#[test]
+fn whatever_slurmd_does_meanwhile() {
+    on_slurm(|slurm| {
+        let job = slurm.batch(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        slurm.stop_slurmd();
+        as_a_login(&sshd, &job);
+        slurm.start_slurmd();
+        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &job);
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+/// Without slurmd there are no further steps to compare with.
+fn as_a_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
+    let login = sshd.ssh(ALICE, LOOK).ok().joins(job);
+    assert_eq!(login.gpus().len(), 1, "{login}");
+}
+
+#[test]
+fn twenty_at_once() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let gpus = job.gpus();
+        let sshd = slurm.node.sshd();
+        std::thread::scope(|scope| {
+            let logins: Vec<_> =
+                (0..20).map(|_| scope.spawn(|| sshd.ssh(ALICE, LOOK).ok())).collect();
+            for login in logins {
+                assert_eq!(login.join().unwrap().joins(&job).gpus(), gpus);
+            }
+        });
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+#[test]
+fn the_account_phase_moves_nothing_and_observe_neither() {
+    on_slurm(|slurm| {
+        let _job = slurm.alloc(ALICE, 1);
+        let node = slurm.node;
+        let report = "pam_exec.so stdout /usr/bin/cat /proc/self/cgroup\n";
+        let session = "session required pam_job_adopt.so\n";
+        node.stack(&format!(
+            "account required pam_job_adopt.so\naccount optional {report}{session}"
+        ));
+        node.account(ALICE).ok().stays_outside();
+        node.reporting("observe");
+        node.pam(ALICE).ok().stays_outside();
+        node.pam(CAROL).ok().stays_outside();
+        node.log.line("code=JA01");
+    });
+}
+
+#[test]
+fn the_decision_is_logged_in_one_line() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 2);
+        slurm.node.pam(ALICE).ok();
+        let session = slurm.node.log.find("the session's decision", |entry| {
+            entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
+        });
+        let expected = [
+            ("code", "JA00"),
+            ("user", "alice"),
+            ("job", &job.id),
+            ("source", "slurm"),
+            ("rule", "only-job"),
+            ("containment", "inherit"),
+            ("devices", "2"),
+        ];
+        for (key, value) in expected {
+            assert_eq!(session.field(key), Some(value), "{key}: {}", session.text);
+        }
+        assert!(session.text.contains(&job.path()), "{}", session.text);
+    });
+}
+
+#[test]
+fn the_environment_tells_the_job_or_nothing() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        let variables = || sshd.ssh(ALICE, "env | grep -e ^SLURM -e ^CUDA; true").ok().stdout;
+        assert_eq!(variables(), format!("SLURM_JOB_ID={}\n", job.id));
+        slurm.node.configure("env = none\n");
+        assert_eq!(variables(), "");
+    });
+}

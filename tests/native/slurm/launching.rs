@@ -1,0 +1,62 @@
+//! What users start from a login: Slurm's own commands, and Open MPI's launcher.
+
+use crate::support::{ALICE, Outcome, SlurmJob, Sshd, installed, on_slurm, skip};
+
+use super::environment::with_hooks;
+
+#[test]
+fn slurms_own_commands_find_the_job() {
+    on_slurm(|slurm| {
+        let _older = slurm.alloc(ALICE, 0);
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        let step = "srun --overlap sh -c 'hostname; echo $SLURM_JOB_ID'";
+        let said = sshd.ssh(ALICE, step).ok().stdout;
+        assert_eq!(said, format!("{}\n{}\n", slurm.node.name(), job.id));
+        sshd.ssh(ALICE, "squeue --me --noheader --format=%i").ok().says(&job.id);
+        job.cancel();
+    });
+}
+
+fn mpirun(sshd: &Sshd<'_>, processes: &str) -> Outcome {
+    sshd.ssh(ALICE, &format!("mpirun {processes} sh -c 'cat /proc/self/cgroup; echo started'"))
+}
+
+/// So many processes were started, all in the job.
+#[track_caller]
+fn started(launched: Outcome, count: usize, job: &SlurmJob<'_>) {
+    let launched = launched.ok().joins(job);
+    assert_eq!(launched.stdout.matches("started").count(), count, "{launched}");
+    let inside = format!("devices:{}/step_extern", job.path());
+    assert_eq!(launched.stdout.matches(&inside).count(), count, "{launched}");
+}
+
+/// It takes a set of variables that is not whole for a broken allocation.
+#[test]
+fn open_mpi_starts_processes_with_the_whole_set_the_id_alone_and_nothing() {
+    if !installed("mpirun") {
+        return skip("needs openmpi-bin");
+    }
+    on_slurm(|slurm| {
+        with_hooks(slurm);
+        // It wants an interface besides the one that leads nowhere.
+        slurm.node.sh(INTERFACE).ok();
+        let job = slurm.alloc_as(ALICE, 1, &["--ntasks=2"], slurm.node.name());
+        let sshd = slurm.node.sshd();
+        for env in ["none", "id", "full"] {
+            slurm.node.configure(&format!("env = {env}\n"));
+            started(mpirun(&sshd, "-n 2"), 2, &job);
+        }
+        // The set says how many tasks the job has.
+        started(mpirun(&sshd, ""), 2, &job);
+        mpirun(&sshd, "-n 3").failed().says("not enough slots");
+        job.cancel();
+    });
+}
+
+const INTERFACE: &str = "\
+    set -e
+    ip link add out type veth peer name back
+    ip address add 10.99.1.1/24 dev out
+    ip link set out up
+    ip link set back up";

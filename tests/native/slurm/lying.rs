@@ -1,0 +1,61 @@
+//! A helper that was subverted: the other half asks the step daemon itself.
+
+use pam_job_adopt::plan::{Placement, Reply, Verdict};
+
+use crate::helper::admit;
+use crate::support::{ALICE, BOB, Fake, SPOOL, Slurm, on_slurm};
+
+/// A reply that admits to the job of that id, by the sockets in `spool`.
+fn naming(slurm: &Slurm<'_>, id: &str, spool: &str) -> Reply {
+    let mut reply = admit(id, &slurm.node.outside());
+    if let Verdict::Admit(plan) = &mut reply.verdict {
+        plan.placement = Placement::Extern {
+            spool: spool.parse().unwrap(),
+            node: slurm.node.name().parse().unwrap(),
+        };
+    }
+    reply
+}
+
+#[test]
+fn never_joins_a_job_of_somebody_elses() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        node.session_reporting("");
+        Fake::new().answers(&naming(slurm, &hers.id, SPOOL)).install(node);
+        node.session(ALICE).joins(&hers);
+        Fake::new().answers(&naming(slurm, &his.id, SPOOL)).install(node);
+        node.session(ALICE).stays_outside();
+        node.log.line("the job is uid 1002's");
+        node.log.decision("JA07");
+        Fake::new().answers(&naming(slurm, &his.id, SPOOL)).install(node);
+        node.session_alone("");
+        node.session(ALICE).failed();
+    });
+}
+
+#[test]
+fn never_asks_in_a_directory_of_somebody_elses() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let hers = slurm.alloc(ALICE, 1);
+        node.folder("/var/spool/alices", 0o755);
+        // The daemon's own socket, by another name.
+        let copy = hers.socket().replace(SPOOL, "/var/spool/alices");
+        node.sh(&format!("ln {} {copy}", hers.socket())).ok();
+        node.sh("chown alice /var/spool/alices; ln -s /var/spool/slurmd /var/spool/link").ok();
+        for spool in ["/var/spool/alices", "/var/spool/link", "/var/spool/nowhere"] {
+            node.session_reporting("");
+            Fake::new().answers(&naming(slurm, &hers.id, spool)).install(node);
+            node.log.clear();
+            node.session(ALICE).stays_outside();
+            node.log.decision("JA09");
+            // The directory is the reason, not the socket.
+            node.log.line(&format!("Slurm's spool directory {spool}"));
+        }
+        node.session_reporting("");
+        Fake::new().answers(&naming(slurm, &hers.id, SPOOL)).install(node);
+        node.session(ALICE).ok().joins(&hers);
+    });
+}

@@ -1,0 +1,16 @@
+//! Real Slurm on cgroup v1: what a login to its jobs sees, how it ends, and what refuses it.
+
+mod beside;
+mod devices;
+mod ending;
+mod environment;
+mod guest;
+mod harness;
+mod hierarchies;
+mod joining;
+mod launching;
+mod lying;
+mod nodes;
+mod passing;
+mod spool;
+mod waiting;

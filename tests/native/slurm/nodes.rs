@@ -1,0 +1,70 @@
+//! Several slurmd on one host, each with jobs of its own.
+
+use crate::support::{ALICE, BOB, LOOK, on_slurm};
+
+#[test]
+fn each_user_joins_their_job_whichever_slurmd_has_it() {
+    on_slurm(|slurm| {
+        let [one, other] = slurm.split();
+        let hers = slurm.alloc_as(ALICE, 1, &[], &one);
+        let his = slurm.alloc_as(BOB, 1, &[], &other);
+        let sshd = slurm.node.sshd();
+        for job in [&hers, &his] {
+            let login = sshd.ssh(job.owner, LOOK).ok().joins(job);
+            // Slurm's filter knows the GPUs of its own node only, and keeps one of its two.
+            assert_eq!(login.gpus(), job.gpus());
+            assert_eq!(login.gpus().len(), 3, "{login}");
+        }
+        hers.cancel();
+        sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+        his.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+/// Without a name the jobs of all count, and with one those of that slurmd.
+#[test]
+fn nodename_tells_which_counts() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let [one, other] = slurm.split();
+        let older = slurm.alloc_as(ALICE, 1, &[], &one);
+        let newer = slurm.alloc_as(ALICE, 1, &[], &other);
+        let his = slurm.alloc_as(BOB, 1, &[], &other);
+        node.reporting("");
+        node.pam(ALICE).ok().joins(&newer);
+        node.reporting(&format!("nodename={other}"));
+        node.pam(ALICE).ok().joins(&newer);
+        node.reporting(&format!("nodename={one}"));
+        node.pam(ALICE).ok().joins(&older);
+        node.account(BOB).failed().says("[JA01]");
+        node.session(BOB).failed();
+        for job in [older, newer, his] {
+            job.cancel();
+        }
+        slurm.holds_nothing();
+    });
+}
+
+/// A job of two parts is a job on each node, with a number of its own.
+#[test]
+fn each_part_of_a_job_of_two_parts_is_a_job() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let nodes = slurm.split();
+        let parts = slurm.alloc_on_both(ALICE, &nodes);
+        for (name, part) in nodes.iter().zip(&parts) {
+            node.reporting(&format!("nodename={name}"));
+            node.pam(ALICE).ok().joins(part);
+        }
+        node.arguments("action_unknown=deny");
+        node.account(ALICE).failed().says("[JA05]").says(&parts[0].id).says(&parts[1].id);
+        // As its owner learns which they are.
+        let known = slurm.node.sh("squeue --array --noheader --format='%i %A'").ok();
+        let [one, other] = &parts;
+        known.says(&format!("{0}+0 {0}", one.id)).says(&format!("{}+1 {}", one.id, other.id));
+        parts[0].cancel();
+        parts[1].ends();
+        slurm.holds_nothing();
+    });
+}

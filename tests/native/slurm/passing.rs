@@ -1,0 +1,102 @@
+//! Jobs that are not simply running: about to start, suspended, one of many.
+
+use std::time::Duration;
+
+use crate::support::{ALICE, LOOK, Outcome, Slurm, eventually, on_slurm};
+
+/// Has Slurm start jobs when `/run/go` is there.
+fn with_slow_prolog(slurm: &Slurm<'_>) {
+    let node = slurm.node;
+    node.write("/etc/slurm/slow.sh", "#!/bin/sh\nuntil test -e /run/go; do sleep 0.05; done\n");
+    node.mode("/etc/slurm/slow.sh", 0o755);
+    let conf = node.read("/etc/slurm/slurm.conf");
+    node.write("/etc/slurm/slurm.conf", &format!("{conf}Prolog=/etc/slurm/slow.sh\n"));
+    node.sh("scontrol reconfigure").ok();
+    slurm.restart_slurmd();
+}
+
+/// While the prolog runs the job has no step daemon that anybody could ask.
+#[test]
+fn one_whose_prolog_takes_long_is_waited_for_where_the_site_says_so() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        with_slow_prolog(slurm);
+        std::thread::scope(|scope| {
+            let starting = scope.spawn(|| slurm.alloc(ALICE, 1));
+            eventually("the prolog runs", || !slurm.running("slow.sh").is_empty());
+            node.account(ALICE).failed().says("[JA01]");
+            node.reporting("timeout=9 wait_job=8");
+            let login = scope.spawn(|| node.pam(ALICE));
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(!login.is_finished(), "the login did not wait");
+            node.write("/run/go", "");
+            let job = starting.join().unwrap();
+            login.join().unwrap().ok().joins(&job);
+        });
+    });
+}
+
+#[test]
+fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
+    on_slurm(|slurm| {
+        let job = slurm.batch(ALICE, 1);
+        let sshd = slurm.node.sshd();
+        slurm.node.run("scontrol", &["suspend", &job.id]).ok();
+        // First it asks the tasks to stop, and freezes the steps two seconds later.
+        let freezer = job.dir("freezer").join("step_extern/freezer.state");
+        let state = || std::fs::read_to_string(&freezer).unwrap();
+        eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
+        let refused = sshd.ssh(ALICE, LOOK).failed();
+        assert!(refused.took < Duration::from_secs(5), "{refused}");
+        let text = format!("your job {} is suspended; a login would freeze with it.", job.id);
+        let refused = refused.says(&text).says("[JA04]");
+        assert!(refused.stdout.is_empty(), "{refused}");
+        assert_eq!(slurm.node.log.decision("JA04").field("job"), Some(&*job.id));
+        slurm.node.run("scontrol", &["resume", &job.id]).ok();
+        eventually("Slurm has thawed it", || state().trim_end() == "THAWED");
+        sshd.ssh(ALICE, LOOK).ok().joins(&job);
+        job.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+/// Each task is a job with a number and GPUs of its own.
+#[test]
+fn each_task_of_an_array_is_a_job() {
+    on_slurm(|slurm| {
+        let tasks = slurm.array(ALICE, 1, 2);
+        let sshd = slurm.node.sshd();
+        slurm.node.arguments("action_unknown=deny");
+        let asked = slurm.node.account(ALICE).failed().says("[JA05]");
+        asked.says(&tasks[0].id).says(&tasks[1].id);
+        slurm.node.arguments("");
+        sshd.ssh(ALICE, LOOK).ok();
+        // Slurm itself knows a task by the array's number and its own.
+        slurm.node.run("scancel", &[&format!("{}_1", tasks[0].id)]).ok();
+        tasks[1].ends();
+        let login = sshd.ssh(ALICE, LOOK).ok().joins(&tasks[0]);
+        assert_eq!(login.gpus(), tasks[0].gpus());
+        assert_eq!(login.gpus().len(), 1);
+        tasks[0].cancel();
+        slurm.holds_nothing();
+    });
+}
+
+/// The first login stays where it is while the second is in a newer job.
+#[test]
+fn two_jobs_of_one_user_have_a_login_each_at_once() {
+    on_slurm(|slurm| {
+        let sshd = slurm.node.sshd();
+        let older = slurm.alloc(ALICE, 1);
+        let mut first = sshd.stay(ALICE, &format!("touch in; read _; {LOOK}"));
+        eventually("the first login is in", || slurm.node.exists("/home/alice/in"));
+        let newer = slurm.alloc(ALICE, 2);
+        let second = sshd.ssh(ALICE, LOOK).ok().joins(&newer);
+        drop(first.stdin.take());
+        let output = first.wait_with_output().unwrap();
+        let first = Outcome::from_output("the first login".into(), &output, Duration::ZERO);
+        let first = first.ok().joins(&older);
+        assert_eq!((first.gpus(), second.gpus()), (older.gpus(), newer.gpus()));
+        assert_eq!((first.gpus().len(), second.gpus().len()), (1, 2));
+    });
+}

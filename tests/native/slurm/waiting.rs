@@ -1,0 +1,67 @@
+//! What does not answer: a login is refused in time, and nobody else is held up.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{ALICE, BOB, Outcome, on_slurm};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// For the refusal itself.
+const MARGIN: Duration = Duration::from_secs(1);
+
+#[track_caller]
+fn in_time(outcome: Outcome) -> Outcome {
+    assert!(outcome.took < TIMEOUT + MARGIN, "{outcome}");
+    outcome
+}
+
+#[test]
+fn a_step_daemon_that_was_stopped() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        node.reporting("timeout=2");
+        hers.signal_daemon(Signal::SIGSTOP);
+        in_time(node.account(ALICE).failed().says("[JA08]"));
+        in_time(node.pam(BOB)).ok().joins(&his);
+        node.session_reporting("timeout=2");
+        in_time(node.session(ALICE)).stays_outside();
+        hers.signal_daemon(Signal::SIGCONT);
+        node.reporting("timeout=2");
+        node.pam(ALICE).ok().joins(&hers);
+        hers.cancel();
+        his.cancel();
+        slurm.holds_nothing();
+    });
+}
+
+#[test]
+fn a_job_that_is_frozen() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        node.reporting("timeout=2");
+        hers.freeze(true);
+        in_time(node.session(ALICE)).failed();
+        // Its step's daemon is frozen with it, so that nothing is known of the job.
+        in_time(node.account(ALICE)).failed().says("[JA08]");
+        node.pam(BOB).ok().joins(&his);
+        hers.freeze(false);
+        node.pam(ALICE).ok().joins(&hers);
+    });
+}
+
+/// What the admin's program says of it is what the login said.
+#[test]
+fn the_admins_program_says_the_same() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let resolve = |user: &str| slurm.node.job_adopt(&["resolve", "--user", user]);
+        resolve("alice").ok().says(&job.id).says("slurm");
+        resolve("carol").exits(1).says("JA01");
+        job.signal_daemon(Signal::SIGSTOP);
+        resolve("alice").failed().says("JA08");
+        job.signal_daemon(Signal::SIGCONT);
+    });
+}

@@ -1,0 +1,129 @@
+//! Jobs of Slurm's, whose extern step is a stand-in's.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use pam_job_adopt::plan::{
+    Containment, Placement, Plan, Probe, Reply, Rule, Stack, Variables, Verdict,
+};
+
+use super::{Cgroup, Fake, Node, SPOOL, Tool, User, eventually};
+
+/// Where the stand-in is on a node.
+const DAEMON: &str = "/usr/bin/extern";
+
+/// The extern step of a job; see `tools/extern.c`.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The job's cgroup.
+    pub(crate) job: Cgroup,
+    daemon: Child,
+}
+
+/// What the helper answers about job 4242.
+pub(crate) fn plan(containment: Containment) -> Plan {
+    Plan {
+        job: "4242".parse().unwrap(),
+        rule: Rule::OnlyJob,
+        placement: Placement::Extern {
+            spool: SPOOL.parse().unwrap(),
+            node: "gpu017".parse().unwrap(),
+        },
+        ends: None,
+        gpus: 0,
+        containment,
+        probes: Vec::new(),
+        dropped: Vec::new(),
+        env: Variables::default(),
+        groups: Vec::new(),
+    }
+}
+
+/// One probe for each of the stand-in GPUs 0 to 3.
+pub(crate) fn probes() -> Vec<Probe> {
+    (0..4).map(|gpu| format!("c:195:{gpu}:rw /dev/nvidia{gpu}").parse().unwrap()).collect()
+}
+
+impl Node {
+    /// Job 4242 of `owner` with these faults, and a helper that knows of it.
+    pub(crate) fn step(&self, owner: User, faults: &[&str]) -> Step {
+        self.folder(SPOOL, 0o755);
+        self.answers(&plan(Containment::None));
+        self.step_alone(owner, faults)
+    }
+
+    /// As [`Node::step`], in a directory for sockets that is there already, without a helper.
+    pub(crate) fn step_alone(&self, owner: User, faults: &[&str]) -> Step {
+        self.install(&Tool::Extern.path(), DAEMON);
+        let job = self.cgroup().child("jobs").child("job_4242");
+        let mut command = self.daemon(&self.outside(), DAEMON);
+        command.args([SPOOL, "gpu017", "4242", &owner.uid.to_string()]);
+        command.arg(format!("/sys/fs/cgroup{}", job.path())).args(faults);
+        let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n", "the stand-in does not listen");
+        Step { job, daemon }
+    }
+
+    /// Has the helper give this plan in both phases.
+    pub(crate) fn answers(&self, plan: &Plan) {
+        let reply = Reply {
+            stack: Stack::Effective,
+            detail: String::new(),
+            warnings: Vec::new(),
+            hint: String::new(),
+            message: String::new(),
+            verdict: Verdict::Admit(plan.clone()),
+        };
+        Fake::new().answers(&reply).install(self);
+    }
+}
+
+impl Step {
+    /// The extern step's cgroup.
+    pub(crate) fn cgroup(&self) -> Cgroup {
+        self.job.child("step_extern")
+    }
+
+    /// The cgroup of its logins.
+    pub(crate) fn leaf(&self) -> Cgroup {
+        self.cgroup().child("user").child("task_special")
+    }
+
+    /// Sends the daemon a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.cgroup().child("slurm").pids()[0];
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+
+    /// Ends the job as Slurm does; whether all of its cgroups went.
+    pub(crate) fn finish(mut self) -> bool {
+        self.signal(Signal::SIGTERM);
+        let done = self.daemon.wait().unwrap().success();
+        done && !self.job.exists()
+    }
+
+    /// Asserts that nobody has joined, and that nothing was made for a login.
+    #[track_caller]
+    pub(crate) fn untouched(&self) {
+        assert!(!self.leaf().exists(), "somebody was added");
+    }
+
+    /// Asserts that nobody is in the job but its daemon.
+    #[track_caller]
+    pub(crate) fn empty(&self) {
+        let user = self.cgroup().child("user");
+        eventually("nobody is in the step", || !user.exists() || user.is_empty());
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.job.remove();
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}

@@ -1,0 +1,330 @@
+//! A real Slurm on a node: munged, slurmctld and slurmd, on cgroup v1, with stand-in GPUs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::slurm_job::{EXTERN_STEP, HIERARCHIES};
+use super::{Mount, Node, User, eventually, skip};
+
+/// Where step daemons have their sockets.
+pub(crate) const SPOOL: &str = "/var/spool/slurmd";
+/// `cgroup.conf` of a site that constrains everything.
+const CONSTRAINED: &str = "ConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n";
+/// What the nodes of a host that is two are called, behind the host's name.
+const PARTS: [&str; 2] = ["-a", "-b"];
+/// Slurm takes no loopback address for a node's.
+const ADDRESS: &str = "10.99.0.1";
+
+/// Runs `body` on a fresh node with a Slurm that constrains devices, cores and memory; says
+/// "skipped" where this machine cannot have one.
+pub(crate) fn on_slurm(body: impl FnOnce(&Slurm<'_>)) {
+    /// Two at a time are all that a small machine has the time for.
+    static SEATS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let seat = &SEATS[NEXT.fetch_add(1, Ordering::Relaxed) % SEATS.len()];
+    on_slurm_after(seat, body);
+}
+
+/// The same beside all others, for a `body` that does nothing but wait for most of the time.
+pub(crate) fn on_idle_slurm(body: impl FnOnce(&Slurm<'_>)) {
+    static SEAT: Mutex<()> = Mutex::new(());
+    on_slurm_after(&SEAT, body);
+}
+
+fn on_slurm_after(others: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
+    if let Some(obstacle) = super::obstacle().or_else(obstacle) {
+        return skip(obstacle);
+    }
+    let _seat = others.lock().unwrap_or_else(PoisonError::into_inner);
+    let node = Node::new(Mount::V1);
+    let slurm = Slurm::new(&node);
+    body(&slurm);
+    slurm.end();
+    node.end();
+}
+
+fn obstacle() -> Option<&'static str> {
+    if !HIERARCHIES.iter().all(|name| hierarchy(name).join("cgroup.procs").exists()) {
+        return Some("needs cgroup v1's freezer, cpuset, memory, cpuacct and devices hierarchies");
+    }
+    let programs = ["slurmctld", "slurmd", "sbatch", "munged"];
+    programs
+        .into_iter()
+        .find(|program| !super::installed(program))
+        .map(|_| "needs slurmctld, slurmd, slurm-client and munge")
+}
+
+fn hierarchy(name: &str) -> PathBuf {
+    Path::new("/sys/fs/cgroup").join(name)
+}
+
+/// A running Slurm; everything of it is gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slurm<'a> {
+    pub(crate) node: &'a Node,
+}
+
+impl<'a> Slurm<'a> {
+    fn new(node: &'a Node) -> Self {
+        let slurm = Self { node };
+        node.sh(&format!("ip address add {ADDRESS}/24 dev lo")).ok();
+        node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{ADDRESS} {}\n", node.name()));
+        node.folder("/etc/slurm", 0o755);
+        node.folder(SPOOL, 0o755);
+        for folder in ["/run/munge", "/run/slurm", "/var/spool/slurmctld", "/var/log/slurm"] {
+            node.folder(folder, 0o755);
+        }
+        node.write("/etc/slurm/slurm.conf", &slurm_conf(node.name()));
+        node.write("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");
+        slurm.constrain(CONSTRAINED);
+        node.sh(MUNGED).ok();
+        node.sh("slurmctld && slurmd").ok();
+        slurm.wait_until_idle();
+        slurm
+    }
+
+    /// Replaces what `cgroup.conf` constrains; steps that start after the next
+    /// [`Slurm::restart_slurmd`] follow it.
+    pub(crate) fn constrain(&self, what: &str) {
+        let conf = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n";
+        self.node.write("/etc/slurm/cgroup.conf", &format!("{conf}{what}"));
+    }
+
+    /// Ends slurmd, not its steps.
+    pub(crate) fn stop_slurmd(&self) {
+        self.node.sh(STOP_SLURMD).ok();
+    }
+
+    /// Starts it anew.
+    pub(crate) fn start_slurmd(&self) {
+        self.node.sh("slurmd").ok();
+        self.wait_until_idle();
+    }
+
+    /// One after the other.
+    pub(crate) fn restart_slurmd(&self) {
+        self.stop_slurmd();
+        self.start_slurmd();
+    }
+
+    /// Makes the host two nodes with a slurmd and two GPUs each, and no jobs; their names.
+    pub(crate) fn split(&self) -> [String; 2] {
+        self.stop_slurmd();
+        self.node.sh(STOP_SLURMCTLD).ok();
+        let host = self.node.name();
+        let nodes = PARTS.map(|part| format!("{host}{part}"));
+        self.node.write("/etc/slurm/slurm.conf", &split_conf(&slurm_conf(host), &nodes, host));
+        let gres = |(node, files)| format!("NodeName={node} Name=gpu File=/dev/nvidia[{files}]\n");
+        let gres: String = nodes.iter().zip(["0-1", "2-3"]).map(gres).collect();
+        self.node.write("/etc/slurm/gres.conf", &gres);
+        let [one, other] = &nodes;
+        self.node.sh(&format!("slurmctld -c && slurmd -N {one} && slurmd -N {other}")).ok();
+        for node in &nodes {
+            let idle = format!("the slurmd of {node} is there");
+            let state = format!("sinfo --noheader --nodes={node} --format=%T");
+            eventually(&idle, || self.node.sh(&state).stdout.trim() == "idle");
+        }
+        nodes
+    }
+
+    /// Until the node takes jobs: nothing of Slurm's waits for a node that is not up.
+    fn wait_until_idle(&self) {
+        self.node.sh(WAIT_UNTIL_IDLE).ok();
+    }
+
+    /// The cgroup of this node's jobs, in that hierarchy.
+    fn top(&self, hierarchy_name: &str) -> PathBuf {
+        hierarchy(hierarchy_name).join(format!("slurm_{}", self.node.name()))
+    }
+
+    /// The cgroups of all nodes that this host is, in all hierarchies.
+    fn tops(&self) -> Vec<PathBuf> {
+        let all = HIERARCHIES.iter().map(|name| self.top(name));
+        let parts = |top: PathBuf| {
+            let part = |part| PathBuf::from(format!("{}{part}", top.display()));
+            [vec![top.clone()], PARTS.map(part).to_vec()].concat()
+        };
+        all.flat_map(parts).collect()
+    }
+
+    /// Path of the socket that logins are adopted by.
+    pub(crate) fn extern_socket(&self, job: &str) -> String {
+        self.socket(self.node.name(), job, EXTERN_STEP)
+    }
+
+    /// Path of a step daemon's socket on that node of Slurm's.
+    pub(super) fn socket(&self, node: &str, job: &str, step: u32) -> String {
+        let spool = if node == self.node.name() { SPOOL } else { &format!("{SPOOL}/{node}") };
+        format!("{spool}/{node}_{job}.{step}")
+    }
+
+    /// Cgroups of jobs, in all hierarchies: none is left when all jobs are over.
+    pub(crate) fn job_cgroups(&self) -> Vec<PathBuf> {
+        let is_job = |path: &PathBuf| path.to_string_lossy().contains("/job_");
+        self.tops().iter().flat_map(|top| tree(top)).filter(is_job).collect()
+    }
+
+    /// Processes of the node that run this program, as this process numbers them.
+    pub(crate) fn running(&self, program: &str) -> Vec<i32> {
+        let comm = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let processes = self.node.processes().into_iter();
+        processes.filter(|pid| comm(pid).trim_end() == program).collect()
+    }
+
+    /// Processes of the node that have ended and that nobody has waited for.
+    pub(crate) fn zombies(&self) -> Vec<i32> {
+        let stat = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let processes = self.node.processes().into_iter();
+        processes.filter(|pid| stat(pid).contains(") Z ")).collect()
+    }
+
+    /// Asserts that nothing of any job is left: no cgroup, no process, no socket.
+    #[track_caller]
+    pub(crate) fn holds_nothing(&self) {
+        eventually("Slurm has removed its cgroups", || self.job_cgroups().is_empty());
+        eventually("step daemons have ended", || self.running("slurmstepd").is_empty());
+        eventually("nobody is left to wait for", || self.zombies().is_empty());
+        let sockets = format!("ls -R {SPOOL} | grep '\\.[0-9]*$'");
+        self.node.sh(&sockets).failed();
+    }
+
+    /// A command as that user, from their home.
+    pub(crate) fn as_user(&self, user: User, program: &str) -> std::process::Command {
+        let mut command = self.node.command("setpriv");
+        let id = user.uid.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+        command.args(["env", "--chdir", &user.home(), &format!("HOME={}", user.home()), program]);
+        command
+    }
+
+    /// The logs of its daemons.
+    fn logs(&self) -> String {
+        self.node.sh("tail -n 40 /var/log/slurm/*.log").stdout
+    }
+
+    fn end(self) {
+        self.stop();
+        let left: Vec<_> = self.tops().into_iter().filter(|path| path.exists()).collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+
+    /// Kills everything of the node: a daemon that is left would make its cgroups anew.
+    fn stop(&self) {
+        for path in self.tops().iter().flat_map(|top| tree(top)) {
+            // Only one hierarchy has it.
+            let _ = fs::write(path.join("freezer.state"), "THAWED");
+        }
+        eventually("no process is left", || {
+            let processes = self.node.processes();
+            for pid in &processes {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+            }
+            processes.is_empty()
+        });
+        for top in self.tops() {
+            eventually("the cgroups of Slurm can be removed", || {
+                tree(&top).iter().rev().for_each(|path| {
+                    let _ = fs::remove_dir(path);
+                });
+                !top.exists()
+            });
+        }
+    }
+}
+
+impl Drop for Slurm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("logs of Slurm:\n{}", self.logs());
+            self.stop();
+        }
+    }
+}
+
+/// A directory and all below, each before what is in it; nothing where it is gone.
+fn tree(top: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(top) else { return Vec::new() };
+    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    std::iter::once(top.to_owned()).chain(folders.flat_map(|folder| tree(&folder))).collect()
+}
+
+/// Starts the daemon that vouches for users; it wants a key of its own and folders of nobody else.
+const MUNGED: &str = "\
+    set -e
+    umask 077
+    head -c 128 /dev/urandom > /run/munged.key
+    munged --key-file=/run/munged.key --log-file=/run/munged.log --pid-file=/run/munged.pid \
+        --seed-file=/run/munged.seed";
+
+/// One signal may be lost: slurmd looks for it, then waits for a message, and a signal in between,
+/// as while it reads its configuration anew, goes unnoticed (`_msg_engine` of `slurmd.c`).
+const STOP_SLURMD: &str = "\
+    set -e
+    pid=$(cat /run/slurmd.pid)
+    while kill $pid 2>/dev/null; do sleep 0.05; done";
+
+const STOP_SLURMCTLD: &str = "\
+    set -e
+    pid=$(cat /run/slurmctld.pid)
+    scontrol shutdown slurmctld
+    while test -e /proc/$pid; do sleep 0.02; done";
+
+const WAIT_UNTIL_IDLE: &str = "\
+    for attempt in $(seq 200); do
+        case $(sinfo -h -o %T) in idle|mixed|allocated) exit 0 ;; esac
+        sleep 0.05
+    done
+    sinfo; exit 1";
+
+fn slurm_conf(node: &str) -> String {
+    format!(
+        "ClusterName=test\n\
+         SlurmctldHost={node}\n\
+         SlurmUser=root\n\
+         AuthType=auth/munge\n\
+         ProctrackType=proctrack/cgroup\n\
+         TaskPlugin=task/cgroup\n\
+         JobAcctGatherType=jobacct_gather/cgroup\n\
+         JobAcctGatherFrequency=1\n\
+         PrologFlags=contain\n\
+         SelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_Core\n\
+         SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\n\
+         ReturnToService=2\n\
+         SlurmdParameters=config_overrides\n\
+         SlurmdSpoolDir={SPOOL}\n\
+         StateSaveLocation=/var/spool/slurmctld\n\
+         SlurmctldPidFile=/run/slurmctld.pid\n\
+         SlurmdPidFile=/run/slurmd.pid\n\
+         SlurmctldLogFile=/var/log/slurm/slurmctld.log\n\
+         SlurmdLogFile=/var/log/slurm/slurmd.log\n\
+         GresTypes=gpu\n\
+         KillWait=1\n\
+         NodeName={node} CPUs=2 RealMemory=1000 Gres=gpu:4 State=UNKNOWN\n\
+         PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:40\n"
+    )
+}
+
+/// With these two nodes instead of one, a spool directory for each, and jobs of several parts, which
+/// the backfill scheduler alone starts, started at once.
+fn split_conf(conf: &str, nodes: &[String; 2], host: &str) -> String {
+    let dropped = ["NodeName=", "SlurmdSpoolDir=", "SlurmdPidFile=", "SlurmdLogFile="];
+    let kept = conf.lines().filter(|line| !dropped.iter().any(|key| line.starts_with(key)));
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    let kept = kept.replace("SchedulerParameters=", "SchedulerParameters=bf_interval=1,");
+    let [one, other] = nodes;
+    let size = "CPUs=2 RealMemory=1000 Gres=gpu:2 State=UNKNOWN";
+    format!(
+        "{kept}\
+         SlurmdSpoolDir={SPOOL}/%n\n\
+         SlurmdPidFile=/run/slurmd-%n.pid\n\
+         SlurmdLogFile=/var/log/slurm/slurmd-%n.log\n\
+         NodeName={one} NodeHostname={host} NodeAddr={ADDRESS} Port=7001 {size}\n\
+         NodeName={other} NodeHostname={host} NodeAddr={ADDRESS} Port=7002 {size}\n"
+    )
+}

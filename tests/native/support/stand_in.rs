@@ -1,0 +1,61 @@
+//! Stand-ins for step daemons; see `tools/stepd.c`.
+
+use std::process::Child;
+use std::sync::Mutex;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::slurm::Slurm;
+use super::{Node, Tool, User, eventually};
+
+/// A job that Slurm never gave out, newer than any that it did.
+pub(crate) const FORGED: &str = "99999";
+/// What the stand-in's processes are called.
+const NAME: &str = "stepd";
+
+/// A process that plays a step daemon; it and its socket are gone when it is dropped.
+#[derive(Debug)]
+pub(crate) struct StandIn<'a> {
+    slurm: &'a Slurm<'a>,
+    path: String,
+    child: Mutex<Child>,
+}
+
+impl<'a> Slurm<'a> {
+    /// Starts one as that uid, at that socket, for a job of `owner` in that state (a number of the
+    /// protocol, or `mute`).
+    pub(crate) fn stand_in(
+        &'a self,
+        uid: u32,
+        path: &str,
+        owner: User,
+        state: &str,
+    ) -> StandIn<'a> {
+        let node: &Node = self.node;
+        node.install(&Tool::Stepd.path(), "/usr/bin/stepd");
+        let mut stepd = node.daemon(&node.outside(), "setpriv");
+        let id = uid.to_string();
+        stepd.args(["--reuid", &id, "--regid", &id, "--clear-groups", NAME, path]);
+        let child = stepd.args([&owner.uid.to_string(), state]).spawn().unwrap();
+        eventually("the stand-in listens", || node.exists(path));
+        StandIn { slurm: self, path: path.to_owned(), child: Mutex::new(child) }
+    }
+}
+
+impl StandIn<'_> {
+    /// Ends the process; its socket stays.
+    pub(crate) fn kill(&self) {
+        for pid in self.slurm.running(NAME) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        let _ = self.child.lock().unwrap().wait();
+    }
+}
+
+impl Drop for StandIn<'_> {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_file(self.slurm.node.path(&self.path));
+    }
+}
