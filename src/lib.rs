@@ -15,6 +15,8 @@
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
+//! | [`callerid`] | users `job-adopt` | which job a login's ssh client runs in: both ends of the question |
+//! | [`chosen`] | the user, `job-adopt`; its directory: root, in sshd | the job that a user chose |
 //! | [`stepd`] | both halves | the daemons of Slurm's job steps: socket, questions, deadlines |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
@@ -32,7 +34,9 @@
 compile_error!("pam_job_adopt is for 64-bit Linux");
 
 pub mod bpf;
+pub mod callerid;
 pub mod cgroup;
+pub mod chosen;
 pub mod cli;
 pub mod device;
 pub mod failed;

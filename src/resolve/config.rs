@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::grants;
+use crate::callerid::{Network, NetworkError, Networks};
 use crate::device::{Settings, Specifier, SpecifierError};
 use crate::legible::legible;
-use crate::plan::SourceName;
+use crate::plan::{SourceName, decimal};
 use crate::registry::Registry;
 use crate::trust::{Trust, TrustError};
 
 /// Most bytes of a configuration file.
 const FILE_MAX: u64 = 256 * 1024;
+/// How long an answer about the caller may be waited for, in milliseconds.
+const CALLER_MS: std::ops::RangeInclusive<u32> = 10..=2000;
 /// Most characters of a key in a message.
 const KEY_SHOWN: usize = 64;
 
@@ -35,6 +39,10 @@ pub struct Config {
     pub slurm: Slurm,
     /// What of a job's environment its logins are given.
     pub env: JobEnvironment,
+    /// Whose resource limits its logins are given.
+    pub limits: Limits,
+    /// Who may say which job an ssh client runs in.
+    pub caller: Callers,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -82,6 +90,31 @@ pub enum JobEnvironment {
     Full,
 }
 
+/// Whose resource limits a job's logins are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Limits {
+    /// Those that sshd and its PAM stack give.
+    #[default]
+    None,
+    /// Those of the job's own processes.
+    Job,
+}
+
+/// Who may say which job an ssh client runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callers {
+    /// The hosts that are asked, and that are answered.
+    pub networks: Networks,
+    /// How long an answer is waited for, connecting included.
+    pub timeout: Duration,
+}
+
+impl Default for Callers {
+    fn default() -> Self {
+        Self { networks: Networks::default(), timeout: Duration::from_millis(300) }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -93,6 +126,8 @@ impl Default for Config {
             cdi_groups: Vec::new(),
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
+            limits: Limits::default(),
+            caller: Callers::default(),
             message_file: None,
             hint: None,
         }
@@ -214,6 +249,22 @@ impl Config {
                     _ => return Err(bad("none, id or full")),
                 };
             }
+            "limits" => {
+                self.limits = match value {
+                    "none" => Limits::None,
+                    "job" => Limits::Job,
+                    _ => return Err(bad("none or job")),
+                };
+            }
+            "callerid_networks" => {
+                let networks = value.split(',').map(|text| network(text.trim()));
+                self.caller.networks = networks.collect::<Result<_, _>>().map_err(entry)?;
+            }
+            "callerid_timeout" => {
+                let millis = decimal(value).filter(|millis| CALLER_MS.contains(millis));
+                let millis = millis.ok_or_else(|| bad("a number of milliseconds, 10 to 2000"))?;
+                self.caller.timeout = Duration::from_millis(millis.into());
+            }
             "message_file" => {
                 self.message_file = Some(path(value).ok_or_else(|| bad("an absolute path"))?);
             }
@@ -271,6 +322,10 @@ fn enforce(value: &str) -> Option<Enforce> {
 
 fn specifier(text: &str) -> Result<Specifier, (String, String)> {
     text.parse().map_err(|error: SpecifierError| (shown(text), error.to_string()))
+}
+
+fn network(text: &str) -> Result<Network, (String, String)> {
+    text.parse().map_err(|error: NetworkError| (shown(text), error.to_string()))
 }
 
 fn is_of_host_name(byte: u8) -> bool {

@@ -23,7 +23,7 @@ pub mod stack;
 mod survey;
 
 pub use answer::{Node, answer};
-pub use config::{Config, ConfigError, Enforce, Fault, JobEnvironment};
+pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits};
 pub use evidence::Evidence;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};

@@ -100,6 +100,8 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
         job: parsed(input, "job")?,
         rule: match input.string("rule")? {
             "only-job" => Rule::OnlyJob,
+            "caller" => Rule::Caller,
+            "chosen" => Rule::Chosen,
             "newest" => Rule::Newest,
             _ => return Err(DecodeError::value("rule")),
         },

@@ -37,6 +37,10 @@ impl SourceName {
 pub enum Rule {
     /// It is the user's only job here.
     OnlyJob,
+    /// The ssh client runs in it.
+    Caller,
+    /// The user chose it.
+    Chosen,
     /// It started last.
     Newest,
 }
@@ -47,6 +51,8 @@ impl Rule {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OnlyJob => "only-job",
+            Self::Caller => "caller",
+            Self::Chosen => "chosen",
             Self::Newest => "newest",
         }
     }

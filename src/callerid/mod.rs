@@ -1,0 +1,24 @@
+//! Which job the ssh client of a login runs in (caller identity).
+//!
+//! The node that the client runs on, the *origin*, says which of its jobs owns a TCP connection; the
+//! node that is logged in to asks it, by the Identification Protocol (RFC 1413), or itself where the
+//! client runs on the same node. An answer is a job's id and nothing else, and whoever gave it: it
+//! can only choose among the user's own jobs.
+//!
+//! ```text
+//! asking node                                  origin
+//! resolve -> Flow -> ask  -- port 113 -->  job-adopt callerid -> diag -> holder -> job
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod flow;
+mod ident;
+mod networks;
+
+pub use flow::{Flow, plain};
+pub use ident::{Answer, LINE_MAX, Query, Unreadable};
+pub use networks::{Network, NetworkError, Networks};
+
+/// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
+pub const PORT: u16 = 113;
