@@ -12,11 +12,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diag;
 mod flow;
+mod holder;
 mod ident;
 mod networks;
 
 pub use flow::{Flow, plain};
+pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
 pub use networks::{Network, NetworkError, Networks};
 
