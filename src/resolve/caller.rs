@@ -10,7 +10,8 @@ use crate::plan::JobId;
 use crate::source::Job;
 
 impl Node {
-    /// The running jobs of `uid` here, as far as they can be told until `deadline`.
+    /// The running jobs of `uid` here, as far as they can be told until `deadline`, and what may have
+    /// hidden others.
     ///
     /// # Errors
     /// Why no source can be asked.
@@ -19,9 +20,11 @@ impl Node {
         config: &Config,
         uid: u32,
         deadline: Instant,
-    ) -> Result<Vec<Job>, String> {
+    ) -> Result<(Vec<Job>, Vec<String>), String> {
         let sources = self.sources(&host_name(), config)?;
-        Ok(Survey::of(&sources, uid, deadline).jobs)
+        let mut survey = Survey::of(&sources, uid, deadline);
+        let jobs = std::mem::take(&mut survey.jobs);
+        Ok((jobs, survey.warnings()))
     }
 
     /// The one of these jobs whose cgroup, or one below it, has this id; `None` also where that
@@ -56,11 +59,13 @@ mod tests {
         let cgroups = scratch.path().join("cg");
         let node = Node::laid_out(scratch.path(), scratch.trust(), &cgroups);
         let soon = Instant::now() + Duration::from_secs(5);
-        let jobs = node.running(&config, 5, soon).unwrap();
-        assert_eq!(jobs.len(), 2);
+        let (jobs, warnings) = node.running(&config, 5, soon).unwrap();
+        assert_eq!((jobs.len(), warnings.len()), (2, 0));
         let of = |path: &str| fs::metadata(cgroups.join(path)).unwrap().ino();
         assert_eq!(node.holder(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
         assert_eq!(node.holder(&jobs, of("3/x"), soon), None);
-        assert_eq!(node.running(&config, 7, soon).unwrap(), []);
+        assert_eq!(node.running(&config, 7, soon).unwrap().0, []);
+        scratch.file("jobs/7/4.json", "{");
+        assert_eq!(node.running(&config, 7, soon).unwrap().1.len(), 1, "what may hide a job");
     }
 }
