@@ -14,6 +14,7 @@
 
 mod support;
 
+mod callerid;
 mod choice;
 mod cli;
 mod compose;
