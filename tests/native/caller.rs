@@ -84,7 +84,7 @@ fn so_does_one_by_ipv6_and_one_to_a_socket_of_both() {
         let dual = ["/usr/sbin/sshd", "-i", "-f", "/etc/ssh/sshd_config"];
         let _inetd = node.inetd("::", 2222, &dual);
         let via = |address: &str| {
-            let from = |cgroup| login_from(node, cgroup, 2222, address).ok();
+            let from = |cgroup: &Cgroup| login_from(node, cgroup, 2222, address).ok();
             from(&node.outside()).stands_in(&newer.cgroup);
             from(&older.cgroup).stands_in(&older.cgroup)
         };
