@@ -25,7 +25,6 @@ pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
-pub(crate) use inetd::Inetd;
 pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;

@@ -27,13 +27,11 @@ pub(crate) enum Tool {
     StuckFs,
     /// Holds a device in one of two threads.
     Threads,
-    /// Listens, and runs a program on each connection.
-    Inetd,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
 }
 
-const ALL: [(Tool, &str, &str); 11] = [
+const ALL: [(Tool, &str, &str); 10] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -43,7 +41,6 @@ const ALL: [(Tool, &str, &str); 11] = [
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
-    (Tool::Inetd, "inetd", include_str!("../tools/inetd.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
 ];
 
