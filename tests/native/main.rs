@@ -14,6 +14,7 @@
 
 mod support;
 
+mod caller;
 mod callerid;
 mod choice;
 mod cli;

@@ -78,6 +78,14 @@ impl Drop for Client {
     }
 }
 
+impl Node {
+    /// Runs a program on each connection to `port` at `address`, where `::` is IPv4's too.
+    pub(crate) fn serve(&self, address: &str, port: u16, program: &[&str]) -> Listener {
+        self.install(&Tool::Listen.path(), "/usr/bin/listen");
+        Origin::listen(&mut self.daemon(&self.outside(), "env"), address, port, program)
+    }
+}
+
 impl<'a> Origin<'a> {
     pub(crate) fn on(node: &'a Node) -> Self {
         node.sh(LINK).ok();
