@@ -185,7 +185,15 @@ impl Node {
         }
     }
 
-    fn sources(&self, request: &Request, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {
+    /// The sources that are to be asked.
+    ///
+    /// # Errors
+    /// Why there can be no job here of a source that was configured.
+    pub(super) fn sources(
+        &self,
+        request: &Request,
+        config: &Config,
+    ) -> Result<Vec<Box<dyn Source>>, String> {
         let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
             match name {
                 SourceName::Registry => {

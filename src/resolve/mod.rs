@@ -18,6 +18,7 @@ mod harden;
 mod main;
 mod message;
 mod plan;
+mod running;
 mod slurm;
 pub mod stack;
 mod survey;
@@ -27,3 +28,4 @@ pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, L
 pub use evidence::Evidence;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
+pub use running::Running;
