@@ -13,6 +13,7 @@ use super::stack::judge;
 use super::survey::Survey;
 use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
+use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{Phase, Placement, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
 use crate::source::{Job, RegistrySource, SlurmSource, Source};
@@ -134,7 +135,11 @@ impl Node {
             SQUEUE.clone_into(&mut reply.hint);
         }
         let jobs = std::mem::take(&mut survey.jobs);
-        (reply.verdict, reply.detail) = match choose(jobs, request.several) {
+        let mut unused = Vec::new();
+        let choice =
+            choose(jobs, request.several, |jobs| self.wish(request.uid, jobs, &mut unused));
+        survey.faults.extend(unused);
+        (reply.verdict, reply.detail) = match choice {
             Choice::None => {
                 (reply.verdict, reply.detail) = without_job(&survey);
                 return;
@@ -183,6 +188,10 @@ impl Node {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
         }
+    }
+
+    pub(super) fn choices(&self) -> Choices {
+        Choices::below(&self.root, self.trust.clone())
     }
 
     /// The sources that are to be asked.

@@ -14,10 +14,18 @@ pub(super) enum Choice {
     Needed(Vec<JobId>),
 }
 
-/// Chooses. Of jobs that started in the same second, the one with the larger id is newer, a longer
+/// Chooses among several: the one that the user has chosen, else as the site says. Of jobs that started in the same second, the one with the larger id is newer, a longer
 /// id counting as larger, as it is with ids that are counted up.
-pub(super) fn choose(mut jobs: Vec<Job>, several: Several) -> Choice {
+pub(super) fn choose(
+    mut jobs: Vec<Job>,
+    several: Several,
+    wish: impl FnOnce(&[Job]) -> Option<JobId>,
+) -> Choice {
     jobs.sort_by(|a, b| age(a).cmp(&age(b)));
+    let wish = if jobs.len() > 1 { wish(&jobs) } else { None };
+    if let Some(job) = jobs.iter().find(|job| Some(&job.id) == wish.as_ref()) {
+        return Choice::Job(Box::new(job.clone()), Rule::Chosen);
+    }
     if jobs.len() > 1 && several == Several::Deny {
         return Choice::Needed(jobs.into_iter().map(|job| job.id).collect());
     }
@@ -49,7 +57,7 @@ mod tests {
 
     fn chosen(jobs: &[(&str, i64)]) -> (String, Rule) {
         let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
-        match choose(jobs, Several::Newest) {
+        match choose(jobs, Several::Newest, |_| None) {
             Choice::Job(job, rule) => (job.id.to_string(), rule),
             other => panic!("{other:?}"),
         }
@@ -57,8 +65,8 @@ mod tests {
 
     #[test]
     fn the_only_job_or_the_newest() {
-        assert_eq!(choose(Vec::new(), Several::Newest), Choice::None);
-        assert_eq!(choose(Vec::new(), Several::Deny), Choice::None);
+        assert_eq!(choose(Vec::new(), Several::Newest, |_| None), Choice::None);
+        assert_eq!(choose(Vec::new(), Several::Deny, |_| None), Choice::None);
         assert_eq!(chosen(&[("1", 5)]), ("1".into(), Rule::OnlyJob));
         assert_eq!(chosen(&[("1", 5), ("2", 9), ("3", 7)]), ("2".into(), Rule::Newest));
         assert_eq!(chosen(&[("10", 5), ("9", 5), ("8", 0)]), ("10".into(), Rule::Newest));
@@ -66,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_choice_is_needed_where_the_site_says_so() {
-        let needed = choose(vec![job("2", 9), job("1", 5)], Several::Deny);
+        let needed = choose(vec![job("2", 9), job("1", 5)], Several::Deny, |_| None);
         assert_eq!(needed, Choice::Needed(vec!["1".parse().unwrap(), "2".parse().unwrap()]));
-        let one = choose(vec![job("2", 9)], Several::Deny);
+        let one = choose(vec![job("2", 9)], Several::Deny, |_| None);
         assert!(matches!(one, Choice::Job(_, Rule::OnlyJob)));
     }
 }

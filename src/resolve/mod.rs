@@ -22,6 +22,7 @@ mod running;
 mod slurm;
 pub mod stack;
 mod survey;
+mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits};
