@@ -209,7 +209,7 @@ impl Case {
 }
 
 /// The question of the account phase, with the module's own defaults.
-pub(super) fn request(login: &Login, conf: &str) -> Request {
+fn request(login: &Login, conf: &str) -> Request {
     let timeout = Settings::default().timeout.as_millis();
     Request {
         phase: login.phase,

@@ -1,17 +1,20 @@
 //! `use`: which of their jobs here a user's next logins join.
 
 use super::options::Known;
-use super::resolve::request;
 use super::{Error, Options, Output, help, people, show};
 use crate::chosen::{ChoiceError, Choices, Wrong};
 use crate::legible::legible;
-use crate::plan::{JobId, Phase, Request};
-use crate::resolve::{Config, Node, Running};
-use crate::session::{Login, node_name};
+use crate::plan::{JobId, Request};
+use crate::resolve::{Config, Node, Selection};
+use crate::session::node_name;
 use crate::trust::Trust;
 use nix::unistd::Uid;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the daemons of Slurm's jobs are waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 const KNOWN: [Known; 1] = [Known::Flag("--clear")];
 
@@ -55,7 +58,7 @@ struct Desk {
 
 impl Desk {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        let running = self.running();
+        let running = self.selection();
         if !running.jobs.contains(job) {
             if running.unsure.is_empty() {
                 output.warn(format_args!("{}; nothing was changed", self.not_among(job, &running)));
@@ -81,7 +84,7 @@ impl Desk {
             Ok(None) => return self.say_none(output),
             Err(error) => return Err(self.explained(&error)),
         };
-        let running = self.running();
+        let running = self.selection();
         if running.jobs.contains(&job) || !running.unsure.is_empty() {
             return self.say_chosen(&job, output);
         }
@@ -107,7 +110,7 @@ impl Desk {
         Ok(super::EXIT_FINE)
     }
 
-    fn not_among(&self, job: &JobId, running: &Running) -> String {
+    fn not_among(&self, job: &JobId, running: &Selection) -> String {
         let Self { user, node, .. } = self;
         let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).collect();
         match own.as_slice() {
@@ -120,19 +123,11 @@ impl Desk {
     }
 
     /// What a login would find.
-    fn running(&self) -> Running {
-        let login = Login {
-            phase: Phase::Account,
-            user: self.user.clone(),
-            uid: self.uid,
-            service: String::new(),
-            rhost: String::new(),
-            ssh_connection: String::new(),
-            node: self.node.clone(),
-        };
+    fn selection(&self) -> Selection {
+        let deadline = Instant::now() + PATIENCE;
         match Config::read(Path::new(Request::CONF), &Trust::root()) {
-            Ok(config) => Node::here().running(&request(&login, Request::CONF), &config),
-            Err(error) => Running { jobs: Vec::new(), unsure: vec![error.to_string()] },
+            Ok(config) => Node::here().selection(&config, &self.node, self.uid, deadline),
+            Err(error) => Selection { jobs: Vec::new(), unsure: vec![error.to_string()] },
         }
     }
 

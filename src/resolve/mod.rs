@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod caller;
 mod choose;
 mod config;
 mod environment;
@@ -18,7 +19,7 @@ mod harden;
 mod main;
 mod message;
 mod plan;
-mod running;
+mod selection;
 mod slurm;
 pub mod stack;
 mod survey;
@@ -29,4 +30,4 @@ pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, L
 pub use evidence::Evidence;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
-pub use running::Running;
+pub use selection::Selection;
