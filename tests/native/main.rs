@@ -15,6 +15,7 @@
 mod support;
 
 mod choice;
+mod chosen;
 mod cli;
 mod compose;
 mod deadline;
