@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
@@ -15,7 +16,9 @@ use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
 use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
-use crate::plan::{Phase, Placement, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
+use crate::plan::{
+    Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
+};
 use crate::source::{Job, RegistrySource, SlurmSource, Source};
 use crate::sys::clock;
 use crate::trust::Trust;
@@ -121,6 +124,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
+        let began = Instant::now();
         let sources = match self.sources(&request.node, config) {
             Ok(sources) => sources,
             Err(cause) => {
@@ -135,10 +139,12 @@ impl Node {
             SQUEUE.clone_into(&mut reply.hint);
         }
         let jobs = std::mem::take(&mut survey.jobs);
-        let mut unused = Vec::new();
-        let choice =
-            choose(jobs, request.several, |jobs| self.wish(request.uid, jobs, &mut unused));
-        survey.faults.extend(unused);
+        let caller = Caller::new(self, request, config, last(request, began));
+        let choice = choose(jobs, request.several, |rule, jobs| match rule {
+            Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
+            Rule::Chosen => self.wish(request.uid, jobs, &mut survey.faults),
+            Rule::OnlyJob | Rule::Newest => None,
+        });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
                 (reply.verdict, reply.detail) = without_job(&survey);
@@ -222,6 +228,11 @@ impl Node {
         let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
         Ok(self.root.join(mount.path().trim_start_matches('/')))
     }
+}
+
+/// When a request that came at `began` has to be answered.
+fn last(request: &Request, began: Instant) -> Instant {
+    began + Duration::from_millis(request.budget_ms.into()).saturating_sub(RESERVE)
 }
 
 /// Asks the sources, and while there is no job, again until the time for that is over.

@@ -14,6 +14,7 @@
 
 mod support;
 
+mod caller;
 mod choice;
 mod chosen;
 mod cli;

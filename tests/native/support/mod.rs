@@ -6,6 +6,7 @@ mod extern_step;
 mod fake;
 mod filter;
 mod gpus;
+mod inetd;
 mod job;
 mod login;
 mod node;
