@@ -18,6 +18,7 @@ mod flow;
 mod holder;
 mod ident;
 mod networks;
+mod serve;
 mod wait;
 
 pub use ask::{AskError, ask};
@@ -25,6 +26,7 @@ pub use flow::{Flow, plain};
 pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
 pub use networks::{Network, NetworkError, Networks};
+pub use serve::{Connection, Patience};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;

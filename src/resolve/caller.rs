@@ -130,7 +130,8 @@ impl<'a> Caller<'a> {
 }
 
 impl Node {
-    /// The running jobs of `uid` here, as far as they can be told until `deadline`.
+    /// The running jobs of `uid` here, as far as they can be told until `deadline`, and what may have
+    /// hidden others.
     ///
     /// # Errors
     /// Why no source can be asked.
@@ -139,9 +140,11 @@ impl Node {
         config: &Config,
         uid: u32,
         deadline: Instant,
-    ) -> Result<Vec<Job>, String> {
+    ) -> Result<(Vec<Job>, Vec<String>), String> {
         let sources = self.sources(&host_name(), config)?;
-        Ok(Survey::of(&sources, uid, deadline).jobs)
+        let mut survey = Survey::of(&sources, uid, deadline);
+        let jobs = std::mem::take(&mut survey.jobs);
+        Ok((jobs, survey.warnings()))
     }
 
     /// The one of these jobs whose cgroup, or one below it, has this id; `None` also where that

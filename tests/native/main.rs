@@ -15,6 +15,7 @@
 mod support;
 
 mod caller;
+mod callerid;
 mod choice;
 mod chosen;
 mod cli;
