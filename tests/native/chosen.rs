@@ -244,10 +244,20 @@ fn a_file_system_of_the_users_own_is_never_asked() {
         node.reporting("timeout=2");
         let mut stuckfs = node.daemon(&node.outside(), "stuckfs").arg(DIR).spawn().unwrap();
         eventually("it is mounted", || node.read("/proc/1/mounts").contains("/use/1001 fuse "));
-        let log = two.falls_back();
+        node.log.clear();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| send.send((node.pam(ALICE), two.choose(&["4242"]))).unwrap());
+            let outcomes = receive.recv_timeout(Duration::from_secs(10));
+            // Its end lets go of whoever waits for it.
+            node.sh(&format!("umount --force --lazy {DIR}")).ok();
+            let (login, choice) = outcomes.expect("somebody waits for the file system");
+            login.ok().stands_in(&two.newer.cgroup);
+            choice.exits(3).says("mounted there");
+        });
+        assert_eq!(two.rule(), "newest");
+        let log = node.log.to_string();
         assert_eq!(log.matches("a file system is mounted there").count(), 3, "{log}");
-        two.choose(&["4242"]).exits(3).says("mounted there");
-        node.sh(&format!("umount --force --lazy {DIR}")).ok();
         eventually("it ends", || stuckfs.try_wait().unwrap().is_some());
         node.pam(ALICE).ok().stands_in(&two.older.cgroup);
     });
