@@ -3,7 +3,7 @@
 use super::ending::{Ending, end};
 use super::options::Known;
 use super::register::PATIENCE;
-use super::subtree::unless_gone;
+use crate::cgroup::subtree::unless_gone;
 use super::{Error, Options, Output, conf, help, require_root, show};
 use crate::cgroup::{self, Mount, Stamp};
 use crate::lock::Lock;
