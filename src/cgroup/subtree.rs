@@ -9,7 +9,9 @@ const DIRS_MAX: usize = 65_536;
 /// What was found on a walk, and why the walk ended early where it did.
 #[derive(Debug)]
 pub struct Found<T> {
+    /// What was found so far.
     pub all: Vec<T>,
+    /// Why there may be more.
     pub cut: Option<Error>,
 }
 
@@ -59,10 +61,19 @@ fn children(dir: &Dir) -> Result<Vec<OsString>> {
 }
 
 /// Numbers of the processes in a cgroup and below it.
+#[must_use]
 pub fn processes(dir: &Dir) -> Found<i32> {
+    processes_unless(dir, |_| Ok(false))
+}
+
+/// The same, but for those right in cgroups that are to be passed over; where that fails, the walk
+/// ends.
+pub fn processes_unless(dir: &Dir, pass_over: impl Fn(&Dir) -> Result<bool>) -> Found<i32> {
     let mut all = Vec::new();
     let cut = walk(dir, |dir| {
-        all.extend(own_processes(dir)?);
+        if !pass_over(dir)? {
+            all.extend(own_processes(dir)?);
+        }
         Ok(())
     });
     Found { all, cut: cut.err() }

@@ -4,7 +4,7 @@ mod codec;
 
 pub(super) use codec::check_version;
 
-use super::{Allowlist, GroupId, JobId, Placement, Probe, Reason, Variables};
+use super::{Allowlist, GroupId, JobId, Placement, Probe, ProcessId, Reason, Variables};
 
 /// Most bytes of a reply.
 pub const REPLY_MAX: usize = 64 * 1024;

@@ -1,7 +1,9 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, ProcessId, Variable, Variables};
+use crate::plan::{
+    DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, ProcessId, Variable, Variables,
+};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
