@@ -30,18 +30,15 @@ impl Setting {
     /// # Errors
     /// [`LimitsFailure::Set`]; those set so far stay until [`Setting::take_back`].
     pub(super) fn put(&mut self, wanted: &Limits) -> Result<(), LimitsFailure> {
-        let mut changes = Vec::new();
-        for (kind, limit) in wanted.iter() {
-            let now = current(kind.resource).map_err(|errno| failed(*kind, *limit, errno))?;
-            if now != *limit {
-                changes.push((*kind, now, *limit));
+        for lowers in [false, true] {
+            for (kind, limit) in wanted.iter() {
+                let now = current(kind.resource).map_err(|errno| failed(kind, limit, errno))?;
+                if now != *limit && (limit.hard < now.hard) == lowers {
+                    setrlimit(kind.resource, limit.soft, limit.hard)
+                        .map_err(|errno| failed(kind, limit, errno))?;
+                    self.before.push((*kind, now));
+                }
             }
-        }
-        changes.sort_by_key(|(_, now, limit)| limit.hard < now.hard);
-        for (kind, now, limit) in changes {
-            setrlimit(kind.resource, limit.soft, limit.hard)
-                .map_err(|errno| failed(kind, limit, errno))?;
-            self.before.push((kind, now));
         }
         Ok(())
     }
@@ -63,6 +60,6 @@ fn current(resource: Resource) -> Result<Limit, Errno> {
     getrlimit(resource).map(|(soft, hard)| Limit { soft, hard })
 }
 
-fn failed(kind: Kind, limit: Limit, errno: Errno) -> LimitsFailure {
+fn failed(kind: &Kind, limit: &Limit, errno: Errno) -> LimitsFailure {
     LimitsFailure::Set { name: kind.name, limit: limit.to_string(), errno }
 }
