@@ -27,11 +27,17 @@ fn pids(node: &Node, cgroup: &Cgroup) -> Vec<i32> {
     listed.stdout.lines().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Sets limits of the only process there.
+/// Lowers limits of the only process there.
 fn prlimit(node: &Node, cgroup: &Cgroup, limits: &str) -> i32 {
     let [pid] = pids(node, cgroup)[..] else { panic!("several processes") };
-    node.sh(&format!("prlimit --pid {pid} {limits}")).ok();
+    lower(node, pid, limits);
     pid
+}
+
+/// As Alice, whose process it is: without CAP_SYS_RESOURCE root may not either, prlimit(2).
+fn lower(node: &Node, pid: i32, limits: &str) {
+    let alice = "setpriv --reuid 1001 --regid 1001 --clear-groups";
+    node.sh(&format!("{alice} prlimit --pid {pid} {limits}")).ok();
 }
 
 /// One more process.
@@ -124,7 +130,7 @@ fn the_oldest_process_of_the_users_own_counts() {
         let _other = node.job(ALICE, "4241").started(5).start();
         let oldest = prlimit(node, &job.cgroup, "--nofile=301:301");
         let (younger, number) = process(node, ALICE, &job.cgroup);
-        node.sh(&format!("prlimit --pid {number} --nofile=302:302")).ok();
+        lower(node, number, "--nofile=302:302");
         let sshd = node.sshd();
         let files = || sshd.ssh(ALICE, "ulimit -n").ok().stdout.trim().to_owned();
         assert_eq!(files(), "301");
@@ -205,7 +211,6 @@ fn a_process_that_is_not_the_users_or_not_in_the_job_refuses() {
             ("in another job", elsewhere, "is not in the job"),
         ] {
             node.log.clear();
-            node.sh(&format!("prlimit --pid {pid} --nofile=305:20000")).ok();
             Fake::new().answers(&naming("4242", &job.cgroup, pid)).install(node);
             let outcome = node.phases("sshd", ALICE, &["open_session"]);
             let entry = node.log.decision("JA07");
@@ -276,7 +281,7 @@ fn a_limit_that_cannot_be_raised_refuses_and_is_named() {
 /// the limits that its process has.
 fn session(node: &Node, options: &str) -> Outcome {
     node.sh(&format!(
-        "exec prlimit --nofile=500:20000 --core=4096 --sigpending=900 strace -qq -o /tmp/strace \
+        "exec prlimit --nofile=500:20000 --core=4096:16384 --sigpending=900:2000 strace -qq -o /tmp/strace \
          -e trace=prlimit64 {options} pamtester sshd alice open_session"
     ))
 }
@@ -298,7 +303,7 @@ fn one_that_fails_takes_all_of_them_back() {
              session optional pam_exec.so stdout /usr/bin/cat /proc/self/limits /proc/self/cgroup\n",
         );
         let job = node.job(ALICE, "4242").start();
-        prlimit(node, &job.cgroup, "--nofile=600:600 --core=8192 --sigpending=1000");
+        prlimit(node, &job.cgroup, "--nofile=600:600 --core=8192:16384 --sigpending=1000:2000");
         let row = |outcome: &Outcome, title: &str| {
             let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(title));
             let fields = line.unwrap_or_else(|| panic!("no {title}: {outcome}")).split_whitespace();
@@ -347,7 +352,7 @@ fn a_step_of_slurms_has_them_and_its_logins_do_not() {
         batch.child("user").create();
         task.create();
         let (child, pid) = process(node, ALICE, &task);
-        node.sh(&format!("prlimit --pid {pid} --nofile=307:307")).ok();
+        lower(node, pid, "--nofile=307:307");
         sshd.ssh(ALICE, "ulimit -n").ok().says("307");
         let (outside, out) = process(node, ALICE, &node.outside());
         node.answers(&Plan { limits_of: ProcessId::new(out.into()), ..plan(Containment::None) });
