@@ -1,5 +1,6 @@
 //! How Slurm lays out a job's cgroups, by where the daemon of its extern step is.
 
+use super::super::home::Home;
 use super::super::probe::Tried;
 use super::super::undo::Undo;
 use super::super::{Failure, Visit};
@@ -7,6 +8,7 @@ use super::{SlurmFailure, legacy, unified};
 use crate::bpf::{Confinement, Level};
 use crate::cgroup::{Membership, v1};
 use crate::plan::Probe;
+use crate::stepd;
 
 /// The extern step's cgroups before the login is there.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ impl Layout {
     /// # Errors
     /// [`SlurmFailure::Nowhere`] for a daemon that is in no step's, else as opening them.
     pub(super) fn open(daemon: &Membership) -> Result<Self, Failure> {
-        if let Some(step) = daemon.unified().and_then(unified::step_of) {
+        if let Some(step) = daemon.unified().and_then(stepd::step_of) {
             return unified::Step::open(&step).map(Self::Unified);
         }
         if let Some(job) = v1::Job::of(daemon) {
@@ -47,6 +49,14 @@ impl Layout {
         match self {
             Self::Unified(step) => step.leaf(),
             Self::Legacy(step) => step.leaf(),
+        }
+    }
+
+    /// The job's own cgroup.
+    pub(super) fn home(&self) -> Home {
+        match self {
+            Self::Unified(step) => Home::Unified(step.job().to_owned()),
+            Self::Legacy(step) => Home::Freezer(step.job().to_owned()),
         }
     }
 
