@@ -17,8 +17,8 @@ const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
 const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
 const CONFIG: &str = include_str!("../src/resolve/config.rs");
-const COMMANDS: [&str; 7] =
-    ["run", "register", "unregister", "list", "resolve", "devices", "callerid"];
+const COMMANDS: [&str; 8] =
+    ["run", "register", "unregister", "list", "resolve", "devices", "use", "callerid"];
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {
@@ -139,7 +139,7 @@ fn every_key_of_the_configuration_is_in_its_page() {
     assert!(known.contains("slurm_devices") && known.contains("env"), "{known:?}");
     for key in known
         .iter()
-        .filter(|key| !["inherit", "closed", "none", "id", "full"].contains(&key.as_str()))
+        .filter(|key| !["inherit", "closed", "none", "id", "full", "job"].contains(&key.as_str()))
     {
         assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
     }

@@ -8,12 +8,14 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
+use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence};
+use super::{Config, Enforce, Evidence, Limits};
 use crate::cgroup::Mount;
+use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{
     Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
@@ -141,7 +143,8 @@ impl Node {
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
-            Rule::Chosen | Rule::OnlyJob | Rule::Newest => None,
+            Rule::Chosen => self.wish(request.uid, jobs, &mut survey.faults),
+            Rule::OnlyJob | Rule::Newest => None,
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
@@ -157,8 +160,13 @@ impl Node {
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
                 match plan(&job, rule, config, &resolver, evidence) {
-                    Ok((plan, warnings)) => {
+                    Ok((mut plan, warnings)) => {
                         survey.faults.extend(warnings);
+                        if config.limits == Limits::Job && request.phase == Phase::Session {
+                            let found = limits::process(&job, self.ground(request.uid));
+                            survey.faults.extend(found.remark);
+                            plan.limits_of = found.process;
+                        }
                         (Verdict::Admit(plan), String::new())
                     }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
@@ -186,11 +194,20 @@ impl Node {
         (Resolver::new(self.tree(), settings), warnings)
     }
 
+    fn ground(&self, uid: u32) -> Ground<'_> {
+        let (root, owner) = (self.root.as_path(), self.trust.owner());
+        Ground { root, owner, uid }
+    }
+
     fn tree(&self) -> Tree {
         match &self.cgroup {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
         }
+    }
+
+    pub(super) fn choices(&self) -> Choices {
+        Choices::below(&self.root, self.trust.clone())
     }
 
     pub(super) fn sources(
