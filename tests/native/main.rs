@@ -31,6 +31,7 @@ mod hygiene;
 mod install;
 mod leaf;
 mod login;
+mod mpi;
 mod naming;
 mod nproc;
 mod panic;

@@ -2,6 +2,7 @@
 
 mod artifact;
 mod cgroup;
+mod cluster;
 mod extern_step;
 mod fake;
 mod filter;
@@ -21,6 +22,7 @@ mod user;
 
 pub(crate) use artifact::{Artifact, artifact, finished};
 pub(crate) use cgroup::{Cgroup, Mount};
+pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
