@@ -14,6 +14,7 @@
 
 mod support;
 
+mod callers;
 mod choice;
 mod cli;
 mod compose;

@@ -29,11 +29,13 @@ pub(crate) enum Tool {
     Threads,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
+    /// Serves caller identity, or plays a service that cannot be trusted.
+    Ident,
     /// Adds up over the ranks of Open MPI.
     Sum,
 }
 
-const ALL: [(Tool, &str, &str); 11] = [
+const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -44,6 +46,7 @@ const ALL: [(Tool, &str, &str); 11] = [
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
+    (Tool::Ident, "ident", include_str!("../tools/ident.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
 ];
 

@@ -1,0 +1,210 @@
+//! Two jobs of one user on the same nodes: which one a rank joins is decided by its launcher's.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{
+    ALICE, BOB, Cluster, HELPER, Job, Node, Outcome, ROOT, Tool, User, on_cluster,
+};
+
+const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
+/// Most milliseconds that a phase of a login may take by its own account where the answer never
+/// comes: the deadline of 300, and what a busy machine adds. What does not come by then would take
+/// ten seconds.
+const PHASE: u32 = 1500;
+
+/// Alice's two jobs on every node, and a newer one of bob's.
+struct Jobs<'a> {
+    older: Vec<Job<'a>>,
+    newer: Vec<Job<'a>>,
+    _his: Vec<Job<'a>>,
+}
+
+fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
+    let everywhere = |owner: User, id: &str, gpu: &str, started: i64| -> Vec<Job<'a>> {
+        let job = |node: &'a Node| node.job(owner, id).devices(&[gpu]).started(started).start();
+        cluster.nodes.iter().map(job).collect()
+    };
+    cluster.nodes.iter().for_each(|node| node.configure(NETWORKS));
+    // The newer one has the smaller id, so that no order of names finds it by chance.
+    Jobs {
+        older: everywhere(ALICE, "4250", "/dev/nvidia0", 1_795_200_000),
+        newer: everywhere(ALICE, "4242", "/dev/nvidia1", 1_795_200_100),
+        _his: everywhere(BOB, "4300", "/dev/nvidia2", 1_795_200_200),
+    }
+}
+
+/// A script of the job's own, as its scheduler starts it.
+fn inside(job: &Job<'_>, script: &str) -> Outcome {
+    let id = job.owner.uid.to_string();
+    let mut command = job.node().daemon(&job.cgroup, "timeout");
+    command.args(["-k", "2", "50", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"]);
+    command.args(["sh", "-c", script]).env("HOME", job.owner.home()).env("USER", job.owner.name);
+    Outcome::of(&mut command)
+}
+
+/// What a rank says in that job.
+fn rank_in(job: &Job<'_>, gpu: &str) -> String {
+    format!("rank {} {} {gpu}\n", job.node().name(), job.cgroup.path())
+}
+
+/// A rank on the other node, started from inside `job`; the rule by which it joined, and the job.
+#[track_caller]
+fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
+    let node = &cluster.nodes[1];
+    node.log.clear();
+    inside(job, &format!("ssh {host} rank")).ok().says("rank gpu018 ");
+    let session = node.log.find("the session's decision", |entry| {
+        entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
+    });
+    for entry in node.log.entries() {
+        if let Some(spent) = entry.field("ms") {
+            assert!(spent.parse::<u32>().unwrap() < PHASE, "{}", entry.text);
+        }
+    }
+    (session.field("rule").unwrap().to_owned(), session.field("job").unwrap().to_owned())
+}
+
+/// What listens on a node's port 113, and ends with this.
+struct Service(Child);
+
+impl Service {
+    fn on(node: &Node, user: User, how: &[&str]) -> Self {
+        node.install(&Tool::Ident.path(), "/usr/bin/ident");
+        let id = user.uid.to_string();
+        let mut command: Command = node.daemon(&node.outside(), "setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "ident"]).args(how);
+        let mut service = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut said = String::new();
+        BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "listening\n");
+        service
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `job-adopt callerid` for each connection, as the account that it is for.
+fn serve(node: &Node) -> Service {
+    let id = HELPER.uid.to_string();
+    let account = ["run", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
+    Service::on(node, ROOT, &[&account, &["--no-new-privs", "job-adopt", "callerid"][..]].concat())
+}
+
+/// Both jobs start ranks everywhere at once, from the first node; all are in their launcher's job.
+#[track_caller]
+fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
+    for launcher in [
+        "timeout -k 2 40 mpirun --host gpu017:2,gpu018:2 -n 4 rank",
+        "timeout -k 2 40 mpiexec.hydra -launcher ssh -hosts gpu017,gpu018 -ppn 2 -n 4 rank",
+        "timeout -k 2 40 pdsh -R ssh -N -w gpu017,gpu018,gpu017-v6,gpu018-v6 rank",
+    ] {
+        let (older, newer) = std::thread::scope(|scope| {
+            let newer = scope.spawn(|| inside(&jobs.newer[0], launcher).ok());
+            (inside(&jobs.older[0], launcher).ok(), newer.join().unwrap())
+        });
+        for (launched, jobs, gpu) in
+            [(older, &jobs.older, "/dev/nvidia0"), (newer, &jobs.newer, "/dev/nvidia1")]
+        {
+            for job in jobs {
+                let ranks = launched.stdout.matches(&rank_in(job, gpu)).count();
+                assert_eq!(ranks, 2, "on {}: {launched}", job.node().name());
+            }
+        }
+    }
+    let rules = cluster.nodes[1].log.entries();
+    let rules: Vec<&str> = rules.iter().filter_map(|entry| entry.field("rule")).collect();
+    assert!(!rules.is_empty() && rules.iter().all(|rule| *rule == "caller"), "{rules:?}");
+}
+
+#[test]
+fn ranks_of_two_jobs_are_in_their_launchers() {
+    on_cluster(2, |cluster| {
+        let jobs = jobs(cluster);
+        let _services: Vec<Service> = cluster.nodes.iter().map(serve).collect();
+        both_launch(cluster, &jobs);
+    });
+}
+
+#[test]
+fn logins_of_a_node_to_itself_need_no_service() {
+    on_cluster(2, |cluster| {
+        let jobs = jobs(cluster);
+        for job in [&jobs.older[1], &jobs.newer[1]] {
+            for host in ["gpu018", "gpu018-v6", "127.0.0.1", "::1"] {
+                assert_eq!(joins(cluster, job, host), ("caller".into(), job.id.clone()), "{host}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_of_the_job_that_made_it() {
+    on_cluster(3, |cluster| {
+        let jobs = jobs(cluster);
+        let _services: Vec<Service> = cluster.nodes.iter().map(serve).collect();
+        // Through a node, by the login that the job has there.
+        let jump = inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
+        jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
+        // Through a connection that another job has left open.
+        let share = "ssh -M -S /home/alice/mux -o ControlPersist=20 gpu018 rank";
+        inside(&jobs.older[0], share).ok().says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
+        let shared = inside(&jobs.newer[0], "ssh -S /home/alice/mux gpu018 rank").ok();
+        shared.says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
+        let own = "ssh -o ControlPath=none gpu018 rank";
+        inside(&jobs.newer[0], own).ok().says(&rank_in(&jobs.newer[1], "/dev/nvidia1"));
+    });
+}
+
+#[test]
+fn without_the_service_ranks_elsewhere_are_in_the_newest_job() {
+    on_cluster(2, |cluster| {
+        let jobs = jobs(cluster);
+        assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), ("newest".into(), "4242".into()));
+    });
+}
+
+#[test]
+fn a_service_that_lies_never_leads_to_another_users_job() {
+    on_cluster(2, |cluster| {
+        let jobs = jobs(cluster);
+        let newest = ("newest".to_owned(), "4242".to_owned());
+        let node = &cluster.nodes[0];
+        for how in [
+            &["id", "4300"][..],
+            &["id", "4250\u{1b}"],
+            &["id", "no-such-job"],
+            &["garbage"],
+            &["silence"],
+            &["drip", "4250"],
+            &["flood"],
+        ] {
+            let _service = Service::on(node, ROOT, how);
+            assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{how:?}");
+        }
+    });
+}
+
+#[test]
+fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
+    on_cluster(2, |cluster| {
+        let jobs = jobs(cluster);
+        let node = &cluster.nodes[0];
+        node.sh("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
+        for (user, id, expected) in [
+            (ALICE, "4250", ("caller", "4250")),
+            (ALICE, "4242", ("caller", "4242")),
+            (ALICE, "4300", ("newest", "4242")),
+            (BOB, "4300", ("newest", "4242")),
+        ] {
+            let _service = Service::on(node, user, &["id", id]);
+            let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
+            assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
+        }
+    });
+}
