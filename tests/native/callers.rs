@@ -69,16 +69,32 @@ fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
 struct Service(Child);
 
 impl Service {
-    fn on(node: &Node, user: User, how: &[&str]) -> Self {
-        node.install(&Tool::Ident.path(), "/usr/bin/ident");
-        let id = user.uid.to_string();
-        let mut command: Command = node.daemon(&node.outside(), "setpriv");
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "ident"]).args(how);
-        let mut service = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+    /// Runs the command for each connection.
+    fn on(node: &Node, listener: User, command: &[&str]) -> Self {
+        node.install(&Tool::Inetd.path(), "/usr/bin/test-inetd");
+        node.install(&Tool::Liar.path(), "/usr/bin/liar");
+        let id = listener.uid.to_string();
+        let mut inetd: Command = node.daemon(&node.outside(), "setpriv");
+        inetd.args(["--reuid", &id, "--regid", &id, "--clear-groups", "test-inetd", "::", "113"]);
+        let inetd = inetd.args(command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut service = Self(inetd.spawn().unwrap());
         let mut said = String::new();
         BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "listening\n");
+        assert_eq!(said, "ready\n");
         service
+    }
+
+    /// The real one, as the account that it is for.
+    fn real(node: &Node) -> Self {
+        let id = HELPER.uid.to_string();
+        let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
+        let program = ["--no-new-privs", "job-adopt", "callerid"];
+        Self::on(node, ROOT, &[&account[..], &program].concat())
+    }
+
+    /// One that cannot be trusted.
+    fn liar(node: &Node, listener: User, how: &[&str]) -> Self {
+        Self::on(node, listener, &[&["liar"], how].concat())
     }
 }
 
@@ -87,13 +103,6 @@ impl Drop for Service {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// `job-adopt callerid` for each connection, as the account that it is for.
-fn serve(node: &Node) -> Service {
-    let id = HELPER.uid.to_string();
-    let account = ["run", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
-    Service::on(node, ROOT, &[&account, &["--no-new-privs", "job-adopt", "callerid"][..]].concat())
 }
 
 /// Both jobs start ranks everywhere at once, from the first node; all are in their launcher's job.
@@ -126,7 +135,7 @@ fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
 fn ranks_of_two_jobs_are_in_their_launchers() {
     on_cluster(2, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Service> = cluster.nodes.iter().map(serve).collect();
+        let _services: Vec<Service> = cluster.nodes.iter().map(Service::real).collect();
         both_launch(cluster, &jobs);
     });
 }
@@ -147,7 +156,7 @@ fn logins_of_a_node_to_itself_need_no_service() {
 fn a_connection_is_of_the_job_that_made_it() {
     on_cluster(3, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Service> = cluster.nodes.iter().map(serve).collect();
+        let _services: Vec<Service> = cluster.nodes.iter().map(Service::real).collect();
         // Through a node, by the login that the job has there.
         let jump = inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
         jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
@@ -184,7 +193,7 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             &["drip", "4250"],
             &["flood"],
         ] {
-            let _service = Service::on(node, ROOT, how);
+            let _service = Service::liar(node, ROOT, how);
             assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{how:?}");
         }
     });
@@ -202,7 +211,7 @@ fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
             (ALICE, "4300", ("newest", "4242")),
             (BOB, "4300", ("newest", "4242")),
         ] {
-            let _service = Service::on(node, user, &["id", id]);
+            let _service = Service::liar(node, user, &["id", id]);
             let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
             assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
         }

@@ -29,13 +29,15 @@ pub(crate) enum Tool {
     Threads,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
-    /// Serves caller identity, or plays a service that cannot be trusted.
-    Ident,
+    /// Runs a command for every connection to a port.
+    Inetd,
+    /// Plays a caller identity service that cannot be trusted.
+    Liar,
     /// Adds up over the ranks of Open MPI.
     Sum,
 }
 
-const ALL: [(Tool, &str, &str); 12] = [
+const ALL: [(Tool, &str, &str); 13] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -46,7 +48,8 @@ const ALL: [(Tool, &str, &str); 12] = [
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
-    (Tool::Ident, "ident", include_str!("../tools/ident.c")),
+    (Tool::Inetd, "inetd", include_str!("../tools/inetd.c")),
+    (Tool::Liar, "liar", include_str!("../tools/liar.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
 ];
 
