@@ -1,13 +1,10 @@
 //! Two jobs of one user on the same nodes: which one a rank joins is decided by its launcher's.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
-use crate::support::{
-    ALICE, BOB, Cluster, HELPER, Job, Node, Outcome, ROOT, Tool, User, on_cluster,
-};
+use crate::support::{ALICE, BOB, Cluster, HELPER, Inetd, Job, Node, Outcome, User, on_cluster};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
+/// Where a node answers whose connection one is.
+const PORT: u16 = 113;
 /// Most milliseconds that a phase of a login may take by its own account where the answer never
 /// comes: the deadline of 300, and what a busy machine adds. What does not come by then would take
 /// ten seconds.
@@ -65,44 +62,17 @@ fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
     (session.field("rule").unwrap().to_owned(), session.field("job").unwrap().to_owned())
 }
 
-/// What listens on a node's port 113, and ends with this.
-struct Service(Child);
-
-impl Service {
-    /// Runs the command for each connection.
-    fn on(node: &Node, listener: User, command: &[&str]) -> Self {
-        node.install(&Tool::Inetd.path(), "/usr/bin/test-inetd");
-        node.install(&Tool::Liar.path(), "/usr/bin/liar");
-        let id = listener.uid.to_string();
-        let mut inetd: Command = node.daemon(&node.outside(), "setpriv");
-        inetd.args(["--reuid", &id, "--regid", &id, "--clear-groups", "test-inetd", "::", "113"]);
-        let inetd = inetd.args(command).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut service = Self(inetd.spawn().unwrap());
-        let mut said = String::new();
-        BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        assert_eq!(said, "ready\n");
-        service
-    }
-
-    /// The real one, as the account that it is for.
-    fn real(node: &Node) -> Self {
-        let id = HELPER.uid.to_string();
-        let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
-        let program = ["--no-new-privs", "job-adopt", "callerid"];
-        Self::on(node, ROOT, &[&account[..], &program].concat())
-    }
-
-    /// One that cannot be trusted.
-    fn liar(node: &Node, listener: User, how: &[&str]) -> Self {
-        Self::on(node, listener, &[&["liar"], how].concat())
-    }
+/// The service as the account that it is for.
+fn service(node: &Node) -> Inetd {
+    let id = HELPER.uid.to_string();
+    let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
+    let program = ["--no-new-privs", "job-adopt", "callerid"];
+    node.inetd("::", PORT, &[&account[..], &program].concat())
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A script that answers every question with this job, whoever's it is.
+fn says(job: &str) -> String {
+    format!(r#"read -r ports; printf '%s : USERID : OTHER : {job}\r\n' "${{ports%?}}""#)
 }
 
 /// Both jobs start ranks everywhere at once, from the first node; all are in their launcher's job.
@@ -135,7 +105,7 @@ fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
 fn ranks_of_two_jobs_are_in_their_launchers() {
     on_cluster(2, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Service> = cluster.nodes.iter().map(Service::real).collect();
+        let _services: Vec<Inetd> = cluster.nodes.iter().map(service).collect();
         both_launch(cluster, &jobs);
     });
 }
@@ -156,7 +126,7 @@ fn logins_of_a_node_to_itself_need_no_service() {
 fn a_connection_is_of_the_job_that_made_it() {
     on_cluster(3, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Service> = cluster.nodes.iter().map(Service::real).collect();
+        let _services: Vec<Inetd> = cluster.nodes.iter().map(service).collect();
         // Through a node, by the login that the job has there.
         let jump = inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
         jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
@@ -184,17 +154,22 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
         let jobs = jobs(cluster);
         let newest = ("newest".to_owned(), "4242".to_owned());
         let node = &cluster.nodes[0];
-        for how in [
-            &["id", "4300"][..],
-            &["id", "4250\u{1b}"],
-            &["id", "no-such-job"],
-            &["garbage"],
-            &["silence"],
-            &["drip", "4250"],
-            &["flood"],
+        let slowly = format!(
+            r#"line=$({}); while [ "$line" ]; do
+                rest=${{line#?}}; printf %s "${{line%"$rest"}}"; line=$rest; sleep 0.1
+            done; echo"#,
+            says("4250")
+        );
+        for manner in [
+            &*says("4300"),
+            &says("no-such-job"),
+            "head -c 4096 /dev/urandom",
+            "exec sleep 60",
+            "exec yes",
+            &slowly,
         ] {
-            let _service = Service::liar(node, ROOT, how);
-            assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{how:?}");
+            let _service = node.inetd("::", PORT, &["bash", "-c", manner]);
+            assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
         }
     });
 }
@@ -211,7 +186,7 @@ fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
             (ALICE, "4300", ("newest", "4242")),
             (BOB, "4300", ("newest", "4242")),
         ] {
-            let _service = Service::liar(node, user, &["id", id]);
+            let _service = node.inetd_of(user, "::", PORT, &["bash", "-c", &says(id)]);
             let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
             assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
         }

@@ -29,15 +29,13 @@ pub(crate) enum Tool {
     Threads,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
-    /// Runs a command for every connection to a port.
+    /// Listens, and runs a program on each connection.
     Inetd,
-    /// Plays a caller identity service that cannot be trusted.
-    Liar,
     /// Adds up over the ranks of Open MPI.
     Sum,
 }
 
-const ALL: [(Tool, &str, &str); 13] = [
+const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -49,7 +47,6 @@ const ALL: [(Tool, &str, &str); 13] = [
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
     (Tool::Inetd, "inetd", include_str!("../tools/inetd.c")),
-    (Tool::Liar, "liar", include_str!("../tools/liar.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
 ];
 
