@@ -31,7 +31,7 @@ fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
     }
 }
 
-/// A script of the job's own, as its scheduler starts it.
+/// A script of the job's own, as its scheduler starts one.
 fn inside(job: &Job<'_>, script: &str) -> Outcome {
     let id = job.owner.uid.to_string();
     let mut command = job.node().daemon(&job.cgroup, "timeout");
