@@ -14,6 +14,7 @@
 
 mod support;
 
+mod caller;
 mod callers;
 mod choice;
 mod cli;
