@@ -106,6 +106,10 @@ fn ranks_of_two_jobs_are_in_their_launchers() {
     on_cluster(2, |cluster| {
         let jobs = jobs(cluster);
         let _services: Vec<Inetd> = cluster.nodes.iter().map(service).collect();
+        for job in [&jobs.older[0], &jobs.newer[0]] {
+            // What register does for a job, here the first login does: it attaches the filter.
+            inside(job, "ssh gpu017 true").ok();
+        }
         both_launch(cluster, &jobs);
     });
 }
@@ -160,16 +164,17 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             done; echo"#,
             says("4250")
         );
-        for manner in [
-            &*says("4300"),
-            &says("no-such-job"),
-            "head -c 4096 /dev/urandom",
-            "exec sleep 60",
-            "exec yes",
-            &slowly,
+        for (manner, warning) in [
+            (&*says("4300"), "says job 4300, which the user has not running here"),
+            (&says("no-such-job"), "says job no-such-job, which the user has not running here"),
+            ("head -c 4096 /dev/urandom", ""),
+            ("exec sleep 60", "did not answer in time"),
+            ("exec yes", "said more than one line"),
+            (&slowly, "did not answer in time"),
         ] {
-            let _service = node.inetd("::", PORT, &["bash", "-c", manner]);
+            let _service = node.inetd("::", PORT, &["sh", "-c", manner]);
             assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
+            cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));
         }
     });
 }
@@ -186,7 +191,7 @@ fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
             (ALICE, "4300", ("newest", "4242")),
             (BOB, "4300", ("newest", "4242")),
         ] {
-            let _service = node.inetd_of(user, "::", PORT, &["bash", "-c", &says(id)]);
+            let _service = node.inetd_of(user, "::", PORT, &["sh", "-c", &says(id)]);
             let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
             assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
         }
