@@ -82,10 +82,10 @@ fn so_does_one_by_ipv6_and_one_to_a_socket_of_both() {
         node.run("ip", &["addr", "add", "fe80::77/64", "dev", "lo"]).ok();
         // One that listens for both has IPv4 with mapped addresses (ipv6(7)); sshd's own does not.
         let dual = ["/usr/sbin/sshd", "-i", "-f", "/etc/ssh/sshd_config"];
-        let _inetd = node.inetd("::", 2222, &dual);
+        let _sshd_of_both = node.serve("::", 2222, &dual);
         let via = |address: &str| {
-            let from = |cgroup| login_from(node, cgroup, 2222, address).ok();
-            login_from(node, &node.outside(), 2222, address).ok().stands_in(&newer.cgroup);
+            let from = |cgroup: &Cgroup| login_from(node, cgroup, 2222, address).ok();
+            from(&node.outside()).stands_in(&newer.cgroup);
             from(&older.cgroup).stands_in(&older.cgroup)
         };
         via("::1").says("::1 ");
@@ -132,7 +132,7 @@ fn on_asking_node(body: impl FnOnce(&Node, [Job<'_>; 2])) {
 
 /// Account and session of a login by [`CONNECTION`], while the origin does this to who asks.
 fn answered(node: &Node, manner: &str) -> Outcome {
-    let _service = node.inetd("10.1.0.5", 113, &["sh", "-c", manner]);
+    let _service = node.serve("10.1.0.5", 113, &["sh", "-c", manner]);
     from_origin(node)
 }
 
@@ -150,7 +150,7 @@ fn the_origin_is_asked() {
         assert_eq!(rule(node).as_deref(), Some("caller"));
         assert_eq!(node.read("/tmp/asked"), "5000 , 22\r\n");
         let connection = "10.1.0.5 5000 10.1.0.6 22";
-        let _service = node.inetd("10.1.0.5", 113, &["sh", "-c", &truth]);
+        let _service = node.serve("10.1.0.5", 113, &["sh", "-c", &truth]);
         let resolved = |connection| {
             node.job_adopt(&["resolve", "--user", ALICE.name, "--connection", connection])
         };

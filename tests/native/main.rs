@@ -15,7 +15,7 @@
 mod support;
 
 mod caller;
-mod callers;
+mod callerid;
 mod choice;
 mod cli;
 mod compose;
@@ -40,6 +40,7 @@ mod panic;
 mod policy;
 mod privilege;
 mod race;
+mod ranks;
 mod record;
 mod refusal;
 mod resolve;

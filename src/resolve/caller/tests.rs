@@ -73,7 +73,9 @@ fn a_users_running_jobs_and_the_one_with_a_cgroup() {
     let of = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
     assert_eq!(node.holder(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
     assert_eq!(node.holder(&jobs, of("3/x"), soon), None);
-    assert_eq!(node.running(&bench.config, 7, soon).unwrap().0, []);
+    assert_eq!(node.running(&bench.config, 7, soon).unwrap(), (Vec::new(), Vec::new()));
+    bench.scratch.file("jobs/7/4.json", "{");
+    assert_eq!(node.running(&bench.config, 7, soon).unwrap().1.len(), 1, "what may hide a job");
 }
 
 #[test]

@@ -27,10 +27,10 @@ pub(crate) enum Tool {
     StuckFs,
     /// Holds a device in one of two threads.
     Threads,
-    /// Listens, and runs a program on each connection.
-    Inetd,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
+    /// Listens, and runs a command for each connection.
+    Listen,
     /// Adds up over the ranks of Open MPI.
     Sum,
 }
@@ -45,8 +45,8 @@ const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
-    (Tool::Inetd, "inetd", include_str!("../tools/inetd.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
+    (Tool::Listen, "listen", include_str!("../tools/listen.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
 ];
 

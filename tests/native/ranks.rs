@@ -1,6 +1,6 @@
 //! Two jobs of one user on the same nodes: which one a rank joins is decided by its launcher's.
 
-use crate::support::{ALICE, BOB, Cluster, HELPER, Inetd, Job, Node, Outcome, User, on_cluster};
+use crate::support::{ALICE, BOB, Cluster, HELPER, Job, Listener, Node, Outcome, User, on_cluster};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
 /// Where a node answers whose connection one is.
@@ -63,11 +63,11 @@ fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
 }
 
 /// The service as the account that it is for.
-fn service(node: &Node) -> Inetd {
+fn service(node: &Node) -> Listener {
     let id = HELPER.uid.to_string();
     let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
     let program = ["--no-new-privs", "job-adopt", "callerid"];
-    node.inetd("::", PORT, &[&account[..], &program].concat())
+    node.serve("::", PORT, &[&account[..], &program].concat())
 }
 
 /// A script that answers every question with this job, whoever's it is.
@@ -105,7 +105,7 @@ fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
 fn ranks_of_two_jobs_are_in_their_launchers() {
     on_cluster(2, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Inetd> = cluster.nodes.iter().map(service).collect();
+        let _services: Vec<Listener> = cluster.nodes.iter().map(service).collect();
         for job in [&jobs.older[0], &jobs.newer[0]] {
             // What register does for a job, here the first login does: it attaches the filter.
             inside(job, "ssh gpu017 true").ok();
@@ -130,7 +130,7 @@ fn logins_of_a_node_to_itself_need_no_service() {
 fn a_connection_is_of_the_job_that_made_it() {
     on_cluster(3, |cluster| {
         let jobs = jobs(cluster);
-        let _services: Vec<Inetd> = cluster.nodes.iter().map(service).collect();
+        let _services: Vec<Listener> = cluster.nodes.iter().map(service).collect();
         // Through a node, by the login that the job has there.
         let jump = inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
         jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
@@ -172,7 +172,7 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             ("exec yes", "said more than one line"),
             (&slowly, "did not answer in time"),
         ] {
-            let _service = node.inetd("::", PORT, &["sh", "-c", manner]);
+            let _service = node.serve("::", PORT, &["sh", "-c", manner]);
             assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
             cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));
         }
@@ -191,7 +191,7 @@ fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
             (ALICE, "4300", ("newest", "4242")),
             (BOB, "4300", ("newest", "4242")),
         ] {
-            let _service = node.inetd_of(user, "::", PORT, &["sh", "-c", &says(id)]);
+            let _service = node.serve_as(user, "::", PORT, &["sh", "-c", &says(id)]);
             let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
             assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
         }
