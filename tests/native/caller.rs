@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, BOB, Cgroup, Job, Node, Outcome, on_node};
+use crate::support::{ALICE, BOB, Cgroup, Job, Node, Outcome, SPOOL, on_node};
 
 /// How the client is run: the key is for root only.
 const SSH: [&str; 10] = [
@@ -91,6 +91,28 @@ fn so_does_one_by_ipv6_and_one_to_a_socket_of_both() {
         via("::1").says("::1 ");
         via("127.0.0.1").says("127.0.0.1 ");
         via("fe80::77%lo").says("fe80::77%lo ");
+    });
+}
+
+/// Slurm's daemon says where the job is; the registry's job is newer.
+#[test]
+fn so_does_one_from_inside_a_job_of_slurms() {
+    on_node(|node| {
+        node.folder(SPOOL, 0o755);
+        node.configure(&format!("slurm_spool = {SPOOL}\n"));
+        node.folder("/etc/slurm", 0o755);
+        node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        let step = node.step_alone(ALICE, &[]);
+        let newer = node.job(ALICE, "9999").started(4_000_000_000).start();
+        let batch = step.job.child("step_batch");
+        batch.create();
+        let _sshd = node.sshd();
+        login_from(node, &batch, 22, "127.0.0.1").ok().stands_in(&step.leaf());
+        assert_eq!(rule(node).as_deref(), Some("caller"));
+        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        assert_eq!(rule(node).as_deref(), Some("caller"));
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        assert_eq!(rule(node).as_deref(), Some("newest"));
     });
 }
 
