@@ -21,7 +21,9 @@ fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
         let job = |node: &'a Node| node.job(owner, id).devices(&[gpu]).started(started).start();
         cluster.nodes.iter().map(job).collect()
     };
-    cluster.nodes.iter().for_each(|node| node.configure(NETWORKS));
+    // An answer may take its time on a busy machine.
+    let config = format!("{NETWORKS}callerid_timeout = 2000\n");
+    cluster.nodes.iter().for_each(|node| node.configure(&config));
     // The newer one has the smaller id, so that no order of names finds it by chance.
     Jobs {
         older: everywhere(ALICE, "4250", "/dev/nvidia0", 1_795_200_000),
@@ -157,6 +159,7 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
         let jobs = jobs(cluster);
         let newest = ("newest".to_owned(), "4242".to_owned());
         let node = &cluster.nodes[0];
+        cluster.nodes[1].configure(NETWORKS);
         let slowly = format!(
             r#"line=$({}); while [ "$line" ]; do
                 rest=${{line#?}}; printf %s "${{line%"$rest"}}"; line=$rest; sleep 0.1
