@@ -2,8 +2,8 @@
 
 use super::ending::{Process, process_table};
 use super::options::Known;
-use super::{Error, Options, Output, config, help, people, show, subtree, table};
-use crate::cgroup::{self, Dir, Mount, frozen_level};
+use super::{Error, Options, Output, config, help, people, show, table};
+use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
 use crate::device::{Resolver, Tree};
 use crate::plan::{Containment, SourceName};
 use crate::registry::{Broken, Place, ReadError, Record};

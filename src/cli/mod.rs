@@ -20,7 +20,6 @@ mod placed;
 mod register;
 mod resolve;
 mod run;
-mod subtree;
 mod table;
 mod unregister;
 

@@ -5,8 +5,8 @@
 
 use super::Error;
 use super::ending::{Process, read_process, real_uid, runs_sshd};
-use super::subtree;
-use crate::cgroup::Dir;
+
+use crate::cgroup::{Dir, subtree};
 
 /// Refuses a cgroup with anything in it, or below it, that cannot belong to a job of `owner`
 /// before its first login.

@@ -1,8 +1,8 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
-use super::{Error, Output, occupants, subtree};
+use super::{Error, Output, occupants};
 use crate::bpf::{self, Ground, Outcome};
-use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp, subtree};
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
 use std::time::Instant;

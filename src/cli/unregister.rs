@@ -3,8 +3,8 @@
 use super::ending::{Ending, end};
 use super::options::Known;
 use super::register::PATIENCE;
-use super::subtree::unless_gone;
 use super::{Error, Options, Output, conf, help, require_root, show};
+use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{self, Mount, Stamp};
 use crate::lock::Lock;
 use crate::log::{Line, Severity};

@@ -8,11 +8,12 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
+use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence};
+use super::{Config, Enforce, Evidence, Limits};
 use crate::cgroup::Mount;
 use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{
@@ -157,8 +158,13 @@ impl Node {
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
                 match plan(&job, rule, config, &resolver, evidence) {
-                    Ok((plan, warnings)) => {
+                    Ok((mut plan, warnings)) => {
                         survey.faults.extend(warnings);
+                        if config.limits == Limits::Job && request.phase == Phase::Session {
+                            let found = limits::process(&job, self.ground(request.uid));
+                            survey.faults.extend(found.remark);
+                            plan.limits_of = found.process;
+                        }
                         (Verdict::Admit(plan), String::new())
                     }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
@@ -184,6 +190,11 @@ impl Node {
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);
         (Resolver::new(self.tree(), settings), warnings)
+    }
+
+    fn ground(&self, uid: u32) -> Ground<'_> {
+        let (root, owner) = (self.root.as_path(), self.trust.owner());
+        Ground { root, owner, uid }
     }
 
     fn tree(&self) -> Tree {

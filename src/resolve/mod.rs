@@ -16,6 +16,7 @@ mod evidence;
 mod fit;
 mod grants;
 mod harden;
+mod limits;
 mod main;
 mod message;
 mod plan;

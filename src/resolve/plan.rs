@@ -58,6 +58,7 @@ pub(super) fn plan(
         dropped,
         env,
         groups,
+        limits_of: None,
     };
     Ok((plan, warnings))
 }

@@ -3,6 +3,7 @@
 
 use super::Failure;
 use super::grants::Giving;
+use super::limits::{Limits, Setting};
 use super::way_back::WayBack;
 use crate::cgroup::{Dir, MadeMark};
 use crate::plan::{LeafName, VariableName};
@@ -12,6 +13,7 @@ use crate::plan::{LeafName, VariableName};
 pub(super) struct Undo<'a> {
     way_back: WayBack,
     giving: Giving<'a>,
+    limits: Setting,
     made: Option<(Dir, LeafName)>,
     moved: bool,
 }
@@ -19,7 +21,7 @@ pub(super) struct Undo<'a> {
 impl<'a> Undo<'a> {
     /// Nothing has been changed yet.
     pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
-        Self { way_back, giving, made: None, moved: false }
+        Self { way_back, giving, limits: Setting::default(), made: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -62,6 +64,14 @@ impl<'a> Undo<'a> {
         self.giving.put()
     }
 
+    /// Gives the login these limits.
+    ///
+    /// # Errors
+    /// [`Failure::Limits`].
+    pub(super) fn limit(&mut self, limits: &Limits) -> Result<(), Failure> {
+        Ok(self.limits.put(limits)?)
+    }
+
     /// Nobody watches any more; where the login is now, it is by its own doing.
     pub(super) fn end_watch(&mut self) {
         self.way_back.end_watch();
@@ -76,6 +86,7 @@ impl<'a> Undo<'a> {
     pub(super) fn commit(mut self) -> Vec<VariableName> {
         self.made = None;
         self.moved = false;
+        self.limits.keep();
         self.giving.keep()
     }
 
@@ -89,6 +100,7 @@ impl<'a> Undo<'a> {
     }
 
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
+        self.limits.take_back();
         self.giving.take_back();
         let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {

@@ -1,6 +1,6 @@
 //! Which devices that processes have open an allowlist would refuse.
 
-use super::super::{EXIT_FINDINGS, Error, Output, subtree, table};
+use super::super::{EXIT_FINDINGS, Error, Output, table};
 use super::asked::{Asked, What};
 use super::descriptors::of_process;
 use super::nodes::{Nodes, cell, type_name};
@@ -8,7 +8,7 @@ use super::target::Target;
 use super::{EXIT_FAILED, EXIT_FINE};
 use crate::bpf::interpret::{self, Request};
 use crate::bpf::{self, Insn};
-use crate::cgroup::State;
+use crate::cgroup::{State, subtree};
 use crate::device::{Node, Policy, Resolved, Resolver, Tree, Wanted, allowlist};
 use crate::legible::legible;
 use crate::plan::Allowlist;

@@ -1,8 +1,8 @@
 //! Killing until nothing is left.
 
 use super::super::Error;
-use super::super::subtree::{self, Found};
 use super::process::{Process, read, table};
+use crate::cgroup::subtree::{self, Found};
 use crate::cgroup::{Dir, event};
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;

@@ -9,7 +9,7 @@ mod process;
 mod terminal;
 
 use super::Error;
-use super::subtree::unless_gone;
+use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{Dir, MadeMark, Place};
 use crate::plan::LeafName;
 use crate::registry::Record;

@@ -1,7 +1,7 @@
 //! What `/proc` tells about the processes of a cgroup (proc(5)).
 
-use super::super::subtree::{self, Found};
 use crate::cgroup::Dir;
+use crate::cgroup::subtree::{self, Found};
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;

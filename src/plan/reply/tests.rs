@@ -1,7 +1,9 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, Variable, Variables};
+use crate::plan::{
+    DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, ProcessId, Variable, Variables,
+};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
@@ -27,6 +29,7 @@ fn plan() -> Plan {
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: env(&["NVIDIA_VISIBLE_DEVICES=void", "NVCT_EMPTY_DEVICE="]),
         groups: [44, 105].into_iter().map(|gid| GroupId::new(gid).unwrap()).collect(),
+        limits_of: ProcessId::new(4_194_303),
     }
 }
 
@@ -70,6 +73,7 @@ fn round_trips() {
         Verdict::Admit(Plan { containment: Containment::Both(Allowlist::new()), ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
         Verdict::Admit(Plan { env: Variables::default(), groups: Vec::new(), ..plan() }),
+        Verdict::Admit(Plan { limits_of: None, ..plan() }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {
@@ -154,6 +158,10 @@ fn numbers_out_of_range_are_refused() {
         ("group.0\0s44", "group.0\0s105"),
         ("group.0\0s44", "group.0\0s044"),
         ("group.0\0s44", "group.0\0s4294967295"),
+        ("limits_of\0i4194303", "limits_of\0i4194304"),
+        ("limits_of\0i4194303", "limits_of\0i4294967298"),
+        ("limits_of\0i4194303", "limits_of\0i-2"),
+        ("limits_of\0i4194303", "limits_of\0i1"),
     ] {
         let changed = text.replacen(good, bad, 1);
         assert_ne!(changed, text, "{good}");

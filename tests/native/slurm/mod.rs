@@ -9,6 +9,7 @@ mod harness;
 mod hierarchies;
 mod joining;
 mod launching;
+mod limits;
 mod lying;
 mod nodes;
 mod passing;

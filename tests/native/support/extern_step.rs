@@ -38,6 +38,7 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         dropped: Vec::new(),
         env: Variables::default(),
         groups: Vec::new(),
+        limits_of: None,
     }
 }
 

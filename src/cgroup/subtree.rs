@@ -1,6 +1,6 @@
 //! A cgroup with everything below it.
 
-use crate::cgroup::{Dir, Error, Result};
+use super::{Dir, Error, Result};
 use std::ffi::OsString;
 
 /// Most cgroups of one job that are looked at.
@@ -8,9 +8,11 @@ const DIRS_MAX: usize = 65_536;
 
 /// What was found on a walk, and why the walk ended early where it did.
 #[derive(Debug)]
-pub(super) struct Found<T> {
-    pub(super) all: Vec<T>,
-    pub(super) cut: Option<Error>,
+pub struct Found<T> {
+    /// What was found so far.
+    pub all: Vec<T>,
+    /// Why there may be more.
+    pub cut: Option<Error>,
 }
 
 impl<T> Found<T> {
@@ -18,7 +20,7 @@ impl<T> Found<T> {
     ///
     /// # Errors
     /// The one that ended the walk.
-    pub(super) fn complete(self) -> Result<Vec<T>> {
+    pub fn complete(self) -> Result<Vec<T>> {
         match self.cut {
             None => Ok(self.all),
             Some(error) => Err(error),
@@ -32,7 +34,7 @@ impl<T> Found<T> {
 ///
 /// # Errors
 /// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past [`DIRS_MAX`] cgroups.
-pub(super) fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
+pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
     let mut levels = vec![(top.try_clone()?, children(top)?)];
     let mut seen = 1;
@@ -59,10 +61,19 @@ fn children(dir: &Dir) -> Result<Vec<OsString>> {
 }
 
 /// Numbers of the processes in a cgroup and below it.
-pub(super) fn processes(dir: &Dir) -> Found<i32> {
+#[must_use]
+pub fn processes(dir: &Dir) -> Found<i32> {
+    processes_unless(dir, |_| Ok(false))
+}
+
+/// The same, but for those right in cgroups that are to be passed over; where that fails, the walk
+/// ends.
+pub fn processes_unless(dir: &Dir, pass_over: impl Fn(&Dir) -> Result<bool>) -> Found<i32> {
     let mut all = Vec::new();
     let cut = walk(dir, |dir| {
-        all.extend(own_processes(dir)?);
+        if !pass_over(dir)? {
+            all.extend(own_processes(dir)?);
+        }
         Ok(())
     });
     Found { all, cut: cut.err() }
@@ -81,7 +92,7 @@ fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
 ///
 /// # Errors
 /// Any other one.
-pub(super) fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
+pub fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_gone() => Ok(None),
