@@ -110,11 +110,14 @@ define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
+# Where a unit goes. A mount has its path for a name, escaped (systemd.mount(5)); cargo packages no such file.
+unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
+
 # unit FILE: the same of a unit, with the program's path.
 define unit
 sed 's|^ExecStart=/usr/bin/|ExecStart=$(PREFIX)/bin/|' $(1) | \
-    install -D -m 0644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$(notdir $(1)).new" && \
-    mv -f "$(DESTDIR)$(UNITDIR)/$(notdir $(1)).new" "$(DESTDIR)$(UNITDIR)/$(notdir $(1))"
+    install -D -m 0644 /dev/stdin "$(call unit_path,$(1)).new" && \
+    mv -f "$(call unit_path,$(1)).new" "$(call unit_path,$(1))"
 endef
 
 .PHONY: all install uninstall account test vm-test demo fuzz corpus bench lint clean
@@ -170,7 +173,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(LIBEXEC)/resolve"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
-	rm -f $(foreach file,$(UNITS),"$(DESTDIR)$(UNITDIR)/$(notdir $(file))")
+	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 

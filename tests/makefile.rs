@@ -39,6 +39,7 @@ fn another_prefix_needs_a_place_for_the_module() {
         "/stage/lib/security/pam_job_adopt.so",
         "helper=/opt/x/libexec/job-adopt/resolve",
         "/stage/opt/x/lib/systemd/system/job-adopt-callerid.socket",
+        "/stage/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount\"",
         "ExecStart=/opt/x/bin/",
     ] {
         assert!(words(&given).contains(text), "{text}: {}", words(&given));

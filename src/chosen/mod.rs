@@ -3,10 +3,36 @@
 //! The choice is the text of one file in a directory that is the user's own, so nothing in it is
 //! believed but that this user wants it: it chooses among the user's running jobs, and anything else
 //! is left unused.
+//!
+//! | who | does what |
+//! |---|---|
+//! | root, in sshd | makes the directory: owner the user, group the helper's, mode 02750 |
+//! | the user | writes the file, and replaces it by rename |
+//! | user `job-adopt` | reads it, with care |
+//!
+//! A user may mount a file system of their own over what is theirs and leave whoever looks there
+//! without an answer. So the directory and the file are held by descriptors that open nothing
+//! (`O_PATH`), and are used only where they lie on the mount that root's directory lies on.
 
 #![forbid(unsafe_code)]
 
+mod error;
+mod make;
+mod read;
+mod write;
+
+pub use error::{ChoiceError, Wrong};
+
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, SFlag};
+
+use crate::failed::Failed;
+use crate::sys::file::{Facts, facts};
+use crate::trust::{Trust, TrustedDir};
 
 /// Where the directories of users are.
 pub const DIR: &str = "/run/job-adopt/use";
@@ -14,8 +40,77 @@ pub const DIR: &str = "/run/job-adopt/use";
 /// Name of the file in it.
 pub const FILE: &str = "job";
 
-/// The directory of one user.
-#[must_use]
-pub fn user_dir(uid: u32) -> PathBuf {
-    Path::new(DIR).join(uid.to_string())
+/// Mode of a user's directory: what the user makes in it has the group of it, and others see
+/// nothing.
+const USER_MODE: u32 = 0o2750;
+/// Mode of the file.
+const FILE_MODE: u32 = 0o640;
+/// Most bytes of the file: a job's id and the end of its line.
+const FILE_MAX: u64 = 65;
+
+/// The choices of all users of a node.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    dir: PathBuf,
+    trust: Trust,
 }
+
+/// The directory of one user.
+struct UserDir {
+    fd: OwnedFd,
+    path: PathBuf,
+    facts: Facts,
+}
+
+impl Choices {
+    /// The choices of this node.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::below(Path::new("/"), Trust::root())
+    }
+
+    /// Those of a node whose files lie below `root` and are believed as `trust` says.
+    #[must_use]
+    pub fn below(root: &Path, trust: Trust) -> Self {
+        Self { dir: root.join(DIR.trim_start_matches('/')), trust }
+    }
+
+    /// The directory of one user.
+    #[must_use]
+    pub fn user_dir(&self, uid: u32) -> PathBuf {
+        self.dir.join(uid.to_string())
+    }
+
+    /// Finds the directory of a user in `base`; `None` where there is none.
+    fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, ChoiceError> {
+        let path = self.user_dir(uid);
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = match openat(base, uid.to_string().as_str(), flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(Errno::ENOTDIR) => return Err(ChoiceError::Wrong(path, Wrong::NoDirectory)),
+            Err(errno) => return Err(system("open", &path, errno)),
+        };
+        let dir = UserDir { facts: facts_of(&fd, &path)?, fd, path };
+        if dir.facts.mount != facts_of(base, base.path())?.mount {
+            return Err(ChoiceError::Wrong(dir.path, Wrong::Mounted));
+        }
+        Ok(Some(dir))
+    }
+}
+
+fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, ChoiceError> {
+    let failed = |error| ChoiceError::System(Failed::new("stat", path.to_string_lossy(), error));
+    facts(fd.as_fd()).map_err(failed)
+}
+
+fn permissions(facts: &Facts) -> u32 {
+    facts.mode & !SFlag::S_IFMT.bits()
+}
+
+fn system(operation: &'static str, path: &Path, errno: Errno) -> ChoiceError {
+    ChoiceError::System(Failed::new(operation, path.to_string_lossy(), errno))
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,13 +11,14 @@ Jobs of this node, and the ssh logins that join them.
   list        show the jobs of this node
   resolve     show what a login would get, and why
   devices     show what names of devices stand for, and what filters let through
+  use         choose which of your jobs here the next logins join
   callerid    tell another node which job a connection is of (systemd, inetd)
 
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login or a device would be refused or a record is broken, 2 wrong usage,
-3 could not be told or done.
+Exit status: 0 fine, 1 a login or a device would be refused, a record is broken or a job is not
+running here, 2 wrong usage, 3 could not be told or done.
 ";
 
 pub(super) const RUN: &str = "\
@@ -134,6 +135,22 @@ imex/N, or all for all GPUs of NVIDIA's.
 
 Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
 3 cannot tell.
+";
+
+pub(super) const USE: &str = "\
+usage: job-adopt use JOB
+       job-adopt use --clear
+       job-adopt use
+
+Chooses, of several jobs that you have on this node, the one that your next logins join while it
+runs here; a login from inside another of them joins that one all the same. Without JOB it shows
+what is chosen. The first login to a node makes room for the choice, and so does a refusal with
+JA05.
+
+  --clear  choose none
+  --help   show this text
+
+Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.
 ";
 
 pub(super) const CALLERID: &str = "\

@@ -15,6 +15,7 @@ use super::stack::judge;
 use super::survey::Survey;
 use super::{Config, Enforce, Evidence, Limits};
 use crate::cgroup::Mount;
+use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{
     Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
@@ -142,7 +143,8 @@ impl Node {
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
-            Rule::Chosen | Rule::OnlyJob | Rule::Newest => None,
+            Rule::Chosen => self.wish(request.uid, jobs, &mut survey.faults),
+            Rule::OnlyJob | Rule::Newest => None,
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
@@ -202,6 +204,10 @@ impl Node {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
         }
+    }
+
+    pub(super) fn choices(&self) -> Choices {
+        Choices::below(&self.root, self.trust.clone())
     }
 
     pub(super) fn sources(

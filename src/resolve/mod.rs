@@ -20,12 +20,15 @@ mod limits;
 mod main;
 mod message;
 mod plan;
+mod selection;
 mod slurm;
 pub mod stack;
 mod survey;
+mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits};
 pub use evidence::Evidence;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
+pub use selection::Selection;

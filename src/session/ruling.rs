@@ -10,6 +10,7 @@ use super::{
     Account, Action, Budget, Failure, Foreseen, Line, Login, Settings, Severity, Target, Visit,
     decision_line,
 };
+use crate::chosen::Choices;
 use crate::plan::{GroupId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Verdict};
 use crate::sys::clock;
 
@@ -50,7 +51,7 @@ pub fn judge(
     slurm_user: &dyn Fn() -> Option<u32>,
     budget: &Budget,
 ) -> Outcome {
-    let mut case = Case { login, settings, environment, slurm_user, budget, reply: None };
+    let mut case = Case { login, settings, account, environment, slurm_user, budget, reply: None };
     let moves = login.phase == Phase::Session && !settings.observe;
     let departure = moves.then(Departure::open);
     let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
@@ -87,6 +88,7 @@ const DETAILS_MAX: usize = 16;
 struct Case<'a> {
     login: &'a Login,
     settings: &'a Settings,
+    account: Option<Account>,
     environment: &'a dyn Environment,
     slurm_user: &'a dyn Fn() -> Option<u32>,
     budget: &'a Budget,
@@ -182,6 +184,7 @@ impl Case<'_> {
         if let (Some(pid), false) = (plan.limits_of, adopted.limited) {
             remarks.push(format!("limits: process {pid} of the job has ended, none were taken"));
         }
+        remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome.groups = grants.groups;
         outcome
@@ -242,7 +245,18 @@ impl Case<'_> {
         if ruling == Ruling::Refuse {
             outcome.refusal = Some(refusal_text(reason, &self.words(refusal)));
         }
+        if reason == Reason::ChoiceNeeded && !self.settings.observe {
+            let trouble = self.make_choice_dir();
+            outcome.lines.extend(trouble.map(|text| self.about("warning", &text, plan)));
+        }
         outcome
+    }
+
+    /// Makes the directory in which the user may choose a job; the trouble with it, if any. It is a
+    /// convenience: nobody is refused for want of it.
+    fn make_choice_dir(&self) -> Option<String> {
+        let made = Choices::here().make(self.login.uid, self.account?.gid);
+        made.err().map(|error| error.to_string())
     }
 
     fn words(&self, refusal: &Refusal) -> Words {

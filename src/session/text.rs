@@ -27,8 +27,8 @@ pub struct Words {
     pub now: i64,
 }
 
-/// Most jobs that a text names.
-const JOBS_NAMED: usize = 8;
+/// Most characters of a line.
+const COLUMNS: usize = 80;
 
 /// The text of a refusal, without a final newline.
 #[must_use]
@@ -83,10 +83,7 @@ fn lines(reason: Reason, words: &Words) -> [String; 2] {
             format!("your {job} is suspended; a login would freeze with it."),
             own("Try again when it has been resumed."),
         ],
-        Reason::ChoiceNeeded => [
-            format!("login refused: you have {} jobs here ({}).", words.jobs.len(), named(words)),
-            own("This node takes logins only while you have a single job on it."),
-        ],
+        Reason::ChoiceNeeded => [several(words), choose(words)],
         Reason::CannotConfine => {
             [own("login refused: this node cannot confine it to your job's devices."), report()]
         }
@@ -120,12 +117,27 @@ fn your_jobs(words: &Words, lead: &str, without_hint: &str) -> String {
     }
 }
 
-fn named(words: &Words) -> String {
-    let mut names: Vec<&str> = words.jobs.iter().take(JOBS_NAMED).map(JobId::as_str).collect();
-    if words.jobs.len() > JOBS_NAMED {
-        names.push("...");
-    }
-    names.join(", ")
+/// As many of the jobs as the line has room for.
+fn several(words: &Words) -> String {
+    let count = words.jobs.len();
+    let sentence = |named: usize| {
+        let mut names: Vec<&str> = words.jobs.iter().take(named).map(JobId::as_str).collect();
+        if named < count {
+            names.push("...");
+        }
+        format!("login refused: you have {count} jobs here ({}).", names.join(", "))
+    };
+    let room = COLUMNS.saturating_sub(ascii(&words.node).len() + ": ".len());
+    let fits = (1..=count).rev().map(sentence).find(|line| line.len() <= room);
+    fits.unwrap_or_else(|| format!("login refused: you have {count} jobs here."))
+}
+
+/// How to choose, by an example where there is room for one.
+fn choose(words: &Words) -> String {
+    let line = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
+    let room = COLUMNS - " [JA05]".len();
+    let example = words.jobs.first().map(|job| line(job.as_str()));
+    example.filter(|line| line.len() <= room).unwrap_or_else(|| line("JOB"))
 }
 
 fn device(words: &Words) -> String {
@@ -194,6 +206,26 @@ mod tests {
             "gpu017: login refused: you (alice) have no running job on this node.\n\
              Your jobs: squeue --me   [JA01]"
         );
+    }
+
+    #[test]
+    fn the_text_for_several_jobs_names_those_that_it_has_room_for() {
+        assert_eq!(
+            refusal_text(Reason::ChoiceNeeded, &words()),
+            "gpu017: login refused: you have 2 jobs here (4242, 4250).\n\
+             From inside one of them, choose: job-adopt use 4242   [JA05]"
+        );
+        for (count, length) in [(2, 64), (3, 24), (5, 25), (9, 7), (256, 4), (256, 64)] {
+            let id = |number| format!("{number:0length$}").parse().unwrap();
+            let words = Words { jobs: (0..count).map(id).collect(), ..words() };
+            let text = refusal_text(Reason::ChoiceNeeded, &words);
+            assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+            assert!(text.contains(&format!("you have {count} jobs here")), "{text}");
+            assert!(length > 40 || text.contains(&format!("({}", id(0))), "{text}");
+        }
+        let tight = Words { node: "n".repeat(64), ..words() };
+        let text = refusal_text(Reason::ChoiceNeeded, &tight);
+        assert!(text.lines().next().unwrap().ends_with("you have 2 jobs here."), "{text}");
     }
 
     #[test]

@@ -129,6 +129,30 @@ fn where_the_site_wants_a_choice_the_client_is_one() {
 }
 
 #[test]
+fn the_job_of_the_client_comes_before_the_one_that_was_chosen() {
+    on_node(|node| {
+        let [older, newer] = jobs(node);
+        let _sshd = node.sshd();
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        assert_eq!(rule(node).as_deref(), Some("newest"));
+        let mut choose = node.daemon(&newer.cgroup, "setpriv");
+        choose.args([
+            "--reuid=alice",
+            "--regid=alice",
+            "--init-groups",
+            "job-adopt",
+            "use",
+            "4250",
+        ]);
+        Outcome::of(&mut choose).ok();
+        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        assert_eq!(rule(node).as_deref(), Some("caller"));
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&older.cgroup);
+        assert_eq!(rule(node).as_deref(), Some("chosen"));
+    });
+}
+
+#[test]
 fn a_client_in_another_users_job_is_in_none_of_hers() {
     on_node(|node| {
         let [_older, newer] = jobs(node);

@@ -256,7 +256,7 @@ fn devices_says_what_it_has_not_found() {
 #[test]
 fn every_subcommand_explains_itself() {
     on_node(|node| {
-        for command in ["run", "register", "unregister", "list", "resolve", "devices"] {
+        for command in ["run", "register", "unregister", "list", "resolve", "devices", "use"] {
             node.job_adopt(&[command, "--help"]).exits(0).says("job-adopt").says(command);
             node.job_adopt(&[command, "--no-such-option"]).exits(2).says("--no-such-option");
         }

@@ -17,6 +17,7 @@ mod support;
 mod caller;
 mod callerid;
 mod choice;
+mod chosen;
 mod cli;
 mod compose;
 mod deadline;

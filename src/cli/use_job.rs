@@ -1,0 +1,149 @@
+//! `use`: which of their jobs here a user's next logins join.
+
+use super::options::Known;
+use super::{Error, Options, Output, help, people, show};
+use crate::chosen::{ChoiceError, Choices, Wrong};
+use crate::legible::legible;
+use crate::plan::{JobId, Request};
+use crate::resolve::{Config, Node, Selection};
+use crate::session::node_name;
+use crate::trust::Trust;
+use nix::unistd::Uid;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the daemons of Slurm's jobs are waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const KNOWN: [Known; 1] = [Known::Flag("--clear")];
+
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("use", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::USE, output);
+    }
+    let job = match (options.operands.as_slice(), &options.rest) {
+        ([], None) => None,
+        ([id], None) if !options.has("--clear") => Some(parsed(id, &options)?),
+        _ => return Err(options.usage("one job id is needed, or --clear, or nothing")),
+    };
+    let uid = Uid::effective();
+    if uid.is_root() {
+        let why = "root has no jobs; run this as the user whose logins it is for";
+        return Err(Error::failed("choose", "job", why));
+    }
+    let desk = Desk { uid: uid.as_raw(), user: people::name_of(uid.as_raw()), node: node_name() };
+    match job {
+        Some(job) => desk.choose(&job, output),
+        None if options.has("--clear") => desk.clear(output),
+        None => desk.show(output),
+    }
+}
+
+fn parsed(id: &OsString, options: &Options) -> Result<JobId, Error> {
+    let id = id.to_string_lossy();
+    id.parse().map_err(|error| options.usage(format!("id {}: {error}", legible(&id))))
+}
+
+/// Whose choice it is, and where.
+struct Desk {
+    uid: u32,
+    user: String,
+    node: String,
+}
+
+impl Desk {
+    fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let running = self.selection();
+        if !running.jobs.contains(job) {
+            if running.unsure.is_empty() {
+                output.warn(format_args!("{}; nothing was changed", self.not_among(job, &running)));
+                return Ok(super::EXIT_FINDINGS);
+            }
+            running.unsure.iter().for_each(|text| output.warn(legible(text)));
+            output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
+        }
+        Choices::here().put(self.uid, job).map_err(|error| self.explained(&error))?;
+        self.say_chosen(job, output)
+    }
+
+    fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        match Choices::here().clear(self.uid) {
+            Ok(_) | Err(ChoiceError::Missing(_)) => self.say_none(output),
+            Err(error) => Err(self.explained(&error)),
+        }
+    }
+
+    fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let job = match Choices::here().read(self.uid) {
+            Ok(Some(job)) => job,
+            Ok(None) => return self.say_none(output),
+            Err(error) => return Err(self.explained(&error)),
+        };
+        let running = self.selection();
+        if running.jobs.contains(&job) || !running.unsure.is_empty() {
+            return self.say_chosen(&job, output);
+        }
+        writeln!(output.out, "job {job} is chosen, but {}", self.not_among(&job, &running))?;
+        Ok(super::EXIT_FINDINGS)
+    }
+
+    fn say_chosen(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let Self { user, node, .. } = self;
+        writeln!(
+            output.out,
+            "the next logins of {user} to {node} join job {job} while it runs here"
+        )?;
+        Ok(super::EXIT_FINE)
+    }
+
+    fn say_none(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        writeln!(
+            output.out,
+            "no job is chosen for the next logins of {} to {}",
+            self.user, self.node
+        )?;
+        Ok(super::EXIT_FINE)
+    }
+
+    fn not_among(&self, job: &JobId, running: &Selection) -> String {
+        let Self { user, node, .. } = self;
+        let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).collect();
+        match own.as_slice() {
+            [] => format!("{user} has no running job on {node}"),
+            own => format!(
+                "{job} is no running job of {user} on {node}, where there is {}",
+                own.join(", ")
+            ),
+        }
+    }
+
+    /// What a login would find.
+    fn selection(&self) -> Selection {
+        let deadline = Instant::now() + PATIENCE;
+        match Config::read(Path::new(Request::CONF), &Trust::root()) {
+            Ok(config) => Node::here().selection(&config, &self.node, self.uid, deadline),
+            Err(error) => Selection { jobs: Vec::new(), unsure: vec![error.to_string()] },
+        }
+    }
+
+    /// With what helps against it.
+    fn explained(&self, error: &ChoiceError) -> Error {
+        let Self { node, .. } = self;
+        let help = match error {
+            ChoiceError::Missing(_) => format!(
+                "; a login to {node} makes it, and so does one that is refused with JA05: \
+                 try again after that"
+            ),
+            ChoiceError::Wrong(_, Wrong::Mode(_)) => {
+                format!("; the next login to {node} sets a directory right, use --clear a file")
+            }
+            _ => String::new(),
+        };
+        Error::Failed(format!("{}{help}", legible(&error.to_string())))
+    }
+}

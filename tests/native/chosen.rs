@@ -1,0 +1,302 @@
+//! The job that a user chose (`job-adopt use`).
+
+use std::time::Duration;
+
+use crate::support::{
+    ALICE, BOB, HELPER, Job, LOOK, Node, Outcome, Tool, User, eventually, on_node,
+};
+
+const USE: &str = "/run/job-adopt/use";
+const DIR: &str = "/run/job-adopt/use/1001";
+const FILE: &str = "/run/job-adopt/use/1001/job";
+const DENY: &str = "action_unknown=deny";
+
+/// Two jobs of hers; the older one is what no other rule would choose.
+struct Two<'a> {
+    node: &'a Node,
+    older: Job<'a>,
+    newer: Job<'a>,
+}
+
+impl<'a> Two<'a> {
+    fn start(node: &'a Node) -> Self {
+        let older = node.job(ALICE, "4242").started(1_795_200_000).start();
+        let newer = node.job(ALICE, "4250").started(1_795_200_100).start();
+        Self { node, older, newer }
+    }
+
+    /// The same, and the next logins join the older one.
+    fn chosen(node: &'a Node) -> Self {
+        node.reporting("");
+        let two = Self::start(node);
+        node.pam(ALICE).ok().stands_in(&two.newer.cgroup);
+        two.choose(&["4242"]).exits(0);
+        two
+    }
+
+    /// `job-adopt use` of hers, inside a job.
+    fn choose(&self, arguments: &[&str]) -> Outcome {
+        run_as(self.node, &self.newer, ALICE, &[&["job-adopt", "use"], arguments].concat())
+    }
+
+    /// Her next login joins the job that nobody chose; returns what the log says beside.
+    #[track_caller]
+    fn falls_back(&self) -> String {
+        self.node.log.clear();
+        self.node.pam(ALICE).ok().stands_in(&self.newer.cgroup);
+        assert_eq!(self.rule(), "newest");
+        let entries = self.node.log.entries();
+        let texts: Vec<String> = entries.into_iter().map(|entry| entry.text).collect();
+        texts.join("\n")
+    }
+
+    #[track_caller]
+    fn rule(&self) -> String {
+        let rule = self.node.log.decision("JA00").field("rule").map(str::to_owned);
+        rule.unwrap()
+    }
+}
+
+/// A command of this user's inside a job.
+fn run_as(node: &Node, job: &Job<'_>, user: User, command: &[&str]) -> Outcome {
+    let id = user.uid.to_string();
+    let mut run = node.daemon(&job.cgroup, "setpriv");
+    run.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).args(command);
+    Outcome::of(&mut run)
+}
+
+fn stat(node: &Node, path: &str) -> String {
+    node.run("stat", &["-c", "%F %u %g %a", path]).ok().stdout.trim().to_owned()
+}
+
+#[test]
+fn a_user_who_was_refused_chooses_from_inside_a_job() {
+    on_node(|node| {
+        node.reporting(DENY);
+        let two = Two::start(node);
+        let refused = node.account(ALICE).failed().says("[JA05]");
+        refused.says("choose: job-adopt use 4242").says("(4242, 4250)");
+        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        assert_eq!(stat(node, USE), "directory 0 0 755");
+        let said = "the next logins of alice to gpu017 join job 4242 while it runs here\n";
+        assert_eq!(two.choose(&["4242"]).exits(0).stdout, said);
+        assert_eq!(two.choose(&[]).exits(0).stdout, said);
+        node.log.clear();
+        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        assert_eq!(two.rule(), "chosen");
+        two.choose(&["4250"]).exits(0);
+        node.pam(ALICE).ok().stands_in(&two.newer.cgroup);
+        two.choose(&["--clear"]).exits(0).says("no job is chosen");
+        two.choose(&[]).exits(0).says("no job is chosen");
+        node.account(ALICE).failed().says("[JA05]");
+        node.reporting("");
+        two.falls_back();
+    });
+}
+
+#[test]
+fn a_login_joins_what_was_chosen_until_that_is_undone() {
+    on_node(|node| {
+        let two = Two::chosen(node);
+        for _ in 0..2 {
+            node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        }
+        two.older.resolved().exits(0).says("rule: chosen (4242)");
+        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&two.older.cgroup);
+        two.choose(&["--clear"]).exits(0);
+        two.choose(&["--clear"]).exits(0);
+        assert!(!two.falls_back().contains("warning="));
+    });
+}
+
+#[test]
+fn adoption_makes_the_directory_and_a_look_does_not() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.arguments("observe");
+        node.pam(ALICE);
+        assert!(!node.exists(USE));
+        node.arguments("");
+        node.account(ALICE).ok();
+        assert!(!node.exists(USE));
+        node.sh("umask 077; pamtester sshd alice open_session close_session").ok();
+        assert_eq!(stat(node, USE), "directory 0 0 755");
+        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+    });
+}
+
+#[test]
+fn sixty_four_logins_at_once_make_one_directory() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        std::thread::scope(|scope| {
+            let logins: Vec<_> = (0..64).map(|_| scope.spawn(|| node.session(ALICE))).collect();
+            logins.into_iter().for_each(|login| drop(login.join().unwrap().ok()));
+        });
+        assert_eq!(node.sh(&format!("find {USE} -mindepth 1")).ok().stdout, format!("{DIR}\n"));
+        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        assert!(!node.log.to_string().contains("warning="), "{}", node.log);
+    });
+}
+
+#[test]
+fn what_is_in_the_place_of_the_directory_is_left_alone() {
+    for (make, is) in [
+        ("mkdir D; chown bob D", "directory 1002 0 755"),
+        ("echo hers > D", "regular file 0 0 644"),
+        ("mkdir -m 0700 /run/secret; ln -s /run/secret D", "symbolic link 0 0 777"),
+    ] {
+        on_node(|node| {
+            node.reporting("");
+            node.folder(USE, 0o755);
+            node.sh(&make.replace('D', DIR)).ok();
+            let job = node.job(ALICE, "4242").start();
+            node.pam(ALICE).ok().stands_in(&job.cgroup);
+            node.log.line(&format!("warning=\"{DIR}: "));
+            assert_eq!(stat(node, DIR), is);
+            if is.starts_with("symbolic") {
+                assert_eq!(stat(node, "/run/secret"), "directory 0 0 700");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_directory_that_its_user_has_spoilt_is_set_right_by_the_next_login() {
+    on_node(|node| {
+        let two = Two::chosen(node);
+        run_as(node, &two.newer, ALICE, &["chmod", "0700", DIR]).ok();
+        two.choose(&["4250"]).exits(3).says("has mode 0700").says("next login");
+        assert!(two.falls_back().contains("choice not used"));
+        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+    });
+}
+
+#[test]
+fn no_login_joins_a_job_that_is_not_the_users_own() {
+    on_node(|node| {
+        let two = Two::chosen(node);
+        let his = node.job(BOB, "9").started(1_795_300_000).start();
+        for id in [his.id.as_str(), "4000"] {
+            node.write(FILE, &format!("{id}\n"));
+            let log = two.falls_back();
+            assert!(log.contains(&format!("chosen job {id} is not running here")), "{log}");
+            let refused = two.choose(&[id]).exits(1).says("4242, 4250");
+            refused.says("nothing was changed").keeps_quiet_about("bob");
+        }
+        two.choose(&["4242"]).exits(0);
+        two.older.finish();
+        let third = node.job(ALICE, "4300").started(1).start();
+        let log = two.falls_back();
+        assert!(log.contains("chosen job 4242 is not running here"), "{log}");
+        assert_eq!(log.matches("warning=").count(), 2, "one for each phase: {log}");
+        two.choose(&[]).exits(1).says("4242").says("4300");
+        drop(third);
+    });
+}
+
+#[test]
+fn what_is_no_choice_chooses_nothing_and_keeps_nobody_waiting() {
+    on_node(|node| {
+        node.write("/run/root", "4242\n");
+        let two = Two::chosen(node);
+        node.reporting("timeout=2");
+        for (make, why) in [
+            ("printf '4242\\n4250\\n' > F", "holds no job"),
+            ("printf 4242 > F", "holds no job"),
+            ("printf '../4242\\n' > F", "holds no job"),
+            ("head -c 200M /dev/zero > F", "larger"),
+            ("chown bob F", "owned by uid 1002"),
+            ("chown root F", "owned by uid 0"),
+            ("chmod 0660 F", "has mode 0660"),
+            ("chmod 0642 F", "has mode 0642"),
+            ("chmod 0600 F; chgrp alice F", "cannot open|Permission denied"),
+            ("rm F; mkfifo F", "not a regular file"),
+            ("rm F; mkdir F", "not a regular file"),
+            ("rm F; ln -s /run/root F", "not a regular file"),
+            ("rm F; ln /run/root F", "has 2 names"),
+            ("rm F; mknod F c 1 5", "not a regular file"),
+            ("chmod 2770 D", "has mode 2770"),
+            ("chmod 2752 D", "has mode 2752"),
+        ] {
+            let make = make.replace('F', FILE).replace('D', DIR);
+            node.sh(&make).ok();
+            node.log.clear();
+            let outcome = node.account(ALICE).ok();
+            assert!(outcome.took < Duration::from_secs(2), "{make}: {outcome}");
+            let log = node.log.line("choice not used").text;
+            assert!(why.split('|').any(|why| log.contains(why)), "{make}: {log}");
+            assert_eq!(two.rule(), "newest", "{make}");
+            node.sh(&format!("rm -rf {FILE}; chmod 2750 {DIR}")).ok();
+            two.choose(&["4242"]).exits(0);
+            node.account(ALICE).ok();
+        }
+        assert_eq!(node.read("/run/root"), "4242\n");
+    });
+}
+
+#[test]
+fn a_file_system_of_the_users_own_is_never_asked() {
+    on_node(|node| {
+        node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
+        let two = Two::chosen(node);
+        node.reporting("timeout=2");
+        let mut stuckfs = node.daemon(&node.outside(), "stuckfs").arg(DIR).spawn().unwrap();
+        eventually("it is mounted", || node.read("/proc/1/mounts").contains("/use/1001 fuse "));
+        node.log.clear();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| send.send((node.pam(ALICE), two.choose(&["4242"]))).unwrap());
+            let outcomes = receive.recv_timeout(Duration::from_secs(10));
+            // Its end lets go of whoever waits for it.
+            node.sh(&format!("umount --force --lazy {DIR}")).ok();
+            let (login, choice) = outcomes.expect("somebody waits for the file system");
+            login.ok().stands_in(&two.newer.cgroup);
+            choice.exits(3).says("mounted there");
+        });
+        assert_eq!(two.rule(), "newest");
+        let log = node.log.to_string();
+        assert_eq!(log.matches("a file system is mounted there").count(), 3, "{log}");
+        eventually("it ends", || stuckfs.try_wait().unwrap().is_some());
+        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+    });
+}
+
+#[test]
+fn others_neither_read_a_choice_nor_make_one() {
+    on_node(|node| {
+        let two = Two::chosen(node);
+        run_as(node, &two.newer, BOB, &["cat", FILE]).failed().says("Permission denied");
+        run_as(node, &two.newer, BOB, &["ls", DIR]).failed().says("Permission denied");
+        run_as(node, &two.newer, BOB, &["mkdir", &format!("{USE}/1002")]).failed();
+        run_as(node, &two.newer, BOB, &["job-adopt", "use", "4242"]).exits(1);
+        let helper = run_as(node, &two.newer, HELPER, &["cat", FILE]);
+        assert_eq!(helper.ok().stdout, "4242\n");
+        assert_eq!(stat(node, FILE), format!("regular file 1001 {} 640", HELPER.uid));
+    });
+}
+
+#[test]
+fn use_says_what_to_do() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let hers = |arguments: &[&str]| {
+            run_as(node, &job, ALICE, &[&["job-adopt", "use"], arguments].concat())
+        };
+        hers(&["4242"]).exits(3).says("a login to gpu017 makes it").says("JA05");
+        hers(&[]).exits(0).says("no job is chosen");
+        hers(&["--clear"]).exits(0).says("no job is chosen");
+        node.session(ALICE).ok();
+        hers(&["4242"]).exits(0);
+        hers(&["4243"]).exits(1).says("4243").says("4242");
+        assert_eq!(node.read(FILE), "4242\n");
+        for wrong in [&["../x"][..], &["1", "2"], &["--clear", "4242"], &["--", "4242"]] {
+            hers(wrong).exits(2);
+        }
+        node.job_adopt(&["use", "4242"]).exits(3).says("root");
+        run_as(node, &job, BOB, &["job-adopt", "use", "4242"]).exits(1).says("no running job");
+        node.write(&job.record_path(), "{");
+        hers(&["4243"]).exits(0).says("cannot be told");
+    });
+}
