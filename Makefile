@@ -68,7 +68,8 @@ DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-lin
 SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
     $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
 TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
-    setfattr=attr openssl=openssl mpirun=openmpi-bin $(SLURM_NEEDS)
+    setfattr=attr openssl=openssl mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh \
+    $(SLURM_NEEDS)
 RIVAL = /lib/security/pam_slurm_adopt.so
 
 # Asked by Debian's packages whether they may start their services (invoke-rc.d(8)).

@@ -107,3 +107,13 @@ fn a_package_that_is_installed_starts_no_service() {
     assert!(installing(&folder, &policy).contains("told 7"));
     assert!(policy.exists(), "the machine's own policy is gone");
 }
+
+/// A launcher that is missing would skip its tests.
+#[test]
+fn launchers_of_ranks_are_installed_for_the_tests() {
+    let print = "--eval=needed: ; @echo $(TEST_NEEDS)";
+    let needs = words(&make(&[print, "needed"]).output().unwrap());
+    for pair in ["mpirun=openmpi-bin", "mpiexec.hydra=mpich", "pdsh=pdsh"] {
+        assert!(needs.split_whitespace().any(|need| need == pair), "{pair}: {needs}");
+    }
+}

@@ -119,7 +119,12 @@ pub(crate) struct Job<'a> {
     payload: Child,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// The node that it runs on.
+    pub(crate) fn node(&self) -> &'a Node {
+        self.node
+    }
+
     /// Path of the record on the node.
     pub(crate) fn record_path(&self) -> String {
         format!("/run/job-adopt/jobs/{}/{}.json", self.owner.uid, self.id)

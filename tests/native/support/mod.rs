@@ -2,6 +2,7 @@
 
 mod artifact;
 mod cgroup;
+mod cluster;
 mod extern_step;
 mod fake;
 mod filter;
@@ -22,12 +23,14 @@ mod user;
 
 pub(crate) use artifact::{Artifact, artifact, finished};
 pub(crate) use cgroup::{Cgroup, Mount};
+pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
 pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
+pub(crate) use origin::Listener;
 pub(crate) use outcome::{Outcome, eventually, within};
 pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm};
 pub(crate) use slurm_job::SlurmJob;

@@ -32,12 +32,16 @@ pub(crate) struct Node {
 
 impl Node {
     pub(super) fn new(mount: Mount) -> Self {
+        Self::named(mount, "gpu017")
+    }
+
+    pub(super) fn named(mount: Mount, name: &str) -> Self {
         let run = std::env::var("JOB_ADOPT_RUN").unwrap_or_else(|_| "0".into());
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let unique = format!("ja-test-{run}-{}-{number}", std::process::id());
         let cgroup = Cgroup::at(format!("/{unique}"));
         // Slurm names its cgroups after the node, in hierarchies that are the machine's.
-        let name = if mount == Mount::V1 { unique } else { "gpu017".into() };
+        let name = if mount == Mount::V1 { unique } else { name.into() };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
         let mut unshare = Command::new("unshare")
@@ -85,6 +89,11 @@ impl Node {
     /// Its host name.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// A process that has its namespaces, as this process numbers it.
+    pub(super) fn pid(&self) -> u32 {
+        self.unshare.id()
     }
 
     /// The module's path on the node.

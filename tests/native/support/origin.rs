@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use super::{Cgroup, HELPER, Node, Outcome, Tool, User, eventually};
+use super::{Cgroup, HELPER, Node, Outcome, ROOT, Tool, User, eventually};
 
 /// Addresses of the node, and of the host that may ask.
 pub(crate) const NODE: [&str; 2] = ["10.77.0.11", "fd77::11"];
@@ -81,8 +81,22 @@ impl Drop for Client {
 impl Node {
     /// Runs a program on each connection to `port` at `address`, where `::` is IPv4's too.
     pub(crate) fn serve(&self, address: &str, port: u16, program: &[&str]) -> Listener {
+        self.serve_as(ROOT, address, port, program)
+    }
+
+    /// The same, by a listener of that user's.
+    pub(crate) fn serve_as(
+        &self,
+        user: User,
+        address: &str,
+        port: u16,
+        program: &[&str],
+    ) -> Listener {
         self.install(&Tool::Listen.path(), "/usr/bin/listen");
-        Origin::listen(&mut self.daemon(&self.outside(), "env"), address, port, program)
+        let id = user.uid.to_string();
+        let mut command = self.daemon(&self.outside(), "setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+        Origin::listen(&mut command, address, port, program)
     }
 }
 

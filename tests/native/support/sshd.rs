@@ -8,8 +8,6 @@ use super::user::PEOPLE;
 use super::{Node, Outcome, ROOT, User, eventually, tool};
 
 const CONFIG: &str = "\
-ListenAddress 127.0.0.1
-Port 22
 HostKey /etc/ssh/test-host-key
 PidFile /run/sshd.pid
 UsePAM yes

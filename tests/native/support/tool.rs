@@ -31,9 +31,11 @@ pub(crate) enum Tool {
     Stepd,
     /// Listens, and runs a command for each connection.
     Listen,
+    /// Adds up over the ranks of Open MPI.
+    Sum,
 }
 
-const ALL: [(Tool, &str, &str); 11] = [
+const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -45,6 +47,7 @@ const ALL: [(Tool, &str, &str); 11] = [
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
     (Tool::Listen, "listen", include_str!("../tools/listen.c")),
+    (Tool::Sum, "sum", include_str!("../tools/sum.c")),
 ];
 
 impl Tool {
