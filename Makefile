@@ -1,7 +1,7 @@
 # Builds, installs and tests pam_job_adopt.
 #
 #   make            the module, the helper and the admin's program, in $(BUILD)
-#   make install    the three, the manual pages, and the helper's account
+#   make install    the three, the manual pages, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
 #   make vm-test    of these, the tests on a booted node of Debian: SUITE=bookworm (kernel 6.1,
@@ -25,6 +25,7 @@
 #                looks for its helper in /usr/libexec/job-adopt
 #   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
 #                $(CC) names it, else the folder that has pam_permit.so
+#   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -55,6 +56,8 @@ override SECURITYDIR = $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:
     $(LIB)/security)
 endif
 LIBEXEC = $(PREFIX)/libexec/job-adopt
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+UNITS = $(wildcard packaging/systemd/*)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
@@ -106,6 +109,13 @@ define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
+# unit FILE: the same of a unit, with the program's path.
+define unit
+sed 's|^ExecStart=/usr/bin/|ExecStart=$(PREFIX)/bin/|' $(1) | \
+    install -D -m 0644 /dev/stdin "$(DESTDIR)$(UNITDIR)/$(notdir $(1)).new" && \
+    mv -f "$(DESTDIR)$(UNITDIR)/$(notdir $(1)).new" "$(DESTDIR)$(UNITDIR)/$(notdir $(1))"
+endef
+
 .PHONY: all install uninstall account test vm-test demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
@@ -135,6 +145,7 @@ install: all
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
+	$(foreach file,$(UNITS),$(call unit,$(file)) &&) true
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(if $(DESTDIR),,$(MAKE) account)
 	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
@@ -158,6 +169,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(LIBEXEC)/resolve"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
+	rm -f $(foreach file,$(UNITS),"$(DESTDIR)$(UNITDIR)/$(notdir $(file))")
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 

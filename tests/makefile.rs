@@ -35,8 +35,12 @@ fn another_prefix_needs_a_place_for_the_module() {
     let given = ["-n", "install", "PREFIX=/opt/x", "SECURITYDIR=/lib/security", "DESTDIR=/stage"];
     let given = make(&given).output().unwrap();
     assert!(given.status.success(), "{}", words(&given));
-    for text in ["/stage/lib/security/pam_job_adopt.so", "helper=/opt/x/libexec/job-adopt/resolve"]
-    {
+    for text in [
+        "/stage/lib/security/pam_job_adopt.so",
+        "helper=/opt/x/libexec/job-adopt/resolve",
+        "/stage/opt/x/lib/systemd/system/job-adopt-callerid.socket",
+        "ExecStart=/opt/x/bin/",
+    ] {
         assert!(words(&given).contains(text), "{text}: {}", words(&given));
     }
 }

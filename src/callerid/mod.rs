@@ -12,13 +12,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diag;
 mod flow;
+mod holder;
 mod ident;
 mod networks;
+mod serve;
 
 pub use flow::{Flow, plain};
+pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
 pub use networks::{Network, NetworkError, Networks};
+pub use serve::{Connection, Patience};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;

@@ -100,3 +100,106 @@ impl fmt::Display for NetworkError {
 }
 
 impl std::error::Error for NetworkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn contains(network: &str, address: &str) -> bool {
+        let networks: Networks = [network.parse().unwrap()].into_iter().collect();
+        networks.contain(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_from_its_first_to_its_last() {
+        for (network, first, last, before, behind) in [
+            ("10.1.0.0/16", "10.1.0.0", "10.1.255.255", "10.0.255.255", "10.2.0.0"),
+            ("10.1.2.64/26", "10.1.2.64", "10.1.2.127", "10.1.2.63", "10.1.2.128"),
+            ("10.1.0.5", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
+            ("10.1.0.5/32", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
+            ("128.0.0.0/1", "128.0.0.0", "255.255.255.255", "127.255.255.255", "0.0.0.0"),
+            ("fd77::/64", "fd77::", "fd77::ffff:ffff:ffff:ffff", "fd76:f::", "fd77:0:0:1::"),
+            ("fd77::8/125", "fd77::8", "fd77::f", "fd77::7", "fd77::10"),
+            ("fd77::5", "fd77::5", "fd77::5", "fd77::4", "fd77::6"),
+            ("fe80::/10", "fe80::", "febf::1", "fe7f::", "fec0::"),
+        ] {
+            assert!(contains(network, first) && contains(network, last), "{network}");
+            assert!(!contains(network, before) && !contains(network, behind), "{network}");
+        }
+    }
+
+    #[test]
+    fn all_of_one_kind_is_nothing_of_the_other() {
+        assert!(contains("0.0.0.0/0", "0.0.0.0") && contains("0.0.0.0/0", "255.255.255.255"));
+        assert!(contains("::/0", "::") && contains("::/0", "ffff::1"));
+        assert!(!contains("0.0.0.0/0", "::") && !contains("::/0", "10.1.0.5"));
+        // Addresses are plain before they come here, and no mapping finds a way around that.
+        assert!(!contains("10.1.0.0/16", "::ffff:10.1.0.5"));
+    }
+
+    #[test]
+    fn several_are_as_good_as_one_and_none_is_nothing() {
+        let none = Networks::default();
+        assert!(none.is_empty() && !none.contain("10.1.0.5".parse().unwrap()));
+        let several = ["10.1.0.0/16", "fd77::/64"].map(|text| text.parse().unwrap());
+        let several: Networks = several.into_iter().collect();
+        assert!(!several.is_empty());
+        for (address, inside) in
+            [("10.1.3.4", true), ("fd77::9", true), ("10.2.0.1", false), ("fd78::", false)]
+        {
+            assert_eq!(several.contain(address.parse().unwrap()), inside, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_says_why() {
+        let why = |text: &str| text.parse::<Network>().unwrap_err();
+        for text in [
+            "",
+            "/",
+            "/16",
+            "10.1.0.0/",
+            "10.1.0.0/016",
+            "10.1.0.0/+16",
+            "10.1.0.0/-1",
+            "10.1.0.0/16/",
+            "10.1.0.0/255.255.0.0",
+            "10.1/16",
+            "10.1.0.0 /16",
+            "10.1.0.0/ 16",
+            "fe80::%7/64",
+            "[fd77::]/64",
+            "cluster",
+        ] {
+            assert_eq!(why(text), NetworkError::Form, "{text:?}");
+        }
+        for text in ["10.1.0.0/33", "fd77::/129", "10.1.0.0/256", "10.1.0.0/4294967295"] {
+            assert_eq!(why(text), NetworkError::Bits, "{text}");
+        }
+        for text in ["10.1.0.5/16", "10.1.0.1/31", "0.0.0.1/0", "fd77::1/64", "8000::/0"] {
+            assert_eq!(why(text), NetworkError::Host, "{text}");
+        }
+    }
+
+    /// Against a comparison bit by bit.
+    #[test]
+    fn the_bits_that_count_decide() {
+        let mut random = Random::new(4632);
+        for _ in 0..20_000 {
+            let bits = random.below(33) as u8;
+            let first = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            let network = (random.below(u32::MAX) & first).to_be_bytes();
+            // Mostly near the network, where it matters.
+            let flipped = 1_u32.checked_shl(random.below(33)).unwrap_or(0);
+            let address = (u32::from_be_bytes(network) ^ flipped).to_be_bytes();
+            let equal = (0..bits).all(|at| {
+                let bit = |bytes: [u8; 4]| bytes[usize::from(at / 8)] >> (7 - at % 8) & 1;
+                bit(network) == bit(address)
+            });
+            let network = format!("{}/{bits}", IpAddr::from(network));
+            let address = IpAddr::from(address).to_string();
+            assert_eq!(contains(&network, &address), equal, "{address} in {network}");
+        }
+    }
+}

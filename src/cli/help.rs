@@ -11,6 +11,7 @@ Jobs of this node, and the ssh logins that join them.
   list        show the jobs of this node
   resolve     show what a login would get, and why
   devices     show what names of devices stand for, and what filters let through
+  callerid    tell another node which job a connection is of (systemd, inetd)
 
   --help      show this text, or with a command its options
   --version   show the version
@@ -130,4 +131,17 @@ imex/N, or all for all GPUs of NVIDIA's.
 
 Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
 3 cannot tell.
+";
+
+pub(super) const CALLERID: &str = "\
+usage: job-adopt callerid [OPTIONS]
+
+Answers one question of the Identification Protocol (RFC 1413): which job of this node a connection
+to the host that asks is of. The connection is standard input; systemd or inetd runs this for each.
+job-adopt-callerid(8) has the rest.
+
+  --conf FILE  configuration in place of /etc/security/job_adopt.conf
+  --help       show this text
+
+Exit status: 0 answered, or nobody asked, 2 no TCP connection, 3 cannot tell.
 ";

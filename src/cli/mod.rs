@@ -5,6 +5,7 @@
 
 mod as_helper;
 mod caller;
+mod callerid;
 mod devices;
 mod ending;
 mod error;
@@ -93,6 +94,7 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
         Some("devices") => devices::command(rest, output),
+        Some("callerid") => callerid::command(rest, output),
         Some("--help") => show(help::ALL, output),
         Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
         _ => Err(Error::Usage("", format!("unknown command {}", first.to_string_lossy()))),

@@ -32,7 +32,7 @@ const SQUEUE: &str = "squeue --me";
 #[derive(Clone, Debug)]
 pub struct Node {
     root: PathBuf,
-    trust: Trust,
+    pub(super) trust: Trust,
     cgroup: Option<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        let sources = match self.sources(request, config) {
+        let sources = match self.sources(&request.node, config) {
             Ok(sources) => sources,
             Err(cause) => {
                 reply.detail = cause;
@@ -160,16 +160,15 @@ impl Node {
     }
 
     /// What the site says about devices, with the name that a PAM line gives the node.
-    fn settings(request: &Request, config: &Config) -> Settings {
-        let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-        let node_name = config.devices.node_name.clone().or_else(|| named(&request.node, &host));
+    fn settings(node: &str, config: &Config) -> Settings {
+        let node_name = config.devices.node_name.clone().or_else(|| named(node, &host_name()));
         Settings { node_name, ..config.devices.clone() }
     }
 
     /// Beside it, what an administrator should know about the configuration. Where Slurm has said
     /// what it calls the node, its files are read for that.
     fn resolver(&self, request: &Request, config: &Config, job: &Job) -> (Resolver, Vec<String>) {
-        let mut settings = Self::settings(request, config);
+        let mut settings = Self::settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
@@ -185,19 +184,19 @@ impl Node {
         }
     }
 
-    fn sources(&self, request: &Request, config: &Config) -> Result<Vec<Box<dyn Source>>, String> {
+    pub(super) fn sources(
+        &self,
+        node: &str,
+        config: &Config,
+    ) -> Result<Vec<Box<dyn Source>>, String> {
         let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
             match name {
                 SourceName::Registry => {
-                    let cgroup = match &self.cgroup {
-                        Some(cgroup) => cgroup.clone(),
-                        None => self.cgroup_mount()?,
-                    };
-                    let registry = config.registry.clone();
+                    let (registry, cgroup) = (config.registry.clone(), self.cgroup_mount()?);
                     Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
                 }
                 SourceName::Slurm => {
-                    let settings = Self::settings(request, config);
+                    let settings = Self::settings(node, config);
                     let spool = config.slurm.spool.clone();
                     Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
                 }
@@ -206,7 +205,11 @@ impl Node {
         config.sources.iter().map(source).collect()
     }
 
-    fn cgroup_mount(&self) -> Result<PathBuf, String> {
+    /// Where cgroup v2 is mounted.
+    pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {
+        if let Some(cgroup) = &self.cgroup {
+            return Ok(cgroup.clone());
+        }
         let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
         Ok(self.root.join(mount.path().trim_start_matches('/')))
     }
@@ -225,6 +228,11 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
         }
         sleep(AGAIN.min(left));
     }
+}
+
+/// This host's name, in full.
+pub(super) fn host_name() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The name that a PAM line gives the node; `None` for the host's own, which is told in full where

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod caller;
 mod choose;
 mod config;
 mod environment;

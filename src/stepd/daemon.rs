@@ -78,6 +78,14 @@ impl Daemon {
     }
 }
 
+/// Who listens at a step daemon's socket, as the kernel knows it. It is asked nothing.
+///
+/// # Errors
+/// [`Error`]; none waits past `deadline`.
+pub fn pid_of(path: &Path, owner: u32, deadline: Instant) -> Result<i32> {
+    connected(path, owner, deadline).map(|connection| connection.pid)
+}
+
 fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
     loop {
         if let Some(connection) = call(path, owner)? {

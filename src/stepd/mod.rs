@@ -10,11 +10,13 @@
 mod daemon;
 mod error;
 mod name;
+mod place;
 mod socket;
 mod wire;
 
-pub use daemon::Daemon;
+pub use daemon::{Daemon, pid_of};
 pub use error::{Error, Result};
 pub use name::SocketName;
+pub use place::{job_of, step_of};
 pub use socket::{AGAIN, Connection, call, made};
 pub use wire::{ANSWER_LEN, Answer, QUERY_LEN, State, query};

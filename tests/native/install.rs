@@ -45,6 +45,11 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/usr/lib/sysusers.d/job-adopt.conf", 0o644);
     has("/usr/lib/tmpfiles.d/job-adopt.conf", 0o644);
     has("/usr/share/man/man8/pam_job_adopt.8", 0o644);
+    has("/usr/share/man/man8/job-adopt-callerid.8", 0o644);
+    has("/usr/lib/systemd/system/job-adopt-callerid.socket", 0o644);
+    has("/usr/lib/systemd/system/job-adopt-callerid@.service", 0o644);
+    let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/");
+    assert!(!installed.iter().any(|(path, _)| enabled(path)), "{installed:?}");
     make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
     assert_eq!(files(&stage), []);
     std::fs::remove_dir_all(&stage).unwrap();

@@ -7,6 +7,7 @@ use super::{SlurmFailure, legacy, unified};
 use crate::bpf::{Confinement, Level};
 use crate::cgroup::{Membership, v1};
 use crate::plan::Probe;
+use crate::stepd;
 
 /// The extern step's cgroups before the login is there.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Layout {
     /// # Errors
     /// [`SlurmFailure::Nowhere`] for a daemon that is in no step's, else as opening them.
     pub(super) fn open(daemon: &Membership) -> Result<Self, Failure> {
-        if let Some(step) = daemon.unified().and_then(unified::step_of) {
+        if let Some(step) = daemon.unified().and_then(stepd::step_of) {
             return unified::Step::open(&step).map(Self::Unified);
         }
         if let Some(job) = v1::Job::of(daemon) {

@@ -11,21 +11,12 @@ use crate::bpf::{self, Confinement, Ground, Level, Obstacle, Outcome, Reach};
 use crate::cgroup::{self, Membership, Mount, Place, stands_in};
 use crate::plan::{CgroupPath, decimal};
 
-/// Where the daemon of an extern step is, below the job's cgroup.
-const DAEMON: &str = "/step_extern/slurm";
 /// The way from the step to its logins.
 const WAY: [&str; 2] = ["user", "task_special"];
 /// What the leaf of its accounting is called, but for the number.
 const ACCOUNTED: &str = "task_";
 /// Index of the job's own cgroup, counted from `task_special`.
 const JOB: usize = 3;
-
-/// The extern step's cgroup, by where its daemon is; `None` for a daemon that is elsewhere. The
-/// job's own may have any name and stand anywhere, but for the root.
-pub(super) fn step_of(daemon: &str) -> Option<CgroupPath> {
-    let job = daemon.strip_suffix(DAEMON).filter(|job| !job.is_empty())?;
-    format!("{job}/step_extern").parse().ok()
-}
 
 /// Name of the leaf that a login is in, where that is one of these below `user`.
 fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
@@ -173,19 +164,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_step_is_above_its_daemon_whatever_the_job_is_called() {
-        for job in [
-            "/system.slice/slurmstepd.scope/job_4242",
-            "/system.slice/gpu017_slurmstepd.scope/job_4242",
-            "/site.slice/slurmstepd.scope/sEKNKTV3WPV500",
-            "/a",
-        ] {
-            let step = step_of(&format!("{job}/step_extern/slurm")).unwrap();
-            assert_eq!(step.as_str(), format!("{job}/step_extern"));
-        }
-    }
-
-    #[test]
     fn a_login_is_in_task_special_or_where_the_accounting_puts_it() {
         for name in ["task_special", "task_0", "task_17"] {
             assert_eq!(leaf_of(&format!("/job_1/step_extern/user/{name}"), USER), Some(name));
@@ -205,21 +183,4 @@ mod tests {
     }
 
     const USER: &str = "/job_1/step_extern/user";
-
-    #[test]
-    fn elsewhere_is_no_step() {
-        for path in [
-            "/",
-            "/step_extern/slurm",
-            "/system.slice/slurmstepd.scope/system",
-            "/system.slice/slurmd.service",
-            "/a/job_1/step_batch/slurm",
-            "/a/job_1/step_extern",
-            "/a/job_1/step_extern/slurm (deleted)",
-            "/a/job_1/step_extern/user/task_special",
-            "/../job_1/step_extern/slurm",
-        ] {
-            assert_eq!(step_of(path), None, "{path}");
-        }
-    }
 }

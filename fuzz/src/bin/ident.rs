@@ -1,0 +1,28 @@
+//! The two lines of the Identification Protocol: a question from any host, an answer from any.
+#![no_main]
+
+use job_adopt_fuzz::Bytes;
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::callerid::{Answer, LINE_MAX, Query};
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(query) = Query::parse(bytes) {
+        assert!(query.local > 0 && query.foreign > 0);
+        assert_eq!(Query::parse(query.line().as_bytes()), Ok(query));
+    }
+    let mut rest = Bytes(bytes);
+    let Some([a, b, c, d]) = rest.take() else { return };
+    let query = Query { local: u16::from_be_bytes([a, b]), foreign: u16::from_be_bytes([c, d]) };
+    let pair = query.line();
+    // Behind the ports that were asked about, and with ports of its own.
+    let echoed = [pair.trim_end().as_bytes(), rest.0].concat();
+    for line in [&echoed[..], rest.0] {
+        if let Ok(answer) = Answer::parse(line, query) {
+            let written = answer.line(query);
+            assert!(line.len() <= LINE_MAX && written.len() <= LINE_MAX);
+            assert_eq!(Answer::parse(written.as_bytes(), query), Ok(answer));
+            let other = Query { local: query.local ^ 1, ..query };
+            assert!(Answer::parse(line, other).is_err(), "an answer to two questions");
+        }
+    }
+});

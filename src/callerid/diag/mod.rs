@@ -1,0 +1,109 @@
+//! The process at one end of a TCP connection of this network namespace, by the kernel's socket
+//! diagnostics (sock_diag(7)).
+//!
+//! One question about one socket, for which neither root nor `/proc` is needed. The cgroup is the
+//! one that the socket was made in: to move the process afterwards does not change it.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send,
+    socket,
+};
+
+use super::plain;
+
+/// How long the kernel is waited for; it answers while it is asked.
+const TIME: Duration = Duration::from_millis(100);
+/// Most bytes of an answer: one socket's, many times over.
+const ANSWER_MAX: usize = 8192;
+
+/// Whose socket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The uid that made it.
+    pub uid: u32,
+    /// Id of the cgroup v2 that it was made in: the inode number of its directory.
+    pub cgroup: u64,
+}
+
+/// Why the kernel did not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiagError {
+    /// A system call failed.
+    System(&'static str, Errno),
+    /// The question was answered by this error.
+    Refused(Errno),
+    /// The answer is not as `linux/inet_diag.h` has it.
+    Malformed,
+}
+
+/// The owner of the end `local` of an established connection to `remote`. `None` where there is no
+/// such connection here, nobody has it any more, or the kernel, before Linux 5.8 or without cgroup
+/// v2, knows no cgroup of it.
+///
+/// # Errors
+/// [`DiagError`].
+pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, DiagError> {
+    let (local, remote) = (plain(local), plain(remote));
+    let Some(question) = message::question(local, remote) else { return Ok(None) };
+    let socket = asked(&question)?;
+    let mut bytes = [0; ANSWER_MAX];
+    let length = answer(&socket, &mut bytes, Instant::now() + TIME)?;
+    // One that fills all the room may have been longer.
+    let bytes = bytes.get(..length).filter(|bytes| bytes.len() < ANSWER_MAX);
+    message::read(bytes.ok_or(DiagError::Malformed)?, local, remote)
+}
+
+/// A socket that only the kernel can write to, with the question put.
+fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
+    let system = |call| move |errno| DiagError::System(call, errno);
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let protocol = SockProtocol::NetlinkSockDiag;
+    let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)
+        .map_err(system("socket NETLINK_SOCK_DIAG"))?;
+    connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0)).map_err(system("connect"))?;
+    send(socket.as_raw_fd(), question, MsgFlags::MSG_DONTWAIT).map_err(system("send"))?;
+    Ok(socket)
+}
+
+fn answer(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> Result<usize, DiagError> {
+    loop {
+        match recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
+            Ok(length) => return Ok(length),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => return Err(DiagError::System("recv", errno)),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(DiagError::System("recv", Errno::ETIMEDOUT));
+        }
+        let left = PollTimeout::try_from(left + Duration::from_millis(1));
+        // A failure is found again, and told, where the socket is read.
+        let _ = poll(
+            &mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)],
+            left.unwrap_or(PollTimeout::ZERO),
+        );
+    }
+}
+
+impl fmt::Display for DiagError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(call, errno) => write!(f, "socket diagnostics: {call}: {}", errno.desc()),
+            Self::Refused(errno) => write!(f, "socket diagnostics: {}", errno.desc()),
+            Self::Malformed => f.write_str("socket diagnostics: an answer that has no meaning"),
+        }
+    }
+}
+
+impl std::error::Error for DiagError {}

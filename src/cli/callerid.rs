@@ -1,0 +1,72 @@
+//! `callerid`: answers one question of another node's: which job of this node owns a connection.
+
+use super::options::Known;
+use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, log, show};
+use crate::callerid::{Answer, Connection, Flow, Networks, Patience, diag};
+use crate::log::{Line, Severity};
+use crate::resolve::{Config, Node};
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+const KNOWN: [Known; 1] = [Known::Once("--conf")];
+
+/// Once there is a connection, nothing but the answer may be written: standard error is the
+/// connection as well, where inetd(8) runs this.
+pub(super) fn command(
+    arguments: impl IntoIterator<Item = OsString>,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let options = Options::parse("callerid", &KNOWN, arguments)?;
+    if options.has("--help") {
+        return show(help::CALLERID, output);
+    }
+    options.no_operands()?;
+    let connection = connection()?;
+    let config = config(&options).map_err(|error| fault("", error.text().unwrap_or_default()));
+    // Without a configuration nobody may be told anything, and is told so.
+    let nobody = Networks::default();
+    let networks = config.as_ref().map_or(&nobody, |config| &config.caller.networks);
+    let fine = Cell::new(config.is_ok());
+    connection.serve(networks, Patience::USUAL, &|flow, deadline| {
+        let Ok(config) = &config else { return Answer::Hidden };
+        job(flow, config, deadline).unwrap_or_else(|cause| {
+            fault(&flow.server.ip().to_string(), cause);
+            fine.set(false);
+            Answer::Unknown
+        })
+    });
+    Ok(if fine.get() { EXIT_FINE } else { EXIT_FAILED })
+}
+
+fn connection() -> Result<Connection, Error> {
+    let own = std::io::stdin().as_fd().try_clone_to_owned();
+    let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
+    Connection::of(own).map_err(|error| {
+        let hint = "systemd or inetd runs this for each connection; see job-adopt-callerid(8)";
+        Error::Input(format!("standard input is no TCP connection: {}\n{hint}", error.source))
+    })
+}
+
+/// The job that a connection is of: one of its owner's own. A question that cannot be answered for
+/// sure is none that has the answer "no job".
+fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
+    let owner = diag::owner(flow.client, flow.server).map_err(|error| error.to_string())?;
+    let Some(owner) = owner else { return Ok(Answer::NoUser) };
+    let node = Node::here();
+    let (jobs, warnings) = node.running(config, owner.uid, deadline)?;
+    match node.holder(&jobs, owner.cgroup, deadline) {
+        Some(id) => Ok(Answer::Job(id.clone())),
+        None if warnings.is_empty() => Ok(Answer::NoUser),
+        None => Err(warnings.join("; ")),
+    }
+}
+
+/// Says in the log what the administrator of this node has to look after.
+fn fault(asker: &str, cause: impl std::fmt::Display) {
+    log(Line::new(Severity::Error)
+        .with("callerid", "unknown")
+        .with("asker", asker)
+        .with("cause", cause));
+}
