@@ -12,13 +12,16 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 pub mod diag;
 mod flow;
 mod holder;
 mod ident;
 mod networks;
 mod serve;
+mod wait;
 
+pub use ask::{AskError, ask};
 pub use flow::{Flow, plain};
 pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};

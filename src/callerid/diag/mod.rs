@@ -10,17 +10,18 @@ mod tests;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send,
     socket,
 };
 
 use super::plain;
+use super::wait::wait;
 
 /// How long the kernel is waited for; it answers while it is asked.
 const TIME: Duration = Duration::from_millis(100);
@@ -77,23 +78,9 @@ fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
 }
 
 fn answer(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> Result<usize, DiagError> {
-    loop {
-        match recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(length) => return Ok(length),
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(errno) => return Err(DiagError::System("recv", errno)),
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(DiagError::System("recv", Errno::ETIMEDOUT));
-        }
-        let left = PollTimeout::try_from(left + Duration::from_millis(1));
-        // A failure is found again, and told, where the socket is read.
-        let _ = poll(
-            &mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)],
-            left.unwrap_or(PollTimeout::ZERO),
-        );
-    }
+    let failed = |errno| DiagError::System("recv", errno);
+    wait(socket, PollFlags::POLLIN, deadline).map_err(failed)?;
+    recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(failed)
 }
 
 impl fmt::Display for DiagError {
