@@ -79,6 +79,49 @@ fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
     });
 }
 
+/// The system calls of the process that takes the lock, from the taking to the letting go.
+fn under_the_lock(log: &str) -> Vec<&str> {
+    const LOCK: &str = "/run/job-adopt/lock>";
+    let mut lines =
+        log.lines().skip_while(|line| !(line.contains("F_OFD_SETLK") && line.contains(LOCK)));
+    let taken = lines.next().unwrap_or_else(|| panic!("no lock is taken:\n{log}"));
+    let pid = taken.split(' ').next().unwrap();
+    let own = lines.filter(|line| line.starts_with(pid));
+    own.take_while(|line| !(line.contains("close(") && line.contains(LOCK))).collect()
+}
+
+#[test]
+fn the_lock_is_held_for_the_filters_alone_and_by_the_first_login_alone() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam_under_strace(&["-y"], ALICE).ok();
+        let log = node.read("/tmp/strace");
+        let held = under_the_lock(&log);
+        assert!(held.iter().any(|line| line.contains("BPF_PROG_ATTACH")), "{held:#?}");
+        let call = |line: &&str| line.split_once(' ').map(|(_, rest)| rest.trim_start().to_owned());
+        for call in held.iter().filter_map(call) {
+            // To look at the levels' filters, and memory for what is found there.
+            let known = [
+                "bpf(",
+                "openat(",
+                "openat2(",
+                "fstat(",
+                "newfstatat(",
+                "statx(",
+                "close(",
+                "brk(",
+                "mmap(",
+                "munmap(",
+            ];
+            assert!(known.iter().any(|known| call.starts_with(known)), "{call}\n{held:#?}");
+        }
+        node.pam_under_strace(&["-y"], ALICE).ok();
+        let log = node.read("/tmp/strace");
+        assert!(log.contains("BPF_PROG_QUERY") && !log.contains("job-adopt/lock"), "{log}");
+        assert_eq!(job.cgroup.filters().len(), 1);
+    });
+}
+
 #[test]
 fn logins_of_two_users_do_not_meet() {
     on_node(|node| {
