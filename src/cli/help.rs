@@ -96,11 +96,14 @@ usage: job-adopt resolve --user USER [OPTIONS]
 Shows what an ssh login of USER would get, without doing it: the text that the user would read,
 then what led to it. The module's own arguments are taken to be the defaults.
 
-  --user USER     who logs in
-  --service NAME  the PAM service; sshd unless given
-  --json          as JSON
-  --conf FILE     configuration in place of /etc/security/job_adopt.conf
-  --help          show this text
+  --user USER        who logs in
+  --service NAME     the PAM service; sshd unless given
+  --connection TEXT  the connection, as SSH_CONNECTION has it: client address and port, server
+                     address and port. Where USER has several jobs, the one that the client runs in
+                     is then asked for as at a login
+  --json             as JSON
+  --conf FILE        configuration in place of /etc/security/job_adopt.conf
+  --help             show this text
 
 Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.
 ";

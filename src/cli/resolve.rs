@@ -3,6 +3,7 @@
 use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
+use crate::callerid::Flow;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
@@ -14,8 +15,13 @@ use nix::unistd::{Uid, User};
 use serde::Serialize;
 use std::ffi::OsString;
 
-const KNOWN: [Known; 4] =
-    [Known::Once("--user"), Known::Once("--service"), Known::Once("--conf"), Known::Flag("--json")];
+const KNOWN: [Known; 5] = [
+    Known::Once("--user"),
+    Known::Once("--service"),
+    Known::Once("--connection"),
+    Known::Once("--conf"),
+    Known::Flag("--json"),
+];
 
 pub(super) fn command(
     arguments: impl IntoIterator<Item = OsString>,
@@ -28,6 +34,10 @@ pub(super) fn command(
     options.no_operands()?;
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
     let conf = conf(&options)?;
+    let connection = options.value("--connection");
+    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
+        return Err(options.usage("--connection takes the four words of SSH_CONNECTION as one"));
+    }
     let account = people::account(user)?;
     let login = Login {
         phase: Phase::Account,
@@ -35,7 +45,7 @@ pub(super) fn command(
         uid: account.uid.as_raw(),
         service: options.value("--service").unwrap_or("sshd").to_owned(),
         rhost: String::new(),
-        ssh_connection: String::new(),
+        ssh_connection: connection.unwrap_or_default().to_owned(),
         node: node_name(),
     };
     let case = Case::of(&login, &conf.to_string_lossy());
@@ -218,7 +228,7 @@ fn request(login: &Login, conf: &str) -> Request {
         service: login.service.clone(),
         node: login.node.clone(),
         rhost: String::new(),
-        ssh_connection: String::new(),
+        ssh_connection: login.ssh_connection.clone(),
         conf: conf.to_owned(),
         several: Several::default(),
         budget_ms: u32::try_from(timeout).unwrap_or(u32::MAX),

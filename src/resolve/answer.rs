@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
@@ -14,7 +15,9 @@ use super::survey::Survey;
 use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
 use crate::device::{Resolver, Settings, Tree};
-use crate::plan::{Phase, Placement, Reason, Refusal, Reply, Request, SourceName, Stack, Verdict};
+use crate::plan::{
+    Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
+};
 use crate::source::{Job, RegistrySource, SlurmSource, Source};
 use crate::sys::clock;
 use crate::trust::Trust;
@@ -120,6 +123,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
+        let began = Instant::now();
         let sources = match self.sources(&request.node, config) {
             Ok(sources) => sources,
             Err(cause) => {
@@ -134,7 +138,12 @@ impl Node {
             SQUEUE.clone_into(&mut reply.hint);
         }
         let jobs = std::mem::take(&mut survey.jobs);
-        (reply.verdict, reply.detail) = match choose(jobs, request.several) {
+        let caller = Caller::new(self, request, config, last(request, began));
+        let choice = choose(jobs, request.several, |rule, jobs| match rule {
+            Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
+            Rule::Chosen | Rule::OnlyJob | Rule::Newest => None,
+        });
+        (reply.verdict, reply.detail) = match choice {
             Choice::None => {
                 (reply.verdict, reply.detail) = without_job(&survey);
                 return;
@@ -213,6 +222,11 @@ impl Node {
         let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
         Ok(self.root.join(mount.path().trim_start_matches('/')))
     }
+}
+
+/// When a request that came at `began` has to be answered.
+fn last(request: &Request, began: Instant) -> Instant {
+    began + Duration::from_millis(request.budget_ms.into()).saturating_sub(RESERVE)
 }
 
 /// Asks the sources, and while there is no job, again until the time for that is over.

@@ -1,13 +1,133 @@
 //! Which of a user's jobs an ssh client runs in.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::answer::host_name;
+use super::config::Callers;
 use super::survey::Survey;
-use super::{Config, Node};
-use crate::callerid::{Ground, holder};
-use crate::plan::JobId;
+use super::{Config, Evidence, Node};
+use crate::callerid::diag::{self, DiagError, Owner};
+use crate::callerid::{self, Answer, AskError, Flow, Ground, holder};
+use crate::plan::{JobId, Request};
 use crate::source::Job;
+
+/// Who can be asked about the ssh client of one login.
+#[derive(Debug)]
+pub(super) struct Caller<'a> {
+    node: &'a Node,
+    callers: &'a Callers,
+    /// PAM's `SSH_CONNECTION`.
+    connection: &'a str,
+    /// When the request has to be answered.
+    last: Instant,
+    owner: fn(&Flow) -> Result<Option<Owner>, DiagError>,
+    ask: fn(Flow, Instant) -> Result<Answer, AskError>,
+}
+
+/// What was found out.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// The job, and who says so.
+    Job(JobId, String),
+    /// Nothing, as is to be expected of this site.
+    Nothing(String),
+    /// Nothing, which an administrator should know.
+    Fault(String),
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(
+        node: &'a Node,
+        request: &'a Request,
+        config: &'a Config,
+        last: Instant,
+    ) -> Self {
+        let (callers, connection) = (&config.caller, request.ssh_connection.as_str());
+        let owner = |flow: &Flow| diag::owner(flow.client, flow.server);
+        Self { node, callers, connection, last, owner, ask: callerid::ask }
+    }
+
+    /// The one of these jobs that the client runs in. Where it runs on this node, nobody else is
+    /// asked.
+    pub(super) fn job(
+        &self,
+        jobs: &[Job],
+        evidence: &mut Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Option<JobId> {
+        let Some(flow) = Flow::of_ssh(self.connection) else {
+            let why = match self.connection {
+                "" => "nothing is known of the connection",
+                _ => "the connection is none of TCP",
+            };
+            evidence.add("caller", why);
+            return None;
+        };
+        let found = match (self.owner)(&flow) {
+            Ok(Some(owner)) => self.here(owner, flow, jobs),
+            Ok(None) => self.elsewhere(flow, jobs),
+            Err(error) => {
+                warnings.push(format!("caller: {error}"));
+                self.elsewhere(flow, jobs)
+            }
+        };
+        match found {
+            Found::Job(job, text) => {
+                evidence.add("caller", text);
+                Some(job)
+            }
+            Found::Nothing(text) => {
+                evidence.add("caller", text);
+                None
+            }
+            Found::Fault(text) => {
+                warnings.push(format!("caller: {text}"));
+                evidence.add("caller", text);
+                None
+            }
+        }
+    }
+
+    fn here(&self, owner: Owner, flow: Flow, jobs: &[Job]) -> Found {
+        let client = flow.client;
+        match self.node.holder(jobs, owner.cgroup, self.until()) {
+            Some(job) => {
+                Found::Job(job.clone(), format!("{client} is a process here, of job {job}"))
+            }
+            None => Found::Nothing(format!("{client} is a process here, of none of these jobs")),
+        }
+    }
+
+    fn elsewhere(&self, flow: Flow, jobs: &[Job]) -> Found {
+        let host: IpAddr = flow.client.ip();
+        if !self.callers.networks.contain(host) {
+            return Found::Nothing(format!("{host} is not asked: callerid_networks lacks it"));
+        }
+        match (self.ask)(flow, self.until()) {
+            Ok(Answer::Job(job)) if jobs.iter().any(|one| one.id == job) => {
+                let text = format!("{host} says job {job}");
+                Found::Job(job, text)
+            }
+            Ok(Answer::Job(job)) => {
+                Found::Fault(format!("{host} says job {job}, which the user has not running here"))
+            }
+            Ok(Answer::NoUser) => Found::Nothing(format!("{host} says that it is in no job")),
+            Ok(Answer::Hidden) => Found::Nothing(format!(
+                "{host} does not tell: its callerid_networks lack this host"
+            )),
+            Ok(Answer::InvalidPort | Answer::Unknown) => {
+                Found::Fault(format!("{host} cannot tell: see its log"))
+            }
+            Err(error @ AskError::Absent(_)) => Found::Nothing(format!("{host} {error}")),
+            Err(error) => Found::Fault(format!("{host} {error}")),
+        }
+    }
+
+    fn until(&self) -> Instant {
+        self.last.min(Instant::now() + self.callers.timeout)
+    }
+}
 
 impl Node {
     /// The running jobs of `uid` here, as far as they can be told until `deadline`, and what may have
@@ -37,35 +157,4 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::MetadataExt;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::trust::tests::Scratch;
-
-    #[test]
-    fn a_users_running_jobs_and_the_one_with_a_cgroup() {
-        let scratch = Scratch::new();
-        for (id, uid) in [("1", 5), ("2", 5), ("3", 6)] {
-            scratch.dir(&format!("cg/{id}/x"));
-            let record =
-                format!(r#"{{"version":1,"id":"{id}","uid":{uid},"cgroup":"/{id}","cdi":[]}}"#);
-            scratch.file(&format!("jobs/{uid}/{id}.json"), &record);
-        }
-        let text = format!("registry = {}\n", scratch.path().join("jobs").display());
-        let config = Config::parse(text.as_bytes()).unwrap();
-        let cgroups = scratch.path().join("cg");
-        let node = Node::laid_out(scratch.path(), scratch.trust(), &cgroups);
-        let soon = Instant::now() + Duration::from_secs(5);
-        let (jobs, warnings) = node.running(&config, 5, soon).unwrap();
-        assert_eq!((jobs.len(), warnings.len()), (2, 0));
-        let of = |path: &str| fs::metadata(cgroups.join(path)).unwrap().ino();
-        assert_eq!(node.holder(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
-        assert_eq!(node.holder(&jobs, of("3/x"), soon), None);
-        assert_eq!(node.running(&config, 7, soon).unwrap().0, []);
-        scratch.file("jobs/7/4.json", "{");
-        assert_eq!(node.running(&config, 7, soon).unwrap().1.len(), 1, "what may hide a job");
-    }
-}
+mod tests;

@@ -14,6 +14,8 @@
 
 mod support;
 
+mod caller;
+mod callerid;
 mod choice;
 mod cli;
 mod compose;

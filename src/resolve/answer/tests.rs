@@ -314,6 +314,7 @@ fn evidence_tells_what_was_seen() {
         "job",
         "fault",
         "absent",
+        "caller",
         "rule",
         "containment",
         "devices",

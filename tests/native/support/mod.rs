@@ -10,6 +10,7 @@ mod gpus;
 mod job;
 mod login;
 mod node;
+pub(crate) mod origin;
 mod outcome;
 mod pam;
 mod slurm;

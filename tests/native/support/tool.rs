@@ -29,9 +29,11 @@ pub(crate) enum Tool {
     Threads,
     /// Plays a step daemon of Slurm's to the helper.
     Stepd,
+    /// Listens, and runs a command for each connection.
+    Listen,
 }
 
-const ALL: [(Tool, &str, &str); 10] = [
+const ALL: [(Tool, &str, &str); 11] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -42,6 +44,7 @@ const ALL: [(Tool, &str, &str); 10] = [
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),
     (Tool::Threads, "threads", include_str!("../tools/threads.c")),
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
+    (Tool::Listen, "listen", include_str!("../tools/listen.c")),
 ];
 
 impl Tool {

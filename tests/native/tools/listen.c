@@ -1,8 +1,8 @@
 /*
- * inetd ADDRESS PORT COMMAND...: listens there, as systemd's sockets do (of both families for ::), and
+ * listen ADDRESS PORT COMMAND...: listens there, as systemd's sockets do (of both families for ::), and
  * runs the command for each connection, which is its standard input, output and error. Says "ready" on
- * its standard output once it listens, and ends when its standard input does. A command that is there
- * at the end is killed; it is stopped by SIGKILL 20 s after its start in any case.
+ * its standard output once it listens, and ends when its standard input does. What it runs ends with it,
+ * or after a minute.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -43,7 +43,7 @@ static void serve(int connection, char **command)
     if (child)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(20);
+    alarm(60);
     for (int fd = 0; fd < 3; fd++)
         dup2(connection, fd);
     execvp(*command, command);
@@ -53,7 +53,7 @@ static void serve(int connection, char **command)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        errx(2, "usage: inetd ADDRESS PORT COMMAND...");
+        errx(2, "usage: listen ADDRESS PORT COMMAND...");
     signal(SIGCHLD, SIG_IGN);
     struct pollfd ends[] = {{.fd = STDIN_FILENO}, {listening(argv[1], argv[2]), POLLIN, 0}};
     puts("ready");

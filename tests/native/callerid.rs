@@ -1,0 +1,211 @@
+//! The origin's end of caller identity: real connections between two network namespaces, the client
+//! in a job's cgroup, and the service that answers the other host about them.
+
+use std::time::Duration;
+
+use crate::support::{ALICE, BOB, Mount, Node, Outcome, ROOT, on_node, on_node_with, origin};
+use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
+
+const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
+
+fn on_origin(body: impl FnOnce(&Node, &Origin<'_>)) {
+    on_node(|node| {
+        node.configure(NETWORKS);
+        body(node, &Origin::on(node));
+    });
+}
+
+fn question(client: &Client) -> String {
+    format!("{} , {SSH}\\r\\n", client.port)
+}
+
+/// The one line that was answered is this one about that connection.
+#[track_caller]
+fn answers(outcome: Outcome, client: &Client, answer: &str) {
+    let line = format!("{} , {SSH} : {answer}\r\n", client.port);
+    assert_eq!(outcome.stdout, line, "{outcome}");
+}
+
+#[test]
+fn a_host_is_told_which_job_its_connection_is_of() {
+    on_origin(|node, origin| {
+        let one = node.job(ALICE, "4242").start();
+        let two = node.job(ALICE, "4243").start();
+        for (at, family) in ["0.0.0.0", "::"].into_iter().enumerate() {
+            let service = origin.service(family);
+            for job in [&one, &two] {
+                let client = origin.client(ALICE, &job.cgroup, HOST[at]);
+                let answer = format!("USERID : OTHER : {}", job.id);
+                answers(origin.ask(NODE[at], &question(&client)), &client, &answer);
+            }
+            drop(service);
+        }
+        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+    });
+}
+
+/// A listener of both families sees a host of IPv4 as one of IPv6.
+#[test]
+fn a_mapped_address_is_one_of_ipv4() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service("::");
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let asked = origin.ask(NODE[0], &question(&client));
+        answers(asked, &client, "USERID : OTHER : 4242");
+        let mapped = origin.client(ALICE, &job.cgroup, "::ffff:10.77.0.12");
+        let asked = origin.ask(NODE[0], &question(&mapped));
+        answers(asked, &mapped, "USERID : OTHER : 4242");
+    });
+}
+
+#[test]
+fn a_cgroup_below_the_jobs_is_the_jobs() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let below = job.cgroup.child("step").child("task");
+        job.cgroup.child("step").create();
+        let client = origin.client(ALICE, below.create(), HOST[0]);
+        let _service = origin.service("0.0.0.0");
+        let asked = origin.ask(NODE[0], &question(&client));
+        answers(asked, &client, "USERID : OTHER : 4242");
+        client.end();
+    });
+}
+
+#[test]
+fn nobodys_connection_is_no_jobs() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let his = node.job(BOB, "777").start();
+        let _service = origin.service("::");
+        let nobodys = |client: &Client, what: &str| {
+            let outcome = origin.ask(NODE[0], &question(client));
+            assert!(outcome.stdout.ends_with(" : ERROR : NO-USER\r\n"), "{what}: {outcome}");
+            outcome.keeps_quiet_about("4242").keeps_quiet_about("777");
+        };
+        nobodys(&origin.client(ALICE, &node.outside(), HOST[0]), "outside every job");
+        nobodys(&origin.client(ALICE, &his.cgroup, HOST[0]), "in the job of another user");
+        nobodys(&origin.client(ROOT, &job.cgroup, HOST[0]), "root's, inside a job");
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let other_port = format!("{} , {}\\r\\n", client.port, SSH + 1);
+        origin.ask(NODE[0], &other_port).says("ERROR : NO-USER");
+        let own_port = format!("1 , {SSH}\\r\\n");
+        origin.ask(NODE[0], &own_port).says("ERROR : NO-USER");
+        let port = client.port;
+        client.end();
+        origin.ask(NODE[0], &format!("{port} , {SSH}\\r\\n")).says("ERROR : NO-USER");
+        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+    });
+}
+
+/// The same ports, asked about from and at other addresses than the connection's.
+#[test]
+fn only_the_two_hosts_of_a_connection_are_answered_about_it() {
+    on_origin(|node, origin| {
+        node.configure("callerid_networks = 10.77.0.0/16, fd77::/64, 127.0.0.0/8\n");
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service("::");
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let asked = |outcome: Outcome| answers(outcome, &client, "ERROR : NO-USER");
+        let route = format!("ip route add 10.77.0.11/32 dev eth0 src {OTHER}");
+        asked(origin.ask_from(&route, NODE[0], &question(&client)));
+        origin.ask_from("ip route del 10.77.0.11/32", NODE[0], "1,2\\r\\n").says("NO-USER");
+        asked(origin.ask(NODE[1], &question(&client)));
+        let script =
+            format!("exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3", question(&client));
+        asked(node.run("bash", &["-c", &script]));
+        let asked = origin.ask(NODE[0], &question(&client));
+        answers(asked, &client, "USERID : OTHER : 4242");
+    });
+}
+
+#[test]
+fn hosts_of_no_network_of_the_sites_are_told_nothing() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service("::");
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        for networks in ["", "callerid_networks = 10.78.0.0/16\n", "callerid_networks = ::/0\n"] {
+            node.configure(networks);
+            let asked = origin.ask(NODE[0], &question(&client));
+            answers(asked, &client, "ERROR : HIDDEN-USER");
+        }
+        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+    });
+}
+
+#[test]
+fn what_is_no_question_gets_no_job() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service("::");
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let port = client.port;
+        for bytes in ["GET / HTTP/1.0\\r\\n", "\\r\\n", "\\377\\000\\n", "0,0\\r\\n"] {
+            let outcome = origin.ask(NODE[0], bytes);
+            assert_eq!(outcome.stdout, "0 , 0 : ERROR : INVALID-PORT\r\n", "{bytes}: {outcome}");
+        }
+        let blanks = " ".repeat(300);
+        let long = origin.ask(NODE[0], &format!("{port},{blanks}{SSH}\\r\\n"));
+        assert_eq!(long.stdout, "", "{long}");
+        assert!(long.took < Duration::from_secs(2), "{long}");
+        for unfinished in ["", &format!("{port} , {SSH}")] {
+            let outcome = origin.ask(NODE[0], unfinished);
+            assert_eq!(outcome.stdout, "", "{outcome}");
+            let limits = Duration::from_secs(3)..Duration::from_secs(5);
+            assert!(limits.contains(&outcome.took), "{outcome}");
+        }
+        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+    });
+}
+
+/// Without the right to answer there is none, and the log says what is to be done.
+#[test]
+fn a_fault_is_the_administrators_and_is_no_answer() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service("::");
+        let client = origin.client(ALICE, &node.outside(), HOST[0]);
+        node.configure("callerid_networks = 10.77.0.5/24\n");
+        answers(origin.ask(NODE[0], &question(&client)), &client, "ERROR : HIDDEN-USER");
+        node.log.line("job_adopt.conf:1: entry");
+        node.configure(NETWORKS);
+        job.record("{");
+        answers(origin.ask(NODE[0], &question(&client)), &client, "ERROR : UNKNOWN-ERROR");
+        let line = node.log.line("asker=10.77.0.12");
+        assert!(line.text.contains("4242.json") && line.is_authpriv(), "{}", line.text);
+        assert_eq!(line.severity(), 3);
+    });
+}
+
+/// By root the same is said, and no more.
+#[test]
+fn root_answers_no_more() {
+    on_origin(|node, origin| {
+        let job = node.job(ALICE, "4242").start();
+        let _service = origin.service_as("::", &["env"]);
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let asked = origin.ask(NODE[0], &question(&client));
+        answers(asked, &client, "USERID : OTHER : 4242");
+        let root = origin.client(ROOT, &job.cgroup, HOST[0]);
+        answers(origin.ask(NODE[0], &question(&root)), &root, "ERROR : NO-USER");
+    });
+}
+
+#[test]
+fn without_a_connection_it_serves_nobody() {
+    on_node_with(Mount::Hybrid, |node| {
+        for input in ["/dev/null", "/etc/passwd"] {
+            let outcome = node.sh(&format!("job-adopt callerid <{input}")).exits(2);
+            outcome.says("standard input is no TCP connection").says("job-adopt-callerid(8)");
+        }
+        node.sh("true | job-adopt callerid").exits(2);
+        node.job_adopt(&["callerid", "4242"]).exits(2);
+        node.job_adopt(&["callerid", "--help"]).ok().says("RFC 1413");
+    });
+}
+
+fn callerid_lines(node: &Node) -> usize {
+    node.log.entries().iter().filter(|entry| entry.text.contains("callerid")).count()
+}

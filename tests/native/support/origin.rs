@@ -1,0 +1,173 @@
+//! A node that other hosts ask which job a connection is of, and those hosts: network namespaces
+//! with a link between them.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use super::{Cgroup, HELPER, Node, Outcome, Tool, User, eventually};
+
+/// Addresses of the node, and of the host that may ask.
+pub(crate) const NODE: [&str; 2] = ["10.77.0.11", "fd77::11"];
+pub(crate) const HOST: [&str; 2] = ["10.77.0.12", "fd77::12"];
+/// Another address of that host's.
+pub(crate) const OTHER: &str = "10.77.9.12";
+/// The port that clients on the node connect to, as if sshd listened there.
+pub(crate) const SSH: u16 = 2222;
+
+/// Makes the host as a network namespace, and a link to it.
+const LINK: &str = "
+set -e
+ip netns add host
+ip link add eth0 type veth peer name eth0 netns host
+ip address add 10.77.0.11/24 dev eth0
+ip address add fd77::11/64 dev eth0 nodad
+ip link set eth0 up
+ip route add 10.77.9.0/24 dev eth0
+ip -n host address add 10.77.0.12/24 dev eth0
+ip -n host address add 10.77.9.12/24 dev eth0
+ip -n host address add fd77::12/64 dev eth0 nodad
+ip -n host link set lo up
+ip -n host link set eth0 up
+";
+
+/// A node and a host beside it, on which something listens at [`SSH`].
+#[derive(Debug)]
+pub(crate) struct Origin<'a> {
+    node: &'a Node,
+    _sshd: Listener,
+}
+
+/// Something that listens, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    child: Child,
+    life: Option<ChildStdin>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.life.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of the node's, with a connection to the host.
+#[derive(Debug)]
+pub(crate) struct Client {
+    child: Child,
+    /// Its port.
+    pub(crate) port: u16,
+}
+
+impl Client {
+    /// Ends it, and with it the connection.
+    pub(crate) fn end(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        // What runs is the shell; its input's end is its own.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Node {
+    /// Runs a program on each connection to `port` at `address`, where `::` is IPv4's too.
+    pub(crate) fn serve(&self, address: &str, port: u16, program: &[&str]) -> Listener {
+        self.install(&Tool::Listen.path(), "/usr/bin/listen");
+        Origin::listen(&mut self.daemon(&self.outside(), "env"), address, port, program)
+    }
+}
+
+impl<'a> Origin<'a> {
+    pub(crate) fn on(node: &'a Node) -> Self {
+        node.sh(LINK).ok();
+        node.install(&Tool::Listen.path(), "/usr/bin/listen");
+        let sshd = Self::listen(&mut on_host(node), "::", SSH, &["sleep", "60"]);
+        Self { node, _sshd: sshd }
+    }
+
+    fn listen(command: &mut Command, address: &str, port: u16, serve: &[&str]) -> Listener {
+        command.args(["listen", address, &port.to_string()]).args(serve);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let life = child.stdin.take();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "nothing listens at {address} {port}");
+        Listener { child, life }
+    }
+
+    /// The service at that address, run for each connection as the helper's account.
+    pub(crate) fn service(&self, address: &str) -> Listener {
+        let id = HELPER.uid.to_string();
+        let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
+        self.service_as(address, &account)
+    }
+
+    /// The same, run by another command.
+    pub(crate) fn service_as(&self, address: &str, by: &[&str]) -> Listener {
+        let serve = [by, &["job-adopt", "callerid"]].concat();
+        let mut command = self.node.daemon(&self.node.outside(), "env");
+        Self::listen(&mut command, address, 113, &serve)
+    }
+
+    /// A client of that user's in that cgroup, from one address of the node's to one of the host's.
+    pub(crate) fn client(&self, owner: User, cgroup: &Cgroup, to: &str) -> Client {
+        let before = self.ports(to);
+        let id = owner.uid.to_string();
+        let mut command = self.node.daemon(cgroup, "setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "bash", "-c"]);
+        command.args([&format!("exec 3<>/dev/tcp/{to}/{SSH} && read"), "client"]);
+        let child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let mut port = None;
+        eventually("the client is connected", || {
+            port = self.ports(to).into_iter().find(|port| !before.contains(port));
+            port.is_some()
+        });
+        Client { child, port: port.unwrap() }
+    }
+
+    /// The ports of the node's connections to that address of the host's.
+    fn ports(&self, to: &str) -> Vec<u16> {
+        let filter = format!("dst [{to}]:{SSH}");
+        let outcome = self.node.run("ss", &["-Htn", "state", "established", &filter]).ok();
+        let local = |line: &str| {
+            let end = line.split_whitespace().nth(2).unwrap().to_owned();
+            end.rsplit(':').next().unwrap().parse().unwrap()
+        };
+        outcome.stdout.lines().map(local).collect()
+    }
+
+    /// What the host is answered on a connection to that address of the node's, on which it writes
+    /// these bytes, with the escapes of printf(1).
+    pub(crate) fn ask(&self, address: &str, bytes: &str) -> Outcome {
+        self.ask_from("", address, bytes)
+    }
+
+    /// The same from one of the host's addresses, as its own choice of a route has it.
+    pub(crate) fn ask_from(&self, route: &str, address: &str, bytes: &str) -> Outcome {
+        let script = format!(
+            "{route}
+            exec 3<>/dev/tcp/{address}/113 || exit 9
+            printf '{bytes}' >&3
+            cat <&3"
+        );
+        let mut command = on_host(self.node);
+        Outcome::of(command.args(["timeout", "20", "bash", "-c", &script]))
+    }
+}
+
+/// A command of the host's. It shares the node's files, and is in its cgroup.
+fn on_host(node: &Node) -> Command {
+    let mut command = node.daemon(&node.outside(), "nsenter");
+    command.arg("--net=/run/netns/host");
+    command
+}
