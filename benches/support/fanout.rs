@@ -24,12 +24,7 @@ pub(super) fn measure() {
 fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str]) {
     let round = |stack: &str| {
         node.stack(stack);
-        let burst = sshd.burst(
-            ALICE,
-            std::env::var("N").map_or(LOGINS, |n| n.parse().unwrap()),
-            options,
-            || {},
-        );
+        let burst = sshd.burst(ALICE, LOGINS, options, || {});
         assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
         (burst.took, burst.cpu)
     };
