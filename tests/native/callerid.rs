@@ -153,9 +153,13 @@ fn what_is_no_question_gets_no_job() {
         for unfinished in ["", &format!("{port} , {SSH}")] {
             let outcome = origin.ask(NODE[0], unfinished);
             assert_eq!(outcome.stdout, "", "{outcome}");
-            let limits = Duration::from_secs(3)..Duration::from_secs(5);
+            let limits = Duration::from_secs(2)..Duration::from_secs(5);
             assert!(limits.contains(&outcome.took), "{outcome}");
         }
+        node.configure("");
+        let silent = origin.ask(NODE[0], "");
+        assert_eq!(silent.stdout, "", "{silent}");
+        assert!(silent.took < Duration::from_millis(1500), "{silent}");
         assert_eq!(callerid_lines(node), 0, "{}", node.log);
     });
 }
