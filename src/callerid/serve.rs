@@ -5,6 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::AcceptConn;
+
 use super::{Answer, Flow, LINE_MAX, Networks, Query, plain};
 use crate::failed::Failed;
 
@@ -38,20 +41,26 @@ impl Patience {
 }
 
 impl Connection {
-    /// The connection behind a descriptor.
+    /// The connection behind a descriptor; `None` where the other end has gone already, as anybody
+    /// can have it.
     ///
     /// # Errors
-    /// [`Failed`] for what is no connected TCP socket.
-    pub fn of(socket: OwnedFd) -> Result<Self, Failed> {
+    /// [`Failed`] for what is no TCP socket, or one that listens.
+    pub fn of(socket: OwnedFd) -> Result<Option<Self>, Failed> {
         let stream = TcpStream::from(socket);
         let failed = |operation| move |error: io::Error| Failed::new(operation, "socket", error);
         // An option that sockets of TCP have, and nothing else has.
         stream.nodelay().map_err(failed("getsockopt TCP_NODELAY"))?;
-        let peer = stream.peer_addr().map_err(failed("getpeername"))?;
+        let listens = getsockopt(&stream, AcceptConn).unwrap_or(true);
+        let peer = match stream.peer_addr() {
+            Ok(peer) => peer,
+            Err(error) if error.kind() == ErrorKind::NotConnected && !listens => return Ok(None),
+            Err(error) => return Err(failed("getpeername")(error)),
+        };
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Time limits are those of a socket that blocks.
         stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
-        Ok(Self { stream, local: plain(local), peer: plain(peer) })
+        Ok(Some(Self { stream, local: plain(local), peer: plain(peer) }))
     }
 
     /// Answers one question: a host outside `networks` is told nothing, others what `look_up` says

@@ -17,7 +17,7 @@ fn connected(listen: &str, call: &str) -> (TcpStream, Connection) {
     let client = TcpStream::connect((call, listener.local_addr().unwrap().port())).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (server, _) = listener.accept().unwrap();
-    (client, Connection::of(server.into()).unwrap())
+    (client, Connection::of(server.into()).unwrap().unwrap())
 }
 
 fn networks(text: &str) -> Networks {
@@ -167,12 +167,22 @@ fn only_a_connection_of_tcp_is_served() {
     refused(TcpListener::bind("127.0.0.1:0").unwrap().into(), "getpeername");
 }
 
+#[test]
+fn one_whose_caller_has_gone_is_none() {
+    let (client, connection) = connected("127.0.0.1", "127.0.0.1");
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    nix::sys::socket::setsockopt(&client, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+    drop(client);
+    let _ = (&connection.stream).read(&mut [0]);
+    assert!(Connection::of(connection.stream.into()).unwrap().is_none());
+}
+
 /// As from an inetd whose sockets do not block.
 #[test]
 fn a_socket_that_does_not_block_is_waited_for() {
     let (mut client, connection) = connected("127.0.0.1", "127.0.0.1");
     connection.stream.set_nonblocking(true).unwrap();
-    let connection = Connection::of(connection.stream.into()).unwrap();
+    let connection = Connection::of(connection.stream.into()).unwrap().unwrap();
     let asking = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         client.write_all(b"1,2\r\n").unwrap();
