@@ -5,6 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::AcceptConn;
+
 use super::{Answer, Flow, LINE_MAX, Networks, Query, plain};
 use crate::failed::Failed;
 
@@ -21,31 +24,43 @@ pub struct Connection {
 pub struct Patience {
     /// For the whole question, from when it is waited for.
     pub question: Duration,
+    /// The same where it will not be answered: as little as an honest host needs. Whoever is silent
+    /// takes one of a number of places meanwhile.
+    pub idle: Duration,
     /// For the answer, from when the question is there.
     pub answer: Duration,
 }
 
 impl Patience {
     /// An asker puts its question at once, and waits for no more than 2 s (`callerid_timeout`).
-    pub const USUAL: Self =
-        Self { question: Duration::from_secs(3), answer: Duration::from_secs(2) };
+    pub const USUAL: Self = Self {
+        question: Duration::from_secs(2),
+        idle: Duration::from_millis(200),
+        answer: Duration::from_secs(2),
+    };
 }
 
 impl Connection {
-    /// The connection behind a descriptor.
+    /// The connection behind a descriptor; `None` where the other end has gone already, as anybody
+    /// can have it.
     ///
     /// # Errors
-    /// [`Failed`] for what is no connected TCP socket.
-    pub fn of(socket: OwnedFd) -> Result<Self, Failed> {
+    /// [`Failed`] for what is no TCP socket, or one that listens.
+    pub fn of(socket: OwnedFd) -> Result<Option<Self>, Failed> {
         let stream = TcpStream::from(socket);
         let failed = |operation| move |error: io::Error| Failed::new(operation, "socket", error);
         // An option that sockets of TCP have, and nothing else has.
         stream.nodelay().map_err(failed("getsockopt TCP_NODELAY"))?;
-        let peer = stream.peer_addr().map_err(failed("getpeername"))?;
+        let listens = getsockopt(&stream, AcceptConn).unwrap_or(true);
+        let peer = match stream.peer_addr() {
+            Ok(peer) => peer,
+            Err(error) if error.kind() == ErrorKind::NotConnected && !listens => return Ok(None),
+            Err(error) => return Err(failed("getpeername")(error)),
+        };
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Time limits are those of a socket that blocks.
         stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
-        Ok(Self { stream, local: plain(local), peer: plain(peer) })
+        Ok(Some(Self { stream, local: plain(local), peer: plain(peer) }))
     }
 
     /// Answers one question: a host outside `networks` is told nothing, others what `look_up` says
@@ -58,11 +73,13 @@ impl Connection {
         patience: Patience,
         look_up: &dyn Fn(Flow, Instant) -> Answer,
     ) -> Option<Answer> {
-        let line = self.line(Instant::now() + patience.question)?;
+        let known = networks.contain(self.peer.ip());
+        let wait = if known { patience.question } else { patience.idle };
+        let line = self.line(Instant::now() + wait)?;
         let deadline = Instant::now() + patience.answer;
         let (query, answer) = match Query::parse(&line) {
             Err(_) => (Query::NONE, Answer::InvalidPort),
-            Ok(query) if !networks.contain(self.peer.ip()) => (query, Answer::Hidden),
+            Ok(query) if !known => (query, Answer::Hidden),
             Ok(query) => (query, look_up(self.flow(query), deadline)),
         };
         self.write(&answer.line(query), deadline).ok()?;

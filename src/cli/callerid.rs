@@ -23,7 +23,7 @@ pub(super) fn command(
         return show(help::CALLERID, output);
     }
     options.no_operands()?;
-    let connection = connection()?;
+    let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
     let config = config(&options).map_err(|error| fault("", error.text().unwrap_or_default()));
     // Without a configuration nobody may be told anything, and is told so.
     let nobody = Networks::default();
@@ -40,7 +40,7 @@ pub(super) fn command(
     Ok(if fine.get() { EXIT_FINE } else { EXIT_FAILED })
 }
 
-fn connection() -> Result<Connection, Error> {
+fn connection() -> Result<Option<Connection>, Error> {
     let own = std::io::stdin().as_fd().try_clone_to_owned();
     let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
     Connection::of(own).map_err(|error| {

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, BOB, Mount, Node, Outcome, ROOT, on_node, on_node_with, origin};
+use crate::support::{
+    ALICE, BOB, Mount, Node, Outcome, ROOT, eventually, on_node, on_node_with, origin,
+};
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
@@ -153,9 +155,13 @@ fn what_is_no_question_gets_no_job() {
         for unfinished in ["", &format!("{port} , {SSH}")] {
             let outcome = origin.ask(NODE[0], unfinished);
             assert_eq!(outcome.stdout, "", "{outcome}");
-            let limits = Duration::from_secs(3)..Duration::from_secs(5);
+            let limits = Duration::from_secs(2)..Duration::from_secs(5);
             assert!(limits.contains(&outcome.took), "{outcome}");
         }
+        node.configure("");
+        let silent = origin.ask(NODE[0], "");
+        assert_eq!(silent.stdout, "", "{silent}");
+        assert!(silent.took < Duration::from_millis(1500), "{silent}");
         assert_eq!(callerid_lines(node), 0, "{}", node.log);
     });
 }
@@ -203,6 +209,23 @@ fn without_a_connection_it_serves_nobody() {
         node.sh("true | job-adopt callerid").exits(2);
         node.job_adopt(&["callerid", "4242"]).exits(2);
         node.job_adopt(&["callerid", "--help"]).ok().says("RFC 1413");
+    });
+}
+
+/// Of a unit that fails the journal has two lines, which anybody could have it write without end.
+#[test]
+fn a_caller_that_has_gone_already_is_no_failure() {
+    on_origin(|node, _| {
+        let serve = "sleep 0.5; job-adopt callerid 2>/tmp/said; echo $? >>/tmp/said";
+        let _service = node.serve("127.0.0.1", 113, &["sh", "-c", serve]);
+        let reset = "my $s = IO::Socket::INET->new('127.0.0.1:113') or die; \
+                     setsockopt($s, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0)); close $s";
+        node.run("perl", &["-MIO::Socket::INET", "-e", reset]).ok();
+        eventually("it has ended", || {
+            node.exists("/tmp/said") && !node.read("/tmp/said").is_empty()
+        });
+        assert_eq!(node.read("/tmp/said"), "0\n");
+        assert_eq!(callerid_lines(node), 0, "{}", node.log);
     });
 }
 

@@ -5,8 +5,11 @@ use std::thread;
 
 use super::*;
 
-const SHORT: Patience =
-    Patience { question: Duration::from_millis(300), answer: Duration::from_millis(300) };
+const SHORT: Patience = Patience {
+    question: Duration::from_millis(300),
+    idle: Duration::from_millis(300),
+    answer: Duration::from_millis(300),
+};
 
 /// Both ends of a connection to a listener at that address.
 fn connected(listen: &str, call: &str) -> (TcpStream, Connection) {
@@ -14,7 +17,7 @@ fn connected(listen: &str, call: &str) -> (TcpStream, Connection) {
     let client = TcpStream::connect((call, listener.local_addr().unwrap().port())).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (server, _) = listener.accept().unwrap();
-    (client, Connection::of(server.into()).unwrap())
+    (client, Connection::of(server.into()).unwrap().unwrap())
 }
 
 fn networks(text: &str) -> Networks {
@@ -77,6 +80,19 @@ fn others_are_told_nothing_and_nothing_is_looked_up() {
     let none = Networks::default();
     let answered = connection.serve(&none, SHORT, &|_, _| panic!("looked up"));
     assert_eq!(answered, Some(Answer::Hidden));
+}
+
+/// Places at the service are few, and any process of the origin's own can call it.
+#[test]
+fn others_are_waited_for_less() {
+    let (_client, connection) = connected("127.0.0.1", "127.0.0.1");
+    let patience = Patience { question: Duration::from_secs(60), ..SHORT };
+    let began = Instant::now();
+    let never = |_, _| panic!("looked up");
+    assert_eq!(connection.serve(&networks("10.0.0.0/8"), patience, &never), None);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let usual = Patience::USUAL;
+    assert!(usual.idle * 10 <= usual.question && usual.question <= Duration::from_secs(2));
 }
 
 #[test]
@@ -151,12 +167,22 @@ fn only_a_connection_of_tcp_is_served() {
     refused(TcpListener::bind("127.0.0.1:0").unwrap().into(), "getpeername");
 }
 
+#[test]
+fn one_whose_caller_has_gone_is_none() {
+    let (client, connection) = connected("127.0.0.1", "127.0.0.1");
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    nix::sys::socket::setsockopt(&client, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+    drop(client);
+    let _ = (&connection.stream).read(&mut [0]);
+    assert!(Connection::of(connection.stream.into()).unwrap().is_none());
+}
+
 /// As from an inetd whose sockets do not block.
 #[test]
 fn a_socket_that_does_not_block_is_waited_for() {
     let (mut client, connection) = connected("127.0.0.1", "127.0.0.1");
     connection.stream.set_nonblocking(true).unwrap();
-    let connection = Connection::of(connection.stream.into()).unwrap();
+    let connection = Connection::of(connection.stream.into()).unwrap().unwrap();
     let asking = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         client.write_all(b"1,2\r\n").unwrap();
