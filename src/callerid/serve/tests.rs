@@ -139,16 +139,28 @@ fn nobody_keeps_it_waiting() {
 
 #[test]
 fn only_a_connection_of_tcp_is_served() {
-    let refused = |socket: OwnedFd, call: &str| {
-        let error = Connection::of(socket).unwrap_err();
-        assert_eq!(error.operation, call, "{error}");
+    let refused = |socket: OwnedFd, call: &str| match Connection::of(socket) {
+        Err(NoConnection::Other(failed)) => assert_eq!(failed.operation, call, "{failed}"),
+        other => panic!("{other:?}"),
     };
     refused(std::fs::File::open("/dev/null").unwrap().into(), "getsockopt TCP_NODELAY");
     refused(UnixStream::pair().unwrap().0.into(), "getsockopt TCP_NODELAY");
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.connect(udp.local_addr().unwrap()).unwrap();
     refused(udp.into(), "getsockopt TCP_NODELAY");
-    refused(TcpListener::bind("127.0.0.1:0").unwrap().into(), "getpeername");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(matches!(Connection::of(listener.into()), Err(NoConnection::Listens)));
+}
+
+/// As by a scan of ports.
+#[test]
+fn a_connection_that_was_taken_back_is_gone() {
+    let (client, connection) = connected("127.0.0.1", "127.0.0.1");
+    (&connection.stream).write_all(b"unread").unwrap();
+    client.peek(&mut [0]).unwrap();
+    drop(client);
+    let gone = Connection::of(connection.stream.into());
+    assert!(matches!(gone, Err(NoConnection::Gone)), "{gone:?}");
 }
 
 /// As from an inetd whose sockets do not block.
