@@ -31,13 +31,14 @@ pub(super) fn command(
     if options.has("--help") {
         return show(help::RESOLVE, output);
     }
+    let connection = options.value("--connection");
+    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
+        let why = "takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\"";
+        return Err(options.usage(format!("option --connection: {why}")));
+    }
     options.no_operands()?;
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
     let conf = conf(&options)?;
-    let connection = options.value("--connection");
-    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
-        return Err(options.usage("--connection takes the four words of SSH_CONNECTION as one"));
-    }
     let account = people::account(user)?;
     let login = Login {
         phase: Phase::Account,

@@ -315,6 +315,7 @@ fn evidence_tells_what_was_seen() {
         "fault",
         "absent",
         "caller",
+        "chosen",
         "rule",
         "containment",
         "devices",
