@@ -23,8 +23,12 @@ pub(super) fn command(
         return show(help::CALLERID, output);
     }
     options.no_operands()?;
+    let config = match config(&options) {
+        Err(error @ Error::Usage(..)) => return Err(error),
+        config => config,
+    };
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
-    let config = config(&options).map_err(|error| fault("", error.text().unwrap_or_default()));
+    let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
     // Without a configuration nobody may be told anything, and is told so.
     let nobody = Networks::default();
     let networks = config.as_ref().map_or(&nobody, |config| &config.caller.networks);
