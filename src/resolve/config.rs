@@ -224,7 +224,7 @@ impl Config {
 
 /// Key and value of a line; `None` for one that is empty but for a comment.
 fn pair(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
-    let line = std::str::from_utf8(line).map_err(|_| Fault::Form)?;
+    let line = std::str::from_utf8(line).map_err(|_| Fault::Encoding)?;
     let line = without_comment(line).trim();
     if line.is_empty() {
         return Ok(None);

@@ -17,6 +17,8 @@ pub enum ConfigError {
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// It is no text, be it in a comment.
+    Encoding,
     /// It is not `key = value`.
     Form,
     /// There is no such key.
@@ -41,6 +43,7 @@ impl fmt::Display for ConfigError {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Encoding => f.write_str("not UTF-8"),
             Self::Form => f.write_str("not of the form key = value"),
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
