@@ -4,7 +4,7 @@ use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
 use crate::callerid::Flow;
-use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
     Budget, Failure, Login, Settings, Target, Visit, Words, node_name, refusal_text,
@@ -125,6 +125,9 @@ impl Case {
         }
         for warning in &reply.warnings {
             self.add("warning", warning);
+        }
+        if matches!(&reply.verdict, Verdict::Admit(plan) if plan.rule == Rule::Newest) {
+            self.add("note", "with action_unknown=deny the module refuses this login: JA05");
         }
         match &reply.verdict {
             Verdict::NotEnforced => Finding::Ignored(reply.detail.clone()),
