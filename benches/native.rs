@@ -22,6 +22,8 @@ mod layouts;
 mod check;
 #[path = "support/driver.rs"]
 mod driver;
+#[path = "support/fanout.rs"]
+mod fanout;
 #[path = "support/login.rs"]
 mod login;
 #[path = "support/lookup.rs"]
@@ -36,8 +38,9 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("login", login::measure),
+        ("fanout", fanout::measure),
         ("slurm", slurm::measure),
         ("check", check::measure),
         ("lookup", lookup::measure),

@@ -1,21 +1,124 @@
 //! Many logins at once, as a launcher starts its ranks.
 
-use crate::support::{ALICE, BOB, LOOK, on_node};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::{ALICE, Attached, BOB, CHEAP, Job, LOOK, Sshd, eventually, on_node, within};
+
+const LOGINS: usize = 256;
+const ROUNDS: usize = 10;
+
+/// What must be the same after every round.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    filters: Vec<Attached>,
+    children: usize,
+    /// Of the server's listener.
+    descriptors: usize,
+    /// Of the whole node.
+    processes: Vec<i32>,
+    /// Everything below `/run/job-adopt`, the records among it.
+    files: String,
+    locks: usize,
+}
+
+impl Left {
+    fn behind(job: &Job<'_>, sshd: &Sshd<'_>) -> Self {
+        let node = sshd.node();
+        let mut processes = node.processes();
+        processes.sort_unstable();
+        Self {
+            filters: job.cgroup.filters(),
+            children: job.cgroup.children().len(),
+            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
+            processes,
+            files: node.sh("find /run/job-adopt -printf '%p %m %U\\n' | sort").ok().stdout,
+            locks: locks(&node.path("/run/job-adopt/lock")),
+        }
+    }
+}
+
+/// Locks of any kind that are held on a file or waited for.
+fn locks(file: &Path) -> usize {
+    let inode = fs::metadata(file).unwrap().ino();
+    let held = fs::read_to_string("/proc/locks").unwrap();
+    held.lines().filter(|line| line.contains(&format!(":{inode} "))).count()
+}
 
 #[test]
-fn sixty_four_logins_at_once_leave_one_filter() {
+fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
     on_node(|node| {
+        node.arguments("log_level=quiet");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        std::thread::scope(|scope| {
-            let logins: Vec<_> = (0..64).map(|_| scope.spawn(|| sshd.ssh(ALICE, LOOK))).collect();
-            for login in logins {
-                login.join().unwrap().ok().stands_in(&job.cgroup);
+        sshd.ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        let servers = |job: &Job<'_>| job.cgroup.pids().len();
+        eventually("the login is over", || servers(&job) == 1);
+        let first = Left::behind(&job, &sshd);
+        assert_eq!((first.filters.len(), first.children, first.locks), (1, 0, 0), "{first:?}");
+        for round in 0..ROUNDS {
+            let burst = sshd.burst(ALICE, LOGINS, CHEAP, || {
+                assert!(servers(&job) > LOGINS, "{}", servers(&job));
+                assert_eq!(job.cgroup.filters(), first.filters);
+            });
+            assert!(burst.complaints.is_empty(), "round {round}: {:?}", burst.complaints);
+            assert_eq!(burst.cgroups, vec![job.cgroup.path(); LOGINS], "round {round}");
+            // What a server does after its client has gone takes a moment.
+            within(Duration::from_secs(60), "the logins are over", || servers(&job) == 1);
+            let mut left = Left::behind(&job, &sshd);
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while left != first && Instant::now() < deadline {
+                sleep(Duration::from_millis(20));
+                left = Left::behind(&job, &sshd);
             }
-        });
-        let filters = job.cgroup.filters();
-        assert_eq!(filters.len(), 1, "{filters:?}");
-        assert!(job.cgroup.children().is_empty());
+            assert_eq!(left, first, "round {round}");
+        }
+    });
+}
+
+/// The system calls of the process that takes the lock, from the taking to the letting go.
+fn under_the_lock(log: &str) -> Vec<&str> {
+    const LOCK: &str = "/run/job-adopt/lock>";
+    let mut lines =
+        log.lines().skip_while(|line| !(line.contains("F_OFD_SETLK") && line.contains(LOCK)));
+    let taken = lines.next().unwrap_or_else(|| panic!("no lock is taken:\n{log}"));
+    let pid = taken.split(' ').next().unwrap();
+    let own = lines.filter(|line| line.starts_with(pid));
+    own.take_while(|line| !(line.contains("close(") && line.contains(LOCK))).collect()
+}
+
+#[test]
+fn the_lock_is_held_for_the_filters_alone_and_by_the_first_login_alone() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam_under_strace(&["-y"], ALICE).ok();
+        let log = node.read("/tmp/strace");
+        let held = under_the_lock(&log);
+        assert!(held.iter().any(|line| line.contains("BPF_PROG_ATTACH")), "{held:#?}");
+        let call = |line: &&str| line.split_once(' ').map(|(_, rest)| rest.trim_start().to_owned());
+        for call in held.iter().filter_map(call) {
+            // To look at the levels' filters, and memory for what is found there.
+            let known = [
+                "bpf(",
+                "openat(",
+                "openat2(",
+                "fstat(",
+                "newfstatat(",
+                "statx(",
+                "close(",
+                "brk(",
+                "mmap(",
+                "munmap(",
+            ];
+            assert!(known.iter().any(|known| call.starts_with(known)), "{call}\n{held:#?}");
+        }
+        node.pam_under_strace(&["-y"], ALICE).ok();
+        let log = node.read("/tmp/strace");
+        assert!(log.contains("BPF_PROG_QUERY") && !log.contains("job-adopt/lock"), "{log}");
+        assert_eq!(job.cgroup.filters().len(), 1);
     });
 }
 

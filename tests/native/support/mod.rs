@@ -1,6 +1,7 @@
 //! What the tests stand on: a private node, jobs on it, PAM stacks and logins.
 
 mod artifact;
+mod burst;
 mod cgroup;
 mod cluster;
 mod extern_step;
@@ -22,6 +23,7 @@ mod tool;
 mod user;
 
 pub(crate) use artifact::{Artifact, artifact, finished};
+pub(crate) use burst::CHEAP;
 pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};

@@ -76,6 +76,16 @@ impl Node {
 }
 
 impl Sshd<'_> {
+    /// The node that it serves.
+    pub(crate) fn node(&self) -> &Node {
+        self.node
+    }
+
+    /// The listener's number, as this process counts.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
     /// An OpenSSH client program with the options that all of them share.
     pub(crate) fn client(&self, program: &str, options: &[&str]) -> Command {
         let mut command = self.node.command(program);

@@ -1,0 +1,58 @@
+//! What many logins at once into one job cost, against `pam_permit` alone in the same server.
+
+use std::time::Duration;
+
+use super::support::{ALICE, CHEAP, Node, Sshd, on_node};
+use super::{heading, median, row};
+
+const LOGINS: usize = 256;
+const ROUNDS: usize = 5;
+const PERMIT: &str = "account required pam_permit.so\nsession required pam_permit.so\n";
+const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
+                    session required pam_job_adopt.so log_level=quiet\n";
+
+pub(super) fn measure() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia1"]).start();
+        let sshd = node.sshd();
+        compare(node, &sshd, "the server's default key exchange", &[]);
+        compare(node, &sshd, "curve25519 alone", CHEAP);
+    });
+}
+
+/// Rounds of each in turn, so that what else the machine does meets both.
+fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str]) {
+    let round = |stack: &str| {
+        node.stack(stack);
+        let burst = sshd.burst(ALICE, LOGINS, options, || {});
+        assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
+        (burst.took, burst.cpu)
+    };
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let (mut took, mut cpu) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    for turn in 0..ROUNDS {
+        // Each goes first as often as the other.
+        let (permit, ours) = match turn % 2 {
+            0 => (round(PERMIT), round(OURS)),
+            _ => {
+                let ours = round(OURS);
+                (round(PERMIT), ours)
+            }
+        };
+        for (values, [permit, ours]) in
+            [(&mut took, [ms(permit.0), ms(ours.0)]), (&mut cpu, [ms(permit.1), ms(ours.1)])]
+        {
+            values[0].push(permit);
+            values[1].push(ours);
+            values[2].push(permit / ours);
+        }
+    }
+    heading(&format!("{LOGINS} logins at once, {title}"), "pam_permit");
+    for (what, goal, [permit, ours, ratio]) in
+        [("rate", "goal: at least 0.95", took), ("processor time", "", cpu)]
+    {
+        let (permit, ours) = (median(permit), median(ours));
+        row(&format!("pam_permit, {what}"), &format!("{permit:.0} ms"), 1.0, "");
+        row(&format!("account and session, {what}"), &format!("{ours:.0} ms"), median(ratio), goal);
+    }
+}
