@@ -147,6 +147,9 @@ impl Desk {
             ChoiceError::Wrong(path, _) if path.ends_with(FILE) => {
                 "no choice counts; undo it: job-adopt use --clear\n".to_owned()
             }
+            ChoiceError::Distrusted(_) => {
+                format!("{node} is not set up correctly; not your fault, please report:\n")
+            }
             _ => String::new(),
         };
         Error::Failed(format!("{help}{}", legible(&error.to_string())))

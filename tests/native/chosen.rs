@@ -309,6 +309,10 @@ fn use_says_what_to_do() {
         fits(&hers(&[]).exits(3).says("undo it: job-adopt use --clear").says("holds no job's id"));
         hers(&["--clear"]).exits(0);
         hers(&[]).exits(0).says("no job is chosen");
+        node.mode(USE, 0o777);
+        let report = "gpu017 is not set up correctly; not your fault, please report:\n";
+        fits(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
+        node.mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");
     });
