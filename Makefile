@@ -56,7 +56,9 @@ override SECURITYDIR = $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:
     $(LIB)/security)
 endif
 LIBEXEC = $(PREFIX)/libexec/job-adopt
-UNITDIR ?= $(PREFIX)/lib/systemd/system
+ifeq ($(UNITDIR),)
+override UNITDIR = $(PREFIX)/lib/systemd/system
+endif
 UNITS = $(wildcard packaging/systemd/*)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 

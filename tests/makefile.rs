@@ -9,7 +9,9 @@ use std::process::{Command, Output};
 fn make(arguments: &[&str]) -> Command {
     let mut make = Command::new("make");
     make.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
-    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("SECURITYDIR");
+    for name in ["MAKEFLAGS", "MAKELEVEL", "SECURITYDIR", "UNITDIR"] {
+        make.env_remove(name);
+    }
     make
 }
 
@@ -43,6 +45,19 @@ fn another_prefix_needs_a_place_for_the_module() {
         "ExecStart=/opt/x/bin/",
     ] {
         assert!(words(&given).contains(text), "{text}: {}", words(&given));
+    }
+}
+
+/// As from a recipe whose pkg-config does not know systemd.
+#[test]
+fn an_empty_place_for_units_is_the_usual_one() {
+    for (given, at) in [("UNITDIR=", "/stage/usr/lib/systemd/system/"), ("UNITDIR=/x", "/stage/x/")]
+    {
+        for goal in ["install", "uninstall"] {
+            let output = make(&["-n", goal, "DESTDIR=/stage", given]).output().unwrap();
+            let unit = format!("\"{at}job-adopt-callerid.socket");
+            assert!(words(&output).contains(&unit), "{goal} {given}: {}", words(&output));
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub use flow::{Flow, plain};
 pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
 pub use networks::{Network, NetworkError, Networks};
-pub use serve::{Connection, Patience};
+pub use serve::{Connection, NoConnection, Patience};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;

@@ -1,7 +1,7 @@
 //! Networks in the notation of RFC 4632 and RFC 4291.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// One network: an address and the number of its bits that count.
@@ -18,9 +18,15 @@ pub enum NetworkError {
     Form,
     /// The address has fewer bits.
     Bits,
-    /// The address has bits that do not count.
-    Host,
+    /// The address has bits that do not count; the network that it is in.
+    Host(Network),
+    /// It is one of IPv4 that was mapped into IPv6 (RFC 4291 section 2.5.5.2), which no address is
+    /// that is looked for here; the same of IPv4.
+    Mapped(Network),
 }
+
+/// How many bits all mapped addresses have in common.
+const MAPPED_BITS: u8 = 96;
 
 /// The networks of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +53,27 @@ impl FromIterator<Network> for Networks {
 }
 
 impl Network {
+    /// The network of this address that has so many bits.
+    fn around(address: IpAddr, bits: u8) -> Self {
+        let number = masked(address, bits);
+        let address = match address {
+            IpAddr::V4(_) => Ipv4Addr::from_bits((number >> 96) as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(number).into(),
+        };
+        Self { address, bits }
+    }
+
+    /// The same of IPv4, where that was mapped.
+    fn of_mapped(self) -> Option<Self> {
+        let bits = self.bits.checked_sub(MAPPED_BITS)?;
+        match self.address {
+            IpAddr::V6(address) => {
+                address.to_ipv4_mapped().map(|address| Self::around(address.into(), bits))
+            }
+            IpAddr::V4(_) => None,
+        }
+    }
+
     fn contains(self, address: IpAddr) -> bool {
         let same = self.address.is_ipv4() == address.is_ipv4();
         same && masked(address, self.bits) == masked(self.address, self.bits)
@@ -69,9 +96,11 @@ impl FromStr for Network {
         };
         let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= most);
         let bits = bits.ok_or(NetworkError::Bits)?;
-        match masked(address, bits) == number(address) {
-            true => Ok(Self { address, bits }),
-            false => Err(NetworkError::Host),
+        let network = Self::around(address, bits);
+        match network.of_mapped() {
+            Some(plain) => Err(NetworkError::Mapped(plain)),
+            None if network.address == address => Ok(network),
+            None => Err(NetworkError::Host(network)),
         }
     }
 }
@@ -91,11 +120,22 @@ fn masked(address: IpAddr, bits: u8) -> u128 {
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Form => "not an address, or an address, / and its number of bits",
-            Self::Bits => "more bits than such an address has",
-            Self::Host => "the address has bits behind those of the network",
-        })
+        match self {
+            Self::Form => f.write_str("not an address (10.1.0.5) or a network (10.1.0.0/16)"),
+            Self::Bits => f.write_str("more bits than such an address has"),
+            Self::Host(network) => {
+                write!(f, "an address in a network, not the network; write {network} for that")
+            }
+            Self::Mapped(network) => {
+                write!(f, "IPv4 mapped into IPv6, which matches nothing; write {network}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
     }
 }
 
@@ -178,7 +218,33 @@ mod tests {
             assert_eq!(why(text), NetworkError::Bits, "{text}");
         }
         for text in ["10.1.0.5/16", "10.1.0.1/31", "0.0.0.1/0", "fd77::1/64", "8000::/0"] {
-            assert_eq!(why(text), NetworkError::Host, "{text}");
+            assert!(matches!(why(text), NetworkError::Host(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_to_write_instead_is_said() {
+        let says = |text: &str, network: &str| {
+            let why = text.parse::<Network>().unwrap_err().to_string();
+            assert!(why.ends_with(network), "{text}: {why}");
+        };
+        for (text, network) in
+            [("10.1.0.5/16", "10.1.0.0/16"), ("0.0.0.1/0", "0.0.0.0/0"), ("8000::/0", "::/0")]
+        {
+            says(text, &format!("; write {network} for that"));
+        }
+        for (text, network) in [
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:10.1.0.5", "10.1.0.5/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::ffff:10.1.0.5/112", "10.1.0.0/16"),
+        ] {
+            assert!(matches!(text.parse::<Network>(), Err(NetworkError::Mapped(_))), "{text}");
+            says(text, &format!("; write {network}"));
+        }
+        // What has other addresses in it as well is no mistake.
+        for text in ["::/0", "::/80", "::ffff:0:0:0/96", "::10.1.0.5"] {
+            assert!(text.parse::<Network>().is_ok(), "{text}");
         }
     }
 

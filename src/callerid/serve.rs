@@ -1,5 +1,6 @@
 //! The origin's end: one connection, one question, one answer.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -17,6 +18,18 @@ pub struct Connection {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
+}
+
+/// Why a descriptor is no connection to answer on.
+#[derive(Debug)]
+pub enum NoConnection {
+    /// It is one that connections are taken from (listen(2)): whoever started this process left that
+    /// to it.
+    Listens,
+    /// The peer has taken the connection back already.
+    Gone,
+    /// It is no socket of TCP.
+    Other(Failed),
 }
 
 /// How long the two ends are waited for.
@@ -41,26 +54,28 @@ impl Patience {
 }
 
 impl Connection {
-    /// The connection behind a descriptor; `None` where the other end has gone already, as anybody
-    /// can have it.
+    /// The connection behind a descriptor.
     ///
     /// # Errors
-    /// [`Failed`] for what is no TCP socket, or one that listens.
-    pub fn of(socket: OwnedFd) -> Result<Option<Self>, Failed> {
+    /// [`NoConnection`] for what is no connected TCP socket.
+    pub fn of(socket: OwnedFd) -> Result<Self, NoConnection> {
         let stream = TcpStream::from(socket);
-        let failed = |operation| move |error: io::Error| Failed::new(operation, "socket", error);
+        let failed = |operation| {
+            move |error: io::Error| NoConnection::Other(Failed::new(operation, "socket", error))
+        };
         // An option that sockets of TCP have, and nothing else has.
         stream.nodelay().map_err(failed("getsockopt TCP_NODELAY"))?;
-        let listens = getsockopt(&stream, AcceptConn).unwrap_or(true);
-        let peer = match stream.peer_addr() {
-            Ok(peer) => peer,
-            Err(error) if error.kind() == ErrorKind::NotConnected && !listens => return Ok(None),
-            Err(error) => return Err(failed("getpeername")(error)),
-        };
+        if getsockopt(&stream, AcceptConn).unwrap_or(false) {
+            return Err(NoConnection::Listens);
+        }
+        let peer = stream.peer_addr().map_err(|error| match error.kind() {
+            ErrorKind::NotConnected => NoConnection::Gone,
+            _ => failed("getpeername")(error),
+        })?;
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Time limits are those of a socket that blocks.
         stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
-        Ok(Some(Self { stream, local: plain(local), peer: plain(peer) }))
+        Ok(Self { stream, local: plain(local), peer: plain(peer) })
     }
 
     /// Answers one question: a host outside `networks` is told nothing, others what `look_up` says
@@ -119,6 +134,18 @@ impl Connection {
         (&self.stream).write_all(line.as_bytes())
     }
 }
+
+impl fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listens => f.write_str("it waits for connections"),
+            Self::Gone => f.write_str("its peer is gone"),
+            Self::Other(failed) => failed.source.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoConnection {}
 
 fn left(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());

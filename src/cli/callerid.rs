@@ -2,7 +2,7 @@
 
 use super::options::Known;
 use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, log, show};
-use crate::callerid::{Answer, Connection, Flow, Networks, Patience, diag};
+use crate::callerid::{Answer, Connection, Flow, Networks, NoConnection, Patience, diag};
 use crate::log::{Line, Severity};
 use crate::resolve::{Config, Node};
 use std::cell::Cell;
@@ -23,8 +23,12 @@ pub(super) fn command(
         return show(help::CALLERID, output);
     }
     options.no_operands()?;
+    let config = match config(&options) {
+        Err(error @ Error::Usage(..)) => return Err(error),
+        config => config,
+    };
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
-    let config = config(&options).map_err(|error| fault("", error.text().unwrap_or_default()));
+    let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
     // Without a configuration nobody may be told anything, and is told so.
     let nobody = Networks::default();
     let networks = config.as_ref().map_or(&nobody, |config| &config.caller.networks);
@@ -40,13 +44,23 @@ pub(super) fn command(
     Ok(if fine.get() { EXIT_FINE } else { EXIT_FAILED })
 }
 
+/// The connection that a question comes in on; `None` where nobody is left to ask.
 fn connection() -> Result<Option<Connection>, Error> {
     let own = std::io::stdin().as_fd().try_clone_to_owned();
     let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
-    Connection::of(own).map_err(|error| {
-        let hint = "systemd or inetd runs this for each connection; see job-adopt-callerid(8)";
-        Error::Input(format!("standard input is no TCP connection: {}\n{hint}", error.source))
-    })
+    let (error, hint) = match Connection::of(own) {
+        Ok(connection) => return Ok(Some(connection)),
+        Err(NoConnection::Gone) => return Ok(None),
+        Err(error @ NoConnection::Listens) => {
+            let hint = "it has to be Accept=yes in a socket unit, nowait in inetd.conf";
+            // Where inetd runs this, standard error goes nowhere.
+            fault("", format!("standard input is no TCP connection: {error}; {hint}"));
+            (error, hint)
+        }
+        Err(error) => (error, "systemd or inetd runs this for each connection"),
+    };
+    let text = format!("standard input is no TCP connection: {error}\n{hint}");
+    Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
 }
 
 /// The job that a connection is of: one of its owner's own. A question that cannot be answered for

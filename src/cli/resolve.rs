@@ -4,7 +4,7 @@ use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
 use crate::callerid::Flow;
-use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Several, Stack, Verdict};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
     Budget, Failure, Login, Settings, Target, Visit, Words, node_name, refusal_text,
@@ -31,13 +31,14 @@ pub(super) fn command(
     if options.has("--help") {
         return show(help::RESOLVE, output);
     }
+    let connection = options.value("--connection");
+    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
+        let why = "takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\"";
+        return Err(options.usage(format!("option --connection: {why}")));
+    }
     options.no_operands()?;
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
     let conf = conf(&options)?;
-    let connection = options.value("--connection");
-    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
-        return Err(options.usage("--connection takes the four words of SSH_CONNECTION as one"));
-    }
     let account = people::account(user)?;
     let login = Login {
         phase: Phase::Account,
@@ -124,6 +125,9 @@ impl Case {
         }
         for warning in &reply.warnings {
             self.add("warning", warning);
+        }
+        if matches!(&reply.verdict, Verdict::Admit(plan) if plan.rule == Rule::Newest) {
+            self.add("note", "with action_unknown=deny the module refuses this login: JA05");
         }
         match &reply.verdict {
             Verdict::NotEnforced => Finding::Ignored(reply.detail.clone()),

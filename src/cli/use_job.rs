@@ -2,7 +2,7 @@
 
 use super::options::Known;
 use super::{Error, Options, Output, help, people, show};
-use crate::chosen::{ChoiceError, Choices, Wrong};
+use crate::chosen::{ChoiceError, Choices, FILE, Wrong};
 use crate::legible::legible;
 use crate::plan::{JobId, Request};
 use crate::resolve::{Config, Node, Selection};
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 /// How long the daemons of Slurm's jobs are waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most jobs that a message names.
+const NAMED: usize = 8;
 
 const KNOWN: [Known; 1] = [Known::Flag("--clear")];
 
@@ -61,7 +64,8 @@ impl Desk {
         let running = self.selection();
         if !running.jobs.contains(job) {
             if running.unsure.is_empty() {
-                output.warn(format_args!("{}; nothing was changed", self.not_among(job, &running)));
+                let why = self.not_among(&running);
+                output.warn(format_args!("job {job} was not chosen: {why}"));
                 return Ok(super::EXIT_FINDINGS);
             }
             running.unsure.iter().for_each(|text| output.warn(legible(text)));
@@ -88,7 +92,8 @@ impl Desk {
         if running.jobs.contains(&job) || !running.unsure.is_empty() {
             return self.say_chosen(&job, output);
         }
-        writeln!(output.out, "job {job} is chosen, but {}", self.not_among(&job, &running))?;
+        let why = self.not_among(&running);
+        writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
         Ok(super::EXIT_FINDINGS)
     }
 
@@ -110,15 +115,14 @@ impl Desk {
         Ok(super::EXIT_FINE)
     }
 
-    fn not_among(&self, job: &JobId, running: &Selection) -> String {
+    /// Why a job is no choice.
+    fn not_among(&self, running: &Selection) -> String {
         let Self { user, node, .. } = self;
-        let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).collect();
+        let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).take(NAMED).collect();
+        let more = if running.jobs.len() > NAMED { ", ..." } else { "" };
         match own.as_slice() {
             [] => format!("{user} has no running job on {node}"),
-            own => format!(
-                "{job} is no running job of {user} on {node}, where there is {}",
-                own.join(", ")
-            ),
+            own => format!("on {node} {user} has {}{more}", own.join(", ")),
         }
     }
 
@@ -131,19 +135,23 @@ impl Desk {
         }
     }
 
-    /// With what helps against it.
+    /// What helps against it, and then what it is.
     fn explained(&self, error: &ChoiceError) -> Error {
-        let Self { node, .. } = self;
+        let node = &self.node;
         let help = match error {
-            ChoiceError::Missing(_) => format!(
-                "; a login to {node} makes it, and so does one that is refused with JA05: \
-                 try again after that"
-            ),
-            ChoiceError::Wrong(_, Wrong::Mode(_)) => {
-                format!("; the next login to {node} sets a directory right, use --clear a file")
+            ChoiceError::Missing(_) => format!("log in to {node} by ssh once, then try again\n"),
+            // Of a directory nothing else but the mode is the user's to spoil.
+            ChoiceError::Wrong(path, Wrong::Mode(_)) if !path.ends_with(FILE) => {
+                format!("log in to {node} by ssh once, then try again\n")
+            }
+            ChoiceError::Wrong(path, _) if path.ends_with(FILE) => {
+                "no choice counts; undo it: job-adopt use --clear\n".to_owned()
+            }
+            ChoiceError::Distrusted(_) => {
+                format!("{node} is not set up correctly; not your fault, please report:\n")
             }
             _ => String::new(),
         };
-        Error::Failed(format!("{}{help}", legible(&error.to_string())))
+        Error::Failed(format!("{help}{}", legible(&error.to_string())))
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Caller<'a> {
     ) -> Option<JobId> {
         let Some(flow) = Flow::of_ssh(self.connection) else {
             let why = match self.connection {
-                "" => "nothing is known of the connection",
+                "" => "the connection is not known (--connection gives it)",
                 _ => "the connection is none of TCP",
             };
             evidence.add("caller", why);

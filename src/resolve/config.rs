@@ -1,16 +1,22 @@
 //! The site's configuration, `key = value` lines.
 
-use std::fmt;
+mod error;
+mod values;
+
+pub use error::{ConfigError, Fault};
+pub use values::{Callers, Enforce, JobEnvironment, Limits};
+pub(super) use values::{Slurm, SlurmDevices};
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::grants;
-use crate::callerid::{Network, NetworkError, Networks};
+use crate::callerid::{Network, NetworkError};
 use crate::device::{Settings, Specifier, SpecifierError};
 use crate::legible::legible;
 use crate::plan::{SourceName, decimal};
 use crate::registry::Registry;
-use crate::trust::{Trust, TrustError};
+use crate::trust::Trust;
 
 /// Most bytes of a configuration file.
 const FILE_MAX: u64 = 256 * 1024;
@@ -47,72 +53,6 @@ pub struct Config {
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
     pub hint: Option<String>,
-}
-
-/// Where logins are judged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Enforce {
-    /// Everywhere.
-    #[default]
-    Always,
-    /// On nodes where this path exists.
-    IfExists(PathBuf),
-}
-
-/// What a site says about Slurm, beside where `slurm.conf` is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slurm {
-    /// `SlurmdSpoolDir`, where `slurm.conf` is not to be asked.
-    pub spool: Option<PathBuf>,
-    /// What contains the logins to jobs whose record, if there is one, has no list of devices.
-    pub devices: SlurmDevices,
-}
-
-/// What contains the logins to Slurm's jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SlurmDevices {
-    /// Slurm's own filter.
-    #[default]
-    Inherit,
-    /// Beside it, the standard devices, all of Slurm's generic resources, and `always_allowed`.
-    Closed,
-}
-
-/// What of a job's environment its logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JobEnvironment {
-    /// Nothing.
-    None,
-    /// The job's id, as its scheduler names the variable.
-    #[default]
-    Id,
-    /// What the scheduler gives a shell in the allocation.
-    Full,
-}
-
-/// Whose resource limits a job's logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limits {
-    /// Those that sshd and its PAM stack give.
-    #[default]
-    None,
-    /// Those of the job's own processes.
-    Job,
-}
-
-/// Who may say which job an ssh client runs in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callers {
-    /// The hosts that are asked, and that are answered.
-    pub networks: Networks,
-    /// How long an answer is waited for, connecting included.
-    pub timeout: Duration,
-}
-
-impl Default for Callers {
-    fn default() -> Self {
-        Self { networks: Networks::default(), timeout: Duration::from_millis(300) }
-    }
 }
 
 impl Default for Config {
@@ -284,7 +224,7 @@ impl Config {
 
 /// Key and value of a line; `None` for one that is empty but for a comment.
 fn pair(line: &[u8]) -> Result<Option<(&str, &str)>, Fault> {
-    let line = std::str::from_utf8(line).map_err(|_| Fault::Form)?;
+    let line = std::str::from_utf8(line).map_err(|_| Fault::Encoding)?;
     let line = without_comment(line).trim();
     if line.is_empty() {
         return Ok(None);
@@ -340,53 +280,6 @@ fn path(value: &str) -> Option<PathBuf> {
 fn shown(key: &str) -> String {
     legible(key).chars().take(KEY_SHOWN).collect()
 }
-
-/// Why there is no configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigError {
-    /// The file is not believed.
-    File(TrustError),
-    /// This line of the file is at fault.
-    Line(PathBuf, usize, Fault),
-}
-
-/// What is wrong with a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is not `key = value`.
-    Form,
-    /// There is no such key.
-    Unknown(String),
-    /// The key stood above already.
-    Twice(String),
-    /// The value of the key is not what is wanted.
-    Value(String, &'static str),
-    /// An entry of the list that is the value of the key is refused, and why.
-    Entry(String, String, String),
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => f.write_str("not of the form key = value"),
-            Self::Unknown(key) => write!(f, "unknown key {key}"),
-            Self::Twice(key) => write!(f, "key {key} stands twice"),
-            Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
-            Self::Entry(key, entry, why) => write!(f, "entry {entry:?} of {key}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests;

@@ -200,10 +200,16 @@ fn the_origin_is_asked() {
         let resolved = |connection| {
             node.job_adopt(&["resolve", "--user", ALICE.name, "--connection", connection])
         };
-        resolved(connection).ok().says("caller: 10.1.0.5 says job 4250\nrule: caller (4250)\n");
+        resolved(connection)
+            .ok()
+            .says("caller: 10.1.0.5 says job 4250\nrule: caller (4250)\n")
+            .keeps_quiet_about("action_unknown");
         let other = "10.2.0.5 5000 10.1.0.6 22";
-        resolved(other).ok().says("callerid_networks lacks it\nrule: newest (4242)\n");
-        resolved("10.1.0.5 5000").exits(2);
+        let each = "callerid_networks lacks it\nchosen: none\nrule: newest (4242)\n";
+        resolved(other).ok().says(each).says("action_unknown=deny").says("JA05");
+        resolved("10.1.0.5 5000").exits(2).says("in one word");
+        let split = ["resolve", "--user", "alice", "--connection", "10.1.0.5", "5000"];
+        node.job_adopt(&split).exits(2).says("in one word");
         older.finish();
         std::fs::remove_file(node.path("/tmp/asked")).unwrap();
         from_origin(node).ok().stands_in(&newer.cgroup);

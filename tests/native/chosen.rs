@@ -166,7 +166,7 @@ fn a_directory_that_its_user_has_spoilt_is_set_right_by_the_next_login() {
     on_node(|node| {
         let two = Two::chosen(node);
         run_as(node, &two.newer, ALICE, &["chmod", "0700", DIR]).ok();
-        two.choose(&["4250"]).exits(3).says("has mode 0700").says("next login");
+        two.choose(&["4250"]).exits(3).says("has mode 0700").says("log in to gpu017 by ssh once");
         assert!(two.falls_back().contains("choice not used"));
         node.pam(ALICE).ok().stands_in(&two.older.cgroup);
         assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
@@ -183,7 +183,8 @@ fn no_login_joins_a_job_that_is_not_the_users_own() {
             let log = two.falls_back();
             assert!(log.contains(&format!("chosen job {id} is not running here")), "{log}");
             let refused = two.choose(&[id]).exits(1).says("4242, 4250");
-            refused.says("nothing was changed").keeps_quiet_about("bob");
+            let refused = refused.says(&format!("job {id} was not chosen: on gpu017 alice has"));
+            refused.keeps_quiet_about("bob");
         }
         two.choose(&["4242"]).exits(0);
         two.older.finish();
@@ -298,6 +299,13 @@ fn no_program_made_there_runs_with_the_helpers_group() {
     });
 }
 
+/// Whoever reads it has 80 columns.
+#[track_caller]
+fn fits(outcome: &Outcome) {
+    let lines = outcome.stdout.lines().chain(outcome.stderr.lines());
+    lines.for_each(|line| assert!(line.len() <= 80, "{line}"));
+}
+
 #[test]
 fn use_says_what_to_do() {
     on_node(|node| {
@@ -305,7 +313,7 @@ fn use_says_what_to_do() {
         let hers = |arguments: &[&str]| {
             run_as(node, &job, ALICE, &[&["job-adopt", "use"], arguments].concat())
         };
-        hers(&["4242"]).exits(3).says("a login to gpu017 makes it").says("JA05");
+        hers(&["4242"]).exits(3).says("log in to gpu017 by ssh once, then try again");
         hers(&[]).exits(0).says("no job is chosen");
         hers(&["--clear"]).exits(0).says("no job is chosen");
         node.session(ALICE).ok();
@@ -317,6 +325,15 @@ fn use_says_what_to_do() {
         }
         node.job_adopt(&["use", "4242"]).exits(3).says("root");
         run_as(node, &job, BOB, &["job-adopt", "use", "4242"]).exits(1).says("no running job");
+        fits(&hers(&["4243"]));
+        run_as(node, &job, ALICE, &["sh", "-c", &format!("echo ../4242 >{FILE}")]).ok();
+        fits(&hers(&[]).exits(3).says("undo it: job-adopt use --clear").says("holds no job's id"));
+        hers(&["--clear"]).exits(0);
+        hers(&[]).exits(0).says("no job is chosen");
+        node.mode(USE, 0o777);
+        let report = "gpu017 is not set up correctly; not your fault, please report:\n";
+        fits(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
+        node.mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");
     });

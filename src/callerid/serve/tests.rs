@@ -17,7 +17,7 @@ fn connected(listen: &str, call: &str) -> (TcpStream, Connection) {
     let client = TcpStream::connect((call, listener.local_addr().unwrap().port())).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (server, _) = listener.accept().unwrap();
-    (client, Connection::of(server.into()).unwrap().unwrap())
+    (client, Connection::of(server.into()).unwrap())
 }
 
 fn networks(text: &str) -> Networks {
@@ -155,26 +155,28 @@ fn nobody_keeps_it_waiting() {
 
 #[test]
 fn only_a_connection_of_tcp_is_served() {
-    let refused = |socket: OwnedFd, call: &str| {
-        let error = Connection::of(socket).unwrap_err();
-        assert_eq!(error.operation, call, "{error}");
+    let refused = |socket: OwnedFd, call: &str| match Connection::of(socket) {
+        Err(NoConnection::Other(failed)) => assert_eq!(failed.operation, call, "{failed}"),
+        other => panic!("{other:?}"),
     };
     refused(std::fs::File::open("/dev/null").unwrap().into(), "getsockopt TCP_NODELAY");
     refused(UnixStream::pair().unwrap().0.into(), "getsockopt TCP_NODELAY");
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     udp.connect(udp.local_addr().unwrap()).unwrap();
     refused(udp.into(), "getsockopt TCP_NODELAY");
-    refused(TcpListener::bind("127.0.0.1:0").unwrap().into(), "getpeername");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert!(matches!(Connection::of(listener.into()), Err(NoConnection::Listens)));
 }
 
+/// As by a scan of ports.
 #[test]
-fn one_whose_caller_has_gone_is_none() {
+fn a_connection_that_was_taken_back_is_gone() {
     let (client, connection) = connected("127.0.0.1", "127.0.0.1");
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-    nix::sys::socket::setsockopt(&client, nix::sys::socket::sockopt::Linger, &at_once).unwrap();
+    (&connection.stream).write_all(b"unread").unwrap();
+    client.peek(&mut [0]).unwrap();
     drop(client);
-    let _ = (&connection.stream).read(&mut [0]);
-    assert!(Connection::of(connection.stream.into()).unwrap().is_none());
+    let gone = Connection::of(connection.stream.into());
+    assert!(matches!(gone, Err(NoConnection::Gone)), "{gone:?}");
 }
 
 /// As from an inetd whose sockets do not block.
@@ -182,7 +184,7 @@ fn one_whose_caller_has_gone_is_none() {
 fn a_socket_that_does_not_block_is_waited_for() {
     let (mut client, connection) = connected("127.0.0.1", "127.0.0.1");
     connection.stream.set_nonblocking(true).unwrap();
-    let connection = Connection::of(connection.stream.into()).unwrap().unwrap();
+    let connection = Connection::of(connection.stream.into()).unwrap();
     let asking = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         client.write_all(b"1,2\r\n").unwrap();

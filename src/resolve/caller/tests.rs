@@ -120,7 +120,7 @@ fn an_origin_of_the_site_is_asked_in_the_time_that_there_is() {
 fn nobody_else_is_asked() {
     let mut bench = Bench::new();
     for (connection, why) in [
-        ("", "nothing is known of the connection"),
+        ("", "the connection is not known"),
         ("UNKNOWN 65535 UNKNOWN 65535", "the connection is none of TCP"),
         ("10.2.0.5 5000 10.2.0.6 22", "10.2.0.5 is not asked: callerid_networks lacks it"),
         ("fe80::1%1 5000 fe80::2%1 22", "fe80::1 is not asked: callerid_networks lacks it"),

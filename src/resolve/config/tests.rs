@@ -73,7 +73,9 @@ fn faults_name_line_and_key() {
         let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
         assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
     }
-    assert_eq!(Config::parse(b"hint = \xff"), Err((1, Fault::Form)));
+    for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
+        assert_eq!(Config::parse(text), Err((1, Fault::Encoding)));
+    }
     assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
 }
 

@@ -1,0 +1,126 @@
+//! Why a login is refused, or not judged.
+
+use super::*;
+
+#[test]
+fn no_job_has_several_reasons() {
+    let bench = Bench::new();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    bench.scratch.file("jobs/5/3.ended", &Note::new(clock::now() - 601).to_json());
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    let ended = clock::now() - 30;
+    bench.scratch.file("jobs/5/4.ended", &Note::new(ended).to_json());
+    bench.scratch.file("jobs/5/5.ended", &Note::new(ended - 1).to_json());
+    let refusal = bench.refusal();
+    assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, Some(ended)));
+    assert_eq!(refusal.jobs, ["4".parse().unwrap()]);
+    bench.scratch.file("jobs/5/6.json", "{");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.contains("jobs/5/6.json: "));
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs")).unwrap();
+    assert_eq!(bench.refusal().reason, Reason::NoScheduler);
+}
+
+#[test]
+fn configuration_faults_refuse_and_are_named() {
+    let bench = Bench::new();
+    bench.job("7", STRICT);
+    bench.configure("enforced = always\n");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.ends_with("job_adopt.conf:2: unknown key enforced"));
+    bench.configure("");
+    bench.scratch.mode("job_adopt.conf", 0o666);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
+fn where_it_is_not_enforced_nothing_is_judged() {
+    let bench = Bench::new();
+    let marker = bench.scratch.path().join("compute");
+    bench.configure(&format!("enforce = if-exists:{}\n", marker.display()));
+    assert_eq!(bench.ask().verdict, Verdict::NotEnforced);
+    bench.scratch.file("compute", "");
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+}
+
+#[test]
+fn the_stack_is_judged_in_the_account_phase() {
+    let mut bench = Bench::new();
+    bench.job("7", STRICT);
+    assert_eq!(bench.ask().stack, Stack::Unchecked);
+    bench.request.phase = Phase::Account;
+    assert_eq!(bench.ask().stack, Stack::Effective);
+    bench.scratch.file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
+    let reply = bench.ask();
+    assert_eq!(reply.stack, Stack::Missing);
+    assert!(reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"), "{:?}", reply.warnings);
+}
+
+#[test]
+fn refusals_carry_the_sites_words() {
+    let bench = Bench::new();
+    let path = bench.scratch.file("motd", "Ask hpc@x\n");
+    bench.configure(&format!("message_file = {}\nhint = qstat -u $USER\n", path.display()));
+    let reply = bench.ask();
+    assert_eq!((reply.message.as_str(), reply.hint.as_str()), ("Ask hpc@x", "qstat -u $USER"));
+    std::fs::remove_file(path).unwrap();
+    let reply = bench.ask();
+    assert_eq!((reply.message.as_str(), reply.warnings.len()), ("", 1));
+    bench.job("7", STRICT);
+    assert!(bench.ask().warnings.is_empty());
+}
+
+#[test]
+fn no_job_is_asked_again_within_the_budget() {
+    let mut bench = Bench::new();
+    bench.request.wait_ms = 2000;
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(150));
+            // As `register` does it: the record appears complete or not at all.
+            bench.scratch.dir("cg/7");
+            bench.scratch.dir("jobs/5");
+            let text = format!(r#"{{"version":1,"id":"7","uid":5,"cgroup":"/7"{STRICT}}}"#);
+            let hidden = bench.scratch.file("jobs/5/.7", &text);
+            std::fs::rename(hidden, bench.scratch.path().join("jobs/5/7.json")).unwrap();
+        });
+        assert_eq!(bench.plan().job.as_str(), "7");
+    });
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(140) && took < Duration::from_secs(2), "{took:?}");
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
+    bench.request.budget_ms = 450;
+    let began = Instant::now();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200) && took < Duration::from_millis(450), "{took:?}");
+}
+
+#[test]
+fn devices_of_a_later_version_refuse() {
+    let bench = Bench::new();
+    for (more, device) in [
+        (r#","cdi":["nvidia.com/gpu=0","b"]"#, "nvidia.com/gpu=0"),
+        (r#","gpus":[3]"#, "GPU 3"),
+        (r#","gres":{"gpu":[1]}"#, "gpu:1"),
+        (r#","device_dir":"/run/d""#, "/run/d"),
+    ] {
+        bench.job("7", more);
+        let refusal = bench.refusal();
+        assert_eq!((refusal.reason, refusal.device.as_str()), (Reason::DeviceUnknown, device));
+        assert_eq!(refusal.jobs.len(), 1);
+    }
+    bench.job("7", r#","cdi":[],"gpus":[]"#);
+    assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
+}
+
+#[test]
+fn too_many_devices_refuse() {
+    let bench = Bench::new();
+    let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
+    bench.scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
+    bench.job("7", r#","options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.contains("more than 1024 entries"));
+}

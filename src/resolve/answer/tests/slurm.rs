@@ -1,0 +1,215 @@
+//! Jobs of Slurm's.
+
+use super::*;
+
+#[test]
+fn a_job_of_slurms_inherits_its_filter_and_its_gpus_are_tried() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.daemons.running(&bench.socket(8), 6);
+    let plan = bench.plan();
+    assert_eq!((plan.job.as_str(), plan.rule), ("7", Rule::OnlyJob));
+    let spool = bench.scratch.path().join("spool").to_str().unwrap().parse().unwrap();
+    assert_eq!(plan.placement, Placement::Extern { spool, node: "gpu017".parse().unwrap() });
+    assert_eq!(plan.containment, Containment::Inherit);
+    let probes: Vec<_> = plan.probes.iter().map(ToString::to_string).collect();
+    assert_eq!(probes.first().unwrap(), "c:195:0:rw /dev/nvidia0");
+    assert_eq!((probes.len(), plan.gpus), (4, 0));
+    assert_eq!(bench.ask().hint, "squeue --me");
+    bench.configure("hint = qstat\n");
+    assert_eq!(bench.ask().hint, "qstat");
+}
+
+#[test]
+fn where_slurm_constrains_nothing_nothing_is_inherited() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.scratch.file("etc/slurm/gres.conf", "Name=gpu Count=4\n");
+    assert_eq!(bench.plan().containment, Containment::None);
+    bench.slurm();
+    bench.scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no\n");
+    let plan = bench.plan();
+    assert_eq!((plan.containment, plan.probes), (Containment::None, vec![]));
+    bench.configure("slurm_devices = closed\n");
+    assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
+}
+
+#[test]
+fn closed_is_a_list_of_all_of_slurms_devices_besides() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.scratch.file("dev/null", "c 1:3");
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.configure("slurm_devices = closed\nalways_allowed = char-misc r\n");
+    let plan = bench.plan();
+    let Containment::Both(list) = plan.containment else { panic!("{:?}", plan.containment) };
+    for rule in ["c:1:3:rwm", "c:10:-1:r", "c:195:0:rw", "c:195:3:rw", "c:195:255:rw"] {
+        assert!(list.rules().contains(&rule.parse().unwrap()), "{rule} {list:?}");
+    }
+    assert_eq!((plan.probes.len(), plan.gpus), (4, 0));
+    std::fs::remove_file(bench.scratch.path().join("dev/nvidia3")).unwrap();
+    let warnings = bench.ask().warnings;
+    assert!(warnings.iter().any(|text| text.contains("/dev/nvidia3")), "{warnings:?}");
+}
+
+#[test]
+fn a_record_adds_its_devices_to_a_job_of_slurms() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    let record = |more: &str| {
+        let text = format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm"{more}}}"#);
+        bench.scratch.file("jobs/5/7.json", &text);
+    };
+    record(r#","gres":{"gpu":[2]},"ends":99"#);
+    let plan = bench.plan();
+    let Containment::Both(list) = plan.containment else { panic!("{:?}", plan.containment) };
+    assert!(list.rules().contains(&"c:195:2:rw".parse().unwrap()));
+    assert!(!list.rules().contains(&"c:195:1:rw".parse().unwrap()));
+    assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), Rule::OnlyJob));
+    // One that is kept for other things adds no list, and takes away none of the site's.
+    record(r#","options":{"DevicePolicy":"auto"}"#);
+    assert_eq!(bench.plan().containment, Containment::Inherit);
+    bench.configure("slurm_devices = closed\n");
+    let plan = bench.plan();
+    assert!(matches!(plan.containment, Containment::Both(_)), "{:?}", plan.containment);
+    assert_eq!(plan.gpus, 0);
+    // A cgroup that a record names is not where Slurm put the job.
+    bench.job("7", r#","gres":{"gpu":[2]}"#);
+    assert!(matches!(bench.plan().placement, Placement::Extern { .. }));
+    std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
+    assert!(matches!(bench.plan().containment, Containment::Both(_)));
+}
+
+#[test]
+fn a_login_to_a_job_of_slurms_is_given_what_the_configuration_says_of_its_environment() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    let given = || {
+        let shown: Vec<_> = bench.plan().env.iter().map(ToString::to_string).collect();
+        shown.join(" ")
+    };
+    assert_eq!(given(), "SLURM_JOB_ID=7");
+    bench.configure("env = none\n");
+    assert_eq!(given(), "");
+    bench.configure("env = full\n");
+    assert_eq!(given(), "SLURM_JOB_ID=7");
+    let why = "env: only SLURM_JOB_ID is set: the job has no record";
+    assert!(bench.ask().warnings.iter().any(|text| text == why));
+    let env = r#""SLURM_JOB_NODELIST":"n1","SLURM_JOB_NUM_NODES":"1","SLURM_JOB_NTASKS":"2",
+                 "SLURM_JOB_CPUS_PER_NODE":"4","CUDA_VISIBLE_DEVICES":"2""#;
+    let record = format!(
+        r#"{{"version":1,"id":"7","uid":5,"via":"slurm","gres":{{"gpu":[2]}},"env":{{{env}}}}}"#
+    );
+    bench.scratch.file("jobs/5/7.json", &record);
+    let full = given();
+    for pair in ["SLURM_JOB_ID=7", "SLURM_TASKS_PER_NODE=2", "CUDA_VISIBLE_DEVICES=0"] {
+        assert!(full.split(' ').any(|given| given == pair), "{pair}: {full}");
+    }
+}
+
+#[test]
+fn a_job_of_slurms_is_not_joined_without_its_record() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    for text in ["{", r#"{"version":1,"id":"7","uid":5,"via":"slurm"}"#] {
+        bench.scratch.file("jobs/5/7.json", text);
+        assert_eq!(bench.refusal().reason, Reason::Configuration, "{text}");
+    }
+    bench.daemons.running(&bench.socket(8), 5);
+    assert_eq!(bench.plan().job.as_str(), "8");
+    bench.scratch.mode("jobs/5", 0o777);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
+fn a_record_without_slurms_job_is_not_running() {
+    let bench = Bench::new();
+    bench.slurm();
+    bench.scratch.dir("spool");
+    let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
+    bench.scratch.file("jobs/5/7.json", text);
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    assert!(bench.ask().detail.contains("7.json: not running, slurm has no such job"));
+}
+
+#[test]
+fn slurms_files_that_cannot_be_read_refuse_and_are_named() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    for name in ["cgroup.conf", "gres.conf"] {
+        bench.scratch.mode(&format!("etc/slurm/{name}"), 0o666);
+        assert_eq!(bench.refusal().reason, Reason::Configuration);
+        assert!(bench.ask().detail.contains(name), "{}", bench.ask().detail);
+        bench.scratch.mode(&format!("etc/slurm/{name}"), 0o644);
+    }
+    std::fs::remove_file(bench.scratch.path().join("etc/slurm/slurm.conf")).unwrap();
+    bench.configure("slurm_spool = /spool\n");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert!(bench.ask().detail.contains("slurm.conf is not found"));
+}
+
+#[test]
+fn jobs_that_start_or_end_have_their_own_answers() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.ending(&bench.socket(7), 5);
+    let refusal = bench.refusal();
+    assert_eq!((refusal.reason, refusal.jobs), (Reason::Ended, vec!["7".parse().unwrap()]));
+    assert!((clock::now() - refusal.ended.unwrap()).abs() < 5);
+    bench.daemons.starting(&bench.socket(8), 5);
+    let refusal = bench.refusal();
+    assert_eq!((refusal.reason, refusal.jobs), (Reason::Starting, vec!["8".parse().unwrap()]));
+    bench.daemons.hung(&bench.socket(9));
+    assert_eq!(bench.refusal().reason, Reason::Timeout);
+    bench.scratch.file("spool/gpu017_10.4294967292", "");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    bench.daemons.running(&bench.socket(11), 5);
+    let reply = bench.ask();
+    assert!(matches!(&reply.verdict, Verdict::Admit(plan) if plan.job.as_str() == "11"));
+    assert_eq!(reply.warnings.len(), 2, "{:?}", reply.warnings);
+}
+
+#[test]
+fn a_job_that_starts_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.starting(&bench.socket(7), 5);
+    bench.daemons.hung(&bench.socket(9));
+    bench.request.wait_ms = 3000;
+    let running = bench.socket(8);
+    let mut later = Daemons::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(300));
+            later.running(&running, 5);
+        });
+        assert_eq!(bench.plan().job.as_str(), "8");
+    });
+    drop(later);
+}
+
+#[test]
+fn a_spool_directory_of_others_is_a_fault() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.scratch.mode("spool", 0o777);
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    bench.job("3", STRICT);
+    assert_eq!(bench.plan().job.as_str(), "3", "a source hides nothing of another's");
+}
+
+#[test]
+fn a_node_without_spool_directory_and_registry_has_no_scheduler() {
+    let bench = Bench::new();
+    bench.slurm();
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs")).unwrap();
+    assert_eq!(bench.refusal().reason, Reason::NoScheduler);
+    assert!(bench.ask().detail.contains("/spool does not exist"), "{}", bench.ask().detail);
+}
