@@ -138,6 +138,21 @@ fn nobody_keeps_it_waiting() {
 }
 
 #[test]
+fn an_answer_that_comes_too_late_is_none() {
+    let (mut client, connection) = connected("127.0.0.1", "127.0.0.1");
+    client.write_all(b"1,2\r\n").unwrap();
+    let began = Instant::now();
+    let answered = connection.serve(&networks("127.0.0.1"), SHORT, &|_, deadline| {
+        assert!(deadline <= Instant::now() + SHORT.answer && deadline >= began + SHORT.answer);
+        thread::sleep(SHORT.answer + Duration::from_millis(10));
+        job()
+    });
+    assert_eq!(answered, None);
+    drop(connection);
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0);
+}
+
+#[test]
 fn only_a_connection_of_tcp_is_served() {
     let refused = |socket: OwnedFd, call: &str| {
         let error = Connection::of(socket).unwrap_err();
