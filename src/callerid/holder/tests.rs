@@ -72,6 +72,20 @@ fn the_look_is_bounded() {
     assert!(!found(9, Instant::now()), "too late");
 }
 
+/// However many jobs there are, and whatever their users made in them.
+#[test]
+fn all_jobs_share_one_bound() {
+    let scratch = Scratch::new();
+    for n in 1..CGROUPS_MAX {
+        scratch.dir(&format!("many/{n}"));
+    }
+    let below = inode(&scratch, "b/x/y");
+    let jobs = [job("1", "/many"), job("2", "/b")];
+    assert_eq!(held(&scratch, &jobs, below), Some("2"), "the last one that is looked at");
+    scratch.dir("many/0");
+    assert_eq!(held(&scratch, &jobs, below), None);
+}
+
 #[test]
 fn a_daemon_that_is_in_no_step_tells_of_no_job() {
     let scratch = Scratch::new();
