@@ -77,6 +77,25 @@ fn a_choice_is_made_read_and_undone() {
 }
 
 #[test]
+fn a_choice_that_cannot_be_kept_leaves_nothing() {
+    let bench = Bench::chosen();
+    std::fs::remove_file(bench.file()).unwrap();
+    std::fs::create_dir(bench.file()).unwrap();
+    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap_err();
+    assert_eq!(std::fs::read_dir(bench.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_an_earlier_process_left_is_in_nobodys_way() {
+    let bench = Bench::chosen();
+    let left = bench.path().join(format!(".{FILE}.{}", std::process::id()));
+    std::fs::write(&left, "9\n").unwrap();
+    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap();
+    assert_eq!(bench.read(), Ok(Some("1".into())));
+    assert!(!left.exists());
+}
+
+#[test]
 fn an_id_as_long_as_they_get_fits() {
     let bench = Bench::chosen();
     let id = "j".repeat(64);
