@@ -52,7 +52,7 @@ pub(super) fn process(job: &Job, ground: Ground<'_>) -> Source {
     let late = || Instant::now() >= deadline;
     let pass_over = |dir: &Dir| match late() {
         true => Err(Error::Unfit { object: dir.path().to_owned(), why: LATE }),
-        false => Ok(place.is_for_logins(dir)),
+        false => Ok(is_within(dir.path(), &place.logins)),
     };
     let Found { all, mut cut } = processes_unless(&place.job, pass_over);
     let mut table = BTreeMap::new();
@@ -78,11 +78,10 @@ struct Place {
     logins: String,
 }
 
-impl Place {
-    fn is_for_logins(&self, dir: &Dir) -> bool {
-        let rest = dir.path().strip_prefix(self.logins.as_str());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
+/// Whether a path is `top` or below it.
+fn is_within(path: &str, top: &str) -> bool {
+    let rest = path.strip_prefix(top);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn place(job: &Job, ground: Ground<'_>, deadline: Instant) -> Result<Place, String> {
@@ -194,6 +193,19 @@ mod tests {
         let owners =
             |wanted| processes.iter().find(|(pid, ..)| *pid == wanted).map(|(_, uid, _)| [*uid; 4]);
         oldest(&table, 5, owners).map(ProcessId::number)
+    }
+
+    #[test]
+    fn what_is_below_the_cgroup_of_logins_is_theirs_too() {
+        for (path, theirs) in [
+            ("/j/7/job-adopt", true),
+            ("/j/7/job-adopt/a/b", true),
+            ("/j/7/job-adoption", false),
+            ("/j/7", false),
+            ("/j/7/x/job-adopt", false),
+        ] {
+            assert_eq!(is_within(path, "/j/7/job-adopt"), theirs, "{path}");
+        }
     }
 
     #[test]
