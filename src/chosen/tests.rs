@@ -169,6 +169,19 @@ fn only_a_plain_file_of_the_users_own_is_read() {
 }
 
 #[test]
+fn neither_a_mounted_file_nor_one_of_another_user_is_read() {
+    let bench = Bench::chosen();
+    let facts = |path: &Path| facts_of(&std::fs::File::open(path).unwrap(), path).unwrap();
+    let (dir, file, uid) = (facts(&bench.path()), facts(&bench.file()), bench.uid);
+    assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
+    let mounted = Facts { mount: file.mount + 1, ..file };
+    assert_eq!(dir.may_hold(&mounted, uid), Err(Wrong::Mounted));
+    let other = uid + 1;
+    assert_eq!(dir.may_hold(&file, other), Err(Wrong::Owner(uid)));
+    assert_eq!(dir.is_only(other), Err(Wrong::Owner(uid)));
+}
+
+#[test]
 fn a_directory_that_others_may_write_holds_no_choice() {
     let bench = Bench::chosen();
     mode(&bench.path(), 0o770);
