@@ -250,6 +250,18 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_cannot_be_looked_at_is_named() {
+        let spool = "/no/such/spool".parse().unwrap();
+        let placement = Placement::Extern { spool, node: "n1".parse().unwrap() };
+        let job = Job { id: "7".parse().unwrap(), started: 0, ends: None, placement, record: None };
+        let ground = Ground { root: Path::new("/"), owner: 0, uid: 5 };
+        let found = super::process(&job, ground);
+        assert_eq!(found.process, None);
+        let remark = found.remark.unwrap();
+        assert!(remark.starts_with("limits: job 7: "), "{remark}");
+    }
+
+    #[test]
     fn stat_with_any_name() {
         let tail = "3 7 7 34817 7 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123 0 0";
         let parse = |name: &str, state: &str| Process::parse(&format!("7 ({name}) {state} {tail}"));
