@@ -169,7 +169,11 @@ fn a_directory_that_its_user_has_spoilt_is_set_right_by_the_next_login() {
         two.choose(&["4250"]).exits(3).says("has mode 0700").says("log in to gpu017 by ssh once");
         assert!(two.falls_back().contains("choice not used"));
         node.pam(ALICE).ok().stands_in(&two.older.cgroup);
-        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        let right = format!("directory 1001 {} 2750", HELPER.uid);
+        assert_eq!(stat(node, DIR), right);
+        run_as(node, &two.newer, ALICE, &["chgrp", "1001", DIR]).ok();
+        node.pam(ALICE).ok();
+        assert_eq!(stat(node, DIR), right);
     });
 }
 
@@ -336,5 +340,6 @@ fn use_says_what_to_do() {
         node.mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");
+        hers(&[]).exits(0).says("join job 4243");
     });
 }
