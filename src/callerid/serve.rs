@@ -26,7 +26,7 @@ pub enum NoConnection {
     /// It is one that connections are taken from (listen(2)): whoever started this process left that
     /// to it.
     Listens,
-    /// The peer has taken the connection back already.
+    /// The peer has taken the connection back already, as anybody can have it.
     Gone,
     /// It is no socket of TCP.
     Other(Failed),
@@ -37,14 +37,20 @@ pub enum NoConnection {
 pub struct Patience {
     /// For the whole question, from when it is waited for.
     pub question: Duration,
+    /// The same where it will not be answered: as little as an honest host needs. Whoever is silent
+    /// takes one of a number of places meanwhile.
+    pub idle: Duration,
     /// For the answer, from when the question is there.
     pub answer: Duration,
 }
 
 impl Patience {
     /// An asker puts its question at once, and waits for no more than 2 s (`callerid_timeout`).
-    pub const USUAL: Self =
-        Self { question: Duration::from_secs(3), answer: Duration::from_secs(2) };
+    pub const USUAL: Self = Self {
+        question: Duration::from_secs(2),
+        idle: Duration::from_millis(200),
+        answer: Duration::from_secs(2),
+    };
 }
 
 impl Connection {
@@ -82,11 +88,13 @@ impl Connection {
         patience: Patience,
         look_up: &dyn Fn(Flow, Instant) -> Answer,
     ) -> Option<Answer> {
-        let line = self.line(Instant::now() + patience.question)?;
+        let known = networks.contain(self.peer.ip());
+        let wait = if known { patience.question } else { patience.idle };
+        let line = self.line(Instant::now() + wait)?;
         let deadline = Instant::now() + patience.answer;
         let (query, answer) = match Query::parse(&line) {
             Err(_) => (Query::NONE, Answer::InvalidPort),
-            Ok(query) if !networks.contain(self.peer.ip()) => (query, Answer::Hidden),
+            Ok(query) if !known => (query, Answer::Hidden),
             Ok(query) => (query, look_up(self.flow(query), deadline)),
         };
         self.write(&answer.line(query), deadline).ok()?;

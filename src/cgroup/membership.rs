@@ -1,6 +1,7 @@
 //! Which cgroups a process is in, one for each hierarchy: `/proc/PID/cgroup` (cgroups(7)).
 
 use super::{Error, Result};
+use crate::legible;
 
 /// The cgroups of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,7 @@ impl Membership {
     }
 
     fn read(file: &str) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(file).map_err(|error| Error::system("read", file, error))?;
+        let text = legible::read(file).map_err(|error| Error::system("read", file, error))?;
         Self::parse(&text).ok_or_else(|| Error::Malformed { object: file.to_owned() })
     }
 

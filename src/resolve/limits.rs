@@ -3,12 +3,13 @@
 //! What is below the job's cgroup is the user's to arrange, and so are its processes: they choose
 //! among their own here, and the privileged half sees to it that it is no other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cgroup::subtree::{Found, processes_unless};
 use crate::cgroup::{Dir, Error, Membership, Mount, v1};
+use crate::legible;
 use crate::plan::{CgroupPath, LeafName, Placement, ProcessId};
 use crate::source::Job;
 use crate::stepd::{SocketName, job_of, pid_of, step_of};
@@ -134,7 +135,7 @@ struct Process {
 impl Process {
     /// `None` where it is gone, or not to be seen.
     fn read(pid: i32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&legible::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// The name stands in parentheses and may hold anything, parentheses as well.
@@ -154,25 +155,26 @@ impl Process {
 
 /// Real, effective, saved and file system uid of a process (proc_pid_status(5)).
 fn owners(pid: i32) -> Option<[u32; 4]> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = legible::read(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let uids: Vec<u32> = line.split_ascii_whitespace().filter_map(|uid| uid.parse().ok()).collect();
     uids.try_into().ok()
 }
 
-/// The oldest of `uid`'s that is no login's; the smaller number of two that started together.
+/// The oldest of `uid`'s that is no login's; the smaller number of two that started together. Nobody's
+/// owners are asked for more than twice, however users call their processes.
 fn oldest(
     table: &BTreeMap<i32, Process>,
     uid: u32,
     owners: impl Fn(i32) -> Option<[u32; 4]>,
 ) -> Option<ProcessId> {
+    // A user's process may call itself as it likes.
+    let named = table.iter().filter(|(_, process)| process.sshd).map(|(pid, _)| *pid);
+    let sshds: BTreeSet<i32> = named.filter(|pid| owners(*pid) == Some([0; 4])).collect();
     let is_login = |pid: i32| {
         let above = |pid: &i32| table.get(pid).map(|process| process.parent);
         let mut line = std::iter::successors(Some(pid), above).take(ANCESTORS_MAX);
-        // A user's process may call itself as it likes.
-        line.any(|pid| {
-            table.get(&pid).is_some_and(|process| process.sshd) && owners(pid) == Some([0; 4])
-        })
+        line.any(|pid| sshds.contains(&pid))
     };
     let mut ages: Vec<_> = table.iter().filter(|(_, process)| !process.ended).collect();
     ages.sort_by_key(|(pid, process)| (process.start, **pid));
@@ -183,6 +185,7 @@ fn oldest(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn process(parent: i32, start: u64) -> Process {
         Process { parent, start, sshd: false, ended: false }
@@ -235,6 +238,21 @@ mod tests {
             assert_eq!(oldest(&table, 5, |_| Some(owners)), None, "{owners:?}");
         }
         assert_eq!(oldest(&table, 5, |_| None), None);
+    }
+
+    /// A login can start any number of processes below a line of others that it calls sshd.
+    #[test]
+    fn nobody_is_asked_about_again_and_again() {
+        let mut table = BTreeMap::from([(9, Process { sshd: true, ..process(1, 1) })]);
+        table.extend((10..60).map(|pid| (pid, Process { sshd: true, ..process(pid - 1, 2) })));
+        table.extend((100..1100).map(|pid| (pid, process(59, 3))));
+        let asked = Cell::new(0);
+        let found = oldest(&table, 5, |pid| {
+            asked.set(asked.get() + 1);
+            Some(if pid == 9 { [0; 4] } else { [5; 4] })
+        });
+        assert_eq!(found, None);
+        assert!(asked.get() <= 2 * table.len(), "{} times", asked.get());
     }
 
     #[test]

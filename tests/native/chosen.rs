@@ -285,6 +285,27 @@ fn fits(outcome: &Outcome) {
     lines.for_each(|line| assert!(line.len() <= 80, "{line}"));
 }
 
+/// What a user makes there has the helper's group, by which the choices of others can be read.
+#[test]
+fn no_program_made_there_runs_with_the_helpers_group() {
+    on_node(|node| {
+        let two = Two::chosen(node);
+        let make = "use Fcntl ':DEFAULT'; umask 0; chdir shift; open(ID, '</usr/bin/id'); \
+                    local $/; my $id = <ID>; \
+                    for my $mode (02755, 02745) { \
+                        my $name = sprintf('%o', $mode); \
+                        sysopen(F, $name, O_CREAT | O_EXCL | O_WRONLY, $mode) or die; \
+                        print F $id; close F; \
+                        print +(stat $name)[5], ':', `./$name -g`; \
+                        chmod 02755, $name; print `./$name -g`; \
+                    }";
+        let outcome = run_as(node, &two.newer, ALICE, &["perl", "-e", make, DIR]).ok();
+        let told: Vec<&str> = outcome.stdout.split_whitespace().collect();
+        let made = format!("{}:1001", HELPER.uid);
+        assert_eq!(told, [&*made, "1001", &*made, "1001"], "{outcome}");
+    });
+}
+
 #[test]
 fn use_says_what_to_do() {
     on_node(|node| {

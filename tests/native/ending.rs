@@ -206,6 +206,26 @@ fn a_configuration_that_was_asked_for_has_to_be_there() {
     });
 }
 
+/// A process's name is any 15 bytes that its user likes.
+#[test]
+fn a_process_whose_name_is_no_text_ends_with_its_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let sshd = node.sshd();
+        let odd = "n=/tmp/$(printf '\\377\\303'); cp /bin/sleep $n; exec $n infinity";
+        let mut login = sshd.stay(ALICE, odd);
+        let named = |pid: &i32| {
+            std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"\xff\xc3\n")
+        };
+        eventually("it runs", || job.cgroup.pids().iter().any(named));
+        let list = listed(node, "", 0);
+        assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
+        node.job_adopt(&["unregister", "4242"]).ok();
+        assert_eq!(job.cgroup.pids().len(), 1, "what the login started is left");
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    });
+}
+
 /// The kernel's own way to end a cgroup passes such a process over.
 #[test]
 fn a_process_without_its_first_thread_ends_with_the_job() {

@@ -164,6 +164,41 @@ fn where_there_is_none_the_login_keeps_its_own_and_the_log_says_so() {
     });
 }
 
+/// Neither names of processes nor those of cgroups need be text.
+#[test]
+fn a_process_counts_whatever_it_and_its_cgroup_are_called() {
+    on_node(|node| {
+        node.configure("limits = job\n");
+        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let first = pids(node, &job.cgroup)[0];
+        let odd = "n=/tmp/$(printf '\\377'); cp /bin/sleep $n; \
+                   exec prlimit --nofile=305:305 $n infinity";
+        let mut command = node.daemon(&job.cgroup, "setpriv");
+        command.args(["--reuid", "1001", "--regid", "1001", "--clear-groups", "sh", "-c", odd]);
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        let named = |pid: &i32| {
+            let name = node.sh(&format!("od -An -tx1 /proc/{pid}/comm"));
+            name.stdout.trim() == "ff 0a"
+        };
+        let mut number = None;
+        eventually("it runs", || {
+            number = pids(node, &job.cgroup).into_iter().find(named);
+            number.is_some()
+        });
+        node.sh(&format!("kill -KILL {first}")).ok();
+        let sshd = node.sshd();
+        let files = || sshd.ssh(ALICE, "ulimit -n").ok().stdout.trim().to_owned();
+        assert_eq!(files(), "305", "{}", node.log);
+        let cgroup = format!("/sys/fs/cgroup{}/$(printf '\\377')", job.cgroup.path());
+        let number = number.unwrap();
+        node.sh(&format!("mkdir {cgroup} && echo {number} >{cgroup}/cgroup.procs")).ok();
+        assert_eq!(files(), "305", "{}", node.log);
+        node.sh(&format!("kill -KILL {number}")).ok();
+        end(child);
+        eventually("its cgroup is gone", || node.sh(&format!("rmdir {cgroup}")).code == 0);
+    });
+}
+
 /// Nothing of a login counts where logins have a cgroup of their own.
 #[test]
 fn what_a_login_left_running_is_none() {

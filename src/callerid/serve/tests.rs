@@ -5,8 +5,11 @@ use std::thread;
 
 use super::*;
 
-const SHORT: Patience =
-    Patience { question: Duration::from_millis(300), answer: Duration::from_millis(300) };
+const SHORT: Patience = Patience {
+    question: Duration::from_millis(300),
+    idle: Duration::from_millis(300),
+    answer: Duration::from_millis(300),
+};
 
 /// Both ends of a connection to a listener at that address.
 fn connected(listen: &str, call: &str) -> (TcpStream, Connection) {
@@ -77,6 +80,19 @@ fn others_are_told_nothing_and_nothing_is_looked_up() {
     let none = Networks::default();
     let answered = connection.serve(&none, SHORT, &|_, _| panic!("looked up"));
     assert_eq!(answered, Some(Answer::Hidden));
+}
+
+/// Places at the service are few, and any process of the origin's own can call it.
+#[test]
+fn others_are_waited_for_less() {
+    let (_client, connection) = connected("127.0.0.1", "127.0.0.1");
+    let patience = Patience { question: Duration::from_secs(60), ..SHORT };
+    let began = Instant::now();
+    let never = |_, _| panic!("looked up");
+    assert_eq!(connection.serve(&networks("10.0.0.0/8"), patience, &never), None);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let usual = Patience::USUAL;
+    assert!(usual.idle * 10 <= usual.question && usual.question <= Duration::from_secs(2));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::cgroup::Dir;
 use crate::cgroup::subtree::{self, Found};
+use crate::legible;
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +40,7 @@ pub(in super::super) fn table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(in super::super) fn read(pid: i32) -> Option<Process> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = legible::read(format!("/proc/{pid}/stat")).ok()?;
     let mut process = parse_stat(pid, &stat)?;
     process.session = session(pid);
     process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
@@ -101,7 +102,7 @@ fn is_sshd_path(path: &str) -> bool {
 
 /// Whom a process belongs to; `None` where it is gone.
 pub(in super::super) fn real_uid(pid: i32) -> Option<Uid> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = legible::read(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().next()?.parse().ok().map(Uid::from_raw)
 }
@@ -109,6 +110,8 @@ pub(in super::super) fn real_uid(pid: i32) -> Option<Uid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn stat_with_any_name() {
@@ -117,6 +120,25 @@ mod tests {
         assert_eq!((process.parent, process.terminal, process.start), (3, 34817, 123));
         assert_eq!(parse_stat(7, "7 (a) S 3"), None);
         assert_eq!(parse_stat(7, ""), None);
+    }
+
+    /// Else it would outlive the job, and could be anybody's in a cgroup that becomes one.
+    #[test]
+    fn a_name_that_is_no_text_hides_no_process() {
+        let id = std::process::id().to_string();
+        let name = [b"\xff\xc3", id.as_bytes()].concat();
+        let path = std::env::temp_dir().join(OsStr::from_bytes(&name));
+        std::os::unix::fs::symlink("/bin/sleep", &path).unwrap();
+        let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        fs::remove_file(&path).unwrap();
+        let pid = child.id().cast_signed();
+        let comm = fs::read(format!("/proc/{pid}/comm")).unwrap();
+        let found = (read(pid).map(|process| process.parent), real_uid(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(comm.starts_with(b"\xff\xc3"), "{comm:?}");
+        let own = (nix::unistd::getpid().as_raw(), nix::unistd::getuid());
+        assert_eq!(found, (Some(own.0), Some(own.1)));
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl Process {
         let read = File::from(fd).take(FILE_MAX).read_to_end(&mut bytes);
         read.map_err(|error| unread("read", error))?;
         let whole = (bytes.len() as u64) < FILE_MAX;
-        let text = whole.then(|| String::from_utf8(bytes).ok()).flatten();
+        // Names of processes and of cgroups are the user's, and may be any bytes.
+        let text = whole.then(|| String::from_utf8_lossy(&bytes).into_owned());
         text.ok_or_else(|| LimitsFailure::Malformed(self.path(file)))
     }
 
