@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::support::{ALICE, BOB, Mount, Node, Outcome, ROOT, on_node, on_node_with, origin};
+use crate::support::{
+    ALICE, BOB, Mount, Node, Outcome, ROOT, eventually, on_node, on_node_with, origin,
+};
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
