@@ -30,10 +30,19 @@ pub struct Ground<'a> {
 /// socket could be in.
 #[must_use]
 pub fn holder<'a>(jobs: &'a [Job], cgroup: u64, ground: Ground<'_>) -> Option<&'a JobId> {
+    among(jobs, cgroup, ground, CGROUPS_MAX)
+}
+
+/// The same, by looking at no more than so many cgroups.
+fn among<'a>(
+    jobs: &'a [Job],
+    cgroup: u64,
+    ground: Ground<'_>,
+    mut left: usize,
+) -> Option<&'a JobId> {
     let place = |job: &'a Job| Some((placed(job, ground)?, &job.id));
     let mut places: Vec<(CgroupPath, &JobId)> = jobs.iter().filter_map(place).collect();
     places.sort_by_key(|(path, _)| std::cmp::Reverse(path.as_str().len()));
-    let mut left = CGROUPS_MAX;
     let mut has = |path: &CgroupPath| {
         contains(ground.mount.join(path.relative()), cgroup, &mut left, ground.deadline)
     };

@@ -139,13 +139,9 @@ fn blank_trimmed(text: &str) -> &str {
 fn text(line: &[u8]) -> Result<&str, Unreadable> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    let fits = line.len() <= LINE_MAX && text.iter().all(|&byte| is_of_line(byte));
+    let fits = line.len() <= LINE_MAX;
     let text = fits.then(|| std::str::from_utf8(text)).ok_or(Unreadable)?;
     text.map_err(|_| Unreadable)
-}
-
-fn is_of_line(byte: u8) -> bool {
-    byte.is_ascii_graphic() || matches!(byte, b' ' | b'\t')
 }
 
 fn port(text: &str) -> Option<u16> {

@@ -57,7 +57,7 @@ impl UserDir {
 
 impl Facts {
     /// Whether nobody but this user may write it.
-    fn is_only(&self, uid: u32) -> Result<(), Wrong> {
+    pub(super) fn is_only(&self, uid: u32) -> Result<(), Wrong> {
         match permissions(self) {
             _ if self.uid != uid => Err(Wrong::Owner(self.uid)),
             mode if mode & OTHERS_WRITE != 0 => Err(Wrong::Mode(mode)),
@@ -66,7 +66,7 @@ impl Facts {
     }
 
     /// Whether a file in this directory may be a choice of this user's.
-    fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
+    pub(super) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
         match file {
             _ if file.mount != self.mount => Err(Wrong::Mounted),
             _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Wrong::NoFile),

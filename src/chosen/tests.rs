@@ -77,6 +77,25 @@ fn a_choice_is_made_read_and_undone() {
 }
 
 #[test]
+fn a_choice_that_cannot_be_kept_leaves_nothing() {
+    let bench = Bench::chosen();
+    std::fs::remove_file(bench.file()).unwrap();
+    std::fs::create_dir(bench.file()).unwrap();
+    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap_err();
+    assert_eq!(std::fs::read_dir(bench.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_an_earlier_process_left_is_in_nobodys_way() {
+    let bench = Bench::chosen();
+    let left = bench.path().join(format!(".{FILE}.{}", std::process::id()));
+    std::fs::write(&left, "9\n").unwrap();
+    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap();
+    assert_eq!(bench.read(), Ok(Some("1".into())));
+    assert!(!left.exists());
+}
+
+#[test]
 fn an_id_as_long_as_they_get_fits() {
     let bench = Bench::chosen();
     let id = "j".repeat(64);
@@ -147,6 +166,19 @@ fn only_a_plain_file_of_the_users_own_is_read() {
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     assert_eq!(bench.wrong(), Wrong::NoFile);
+}
+
+#[test]
+fn neither_a_mounted_file_nor_one_of_another_user_is_read() {
+    let bench = Bench::chosen();
+    let facts = |path: &Path| facts_of(&std::fs::File::open(path).unwrap(), path).unwrap();
+    let (dir, file, uid) = (facts(&bench.path()), facts(&bench.file()), bench.uid);
+    assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
+    let mounted = Facts { mount: file.mount + 1, ..file };
+    assert_eq!(dir.may_hold(&mounted, uid), Err(Wrong::Mounted));
+    let other = uid + 1;
+    assert_eq!(dir.may_hold(&file, other), Err(Wrong::Owner(uid)));
+    assert_eq!(dir.is_only(other), Err(Wrong::Owner(uid)));
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub(super) fn process(job: &Job, ground: Ground<'_>) -> Source {
     let late = || Instant::now() >= deadline;
     let pass_over = |dir: &Dir| match late() {
         true => Err(Error::Unfit { object: dir.path().to_owned(), why: LATE }),
-        false => Ok(place.is_for_logins(dir)),
+        false => Ok(is_within(dir.path(), &place.logins)),
     };
     let Found { all, mut cut } = processes_unless(&place.job, pass_over);
     let mut table = BTreeMap::new();
@@ -79,11 +79,10 @@ struct Place {
     logins: String,
 }
 
-impl Place {
-    fn is_for_logins(&self, dir: &Dir) -> bool {
-        let rest = dir.path().strip_prefix(self.logins.as_str());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    }
+/// Whether a path is `top` or below it.
+fn is_within(path: &str, top: &str) -> bool {
+    let rest = path.strip_prefix(top);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn place(job: &Job, ground: Ground<'_>, deadline: Instant) -> Result<Place, String> {
@@ -200,6 +199,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_below_the_cgroup_of_logins_is_theirs_too() {
+        for (path, theirs) in [
+            ("/j/7/job-adopt", true),
+            ("/j/7/job-adopt/a/b", true),
+            ("/j/7/job-adoption", false),
+            ("/j/7", false),
+            ("/j/7/x/job-adopt", false),
+        ] {
+            assert_eq!(is_within(path, "/j/7/job-adopt"), theirs, "{path}");
+        }
+    }
+
+    #[test]
     fn the_oldest_of_the_users_own() {
         let batch = (20, 5, process(10, 7));
         let step = (10, 0, process(1, 3));
@@ -253,6 +265,18 @@ mod tests {
         });
         assert_eq!(found, None);
         assert!(asked.get() <= 2 * table.len(), "{} times", asked.get());
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_looked_at_is_named() {
+        let spool = "/no/such/spool".parse().unwrap();
+        let placement = Placement::Extern { spool, node: "n1".parse().unwrap() };
+        let job = Job { id: "7".parse().unwrap(), started: 0, ends: None, placement, record: None };
+        let ground = Ground { root: Path::new("/"), owner: 0, uid: 5 };
+        let found = super::process(&job, ground);
+        assert_eq!(found.process, None);
+        let remark = found.remark.unwrap();
+        assert!(remark.starts_with("limits: job 7: "), "{remark}");
     }
 
     #[test]

@@ -42,10 +42,15 @@ fn lower(node: &Node, pid: i32, limits: &str) {
 
 /// One more process.
 fn process(node: &Node, owner: User, cgroup: &Cgroup) -> (Child, i32) {
-    let before = pids(node, cgroup);
     let id = owner.uid.to_string();
+    process_by(node, cgroup, &["--reuid", &id, "--regid", &id])
+}
+
+/// The same, by the user ids that setpriv(1) sets.
+fn process_by(node: &Node, cgroup: &Cgroup, ids: &[&str]) -> (Child, i32) {
+    let before = pids(node, cgroup);
     let mut command = node.daemon(cgroup, "setpriv");
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sleep", "infinity"]);
+    command.args(ids).args(["--clear-groups", "sleep", "infinity"]);
     let child = command.stdout(Stdio::null()).spawn().unwrap();
     let mut new = None;
     eventually("the process runs", || {
@@ -225,23 +230,15 @@ fn a_process_that_is_not_the_users_or_not_in_the_job_refuses() {
         let (his, in_hers) = process(node, BOB, &job.cgroup);
         let (roots, of_root) = process(node, ROOT, &job.cgroup);
         let (outside, out) = process(node, ALICE, &node.outside());
-        let (mixed, both) = {
-            let before = pids(node, &job.cgroup);
-            let mut command = node.daemon(&job.cgroup, "setpriv");
-            command.args(["--euid", "1001", "--clear-groups", "sleep", "infinity"]);
-            let child = command.spawn().unwrap();
-            let mut new = None;
-            eventually("it runs", || {
-                new = pids(node, &job.cgroup).into_iter().find(|pid| !before.contains(pid));
-                new.is_some_and(|pid| node.sh(&format!("cat /proc/{pid}/comm")).stdout == "sleep\n")
-            });
-            (child, new.unwrap())
-        };
+        let (mixed, both) = process_by(node, &job.cgroup, &["--euid", "1001"]);
+        // As sudo(8) is: what its limits are is not the user's to choose.
+        let (by_her, hers) = process_by(node, &job.cgroup, &["--ruid", "1001"]);
         let elsewhere = pids(node, &other.cgroup)[0];
         for (what, pid, why) in [
             ("another user's", in_hers, "is not the user's alone"),
             ("root's", of_root, "is not the user's alone"),
             ("one of two users", both, "is not the user's alone"),
+            ("root's, started by the user", hers, "is not the user's alone"),
             ("outside", out, "is not in the job"),
             ("in another job", elsewhere, "is not in the job"),
         ] {
@@ -252,7 +249,7 @@ fn a_process_that_is_not_the_users_or_not_in_the_job_refuses() {
             assert!(entry.text.contains(&format!("process {pid} {why}")), "{what}: {}", entry.text);
             outcome.stands_in(&node.outside());
         }
-        for child in [his, roots, outside, mixed] {
+        for child in [his, roots, outside, mixed, by_her] {
             end(child);
         }
     });

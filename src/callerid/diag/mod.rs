@@ -60,9 +60,8 @@ pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, Dia
     let socket = asked(&question)?;
     let mut bytes = [0; ANSWER_MAX];
     let length = answer(&socket, &mut bytes, Instant::now() + TIME)?;
-    // One that fills all the room may have been longer.
-    let bytes = bytes.get(..length).filter(|bytes| bytes.len() < ANSWER_MAX);
-    message::read(bytes.ok_or(DiagError::Malformed)?, local, remote)
+    // One that was longer than the room for it is shorter than it says.
+    message::read(bytes.get(..length).ok_or(DiagError::Malformed)?, local, remote)
 }
 
 /// A socket that only the kernel can write to, with the question put.

@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, mkdirat};
+
 use super::*;
 use crate::trust::tests::Scratch;
 
@@ -70,6 +73,42 @@ fn the_look_is_bounded() {
     assert!(found(9, soon));
     assert!(!found(3, soon), "too many");
     assert!(!found(9, Instant::now()), "too late");
+}
+
+/// In whatever order they are looked at.
+#[test]
+fn what_is_too_deep_to_be_read_hides_nothing_else() {
+    let scratch = Scratch::new();
+    let jobs = [job("1", "/a")];
+    let found: Vec<u64> = (0..4).map(|n| inode(&scratch, &format!("a/x{n}/y/z"))).collect();
+    for n in 0..4 {
+        let mut dir = fs::File::open(scratch.dir(&format!("a/deep{n}"))).unwrap();
+        let name = "d".repeat(200);
+        // Longer than PATH_MAX.
+        for _ in 0..21 {
+            mkdirat(&dir, name.as_str(), Mode::S_IRWXU).unwrap();
+            let below = openat(&dir, name.as_str(), OFlag::O_DIRECTORY, Mode::empty());
+            dir = below.unwrap().into();
+        }
+    }
+    for id in found {
+        assert_eq!(held(&scratch, &jobs, id), Some("1"));
+    }
+}
+
+/// However many jobs there are, and whatever their users made in them.
+#[test]
+fn all_jobs_share_one_bound() {
+    let scratch = Scratch::new();
+    for n in 0..9 {
+        scratch.dir(&format!("many/{n}"));
+    }
+    let below = inode(&scratch, "b/x/y");
+    let jobs = [job("1", "/many"), job("2", "/b")];
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let ground = Ground { mount: scratch.path(), owner: 0, deadline };
+    let found = |bound| among(&jobs, below, ground, bound).map(JobId::as_str);
+    assert_eq!((found(10), found(9)), (Some("2"), None), "the last one that is looked at");
 }
 
 #[test]

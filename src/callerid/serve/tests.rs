@@ -47,12 +47,12 @@ fn asked(call: &str, own: &str, question: &[u8]) -> (String, Vec<Flow>) {
 
 #[test]
 fn a_question_is_about_the_two_hosts_that_talk() {
-    let (answer, flows) = asked("127.0.0.1", "127.0.0.0/8", b"41000 , 22\r\n");
+    let (answer, flows) = asked("127.0.0.2", "127.0.0.1", b"41000 , 22\r\n");
     assert_eq!(answer, "41000 , 22 : USERID : OTHER : 4242\r\n");
     let flow = |client: &str, server: &str| {
         [Flow { client: client.parse().unwrap(), server: server.parse().unwrap() }]
     };
-    assert_eq!(flows, flow("127.0.0.1:41000", "127.0.0.1:22"));
+    assert_eq!(flows, flow("127.0.0.2:41000", "127.0.0.1:22"));
     let (answer, flows) = asked("::1", "10.0.0.0/8,::1", b"1,2\n");
     assert_eq!(answer, "1 , 2 : USERID : OTHER : 4242\r\n");
     assert_eq!(flows, flow("[::1]:1", "[::1]:2"));
@@ -151,6 +151,21 @@ fn nobody_keeps_it_waiting() {
         assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "half a question is none");
     };
     assert!(endured(half) < SHORT.question);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_is_none() {
+    let (mut client, connection) = connected("127.0.0.1", "127.0.0.1");
+    client.write_all(b"1,2\r\n").unwrap();
+    let began = Instant::now();
+    let answered = connection.serve(&networks("127.0.0.1"), SHORT, &|_, deadline| {
+        assert!(deadline <= Instant::now() + SHORT.answer && deadline >= began + SHORT.answer);
+        thread::sleep(SHORT.answer + Duration::from_millis(10));
+        job()
+    });
+    assert_eq!(answered, None);
+    drop(connection);
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0);
 }
 
 #[test]

@@ -74,6 +74,9 @@ fn round_trips() {
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
         Verdict::Admit(Plan { env: Variables::default(), groups: Vec::new(), ..plan() }),
         Verdict::Admit(Plan { limits_of: None, ..plan() }),
+        Verdict::Admit(Plan { rule: Rule::OnlyJob, ..plan() }),
+        Verdict::Admit(Plan { rule: Rule::Caller, ..plan() }),
+        Verdict::Admit(Plan { rule: Rule::Chosen, ..plan() }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {
@@ -136,7 +139,7 @@ fn no_more_is_tried_than_may_be() {
 }
 
 #[test]
-fn numbers_out_of_range_are_refused() {
+fn values_out_of_range_are_refused() {
     let text = String::from_utf8(reply(Verdict::Admit(plan())).encode()).unwrap();
     for (good, bad) in [
         ("device.count\0i2", "device.count\0i1025"),
@@ -158,6 +161,8 @@ fn numbers_out_of_range_are_refused() {
         ("group.0\0s44", "group.0\0s105"),
         ("group.0\0s44", "group.0\0s044"),
         ("group.0\0s44", "group.0\0s4294967295"),
+        ("rule\0snewest", "rule\0soldest"),
+        ("rule\0snewest", "rule\0s"),
         ("limits_of\0i4194303", "limits_of\0i4194304"),
         ("limits_of\0i4194303", "limits_of\0i4294967298"),
         ("limits_of\0i4194303", "limits_of\0i-2"),

@@ -179,6 +179,16 @@ fn other_users_jobs_are_not_looked_at() {
 }
 
 #[test]
+fn what_others_are_asked_leaves_time_for_the_answer() {
+    let mut bench = Bench::new();
+    let began = Instant::now();
+    for (budget_ms, left) in [(5000, 4750), (250, 0), (10, 0)] {
+        bench.request.budget_ms = budget_ms;
+        assert_eq!(last(&bench.request, began), began + Duration::from_millis(left));
+    }
+}
+
+#[test]
 fn evidence_tells_what_was_seen() {
     let mut bench = Bench::new();
     bench.request.phase = Phase::Account;

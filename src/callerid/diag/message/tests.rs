@@ -77,6 +77,11 @@ fn an_answer_is_read() {
     let ends = [mapped(Ipv4Addr::new(10, 1, 0, 5)), mapped(Ipv4Addr::new(10, 1, 0, 6))];
     let six = Answer { family: 10, ends, ..Answer::new() };
     assert_eq!(six.read(), Ok(Some(owner)), "a socket of IPv6 with mapped addresses");
+    for flag in [0x4000, 0x8000] {
+        let attributes = attribute(21 | flag, &77_u64.to_ne_bytes());
+        let flagged = Answer { attributes, ..Answer::new() };
+        assert_eq!(flagged.read(), Ok(Some(owner)), "a type with the flag {flag:#x}");
+    }
 }
 
 #[test]
@@ -92,6 +97,7 @@ fn an_answer_about_something_else_is_none() {
         ("another server", Answer { ends: [local, other], ..Answer::new() }),
         ("no attributes", Answer { attributes: Vec::new(), ..Answer::new() }),
         ("no cgroup", Answer { attributes: attribute(8, &[0]), ..Answer::new() }),
+        ("no padding", Answer { attributes: attribute(8, &[0])[..5].to_vec(), ..Answer::new() }),
     ] {
         assert_eq!(answer.read(), Ok(None), "{what}");
     }
