@@ -26,7 +26,7 @@ pub enum NoConnection {
     /// It is one that connections are taken from (listen(2)): whoever started this process left that
     /// to it.
     Listens,
-    /// The peer has taken the connection back already.
+    /// The peer has taken the connection back already, as anybody can have it.
     Gone,
     /// It is no socket of TCP.
     Other(Failed),

@@ -33,7 +33,7 @@ impl<T> Found<T> {
 /// user who owns the inside of a job's cgroup decides how many.
 ///
 /// # Errors
-/// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past [`DIRS_MAX`] cgroups.
+/// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past `DIRS_MAX` cgroups.
 pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
     let mut levels = vec![(top.try_clone()?, children(top)?)];

@@ -282,6 +282,13 @@ fn others_neither_read_a_choice_nor_make_one() {
     });
 }
 
+/// Whoever reads it has 80 columns.
+#[track_caller]
+fn fits(outcome: &Outcome) {
+    let lines = outcome.stdout.lines().chain(outcome.stderr.lines());
+    lines.for_each(|line| assert!(line.len() <= 80, "{line}"));
+}
+
 /// What a user makes there has the helper's group, by which the choices of others can be read.
 #[test]
 fn no_program_made_there_runs_with_the_helpers_group() {
@@ -301,13 +308,6 @@ fn no_program_made_there_runs_with_the_helpers_group() {
         let made = format!("{}:1001", HELPER.uid);
         assert_eq!(told, [&*made, "1001", &*made, "1001"], "{outcome}");
     });
-}
-
-/// Whoever reads it has 80 columns.
-#[track_caller]
-fn fits(outcome: &Outcome) {
-    let lines = outcome.stdout.lines().chain(outcome.stderr.lines());
-    lines.for_each(|line| assert!(line.len() <= 80, "{line}"));
 }
 
 #[test]
