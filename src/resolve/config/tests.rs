@@ -90,14 +90,14 @@ fn faults_name_line_and_key() {
         (
             "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
             1,
-            "entry \"10.2.0.5/16\" of callerid_networks: the address has bits behind those of the \
-             network",
+            "entry \"10.2.0.5/16\" of callerid_networks: an address in a network, not the network; \
+             write 10.2.0.0/16 for that",
         ),
         (
             "callerid_networks = node-5",
             1,
-            "entry \"node-5\" of callerid_networks: not an address, or an address, / and its number \
-             of bits",
+            "entry \"node-5\" of callerid_networks: not an address (10.1.0.5) or a network \
+             (10.1.0.0/16)",
         ),
         (
             "callerid_timeout = 9",
