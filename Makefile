@@ -5,8 +5,8 @@
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
 #   make vm-test    of these, the tests on a booted node of Debian: SUITE=bookworm (kernel 6.1,
-#                   Slurm 22.05) or SUITE=trixie (6.12, 24.11); without SUITE both,
-#                   side by side. As root; needs qemu-system-x86_64 and mmdebstrap
+#                   Slurm 22.05) or SUITE=trixie (6.12, 24.11); without SUITE one after the
+#                   other. As root; needs qemu-system-x86_64 and mmdebstrap
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
