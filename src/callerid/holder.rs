@@ -11,7 +11,8 @@ use crate::source::Job;
 use crate::stepd::{SocketName, job_of, pid_of};
 
 /// Most cgroups that are looked at: a user may make any number of them below a job's, and have every
-/// host that they can reach ask about them. These take some 80 ms, outside of the job's own cgroup.
+/// host that they can reach ask about them. The time for that is spent outside of the job's own
+/// cgroup.
 const CGROUPS_MAX: usize = 4_096;
 
 /// Where the cgroups of jobs are looked at.
