@@ -48,6 +48,7 @@ fn microseconds(scratch: &Scratch) -> f64 {
         several: Several::Newest,
         budget_ms: 5000,
         wait_ms: 0,
+        unit: String::new(),
     };
     let start = Instant::now();
     let reply = answer(&request);

@@ -53,7 +53,7 @@ fn among<'a>(
 /// The job's cgroup, on cgroup v2.
 fn placed(job: &Job, ground: Ground<'_>) -> Option<CgroupPath> {
     match &job.placement {
-        Placement::Cgroup { path, .. } => Some(path.clone()),
+        Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => Some(path.clone()),
         Placement::Extern { spool, node } => {
             let socket = SocketName::new(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);

@@ -6,6 +6,7 @@
 mod as_helper;
 mod caller;
 mod callerid;
+mod check;
 mod devices;
 mod ending;
 mod error;

@@ -237,6 +237,7 @@ fn request(login: &Login, conf: &str) -> Request {
         several: Several::default(),
         budget_ms: u32::try_from(timeout).unwrap_or(u32::MAX),
         wait_ms: 0,
+        unit: String::new(),
     }
 }
 

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 /// Most entries that an allowlist may hold.
 pub const MAX_ENTRIES: usize = 1024;
+/// Most entries of the list of guarded devices.
+pub const MAX_GUARDED: usize = 128;
 /// Largest device major (`MAJOR()` of `linux/kdev_t.h`: 12 bits).
 pub const MAJOR_MAX: u32 = (1 << 12) - 1;
 /// Largest device minor (`MINOR()` of `linux/kdev_t.h`: 20 bits).

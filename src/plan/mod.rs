@@ -20,7 +20,8 @@ mod request;
 
 pub(crate) use allowlist::decimal;
 pub use allowlist::{
-    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX, RuleError,
+    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_GUARDED, MINOR_MAX,
+    RuleError,
 };
 pub use environment::{
     ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, VariableName, Variables,

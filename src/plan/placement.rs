@@ -19,6 +19,13 @@ pub enum Placement {
         /// The node's name in the socket's.
         node: NodeName,
     },
+    /// Into a leaf below the unit that the job's shell runs in (Flux, `sdexec`).
+    Unit {
+        /// The unit's cgroup.
+        path: CgroupPath,
+        /// Uid of the account that Flux runs as, whose service manager has the unit.
+        flux: u32,
+    },
 }
 
 impl Placement {
@@ -28,6 +35,7 @@ impl Placement {
         match self {
             Self::Cgroup { .. } => SourceName::Registry,
             Self::Extern { .. } => SourceName::Slurm,
+            Self::Unit { .. } => SourceName::Flux,
         }
     }
 
@@ -35,7 +43,7 @@ impl Placement {
     #[must_use]
     pub fn cgroup(&self) -> &str {
         match self {
-            Self::Cgroup { path, .. } => path.as_str(),
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.as_str(),
             Self::Extern { .. } => "",
         }
     }
@@ -44,7 +52,7 @@ impl Placement {
     #[must_use]
     pub fn shown(&self, job: &JobId) -> String {
         match self {
-            Self::Cgroup { path, .. } => path.to_string(),
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
             Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
         }
     }

@@ -68,13 +68,19 @@ pub struct Request {
     pub budget_ms: u32,
     /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
     pub wait_ms: u32,
+    /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
+    /// force at the unit and its policy has to be known; else empty. At most [`Request::UNIT_MAX`]
+    /// bytes.
+    pub unit: String,
 }
 
 impl Request {
     /// Where the configuration lies, unless the admin says otherwise.
     pub const CONF: &str = "/etc/security/job_adopt.conf";
     /// Most bytes of an encoded request: it must fit a pipe that nobody reads yet.
-    pub const MAX: usize = 16 * 1024;
+    pub const MAX: usize = 56 * 1024;
+    /// Most bytes of [`Request::unit`].
+    pub const UNIT_MAX: usize = 40 * 1024;
 
     /// The request as RFC 38 key-values.
     #[must_use]
@@ -92,6 +98,7 @@ impl Request {
             .string("several", self.several.as_str())
             .int("budget_ms", self.budget_ms.into())
             .int("wait_ms", self.wait_ms.into())
+            .string("unit", &self.unit)
             .bool("end", true);
         out.finish()
     }
@@ -123,6 +130,7 @@ impl Request {
             },
             budget_ms: number(&mut input, "budget_ms")?,
             wait_ms: number(&mut input, "wait_ms")?,
+            unit: input.string("unit")?.to_owned(),
         };
         if !input.bool("end")? {
             return Err(DecodeError::value("end"));
@@ -153,6 +161,7 @@ mod tests {
             several: Several::Deny,
             budget_ms: 5000,
             wait_ms: 2000,
+            unit: "[Service]\nDevicePolicy=closed\n".into(),
         }
     }
 

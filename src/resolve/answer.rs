@@ -20,7 +20,7 @@ use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{
     Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
 };
-use crate::source::{Job, RegistrySource, SlurmSource, Source};
+use crate::source::{FluxSource, Job, RegistrySource, SlurmSource, Source};
 use crate::sys::clock;
 use crate::trust::Trust;
 
@@ -226,6 +226,7 @@ impl Node {
                     let spool = config.slurm.spool.clone();
                     Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
                 }
+                SourceName::Flux => Ok(Box::new(FluxSource)),
             }
         };
         config.sources.iter().map(source).collect()

@@ -4,7 +4,7 @@ mod error;
 mod values;
 
 pub use error::{ConfigError, Fault};
-pub use values::{Callers, Enforce, JobEnvironment, Limits};
+pub use values::{Callers, Enforce, Guarded, JobEnvironment, Limits};
 pub(super) use values::{Slurm, SlurmDevices};
 
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ use crate::trust::Trust;
 const FILE_MAX: u64 = 256 * 1024;
 /// How long an answer about the caller may be waited for, in milliseconds.
 const CALLER_MS: std::ops::RangeInclusive<u32> = 10..=2000;
+/// Flux's account where the site does not say.
+const FLUX_USER: &str = "flux";
 /// Most characters of a key in a message.
 const KEY_SHOWN: usize = 64;
 
@@ -47,6 +49,14 @@ pub struct Config {
     pub env: JobEnvironment,
     /// Whose resource limits its logins are given.
     pub limits: Limits,
+    /// What nothing of a user's outside of jobs may open, below their own slice of systemd's.
+    pub guarded: Guarded,
+    /// Users whose slices are not guarded.
+    pub exempt_uids: Vec<u32>,
+    /// Groups of such users, by name.
+    pub exempt_groups: Vec<String>,
+    /// The account that Flux's system instance runs as.
+    pub flux_user: String,
     /// Who may say which job an ssh client runs in.
     pub caller: Callers,
     /// A file whose text is added to refusals.
@@ -67,6 +77,10 @@ impl Default for Config {
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
             limits: Limits::default(),
+            guarded: Guarded::default(),
+            exempt_uids: Vec::new(),
+            exempt_groups: Vec::new(),
+            flux_user: FLUX_USER.to_owned(),
             caller: Callers::default(),
             message_file: None,
             hint: None,
@@ -141,7 +155,8 @@ impl Config {
         }
         match key {
             "sources" => {
-                self.sources = sources(value).ok_or_else(|| bad("a list of: registry, slurm"))?
+                self.sources =
+                    sources(value).ok_or_else(|| bad("a list of: registry, slurm, flux"))?
             }
             "enforce" => {
                 self.enforce = enforce(value).ok_or_else(|| bad("always or if-exists:/PATH"))?;
@@ -195,6 +210,28 @@ impl Config {
                     "job" => Limits::Job,
                     _ => return Err(bad("none or job")),
                 };
+            }
+            "guarded" => {
+                self.guarded = match value {
+                    "none" => Guarded::Nothing,
+                    _ => {
+                        let specifiers = value.split(',').map(|text| specifier(text.trim()));
+                        Guarded::These(specifiers.collect::<Result<_, _>>().map_err(entry)?)
+                    }
+                };
+            }
+            "exempt_uids" => {
+                let uids: Option<Vec<u32>> =
+                    value.split(',').map(|uid| decimal(uid.trim())).collect();
+                self.exempt_uids = uids.ok_or_else(|| bad("a list of numbers"))?;
+            }
+            "exempt_groups" => {
+                let groups: Option<Vec<_>> =
+                    value.split(',').map(|group| account(group.trim())).collect();
+                self.exempt_groups = groups.ok_or_else(|| bad("a list of names of groups"))?;
+            }
+            "flux_user" => {
+                self.flux_user = account(value).ok_or_else(|| bad("the name of an account"))?;
             }
             "callerid_networks" => {
                 let networks = value.split(',').map(|text| network(text.trim()));
@@ -270,6 +307,12 @@ fn network(text: &str) -> Result<Network, (String, String)> {
 
 fn is_of_host_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
+}
+
+/// A name of an account or a group.
+fn account(value: &str) -> Option<String> {
+    let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
+    fits.then(|| value.to_owned())
 }
 
 fn path(value: &str) -> Option<PathBuf> {

@@ -7,10 +7,10 @@ use crate::plan::{Reply, Verdict};
 const DETAIL_MAX: usize = 1024;
 /// Most bytes of one text in a list, and of a device name.
 const TEXT_MAX: usize = 192;
-/// Most warnings, and most dropped devices. With a full allowlist of 35 KiB all of it takes less
-/// than 60 KiB.
+/// Most warnings, and most dropped devices. With full lists of devices, 40 KiB, all of it takes less
+/// than 64 KiB.
 const WARNINGS_MAX: usize = 24;
-const DROPPED_MAX: usize = 64;
+const DROPPED_MAX: usize = 40;
 
 /// The reply with its texts on one line each, cut to lengths with which it can be sent.
 pub(super) fn fit(mut reply: Reply) -> Reply {
@@ -50,8 +50,9 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::plan::{
-        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
-        MAX_VARIABLES, Placement, Plan, ProcessId, REPLY_MAX, Rule, Stack, Variable, Variables,
+        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_GUARDED,
+        MAX_PROBES, MAX_VARIABLES, Placement, Plan, ProcessId, REPLY_MAX, Rule, Stack, Variable,
+        Variables,
     };
 
     /// As many and as long as they may be.
@@ -69,6 +70,10 @@ mod tests {
         let mut list = Allowlist::new();
         for minor in 0..MAX_ENTRIES {
             list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
+        }
+        let mut guard = Allowlist::new();
+        for minor in 0..MAX_GUARDED {
+            guard.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
         }
         let long = "\u{e4}".repeat(5000);
         let probe = format!("c:4095:1048575:rw /dev/{}", "p".repeat(27)).parse().unwrap();
@@ -95,6 +100,7 @@ mod tests {
                     .map(|below| GroupId::new(u32::MAX - 1 - below).unwrap())
                     .collect(),
                 limits_of: ProcessId::new(4_194_303),
+                guard,
             }),
         };
         let bytes = fit(reply).encode();
@@ -102,7 +108,7 @@ mod tests {
         let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
         assert_eq!((plan.env.iter().count(), plan.groups.len()), (MAX_VARIABLES, MAX_GROUPS));
         assert_eq!(plan.dropped.len(), DROPPED_MAX);
-        assert_eq!(plan.dropped.last().unwrap(), "and 4937 more");
+        assert_eq!(plan.dropped.last().unwrap(), "and 4961 more");
     }
 
     #[test]

@@ -95,6 +95,7 @@ fn place(job: &Job, ground: Ground<'_>, deadline: Instant) -> Result<Place, Stri
             let leaf = leaf.as_ref().map_or(LeafName::DEFAULT, LeafName::as_str);
             unified(path, format!("{path}/{leaf}"))
         }
+        Placement::Unit { path, .. } => unified(path, format!("{path}/{}", LeafName::DEFAULT)),
         Placement::Extern { spool, node } => {
             let name = SocketName::new(node, &job.id).ok_or("its id is no number of Slurm's")?;
             let socket = Path::new(spool.as_str()).join(name.to_string());

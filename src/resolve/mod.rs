@@ -14,6 +14,7 @@ mod config;
 mod environment;
 mod evidence;
 mod fit;
+mod flux;
 mod grants;
 mod harden;
 mod limits;
@@ -27,7 +28,7 @@ mod survey;
 mod wish;
 
 pub use answer::{Node, answer};
-pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits};
+pub use config::{Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits};
 pub use evidence::Evidence;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};

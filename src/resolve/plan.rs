@@ -1,5 +1,6 @@
 //! From the chosen job to a plan.
 
+use super::flux::by_flux;
 use super::slurm::by_slurm;
 use super::{Config, Evidence, environment, grants};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
@@ -25,6 +26,7 @@ pub(super) fn plan(
     evidence: &mut Evidence,
 ) -> Result<(Plan, Vec<String>), NoPlan> {
     let (contained, probes) = match (&job.placement, &job.record) {
+        (Placement::Unit { .. }, _) => (by_flux(job, config, resolver)?, Vec::new()),
         (Placement::Extern { .. }, _) => by_slurm(job, config, resolver, evidence)?,
         (Placement::Cgroup { .. }, Some(record)) => {
             (contained(record, config, resolver)?, Vec::new())
@@ -59,6 +61,7 @@ pub(super) fn plan(
         env,
         groups,
         limits_of: None,
+        guard: Allowlist::new(),
     };
     Ok((plan, warnings))
 }

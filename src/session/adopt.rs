@@ -47,6 +47,7 @@ pub(super) fn adopt(
             stamped::adopt(visit, stamped::Spot { path, leaf: leaf.as_ref() }, &mut undo)
         }
         Placement::Extern { spool, node } => slurm::adopt(visit, spool, node, &mut undo),
+        Placement::Unit { .. } => Err(Failure::Late),
     }?;
     let limited = limit(visit, &joined.home, &mut undo).map_err(|failure| undo.back(failure))?;
     Ok(Adopted { joined, variables: undo.commit(), limited })

@@ -113,6 +113,7 @@ impl Case<'_> {
             several: self.settings.several,
             budget_ms: millis(self.budget.left()),
             wait_ms: millis(self.settings.wait_job),
+            unit: String::new(),
         }
     }
 

@@ -41,6 +41,7 @@ impl Target {
             Placement::Extern { spool, node } => {
                 slurm::Job::open(visit, spool, node).map(Self::Slurm)
             }
+            Placement::Unit { .. } => Err(Failure::Late),
         }
     }
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod flux;
 mod registry;
 pub(crate) mod slurm;
 
@@ -14,6 +15,7 @@ use std::time::Instant;
 use crate::plan::{JobId, Placement, SourceName};
 use crate::registry::Record;
 
+pub use flux::FluxSource;
 pub use registry::RegistrySource;
 pub use slurm::SlurmSource;
 

@@ -2,8 +2,9 @@
 
 use super::{Containment, Plan, Refusal, Reply, Rule, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
-    MAX_VARIABLES, Placement, Probe, ProcessId, Reader, Reason, VERSION, Variables, Writer,
+    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_GUARDED,
+    MAX_PROBES, MAX_VARIABLES, Placement, Probe, ProcessId, Reader, Reason, VERSION, Variables,
+    Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
@@ -83,8 +84,7 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
         .int("gpus", plan.gpus.into())
         .string("mode", plan.containment.as_str());
     if let Some(list) = plan.containment.list() {
-        let entries: Vec<String> = list.rules().iter().map(ToString::to_string).collect();
-        write_texts(out, "device", &entries);
+        write_devices(out, "device", list);
     }
     let probes: Vec<String> = plan.probes.iter().map(ToString::to_string).collect();
     write_texts(out, "probe", &probes);
@@ -94,6 +94,12 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
     let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
     write_texts(out, "group", &groups);
     out.int("limits_of", plan.limits_of.map_or(0, |pid| pid.number().into()));
+    write_devices(out, "guard", &plan.guard);
+}
+
+fn write_devices(out: &mut Writer, key: &str, list: &Allowlist) {
+    let entries: Vec<String> = list.rules().iter().map(ToString::to_string).collect();
+    write_texts(out, key, &entries);
 }
 
 fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
@@ -112,8 +118,8 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
         containment: match input.string("mode")? {
             "none" => Containment::None,
             "inherit" => Containment::Inherit,
-            "enforce" => Containment::Enforce(read_devices(input)?),
-            "inherit+enforce" => Containment::Both(read_devices(input)?),
+            "enforce" => Containment::Enforce(read_devices(input, "device", MAX_ENTRIES)?),
+            "inherit+enforce" => Containment::Both(read_devices(input, "device", MAX_ENTRIES)?),
             _ => return Err(DecodeError::value("mode")),
         },
         probes: read_probes(input)?,
@@ -124,6 +130,7 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
             0 => None,
             pid => Some(ProcessId::new(pid).ok_or_else(|| DecodeError::value("limits_of"))?),
         },
+        guard: read_devices(input, "guard", MAX_GUARDED)?,
     })
 }
 
@@ -135,6 +142,9 @@ fn write_placement(out: &mut Writer, placement: &Placement) {
             .string("leaf", leaf.as_ref().map_or("", LeafName::as_str)),
         Placement::Extern { spool, node } => {
             out.string("spool", spool.as_str()).string("node", node.as_str())
+        }
+        Placement::Unit { path, flux } => {
+            out.string("cgroup", path.as_str()).int("manager", i64::from(*flux))
         }
     };
 }
@@ -150,6 +160,13 @@ fn read_placement(input: &mut Reader<'_>) -> Result<Placement, DecodeError> {
         }),
         "slurm" => {
             Ok(Placement::Extern { spool: parsed(input, "spool")?, node: parsed(input, "node")? })
+        }
+        "flux" => {
+            let manager = |_| DecodeError::value("manager");
+            Ok(Placement::Unit {
+                path: parsed(input, "cgroup")?,
+                flux: u32::try_from(input.int("manager")?).map_err(manager)?,
+            })
         }
         _ => Err(DecodeError::value("source")),
     }
@@ -183,10 +200,10 @@ fn read_groups(input: &mut Reader<'_>) -> Result<Vec<GroupId>, DecodeError> {
     Ok(groups)
 }
 
-fn read_devices(input: &mut Reader<'_>) -> Result<Allowlist, DecodeError> {
+fn read_devices(input: &mut Reader<'_>, name: &str, most: usize) -> Result<Allowlist, DecodeError> {
     let mut list = Allowlist::new();
-    for index in 0..input.count("device.count", MAX_ENTRIES)? {
-        let key = format!("device.{index}");
+    for index in 0..input.count(&format!("{name}.count"), most)? {
+        let key = format!("{name}.{index}");
         let before = list.len();
         let text = input.string(&key)?;
         let rule: DeviceRule = text.parse().map_err(|_| DecodeError::value(&key))?;

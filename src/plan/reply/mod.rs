@@ -16,11 +16,13 @@ pub enum SourceName {
     Registry,
     /// The daemons of Slurm's job steps.
     Slurm,
+    /// The units of Flux's jobs.
+    Flux,
 }
 
 impl SourceName {
     /// Every source, in the order in which they are asked.
-    pub const ALL: [Self; 2] = [Self::Registry, Self::Slurm];
+    pub const ALL: [Self; 3] = [Self::Registry, Self::Slurm, Self::Flux];
 
     /// The name in configuration, protocol and log.
     #[must_use]
@@ -28,6 +30,7 @@ impl SourceName {
         match self {
             Self::Registry => "registry",
             Self::Slurm => "slurm",
+            Self::Flux => "flux",
         }
     }
 }
@@ -140,6 +143,9 @@ pub struct Plan {
     pub groups: Vec<GroupId>,
     /// A process of the user's in the job, whose resource limits the login is to have.
     pub limits_of: Option<ProcessId>,
+    /// What nothing below the user's own slice of systemd's may open, at most
+    /// [`super::MAX_GUARDED`] entries; empty where that slice is not to be guarded.
+    pub guard: Allowlist,
 }
 
 /// Why there is no plan.

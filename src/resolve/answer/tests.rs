@@ -34,6 +34,7 @@ impl Bench {
             several: Several::Newest,
             budget_ms: 5000,
             wait_ms: 0,
+            unit: String::new(),
         };
         let bench = Self { daemons: Daemons::default(), scratch, request };
         bench.configure("");

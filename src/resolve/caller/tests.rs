@@ -183,6 +183,7 @@ fn the_request_says_which_connection() {
         several: Several::Newest,
         budget_ms: 5000,
         wait_ms: 0,
+        unit: String::new(),
     };
     let (node, last) = (bench.node(), Instant::now());
     let caller = Caller::new(&node, &request, &bench.config, last);

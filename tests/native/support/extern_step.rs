@@ -39,6 +39,7 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         env: Variables::default(),
         groups: Vec::new(),
         limits_of: None,
+        guard: pam_job_adopt::plan::Allowlist::new(),
     }
 }
 

@@ -1,0 +1,1 @@
+//! The node itself: kernel, mounts, users, guards.

@@ -1,0 +1,1 @@
+//! What the site has set up: PAM stacks, sshd, files, sources.
