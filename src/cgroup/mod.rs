@@ -23,5 +23,5 @@ pub use error::{Error, Result};
 pub use leaf::{Leaf, LeafKind};
 pub use membership::Membership;
 pub use place::{Mount, Place};
-pub use stamp::{MadeMark, PinMark, Stamp};
+pub use stamp::{MadeMark, PinMark, ScopeMark, Stamp};
 pub use state::{State, event, frozen_level};

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
 const MADE: &CStr = c"trusted.job_adopt_made";
+const SCOPE: &CStr = c"trusted.job_adopt_scope";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
 /// a stamp that stands also says that the job is not over.
@@ -93,12 +94,7 @@ impl MadeMark {
     /// # Errors
     /// As `fsetxattr(2)`; a mark that stands already is no failure.
     pub fn set(dir: &Dir) -> Result<()> {
-        match sys::file::create_xattr(dir.as_fd(), MADE, b"1") {
-            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-                Err(Error::system("mark", dir.path(), error))
-            }
-            _ => Ok(()),
-        }
+        mark(dir, MADE)
     }
 
     /// Whether a directory is marked.
@@ -107,6 +103,29 @@ impl MadeMark {
     /// As `fgetxattr(2)`.
     pub fn is_set(dir: &Dir) -> Result<bool> {
         Ok(get(dir, MADE)?.is_some())
+    }
+}
+
+/// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
+/// systemd that removes it.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeMark;
+
+impl ScopeMark {
+    /// Marks a directory.
+    ///
+    /// # Errors
+    /// As [`MadeMark::set`].
+    pub fn set(dir: &Dir) -> Result<()> {
+        mark(dir, SCOPE)
+    }
+
+    /// Whether a directory is marked.
+    ///
+    /// # Errors
+    /// As `fgetxattr(2)`.
+    pub fn is_set(dir: &Dir) -> Result<bool> {
+        Ok(get(dir, SCOPE)?.is_some())
     }
 }
 
@@ -132,6 +151,15 @@ impl PinMark {
     pub fn set(dir: &Dir, id: u32) -> Result<()> {
         sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
             .map_err(|error| Error::system("mark", dir.path(), error))
+    }
+}
+
+fn mark(dir: &Dir, name: &CStr) -> Result<()> {
+    match sys::file::create_xattr(dir.as_fd(), name, b"1") {
+        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+            Err(Error::system("mark", dir.path(), error))
+        }
+        _ => Ok(()),
     }
 }
 

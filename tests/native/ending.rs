@@ -206,6 +206,20 @@ fn a_configuration_that_was_asked_for_has_to_be_there() {
     });
 }
 
+/// Removed by us it would stay active for good: systemd reads in it that it is empty.
+#[test]
+fn a_scope_is_emptied_and_left_to_systemd() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let dir = format!("/sys/fs/cgroup{}", job.cgroup.path());
+        node.run("setfattr", &["-n", "trusted.job_adopt_scope", "-v", "1", &dir]).ok();
+        node.job_adopt(&["unregister", "--timeout", "1", "4242"]).ok();
+        assert!(job.cgroup.exists());
+        assert!(job.cgroup.pids().is_empty());
+        assert!(!node.exists(&job.record_path()));
+    });
+}
+
 /// A process's name is any 15 bytes that its user likes.
 #[test]
 fn a_process_whose_name_is_no_text_ends_with_its_login() {

@@ -1,7 +1,7 @@
 //! The end of a job: its logins are told and ended, and what we made is removed.
 //!
-//! In a cgroup that we made everything is ended, in a scheduler's only the logins that were put
-//! there: the scheduler ends the rest itself.
+//! In a cgroup that we made, or had systemd make, everything is ended, in a scheduler's only the
+//! logins that were put there: the scheduler ends the rest itself.
 
 mod kill;
 mod logins;
@@ -10,7 +10,7 @@ mod terminal;
 
 use super::Error;
 use crate::cgroup::subtree::unless_gone;
-use crate::cgroup::{Dir, MadeMark, Place};
+use crate::cgroup::{Dir, MadeMark, Place, ScopeMark, event};
 use crate::plan::LeafName;
 use crate::registry::Record;
 use std::thread::sleep;
@@ -23,6 +23,8 @@ pub(super) use process::{
 
 /// What sshd is given to send the last words on, before it is ended with the rest.
 const FORWARDING: Duration = Duration::from_millis(200);
+/// Pause between two looks whether systemd has removed a scope.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What there was to end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,6 +56,11 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     }
     let ending = Ending { logins: found.len(), terminals };
 
+    if unless_gone(ScopeMark::is_set(job))? == Some(true) {
+        kill::all(job, deadline)?;
+        leave_to_systemd(job, deadline)?;
+        return Ok(ending);
+    }
     if unless_gone(MadeMark::is_set(job))? == Some(true) {
         kill::all(job, deadline)?;
         remove(place)?;
@@ -84,10 +91,26 @@ fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
     Ok(leaves)
 }
 
-/// Removes a directory that we made, after its children that we made, and the one above where we
-/// made that as well and nothing else is in it.
+/// Waits until systemd has removed an empty scope, so that the next of that name can be made. One
+/// that takes longer is no failure of ours.
+///
+/// We must not remove it: systemd learns that a scope is empty from a change of `cgroup.events`, and
+/// reads the file then (`unit_check_cgroup_events` in `src/core/cgroup.c`). Where it finds none it
+/// learns nothing, and the scope stays active for good.
+fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
+    while unless_gone(event(scope, "populated"))?.is_some() && Instant::now() < deadline {
+        sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Removes a directory that we made, and no other, after its children that we made; and the one
+/// above where we made that as well and nothing else is in it.
 pub(super) fn remove(place: &Place) -> Result<(), Error> {
     let [job, above, ..] = place.levels() else { return Ok(()) };
+    if unless_gone(MadeMark::is_set(job))? != Some(true) {
+        return Ok(());
+    }
     remove_made(above, job)?;
     if let Some(top) = place.levels().get(2) {
         if unless_gone(MadeMark::is_set(above))? == Some(true) {

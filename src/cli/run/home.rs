@@ -2,7 +2,7 @@
 //! else a directory of ours.
 
 use super::super::{Error, ending};
-use crate::cgroup::{self, Dir, MadeMark, Mount, Stamp};
+use crate::cgroup::{self, Dir, MadeMark, Mount, ScopeMark, Stamp};
 use crate::plan::{CgroupPath, JobId};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Home {
         let systemd = Path::new("/run/systemd/system").exists();
         if systemd && mount.path() == "/sys/fs/cgroup" {
             let path = scope(id, pid)?;
-            MadeMark::set(mount.place(&path)?.dir()?)?;
+            ScopeMark::set(mount.place(&path)?.dir()?)?;
             return Ok(Self(path));
         }
         let path: CgroupPath = format!("/{JOBS}/{id}")
@@ -57,7 +57,7 @@ impl Home {
         &self.0
     }
 
-    /// Removes it again; its process has to be gone. A scope goes by itself.
+    /// Removes it again; its process has to be gone. A scope goes by itself: systemd removes it.
     pub(super) fn discard(&self) {
         if let Ok(place) = Mount::open().and_then(|mount| mount.place(&self.0)) {
             let _ = ending::remove(&place);
