@@ -17,6 +17,14 @@ pub enum Error {
     Path(String),
 }
 
+impl Error {
+    /// Whether it is another filter that does not let a guard be added.
+    #[must_use]
+    pub fn is_obstacle(&self) -> bool {
+        matches!(self, Self::Bpf(bpf::Error::Obstacle { .. }))
+    }
+}
+
 impl From<cgroup::Error> for Error {
     fn from(error: cgroup::Error) -> Self {
         Self::Cgroup(error)
@@ -31,7 +39,6 @@ impl From<bpf::Error> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("guard: ")?;
         match self {
             Self::Cgroup(error) => error.fmt(f),
             Self::Bpf(error) => error.fmt(f),
