@@ -20,6 +20,7 @@
 //! | [`stepd`] | both halves | the daemons of Slurm's job steps: socket, questions, deadlines |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
+//! | [`flux`] | both halves | jobs of Flux's: ids, units, which process is the IMP |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
@@ -40,6 +41,7 @@ pub mod chosen;
 pub mod cli;
 pub mod device;
 pub mod failed;
+pub mod flux;
 pub mod legible;
 pub mod lock;
 pub mod log;
