@@ -9,8 +9,8 @@ use crate::flux::{self, Process, Shell};
 use crate::legible;
 
 /// What to do where proc(5) is mounted so that users see their own processes only.
-const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-adopt, which has to be \
-    in the group that gid= of the mount of /proc names";
+const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
+    of /proc has to be that account's group";
 
 /// How units are looked at.
 #[derive(Clone, Copy, Debug)]
