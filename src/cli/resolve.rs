@@ -160,10 +160,12 @@ impl Case {
 
     /// The checks that the module itself makes before it moves a login.
     fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
-        let budget = Budget::start(Settings::default().timeout);
+        let Settings { timeout, helper, .. } = Settings::default();
+        let budget = Budget::start(timeout);
         let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-        let visit =
-            Visit { login, plan, require_devices: false, slurm_user: &slurm_user, budget: &budget };
+        let (helper, budget) = (helper.as_str(), &budget);
+        let slurm_user = &slurm_user;
+        let visit = Visit { login, plan, require_devices: false, slurm_user, helper, budget };
         let target = Target::open(&visit)?;
         let (word, proof) = target.proof();
         self.add(word, proof);

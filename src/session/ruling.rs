@@ -1,6 +1,7 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 mod refused;
+mod settle;
 
 use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
@@ -117,7 +118,7 @@ impl Case<'_> {
         }
     }
 
-    fn rule(&self, reply: Reply, way_back: Option<Result<WayBack, Failure>>) -> Outcome {
+    fn rule(&mut self, reply: Reply, way_back: Option<Result<WayBack, Failure>>) -> Outcome {
         let stack_judged = self.login.phase == Phase::Account;
         match reply.verdict {
             Verdict::NotEnforced => self.not_enforced(&reply.detail),
@@ -127,10 +128,25 @@ impl Case<'_> {
             Verdict::Refuse(refusal) => {
                 self.refuse(&Failure::Refused { refusal, detail: reply.detail })
             }
-            Verdict::Admit(plan) => match self.carry_out(&plan, way_back) {
-                Ok(outcome) => outcome,
-                Err(failure) => self.refuse_plan(&failure, &plan),
-            },
+            Verdict::Admit(mut plan) => {
+                let ready = self.settle(&mut plan);
+                match ready.and_then(|()| self.carry_out(&plan, way_back)) {
+                    Ok(outcome) => outcome,
+                    Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
+                    Err(failure) => self.refuse_plan(&failure, &plan),
+                }
+            }
+        }
+    }
+
+    fn visit<'a>(&'a self, plan: &'a Plan) -> Visit<'a> {
+        Visit {
+            login: self.login,
+            plan,
+            require_devices: self.settings.require_devices,
+            slurm_user: self.slurm_user,
+            helper: &self.settings.helper,
+            budget: self.budget,
         }
     }
 
@@ -140,13 +156,7 @@ impl Case<'_> {
         plan: &Plan,
         way_back: Option<Result<WayBack, Failure>>,
     ) -> Result<Outcome, Failure> {
-        let visit = Visit {
-            login: self.login,
-            plan,
-            require_devices: self.settings.require_devices,
-            slurm_user: self.slurm_user,
-            budget: self.budget,
-        };
+        let visit = self.visit(plan);
         match way_back {
             None => {
                 let foreseen = Target::open(&visit)?.foresee(&visit)?;
