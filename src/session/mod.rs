@@ -35,7 +35,7 @@ mod way_back;
 pub use crate::log::{Line, Severity};
 pub use decision::decision_line;
 pub use error::{Failure, Fault};
-pub use flux::FluxFailure;
+pub use flux::{FluxFailure, policy};
 pub use grants::Environment;
 pub use groups::add_groups;
 pub use limits::LimitsFailure;

@@ -63,8 +63,9 @@ pub fn judge(
         Err(fault) => case.refuse(&fault.into()),
         Ok((reply, attendant)) => {
             let way_back = departure.map(|departure| Ok(WayBack::new(departure?, attendant)));
-            let reply = case.reply.insert(reply).clone();
-            case.rule(reply, way_back)
+            let stack = reply.stack;
+            let (verdict, detail) = case.take(reply);
+            case.rule(verdict, stack, detail, way_back)
         }
     }
 }
@@ -118,16 +119,26 @@ impl Case<'_> {
         }
     }
 
-    fn rule(&mut self, reply: Reply, way_back: Option<Result<WayBack, Failure>>) -> Outcome {
+    /// Keeps what a reply has for people and for the log, and hands out what is to be done.
+    fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
+        let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
+        let detail = std::mem::take(&mut reply.detail);
+        self.reply = Some(reply);
+        (verdict, detail)
+    }
+
+    fn rule(
+        &mut self,
+        verdict: Verdict,
+        stack: Stack,
+        detail: String,
+        way_back: Option<Result<WayBack, Failure>>,
+    ) -> Outcome {
         let stack_judged = self.login.phase == Phase::Account;
-        match reply.verdict {
-            Verdict::NotEnforced => self.not_enforced(&reply.detail),
-            _ if stack_judged && reply.stack != Stack::Effective => {
-                self.refuse(&Failure::Stack(reply.detail))
-            }
-            Verdict::Refuse(refusal) => {
-                self.refuse(&Failure::Refused { refusal, detail: reply.detail })
-            }
+        match verdict {
+            Verdict::NotEnforced => self.not_enforced(&detail),
+            _ if stack_judged && stack != Stack::Effective => self.refuse(&Failure::Stack(detail)),
+            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
             Verdict::Admit(mut plan) => {
                 let ready = self.settle(&mut plan);
                 match ready.and_then(|()| self.carry_out(&plan, way_back)) {

@@ -10,7 +10,7 @@ mod policy;
 
 pub use error::FluxFailure;
 pub(super) use imp::Imp;
-pub(super) use policy::policy;
+pub use policy::policy;
 
 use super::Visit;
 use crate::flux::unit_at;

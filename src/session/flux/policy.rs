@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// Any [`Failure`] of looking at the job; [`FluxFailure::Policy`] and [`FluxFailure::Text`].
-pub(in super::super) fn policy(visit: &Visit<'_>) -> Result<Option<String>, Failure> {
+pub fn policy(visit: &Visit<'_>) -> Result<Option<String>, Failure> {
     let Placement::Unit { path, flux } = &visit.plan.placement else { return Ok(None) };
     let inherits = matches!(visit.plan.containment, Containment::Inherit | Containment::Both(_));
     if !inherits || Site::open(visit, Spot::Unit { path, flux: *flux })?.has_filter()? {

@@ -16,20 +16,15 @@ impl Case<'_> {
         let question =
             Question::put(&self.settings.helper, self.account, &request, None, self.budget)?;
         let (reply, _) = question.answer(self.budget)?;
-        match &reply.verdict {
-            Verdict::Admit(second)
+        match self.take(reply) {
+            (Verdict::Admit(second), _)
                 if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>
             {
-                *plan = second.clone();
+                *plan = second;
+                Ok(())
             }
-            Verdict::Refuse(refusal) => {
-                let (refusal, detail) = (refusal.clone(), reply.detail.clone());
-                self.reply = Some(reply);
-                return Err(Failure::Refused { refusal, detail });
-            }
-            _ => return Err(FluxFailure::Changed.into()),
+            (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
+            _ => Err(FluxFailure::Changed.into()),
         }
-        self.reply = Some(reply);
-        Ok(())
     }
 }
