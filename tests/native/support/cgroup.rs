@@ -18,6 +18,8 @@ pub(crate) enum Mount {
     Hybrid,
     /// There too, beside the machine's own hierarchies of version 1, which Slurm's jobs are in.
     V1,
+    /// At `/sys/fs/cgroup`, in a cgroup namespace of the node's own: its cgroup is the root there.
+    Private,
 }
 
 impl Mount {
@@ -26,13 +28,14 @@ impl Mount {
             Self::Unified => "unified",
             Self::Hybrid => "hybrid",
             Self::V1 => "v1",
+            Self::Private => "private",
         }
     }
 
     /// Path inside the node.
     pub(crate) fn path(self) -> &'static str {
         match self {
-            Self::Unified => "/sys/fs/cgroup",
+            Self::Unified | Self::Private => "/sys/fs/cgroup",
             Self::Hybrid | Self::V1 => "/sys/fs/cgroup/unified",
         }
     }
