@@ -1,7 +1,7 @@
 # Builds, installs and tests pam_job_adopt.
 #
-#   make            the module, the helper and the admin's program, in $(BUILD)
-#   make install    the three, the manual pages, the units, and the helper's account
+#   make            the module, the helper, the keeper and the admin's program, in $(BUILD)
+#   make install    the four, the manual pages, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
 #   make vm-test    of these, the tests on a booted node of Debian: SUITE=bookworm (kernel 6.1,
@@ -22,7 +22,7 @@
 #   DESTDIR      a folder to install into instead of /; then no account is made
 #   PREFIX       /usr. With another one SECURITYDIR has to be given too, since PAM looks for
 #                modules in one folder only, and both PAM lines need helper=PATH, since the module
-#                looks for its helper in /usr/libexec/job-adopt
+#                looks for its helper, and the keeper beside it, in /usr/libexec/job-adopt
 #   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
 #                $(CC) names it, else the folder that has pam_permit.so
 #   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled; what adds
@@ -38,7 +38,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 BUILD = $(CARGO_TARGET_DIR)/dist
 RELEASE = $(CARGO_TARGET_DIR)/release
-ARTIFACTS = pam_job_adopt.so resolve job-adopt
+ARTIFACTS = pam_job_adopt.so resolve keeper job-adopt
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
 
 # PAM looks for modules in one folder only, which differs between distributions. A machine may
@@ -137,11 +137,12 @@ $(BUILD)/pam_job_adopt.so: $(SOURCES)
 	mkdir -p $(BUILD)
 	strip -o $@ $(RELEASE)/libpam_job_adopt.so
 
-$(BUILD)/resolve $(BUILD)/job-adopt &: $(SOURCES)
+$(BUILD)/resolve $(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
 	$(CARGO) build --locked --release --bins
 	mkdir -p $(BUILD)
 	strip -o $(BUILD)/resolve $(RELEASE)/resolve
+	strip -o $(BUILD)/keeper $(RELEASE)/keeper
 	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
 
 # For one test: a module that panics at the worst moment. Never installed.
@@ -154,6 +155,7 @@ install: all
 	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
+	$(call put,0755,$(BUILD)/keeper,$(LIBEXEC)/keeper)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
 	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
@@ -177,7 +179,7 @@ uninstall:
 	@if grep -ls pam_job_adopt "$(DESTDIR)"/etc/pam.d/*; then \
 	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
-	rm -f "$(DESTDIR)$(LIBEXEC)/resolve"
+	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")

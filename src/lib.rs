@@ -21,6 +21,8 @@
 //! | [`stepd`] | both halves | the daemons of Slurm's job steps: socket, questions, deadlines |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
+//! | [`flux`] | both halves | jobs of Flux's: ids, units, which process is the IMP |
+//! | [`keeper`] | root, outside every session | ends the logins of a job of Flux's |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
@@ -41,7 +43,9 @@ pub mod chosen;
 pub mod cli;
 pub mod device;
 pub mod failed;
+pub mod flux;
 pub mod guard;
+pub mod keeper;
 pub mod legible;
 pub mod lock;
 pub mod log;

@@ -1,9 +1,9 @@
-//! One writer at a time.
+//! One writer at a time, and one keeper for each leaf.
 //!
 //! An open-file-description lock on one byte of a root-only file. What the byte stands for is its
-//! offset: a cgroup's inode for that cgroup's filters, so that jobs do not wait for each other, and
-//! 0, which is no inode, for the registry. No user can hold it, as anyone could hold a lock on the
-//! cgroup's own directory.
+//! offset: a cgroup's inode for that cgroup, so that jobs do not wait for each other, and 0, which
+//! is no inode, for the registry. No user can hold it, as anyone could hold a lock on the cgroup's
+//! own directory.
 
 #![forbid(unsafe_code)]
 
@@ -13,11 +13,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
 use nix::unistd::mkdir;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const RUN_DIR: &str = "/run/job-adopt";
 const LOCK_FILE: &str = "/run/job-adopt/lock";
+const KEEPERS_FILE: &str = "/run/job-adopt/keepers";
 /// Pause between two tries; a holder is done within a few milliseconds.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -37,19 +38,11 @@ impl Lock {
     /// [`LockError::Held`] at the deadline; [`LockError::System`], `EPERM` for a lock file that is
     /// not root's alone.
     pub fn take(offset: u64, deadline: Instant) -> Result<Self, LockError> {
-        let file = open_lock_file()?;
-        let range = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: i64::try_from(offset & (i64::MAX as u64 >> 1)).unwrap_or(0),
-            l_len: 1,
-            l_pid: 0,
-        };
+        let file = open_root_only(LOCK_FILE)?;
+        let range = byte(offset);
         loop {
-            match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
-                Ok(_) => return Ok(Self { _file: file }),
-                Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => {}
-                Err(errno) => return Err(system("lock", LOCK_FILE, errno)),
+            if set(&file, &range).map_err(|errno| system("lock", LOCK_FILE, errno))? {
+                return Ok(Self { _file: file });
             }
             if Instant::now() >= deadline {
                 return Err(LockError::Held { object: LOCK_FILE });
@@ -59,20 +52,86 @@ impl Lock {
     }
 }
 
-fn open_lock_file() -> Result<OwnedFd, LockError> {
+/// The file in which each keeper holds the byte of its leaf for as long as it lives: so whoever
+/// sees the byte held knows that there is one. The lock goes by the open file, which a keeper is
+/// given when it is started (fcntl(2), "Open file description locks").
+#[derive(Debug)]
+pub struct Keepers(OwnedFd);
+
+impl Keepers {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`LockError::System`], `EPERM` for a file that is not root's alone.
+    pub fn open() -> Result<Self, LockError> {
+        open_root_only(KEEPERS_FILE).map(Self)
+    }
+
+    /// Whether some keeper holds the byte of the leaf with this inode.
+    ///
+    /// # Errors
+    /// As `fcntl(2)`.
+    pub fn has(&self, leaf: u64) -> Result<bool, LockError> {
+        let mut range = byte(leaf);
+        fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
+            .map_err(|errno| system("look at lock", KEEPERS_FILE, errno))?;
+        Ok(range.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
+    /// Takes the byte of the leaf with this inode; `false` where another keeper holds it.
+    ///
+    /// # Errors
+    /// As `fcntl(2)`.
+    pub fn take(&self, leaf: u64) -> Result<bool, LockError> {
+        set(&self.0, &byte(leaf)).map_err(|errno| system("lock", KEEPERS_FILE, errno))
+    }
+}
+
+impl AsFd for Keepers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Keepers {
+    fn from(file: OwnedFd) -> Self {
+        Self(file)
+    }
+}
+
+fn byte(offset: u64) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: i64::try_from(offset & (i64::MAX as u64 >> 1)).unwrap_or(0),
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Takes the lock; `false` where another open file has it.
+fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(range)) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn open_root_only(path: &'static str) -> Result<OwnedFd, LockError> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-    let file = match open(LOCK_FILE, flags, mode) {
+    let file = match open(path, flags, mode) {
         Err(Errno::ENOENT) => {
             make_run_dir()?;
-            open(LOCK_FILE, flags, mode)
+            open(path, flags, mode)
         }
         result => result,
     }
-    .map_err(|errno| system("open", LOCK_FILE, errno))?;
-    let stat = fstat(&file).map_err(|errno| system("stat", LOCK_FILE, errno))?;
+    .map_err(|errno| system("open", path, errno))?;
+    let stat = fstat(&file).map_err(|errno| system("stat", path, errno))?;
     if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
-        return Err(system("open", LOCK_FILE, Errno::EPERM));
+        return Err(system("open", path, Errno::EPERM));
     }
     Ok(file)
 }

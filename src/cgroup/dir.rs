@@ -33,7 +33,7 @@ impl AsFd for Dir {
 
 impl Dir {
     /// The directory behind `fd`, whose path below the mount is `path` (empty for the root).
-    pub(super) fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
+    pub(crate) fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
         Self { fd, path: path.into() }
     }
 
@@ -197,10 +197,14 @@ impl Dir {
     ///
     /// # Errors
     /// `EBUSY` when it has processes or children.
-    pub fn remove_child(&self, name: &str) -> Result<()> {
+    pub fn remove_child(&self, name: impl AsRef<OsStr>) -> Result<()> {
+        let name = name.as_ref();
         match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => Err(Error::system("rmdir", format!("{}/{name}", self.path), errno)),
+            Err(errno) => {
+                let object = format!("{}/{}", self.path, name.to_string_lossy());
+                Err(Error::system("rmdir", object, errno))
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) const COMMON: [Known; 10] = [
 /// [`Error::Usage`] naming the option that is wrong, [`Error::Input`] for a record that is none.
 pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Result<Record, Error> {
     let record = Record {
-        id: id.parse().map_err(|error| options.usage(format!("id {id}: {error}")))?,
+        id: names::job_id(id).map_err(|error| options.usage(format!("id {id}: {error}")))?,
         uid,
         place,
         started: options.parsed("--started", "time in seconds since the epoch")?,

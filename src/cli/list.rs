@@ -1,22 +1,20 @@
 //! `list`: the jobs of this node, their logins and their devices.
 
+mod schedulers;
+
 use super::ending::{Process, process_table};
 use super::options::Known;
 use super::{Error, Options, Output, config, help, people, show, table};
 use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
 use crate::device::{Resolver, Tree};
-use crate::plan::{Containment, SourceName};
+use crate::plan::{Containment, Placement, SourceName};
 use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, contained};
-use crate::source::{self, SlurmSource, SourceError};
+use crate::source;
 use crate::trust::Trust;
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
-
-/// How long the daemons of Slurm's jobs are waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
 
@@ -62,9 +60,12 @@ pub(super) fn command(
             }
         }
     }
-    if config.sources.contains(&SourceName::Slurm) && !add_slurms(&mut jobs, user, &config, output)
-    {
-        code = super::EXIT_FAILED;
+    for source in [SourceName::Slurm, SourceName::Flux] {
+        if config.sources.contains(&source)
+            && !schedulers::add(&mut jobs, user, source, &config, output)
+        {
+            code = super::EXIT_FAILED;
+        }
     }
     if code == super::EXIT_FINE && !broken.is_empty() {
         code = super::EXIT_FINDINGS;
@@ -74,35 +75,6 @@ pub(super) fn command(
         false => write_table(&jobs, output)?,
     }
     Ok(code)
-}
-
-/// Adds the jobs that Slurm runs for this user, or for all, to those of records. Whether it is sure
-/// that there are no others.
-fn add_slurms(
-    jobs: &mut Vec<Job>,
-    user: Option<u32>,
-    config: &Config,
-    output: &mut Output<'_>,
-) -> bool {
-    let (settings, spool) = (config.devices.clone(), config.slurm.spool.clone());
-    let slurm = SlurmSource::new(Tree::here(), settings, spool);
-    let (running, found) = match slurm.everyones(Instant::now() + PATIENCE) {
-        Ok(answer) => answer,
-        Err(SourceError::Absent(_)) => return true,
-        Err(error) => {
-            output.warn(format_args!("slurm: {error}"));
-            return false;
-        }
-    };
-    for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
-        match jobs.iter_mut().find(|own| own.uid == uid && own.id == job.id.as_str()) {
-            Some(own) => own.runs_in_slurm(&job),
-            None => jobs.push(Job::of_slurm(uid, &job)),
-        }
-    }
-    let unsure = || found.broken.iter().chain(&found.silent);
-    unsure().for_each(|text| output.warn(text));
-    unsure().next().is_none()
 }
 
 /// One job, as it is shown. What cannot be told is left empty.
@@ -153,7 +125,7 @@ impl Job {
         }
     }
 
-    fn of_slurm(uid: u32, job: &source::Job) -> Self {
+    fn of_scheduler(uid: u32, job: &source::Job) -> Self {
         let mut shown = Self {
             id: job.id.to_string(),
             uid,
@@ -169,15 +141,19 @@ impl Job {
             started: None,
             ends: None,
         };
-        shown.runs_in_slurm(job);
+        shown.runs_in(job);
         shown
     }
 
-    /// Slurm places its logins, whatever a record says of that.
-    fn runs_in_slurm(&mut self, job: &source::Job) {
-        let slurm = job.placement.source().as_str();
-        (self.source, self.state, self.via) = (slurm, "running", Some(slurm));
+    /// The scheduler places its logins, whatever a record says of that.
+    fn runs_in(&mut self, job: &source::Job) {
+        let scheduler = job.placement.source().as_str();
+        (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
         (self.cgroup, self.started) = (None, Some(job.started));
+        if let Placement::Unit { path, .. } = &job.placement {
+            // It may be over by now, and what cannot be told is left empty.
+            let _ = self.look(&Place::Cgroup(path.clone()));
+        }
     }
 
     fn look(&mut self, place: &Place) -> cgroup::Result<()> {
@@ -283,7 +259,7 @@ mod tests {
             node: "n1".parse().unwrap(),
         };
         let id = "7".parse().unwrap();
-        job.runs_in_slurm(&source::Job { id, started: 9, ends: None, placement, record: None });
+        job.runs_in(&source::Job { id, started: 9, ends: None, placement, record: None });
         assert_eq!(
             job.row(),
             ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]

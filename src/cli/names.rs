@@ -4,8 +4,9 @@
 use super::{Error, Options};
 use crate::device::cdi::{NameError, QualifiedName};
 use crate::device::{GpuName, GpuNameError, Specifier, SpecifierError};
+use crate::flux::FluxId;
 use crate::legible::legible;
-use crate::plan::decimal;
+use crate::plan::{self, JobId, decimal};
 use std::fmt;
 
 /// Reads every value of an option.
@@ -22,6 +23,16 @@ pub(super) fn each<T>(
         read.map_err(|mistake| options.usage(format!("option {option}: {}", mistake.about(text))))
     };
     options.values(option).map(one).collect()
+}
+
+/// A job's id. Flux's own sign in front of one becomes the letter that stands for it in names of
+/// files and units.
+///
+/// # Errors
+/// As for a [`JobId`].
+pub(super) fn job_id(text: &str) -> Result<JobId, plan::NameError> {
+    let of_flux = text.starts_with('\u{192}').then(|| FluxId::read(text)).flatten();
+    of_flux.map_or_else(|| text.parse(), |id| id.to_string().parse())
 }
 
 /// `SPEC` or `SPEC ACCESS`.
@@ -145,6 +156,18 @@ mod tests {
             assert_eq!(gres(text), Err(Mistake::Range), "{text}");
         }
         assert_eq!(gres("gpu:a100-sxm"), Err(Mistake::Gres));
+    }
+
+    #[test]
+    fn an_id_of_fluxs_may_have_its_sign() {
+        let read = |text| job_id(text).map(|id| id.to_string());
+        assert_eq!(read("\u{192}uZZybuNNy"), Ok("fuZZybuNNy".into()));
+        for same in ["fuZZybuNNy", "4242", "a.b"] {
+            assert_eq!(read(same), Ok(same.into()));
+        }
+        for text in ["\u{192}", "\u{192}0", "\u{192}111", "", "a/b"] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::callerid::Flow;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
-    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, refusal_text,
+    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, policy, refusal_text,
 };
 use crate::switch;
 use crate::sys::clock;
@@ -101,10 +101,8 @@ impl Case {
             case.finding = Finding::Ignored("root is never judged".into());
             return case;
         }
-        let mut evidence = Evidence::default();
-        let reply = as_helper(|| Node::here().answer(&request(login, conf), &mut evidence));
-        let lines = evidence.lines().map(|(word, text)| (word.to_owned(), text.to_owned()));
-        case.evidence.extend(lines);
+        let reply = case.ask(&request(login, conf));
+        let reply = reply.and_then(|reply| case.settle(reply, login, conf));
         case.finding = match reply {
             Ok(reply) => case.judge(&reply, login),
             Err(cause) => case.without_helper(&cause, login),
@@ -114,6 +112,31 @@ impl Case {
             case.finding = Finding::Ignored("switched off".into());
         }
         case
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, String> {
+        let mut evidence = Evidence::default();
+        let reply = as_helper(|| Node::here().answer(request, &mut evidence));
+        self.evidence.clear();
+        self.evidence.extend(evidence.lines().map(|(word, text)| (word.into(), text.into())));
+        reply
+    }
+
+    /// Asks once more where the module would, with the text of a unit's file.
+    fn settle(&mut self, reply: Reply, login: &Login, conf: &str) -> Result<Reply, String> {
+        let Verdict::Admit(plan) = &reply.verdict else { return Ok(reply) };
+        let unit = match Uid::effective().is_root() {
+            true => visiting(plan, login, policy),
+            false => Ok(None),
+        };
+        match unit {
+            Ok(Some(unit)) => self.ask(&Request { unit, ..request(login, conf) }),
+            Ok(None) => Ok(reply),
+            Err(failure) => {
+                self.add("policy", failure);
+                Ok(reply)
+            }
+        }
     }
 
     fn judge(&mut self, reply: &Reply, login: &Login) -> Finding {
@@ -160,21 +183,19 @@ impl Case {
 
     /// The checks that the module itself makes before it moves a login.
     fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
-        let budget = Budget::start(Settings::default().timeout);
-        let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-        let visit =
-            Visit { login, plan, require_devices: false, slurm_user: &slurm_user, budget: &budget };
-        let target = Target::open(&visit)?;
-        let (word, proof) = target.proof();
-        self.add(word, proof);
-        self.add("leaf", target.leaf());
-        for (path, level) in target.filters()? {
-            let how = level.attached.as_str();
-            let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-            self.add("filters", format!("{path}: {how} {}", ids.join(" ")).trim_end());
-        }
-        self.add("in force", target.foresee(&visit)?.containment);
-        Ok(())
+        visiting(plan, login, |visit| {
+            let target = Target::open(visit)?;
+            let (word, proof) = target.proof();
+            self.add(word, proof);
+            self.add("leaf", target.leaf());
+            for (path, level) in target.filters()? {
+                let how = level.attached.as_str();
+                let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+                self.add("filters", format!("{path}: {how} {}", ids.join(" ")).trim_end());
+            }
+            self.add("in force", target.foresee(visit)?.containment);
+            Ok(())
+        })
     }
 
     fn add(&mut self, word: &str, text: impl ToString) {
@@ -223,6 +244,15 @@ impl Case {
 }
 
 /// The question of the account phase, with the module's own defaults.
+/// Does what the module does with a plan, by its default arguments.
+fn visiting<T>(plan: &Plan, login: &Login, what: impl FnOnce(&Visit<'_>) -> T) -> T {
+    let Settings { timeout, helper, .. } = Settings::default();
+    let (helper, budget) = (helper.as_str(), &Budget::start(timeout));
+    let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+    let slurm_user = &slurm_user;
+    what(&Visit { login, plan, require_devices: false, slurm_user, helper, budget })
+}
+
 fn request(login: &Login, conf: &str) -> Request {
     let timeout = Settings::default().timeout.as_millis();
     Request {

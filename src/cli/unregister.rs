@@ -3,7 +3,7 @@
 use super::ending::{Ending, end};
 use super::options::Known;
 use super::register::PATIENCE;
-use super::{Error, Options, Output, conf, help, require_root, show};
+use super::{Error, Options, Output, conf, help, names, require_root, show};
 use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{self, Mount, Stamp};
 use crate::lock::Lock;
@@ -34,7 +34,7 @@ pub(super) fn command(
         return Err(options.usage("exactly one job id is needed"));
     };
     let id = id.to_string_lossy();
-    let id: JobId = id.parse().map_err(|error| options.usage(format!("id {id}: {error}")))?;
+    let id = names::job_id(&id).map_err(|error| options.usage(format!("id {id}: {error}")))?;
     let seconds = options.parsed("--timeout", "number of seconds")?.unwrap_or(TIMEOUT);
     if seconds > TIMEOUT_MAX {
         return Err(options.usage(format!("option --timeout: more than {TIMEOUT_MAX} seconds")));

@@ -1,8 +1,9 @@
 //! `use`: which of their jobs here a user's next logins join.
 
 use super::options::Known;
-use super::{Error, Options, Output, help, people, show};
+use super::{Error, Options, Output, help, names, people, show};
 use crate::chosen::{ChoiceError, Choices, FILE, Wrong};
+use crate::flux::FluxId;
 use crate::legible::legible;
 use crate::plan::{JobId, Request};
 use crate::resolve::{Config, Node, Selection};
@@ -49,7 +50,16 @@ pub(super) fn command(
 
 fn parsed(id: &OsString, options: &Options) -> Result<JobId, Error> {
     let id = id.to_string_lossy();
-    id.parse().map_err(|error| options.usage(format!("id {}: {error}", legible(&id))))
+    names::job_id(&id).map_err(|error| options.usage(format!("id {}: {error}", legible(&id))))
+}
+
+/// The running job of this id, which may be in another of Flux's notations.
+fn among<'a>(running: &'a Selection, id: &JobId) -> Option<&'a JobId> {
+    let exactly = running.jobs.iter().find(|job| *job == id);
+    exactly.or_else(|| {
+        let canonical = FluxId::read(id.as_str())?.to_string();
+        running.jobs.iter().find(|job| job.as_str() == canonical)
+    })
 }
 
 /// Whose choice it is, and where.
@@ -62,7 +72,9 @@ struct Desk {
 impl Desk {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let running = self.selection();
-        if !running.jobs.contains(job) {
+        let found = among(&running, job);
+        let job = found.unwrap_or(job);
+        if found.is_none() {
             if running.unsure.is_empty() {
                 let why = self.not_among(&running);
                 output.warn(format_args!("job {job} was not chosen: {why}"));
@@ -89,7 +101,7 @@ impl Desk {
             Err(error) => return Err(self.explained(&error)),
         };
         let running = self.selection();
-        if running.jobs.contains(&job) || !running.unsure.is_empty() {
+        if among(&running, &job).is_some() || !running.unsure.is_empty() {
             return self.say_chosen(&job, output);
         }
         let why = self.not_among(&running);
@@ -153,5 +165,21 @@ impl Desk {
             _ => String::new(),
         };
         Error::Failed(format!("{help}{}", legible(&error.to_string())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_may_be_in_another_notation() {
+        let jobs = ["fxyzzy", "4369"].map(|id| id.parse().unwrap()).to_vec();
+        let running = Selection { jobs, unsure: Vec::new() };
+        let among = |id: &str| among(&running, &id.parse().unwrap()).map(JobId::as_str);
+        assert_eq!(among("fxyzzy"), Some("fxyzzy"));
+        assert_eq!(among("633528662"), Some("fxyzzy"));
+        assert_eq!(among("4369"), Some("4369"));
+        assert_eq!((among("f2JL"), among("1"), among("xyzzy")), (None, None, None));
     }
 }

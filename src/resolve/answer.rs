@@ -21,7 +21,7 @@ use crate::device::{Resolver, Settings, Tree};
 use crate::plan::{
     Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
 };
-use crate::source::{FluxSource, Job, RegistrySource, SlurmSource, Source};
+use crate::source::{Account, FluxSource, Job, RegistrySource, SlurmSource, Source};
 use crate::sys::clock;
 use crate::trust::Trust;
 
@@ -33,6 +33,8 @@ const RESERVE: Duration = Duration::from_millis(250);
 const SHARE: u32 = 2;
 /// How users of Slurm see their jobs.
 const SQUEUE: &str = "squeue --me";
+/// How users of Flux do.
+const FLUX_JOBS: &str = "flux jobs";
 
 /// A node as the unprivileged half sees it.
 #[derive(Clone, Debug)]
@@ -137,9 +139,9 @@ impl Node {
         };
         let mut survey = ask(&sources, request);
         survey.tell(evidence);
-        if survey.present.contains(&SourceName::Slurm) {
-            SQUEUE.clone_into(&mut reply.hint);
-        }
+        let commands = [(SourceName::Slurm, SQUEUE), (SourceName::Flux, FLUX_JOBS)];
+        let command = commands.iter().find(|(source, _)| survey.present.contains(source));
+        command.map_or("", |(_, command)| command).clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.jobs);
         let in_slice = guarded::in_own_slice(request.uid, &jobs);
         let caller = Caller::new(self, request, config, last(request, began));
@@ -161,7 +163,7 @@ impl Node {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
-                let planned = plan(&job, rule, config, &resolver, evidence);
+                let planned = plan(&job, rule, &request.unit, config, &resolver, evidence);
                 match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
                     Ok((mut plan, warnings)) => {
                         survey.faults.extend(warnings);
@@ -229,7 +231,10 @@ impl Node {
                     let spool = config.slurm.spool.clone();
                     Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
                 }
-                SourceName::Flux => Ok(Box::new(FluxSource)),
+                SourceName::Flux => {
+                    let account = Account::Name(config.flux_user.clone());
+                    Ok(Box::new(FluxSource::new(account, self.cgroup_mount()?, &self.root)))
+                }
             }
         };
         config.sources.iter().map(source).collect()

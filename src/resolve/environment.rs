@@ -4,6 +4,9 @@
 //! is the id alone or the set that a shell of `salloc` has, never a part of it; and no variable of a
 //! step (`SLURM_PROCID`, `SLURM_STEP_ID`, `SLURM_NTASKS` ...), which would tell them that they are a
 //! rank that `srun` has started.
+//!
+//! Of a job of Flux's it is the id alone in either case: what else a job's shell sets
+//! (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) is for the processes that Flux started.
 
 use super::JobEnvironment;
 use super::plan::has_list;
@@ -42,8 +45,10 @@ fn of_job(
     containment: &Containment,
     warnings: &mut Vec<String>,
 ) -> Variables {
-    if env == JobEnvironment::None || job.placement.source() != SourceName::Slurm {
-        return Variables::default();
+    match (env, job.placement.source()) {
+        (JobEnvironment::None, _) | (_, SourceName::Registry) => return Variables::default(),
+        (_, SourceName::Flux) => return only("FLUX_JOB_ID", job),
+        (_, SourceName::Slurm) => {}
     }
     if env == JobEnvironment::Full {
         match full(job, containment, warnings) {
@@ -51,9 +56,14 @@ fn of_job(
             Err(why) => warnings.push(format!("env: only SLURM_JOB_ID is set: {why}")),
         }
     }
+    only("SLURM_JOB_ID", job)
+}
+
+/// The job's id under this name alone.
+fn only(name: &str, job: &Job) -> Variables {
     let mut variables = Variables::default();
     // A job's id is a value, and the first variable of a login is not one too many.
-    let _ = add(&mut variables, "SLURM_JOB_ID", job.id.as_str());
+    let _ = add(&mut variables, name, job.id.as_str());
     variables
 }
 

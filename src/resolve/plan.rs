@@ -13,7 +13,7 @@ use crate::source::Job;
 /// A job that cannot be joined: the refusal, and the cause for the log.
 pub type NoPlan = (Refusal, String);
 
-/// The plan for a login to `job`, and what an administrator should know about it.
+/// The plan for a login to `job`, of whose unit the text may be given ([`crate::plan::Request`]), and what an administrator should know about it.
 ///
 /// # Errors
 /// [`NoPlan`] where the record says nothing about devices, names some that this node cannot
@@ -21,12 +21,15 @@ pub type NoPlan = (Refusal, String);
 pub(super) fn plan(
     job: &Job,
     rule: Rule,
+    unit: &str,
     config: &Config,
     resolver: &Resolver,
     evidence: &mut Evidence,
 ) -> Result<(Plan, Vec<String>), NoPlan> {
     let (contained, probes) = match (&job.placement, &job.record) {
-        (Placement::Unit { .. }, _) => (by_flux(job, config, resolver)?, Vec::new()),
+        (Placement::Unit { .. }, _) => {
+            (by_flux(job, unit, config, resolver, evidence)?, Vec::new())
+        }
         (Placement::Extern { .. }, _) => by_slurm(job, config, resolver, evidence)?,
         (Placement::Cgroup { .. }, Some(record)) => {
             (contained(record, config, resolver)?, Vec::new())

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::Evidence;
-use crate::plan::{JobId, Placement, Reason, SourceName};
-use crate::registry::NOTE_VALID;
+use crate::plan::{JobId, Reason, SourceName};
+use crate::registry::{NOTE_VALID, Place, Record, Via};
 use crate::source::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
 
 /// What all sources together know.
@@ -51,6 +51,13 @@ struct Loose {
     unread: bool,
 }
 
+/// Whether a record is about this job of a scheduler's. One that names the scheduler may have the
+/// id in any of its notations.
+fn adds_to(record: &Record, job: &Job) -> bool {
+    let via_flux = record.place == Place::Via(Via::Flux);
+    job.id == record.id || (via_flux && job.goes_by(&record.id))
+}
+
 impl Survey {
     /// Asks the sources, which wait no longer than to `deadline`.
     pub(super) fn of(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
@@ -95,14 +102,14 @@ impl Survey {
             jobs.into_iter().partition(|job| job.placement.source() != SourceName::Registry);
         for own in own {
             match own.record {
-                Some(record) if jobs.iter().any(|job| job.id == own.id) => {
+                Some(record) if jobs.iter().any(|job| adds_to(&record, job)) => {
                     loose.additions.push(Addition { record, otherwise: String::new() });
                 }
                 record => self.jobs.push(Job { record, ..own }),
             }
         }
         for Addition { record, otherwise } in loose.additions {
-            match jobs.iter_mut().find(|job| job.id == record.id) {
+            match jobs.iter_mut().find(|job| adds_to(&record, job)) {
                 Some(job) => {
                     job.ends = job.ends.or(record.ends);
                     job.record = Some(record);
@@ -111,7 +118,7 @@ impl Survey {
             }
         }
         jobs.retain(|job| {
-            let usable = !loose.unread && !loose.unusable.contains(&job.id);
+            let usable = !loose.unread && !loose.unusable.iter().any(|id| job.goes_by(id));
             if !usable {
                 self.faults.push(format!("job {}: not joined without its record", job.id));
             }
@@ -189,7 +196,7 @@ impl Survey {
             let (id, source) = (&job.id, job.placement.source().as_str());
             let (started, place) = (job.started, job.placement.shown(id));
             evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
-            if let (Placement::Extern { .. }, Some(_)) = (&job.placement, &job.record) {
+            if source != SourceName::Registry.as_str() && job.record.is_some() {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }

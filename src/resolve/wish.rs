@@ -25,10 +25,11 @@ impl Node {
                 return None;
             }
         };
-        let running = jobs.iter().any(|job| job.id == wish);
-        if !running {
+        let exactly = jobs.iter().find(|job| job.id == wish);
+        let meant = exactly.or_else(|| jobs.iter().find(|job| job.goes_by(&wish)));
+        if meant.is_none() {
             warnings.push(format!("chosen job {wish} is not running here"));
         }
-        running.then_some(wish)
+        meant.map(|job| job.id.clone())
     }
 }

@@ -4,9 +4,10 @@ use super::grants::Giving;
 use super::home::Home;
 use super::limits::limits_of;
 use super::probe::Tried;
+use super::site::{self, Spot};
 use super::undo::Undo;
 use super::way_back::WayBack;
-use super::{Failure, Visit, slurm, stamped};
+use super::{Failure, Visit, slurm};
 use crate::bpf::Confinement;
 use crate::plan::{Placement, VariableName};
 
@@ -44,10 +45,12 @@ pub(super) fn adopt(
     let mut undo = Undo::new(way_back, giving);
     let joined = match &visit.plan.placement {
         Placement::Cgroup { path, leaf } => {
-            stamped::adopt(visit, stamped::Spot { path, leaf: leaf.as_ref() }, &mut undo)
+            site::adopt(visit, Spot::Stamped { path, leaf: leaf.as_ref() }, &mut undo)
         }
         Placement::Extern { spool, node } => slurm::adopt(visit, spool, node, &mut undo),
-        Placement::Unit { .. } => Err(Failure::Late),
+        Placement::Unit { path, flux } => {
+            site::adopt(visit, Spot::Unit { path, flux: *flux }, &mut undo)
+        }
     }?;
     let limited = limit(visit, &joined.home, &mut undo).map_err(|failure| undo.back(failure))?;
     Ok(Adopted { joined, variables: undo.commit(), limited })

@@ -2,17 +2,16 @@
 
 use super::attendant::{Attendant, wait_for};
 use super::way_back::Departure;
-use super::{Account, Budget, Fault};
+use super::{Account, Budget, Fault, executable};
 use crate::plan::{REPLY_MAX, Reply, Request};
 use crate::sys::child::{HelperSpec, Report};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat, stat};
+use nix::sys::stat::Mode;
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{Pid, pipe2, read, write};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 
 /// A question that is being answered. Dropping it ends the processes.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl Question {
     ) -> Result<Self, Fault> {
         let account = account.filter(|account| account.uid != 0 && account.gid != 0);
         let account = account.ok_or(Fault::Account)?;
-        let executable = open_executable(helper)?;
+        let executable = executable::open("helper", helper)?;
         let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
         let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
         let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
@@ -69,35 +68,6 @@ impl Question {
 
 fn start(step: &'static str) -> impl Fn(Errno) -> Fault {
     move |errno| Fault::Start { step, source: errno.into() }
-}
-
-/// Opens the executable and looks at what was opened: nobody but root may have put it there.
-fn open_executable(path: &str) -> Result<OwnedFd, Fault> {
-    let fault = |why: String| Fault::Executable { path: path.to_owned(), why };
-    let failed = |errno: Errno| fault(io::Error::from(errno).to_string());
-    for folder in Path::new(path).ancestors().skip(1) {
-        let stat = stat(folder).map_err(failed)?;
-        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
-            return Err(fault(format!("{} is writable by others than root", folder.display())));
-        }
-    }
-    let flags = OFlag::O_RDONLY
-        | OFlag::O_CLOEXEC
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY;
-    let file = open(path, flags, Mode::empty()).map_err(failed)?;
-    let stat = fstat(&file).map_err(failed)?;
-    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    let why = match stat.st_mode {
-        _ if kind != SFlag::S_IFREG => "is no regular file",
-        _ if stat.st_uid != 0 => "does not belong to root",
-        mode if mode & 0o022 != 0 => "is writable by others than root",
-        mode if mode & 0o6000 != 0 => "is set-user-ID or set-group-ID",
-        mode if mode & 0o111 == 0 => "is not executable",
-        _ => return Ok(file),
-    };
-    Err(fault(why.to_owned()))
 }
 
 /// A pipe that holds `bytes` and has no writer any more. Written while we hold the reading end,

@@ -1,6 +1,6 @@
 //! Why a login was not taken into its job.
 
-use super::{LimitsFailure, SlurmFailure};
+use super::{FluxFailure, LimitsFailure, SlurmFailure};
 use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
 use crate::{bpf, cgroup, guard};
@@ -12,6 +12,8 @@ use std::io;
 pub enum Fault {
     /// The executable cannot be opened, or is not fit to be run by root.
     Executable {
+        /// Helper or keeper.
+        what: &'static str,
         /// Its path.
         path: String,
         /// What is wrong with it.
@@ -39,7 +41,7 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Executable { path, why } => write!(f, "helper {path}: {why}"),
+            Self::Executable { what, path, why } => write!(f, "{what} {path}: {why}"),
             Self::Account => f.write_str(
                 "the system user job-adopt does not exist, or has root's uid or gid: create it",
             ),
@@ -79,6 +81,8 @@ pub enum Failure {
     Cgroup(cgroup::Error),
     /// A job of Slurm's takes no login, or not this one.
     Slurm(SlurmFailure),
+    /// A job of Flux's takes no login, or not this one.
+    Flux(FluxFailure),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
     /// The guard of the user's slice cannot be made to hold.
@@ -120,6 +124,7 @@ impl Failure {
             | Self::Limits(_)
             | Self::Stuck(..) => Reason::AdoptionFailed,
             Self::Slurm(failure) => failure.reason(),
+            Self::Flux(failure) => failure.reason(),
             Self::Bpf(_) | Self::Guard(_) | Self::Probe(_) | Self::Uncontained => {
                 Reason::CannotConfine
             }
@@ -136,6 +141,7 @@ impl fmt::Display for Failure {
             Self::Frozen(path) => write!(f, "cgroup {path} is frozen"),
             Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
             Self::Slurm(failure) => failure.fmt(f),
+            Self::Flux(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
             Self::Guard(error) => write!(f, "guard: {error}"),
             Self::Probe(failed) => failed.fmt(f),
@@ -165,6 +171,12 @@ impl From<cgroup::Error> for Failure {
 impl From<SlurmFailure> for Failure {
     fn from(failure: SlurmFailure) -> Self {
         Self::Slurm(failure)
+    }
+}
+
+impl From<FluxFailure> for Failure {
+    fn from(failure: FluxFailure) -> Self {
+        Self::Flux(failure)
     }
 }
 

@@ -1,6 +1,7 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 mod refused;
+mod settle;
 
 use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
@@ -63,8 +64,9 @@ pub fn judge(
         Err(fault) => case.refuse(&fault.into()),
         Ok((reply, attendant)) => {
             let way_back = departure.map(|departure| Ok(WayBack::new(departure?, attendant)));
-            let reply = case.reply.insert(reply).clone();
-            case.rule(reply, way_back)
+            let stack = reply.stack;
+            let (verdict, detail) = case.take(reply);
+            case.rule(verdict, stack, detail, way_back)
         }
     }
 }
@@ -118,20 +120,45 @@ impl Case<'_> {
         }
     }
 
-    fn rule(&self, reply: Reply, way_back: Option<Result<WayBack, Failure>>) -> Outcome {
+    /// Keeps what a reply has for people and for the log, and hands out what is to be done.
+    fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
+        let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
+        let detail = std::mem::take(&mut reply.detail);
+        self.reply = Some(reply);
+        (verdict, detail)
+    }
+
+    fn rule(
+        &mut self,
+        verdict: Verdict,
+        stack: Stack,
+        detail: String,
+        way_back: Option<Result<WayBack, Failure>>,
+    ) -> Outcome {
         let stack_judged = self.login.phase == Phase::Account;
-        match reply.verdict {
-            Verdict::NotEnforced => self.not_enforced(&reply.detail),
-            _ if stack_judged && reply.stack != Stack::Effective => {
-                self.refuse(&Failure::Stack(reply.detail))
+        match verdict {
+            Verdict::NotEnforced => self.not_enforced(&detail),
+            _ if stack_judged && stack != Stack::Effective => self.refuse(&Failure::Stack(detail)),
+            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
+            Verdict::Admit(mut plan) => {
+                let ready = self.settle(&mut plan);
+                match ready.and_then(|()| self.carry_out(&plan, way_back)) {
+                    Ok(outcome) => outcome,
+                    Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
+                    Err(failure) => self.refuse_plan(&failure, &plan),
+                }
             }
-            Verdict::Refuse(refusal) => {
-                self.refuse(&Failure::Refused { refusal, detail: reply.detail })
-            }
-            Verdict::Admit(plan) => match self.carry_out(&plan, way_back) {
-                Ok(outcome) => outcome,
-                Err(failure) => self.refuse_plan(&failure, &plan),
-            },
+        }
+    }
+
+    fn visit<'a>(&'a self, plan: &'a Plan) -> Visit<'a> {
+        Visit {
+            login: self.login,
+            plan,
+            require_devices: self.settings.require_devices,
+            slurm_user: self.slurm_user,
+            helper: &self.settings.helper,
+            budget: self.budget,
         }
     }
 
@@ -141,13 +168,7 @@ impl Case<'_> {
         plan: &Plan,
         way_back: Option<Result<WayBack, Failure>>,
     ) -> Result<Outcome, Failure> {
-        let visit = Visit {
-            login: self.login,
-            plan,
-            require_devices: self.settings.require_devices,
-            slurm_user: self.slurm_user,
-            budget: self.budget,
-        };
+        let visit = self.visit(plan);
         match way_back {
             None => {
                 let guard = guard(&visit, false)?;

@@ -1,9 +1,10 @@
 //! The job that a login is to join, checked: the part that both phases share.
 //!
 //! Whose a job is, the helper is not believed: the registry's carry our stamp, Slurm's are asked
-//! for at the daemon of their extern step.
+//! for at the daemon of their extern step, of Flux's the processes are looked at.
 
-use super::{Failure, Visit, slurm, stamped};
+use super::site::{self, Spot};
+use super::{Failure, Visit, slurm};
 use crate::bpf::{Decision, Level};
 use crate::cgroup::{Dir, frozen_level};
 use crate::plan::{Containment, Placement};
@@ -11,8 +12,8 @@ use crate::plan::{Containment, Placement};
 /// A job that is there, is the user's, and is not frozen.
 #[derive(Debug)]
 pub enum Target {
-    /// A cgroup that carries our stamp.
-    Stamped(stamped::Job),
+    /// A job with a leaf of ours: the registry's and Flux's.
+    Site(site::Site),
     /// A job of Slurm's.
     Slurm(slurm::Job),
 }
@@ -30,18 +31,20 @@ impl Target {
     /// Finds and checks the job; changes nothing.
     ///
     /// # Errors
-    /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`] or [`Failure::Slurm`] for a job
-    /// that is over, is not the user's or can take no login.
+    /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
+    /// [`Failure::Flux`] for a job that is over, is not the user's or can take no login.
     pub fn open(visit: &Visit<'_>) -> Result<Self, Failure> {
         match &visit.plan.placement {
             Placement::Cgroup { path, leaf } => {
-                let spot = stamped::Spot { path, leaf: leaf.as_ref() };
-                stamped::Job::open(visit, spot).map(Self::Stamped)
+                let spot = Spot::Stamped { path, leaf: leaf.as_ref() };
+                site::Site::open(visit, spot).map(Self::Site)
             }
             Placement::Extern { spool, node } => {
                 slurm::Job::open(visit, spool, node).map(Self::Slurm)
             }
-            Placement::Unit { .. } => Err(Failure::Late),
+            Placement::Unit { path, flux } => {
+                site::Site::open(visit, Spot::Unit { path, flux: *flux }).map(Self::Site)
+            }
         }
     }
 
@@ -52,7 +55,7 @@ impl Target {
     /// nothing holds and the admin requires something.
     pub fn foresee(self, visit: &Visit<'_>) -> Result<Foreseen, Failure> {
         match self {
-            Self::Stamped(job) => job.foresee(visit),
+            Self::Site(job) => job.foresee(visit),
             Self::Slurm(job) => job.foresee(visit),
         }
     }
@@ -61,7 +64,7 @@ impl Target {
     #[must_use]
     pub fn proof(&self) -> (&'static str, String) {
         match self {
-            Self::Stamped(job) => ("stamp", job.stamp.to_string()),
+            Self::Site(job) => job.claim.shown(),
             Self::Slurm(job) => ("daemon", job.shown()),
         }
     }
@@ -70,7 +73,7 @@ impl Target {
     #[must_use]
     pub fn leaf(&self) -> String {
         match self {
-            Self::Stamped(job) => job.leaf(),
+            Self::Site(job) => job.leaf(),
             Self::Slurm(job) => job.leaf(),
         }
     }
@@ -81,7 +84,7 @@ impl Target {
     /// [`Failure::Bpf`] where these cannot be read.
     pub fn filters(&self) -> Result<Vec<(String, Level)>, Failure> {
         match self {
-            Self::Stamped(job) => job.filters(),
+            Self::Site(job) => job.filters(),
             Self::Slurm(job) => job.filters(),
         }
     }

@@ -2,6 +2,7 @@
 //! nothing of this login stays behind.
 
 use super::Failure;
+use super::flux::keeper::Started;
 use super::grants::Giving;
 use super::limits::{Limits, Setting};
 use super::way_back::WayBack;
@@ -15,13 +16,15 @@ pub(super) struct Undo<'a> {
     giving: Giving<'a>,
     limits: Setting,
     made: Option<(Dir, LeafName)>,
+    keeper: Option<Started>,
     moved: bool,
 }
 
 impl<'a> Undo<'a> {
     /// Nothing has been changed yet.
     pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
-        Self { way_back, giving, limits: Setting::default(), made: None, moved: false }
+        let limits = Setting::default();
+        Self { way_back, giving, limits, made: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -38,6 +41,11 @@ impl<'a> Undo<'a> {
         }
         self.made = Some((below, name.clone()));
         Ok(MadeMark::set(&job.child(name.as_str())?)?)
+    }
+
+    /// A keeper of the leaf was started for this login.
+    pub(super) fn started(&mut self, keeper: Started) {
+        self.keeper = Some(keeper);
     }
 
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
@@ -86,6 +94,9 @@ impl<'a> Undo<'a> {
     pub(super) fn commit(mut self) -> Vec<VariableName> {
         self.made = None;
         self.moved = false;
+        if let Some(keeper) = self.keeper.take() {
+            keeper.keep();
+        }
         self.limits.keep();
         self.giving.keep()
     }
@@ -108,6 +119,8 @@ impl<'a> Undo<'a> {
             let _ = job.remove_child(name.as_str());
             self.way_back.not_made();
         }
+        // Last of all, since it looks for itself whether the leaf is still needed.
+        self.keeper = None;
         result
     }
 }

@@ -15,6 +15,8 @@ pub struct Visit<'a> {
     /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while,
     /// so it is asked for only where something is not root's.
     pub slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// Path of the helper; the keeper lies beside it.
+    pub helper: &'a str,
     /// The time that is left for all of it.
     pub budget: &'a Budget,
 }

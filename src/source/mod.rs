@@ -12,10 +12,11 @@ pub(crate) mod slurm;
 use std::fmt;
 use std::time::Instant;
 
+use crate::flux::FluxId;
 use crate::plan::{JobId, Placement, SourceName};
 use crate::registry::Record;
 
-pub use flux::FluxSource;
+pub use flux::{Account, FluxSource};
 pub use registry::RegistrySource;
 pub use slurm::SlurmSource;
 
@@ -45,6 +46,17 @@ pub struct Job {
     pub placement: Placement,
     /// The record that says which devices are its own; a scheduler's job may do without.
     pub record: Option<Record>,
+}
+
+impl Job {
+    /// Whether a name that was given for a job means this one. Flux has several notations, and
+    /// people write the one that they have.
+    #[must_use]
+    pub fn goes_by(&self, name: &JobId) -> bool {
+        let of_flux = matches!(self.placement, Placement::Unit { .. });
+        let canonical = || FluxId::read(name.as_str()).map(|id| id.to_string());
+        self.id == *name || (of_flux && canonical().is_some_and(|id| id == self.id.as_str()))
+    }
 }
 
 /// A job that is over.

@@ -41,6 +41,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/security/pam_job_adopt.so", 0o644);
     // Whom it runs as cannot read it, so that it can be neither traced nor dumped.
     has("/usr/libexec/job-adopt/resolve", 0o711);
+    has("/usr/libexec/job-adopt/keeper", 0o755);
     has("/usr/bin/job-adopt", 0o755);
     has("/usr/lib/sysusers.d/job-adopt.conf", 0o644);
     has("/usr/lib/tmpfiles.d/job-adopt.conf", 0o644);

@@ -27,6 +27,7 @@ mod elf;
 mod ending;
 mod env;
 mod fanout;
+mod flux;
 mod freeze;
 mod guard;
 mod helper;

@@ -4,6 +4,7 @@ use crate::registry::Note;
 use crate::source::slurm::tests::Daemons;
 use crate::trust::tests::Scratch;
 
+mod flux;
 mod refusals;
 mod slurm;
 
@@ -204,6 +205,7 @@ fn evidence_tells_what_was_seen() {
         "job",
         "job",
         "fault",
+        "absent",
         "absent",
         "caller",
         "chosen",

@@ -56,11 +56,11 @@ fn faults_name_line_and_key() {
             1,
             "the value of registry is not text: it is empty or has a control character",
         ),
-        ("sources = flux", 1, "the value of sources is not a list of: registry, slurm"),
+        ("sources = pbs", 1, "the value of sources is not a list of: registry, slurm, flux"),
         (
             "sources = registry,registry",
             1,
-            "the value of sources is not a list of: registry, slurm",
+            "the value of sources is not a list of: registry, slurm, flux",
         ),
         (
             "always_allowed = /dev/fuse, null",

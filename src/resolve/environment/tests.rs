@@ -50,6 +50,19 @@ fn a_job_of_the_registry_has_no_variables_of_slurms() {
 }
 
 #[test]
+fn of_a_job_of_fluxs_there_is_the_id_alone() {
+    let placement = Placement::Unit { path: "/a".parse().unwrap(), flux: 992 };
+    let job = Job { id: "fxyzzy".parse().unwrap(), placement, ..job(SLURMS, LIST) };
+    for (env, expected) in [
+        (JobEnvironment::None, ""),
+        (JobEnvironment::Id, "FLUX_JOB_ID=fxyzzy"),
+        (JobEnvironment::Full, "FLUX_JOB_ID=fxyzzy"),
+    ] {
+        assert_eq!(given(&job, env, &Containment::Inherit), (expected.to_owned(), vec![]));
+    }
+}
+
+#[test]
 fn full_is_the_set_of_a_shell_in_the_allocation_and_nothing_of_a_step() {
     let (given, warnings) = full_of(SLURMS);
     let set = "SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_JOB_UID=5 SLURM_JOB_NODELIST=n[1-2] \

@@ -53,7 +53,7 @@ pub enum Report {
 impl Report {
     /// Most bytes of a report.
     pub const MAX: usize = 6;
-    const FAILED: u8 = b'f';
+    pub(super) const FAILED: u8 = b'f';
     const ENDED: u8 = b'e';
 
     /// Reads a report; `None` for anything else.
@@ -68,7 +68,7 @@ impl Report {
         }
     }
 
-    fn packet(kind: u8, step: u8, number: i32) -> [u8; Self::MAX] {
+    pub(super) fn packet(kind: u8, step: u8, number: i32) -> [u8; Self::MAX] {
         let [a, b, c, d] = number.to_ne_bytes();
         [kind, step, a, b, c, d]
     }

@@ -167,7 +167,7 @@ pub(super) unsafe fn become_helper(
 ///
 /// # Safety
 /// As [`become_helper`].
-unsafe fn clear_exec_context() {
+pub(super) unsafe fn clear_exec_context() {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: a NUL-terminated path and an empty write.
     unsafe {
@@ -184,7 +184,7 @@ unsafe fn clear_exec_context() {
 ///
 /// # Safety
 /// As [`become_helper`].
-unsafe fn reset_signals() {
+pub(super) unsafe fn reset_signals() {
     for signal in 1..65 {
         // SAFETY: plain numbers; the kernel refuses those that cannot be set.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -197,7 +197,7 @@ unsafe fn reset_signals() {
 ///
 /// # Safety
 /// As [`become_helper`].
-unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
+pub(super) unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: plain numbers and a structure on our own stack.
     unsafe {

@@ -1,4 +1,5 @@
-//! Processes that sshd does not know of: the attendant, and the helper that it starts.
+//! Processes that sshd does not know of: the attendant, the helper that it starts, and the keepers
+//! of leaves, which outlive both.
 //!
 //! The attendant is made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the
 //! application, none of its handlers can reap it, and its signal dispositions need no change.
@@ -6,9 +7,11 @@
 
 mod attendant;
 mod helper;
+mod keeper;
 
 pub use attendant::{AttendantSpec, ORIGINS_MAX, Report, Watch, spawn_attendant};
 pub use helper::{HelperSpec, SpawnFailure};
+pub use keeper::{Handed, KeeperSpec, spawn_keeper};
 
 use nix::sys::signal::{SIGKILL, SigSet, SigmaskHow, kill, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, waitpid};

@@ -9,6 +9,8 @@ pub(crate) enum Artifact {
     Module,
     /// The unprivileged helper.
     Helper,
+    /// What ends the logins of a job of Flux's.
+    Keeper,
     /// The admin's program.
     Program,
 }
@@ -24,6 +26,7 @@ pub(crate) fn artifact(artifact: Artifact) -> PathBuf {
     let (finished_name, built_name) = match artifact {
         Artifact::Module => ("pam_job_adopt.so", "deps/libpam_job_adopt.so"),
         Artifact::Helper => ("resolve", "resolve"),
+        Artifact::Keeper => ("keeper", "keeper"),
         Artifact::Program => ("job-adopt", "job-adopt"),
     };
     finished().map_or_else(|| built.join(built_name), |folder| folder.join(finished_name))

@@ -10,6 +10,7 @@ use super::{Node, Tool};
 pub(crate) struct Fake {
     verbs: String,
     reply: Vec<u8>,
+    again: Vec<u8>,
 }
 
 impl Fake {
@@ -35,11 +36,18 @@ impl Fake {
         self.says(reply.encode())
     }
 
+    /// Answers a second question with this reply.
+    pub(crate) fn then(mut self, reply: &Reply) -> Self {
+        self.again = reply.encode();
+        self
+    }
+
     /// Puts it in the helper's place.
     pub(crate) fn install(self, node: &Node) {
         let path = format!("{LIBEXEC}/resolve");
         node.install(&Tool::Fake.path(), &path);
         node.write(&format!("{path}.play"), &self.verbs);
         std::fs::write(node.path(&format!("{path}.reply")), &self.reply).unwrap();
+        std::fs::write(node.path(&format!("{path}.again")), &self.again).unwrap();
     }
 }

@@ -45,11 +45,16 @@ impl Node {
         let name = if mount == Mount::V1 { unique } else { name.into() };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
-        let mut unshare = unshare(mount, &cgroup);
-        let mut unshare = unshare
+        let (mut command, inside) = match mount {
+            // Its root is where the process is that makes it.
+            Mount::Namespace => (entering(&cgroup, "unshare"), "."),
+            _ => (Command::new("unshare"), cgroup.path().trim_start_matches('/')),
+        };
+        command.args((mount == Mount::Namespace).then_some("--cgroup"));
+        let mut unshare = command
             .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
             .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
-            .args([mount.layout(), cgroup.path().trim_start_matches('/'), &name])
+            .args([mount.layout(), inside, &name])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::piped())
@@ -60,6 +65,10 @@ impl Node {
         let mut ready = String::new();
         let mut output = BufReader::new(unshare.stdout.take().unwrap());
         output.read_line(&mut ready).unwrap();
+        if mount == Mount::Namespace {
+            // It is none of the node's.
+            Cgroup::at("").write("cgroup.procs", &unshare.id().to_string());
+        }
         let log = Syslog::listen(&root_of(&unshare).join("dev/log"));
         let node = Self { mount, cgroup, name, unshare, life, log };
         assert_eq!(ready, "ready\n", "the node did not come up");
@@ -83,6 +92,7 @@ impl Node {
         self.folder(LIBEXEC, 0o755);
         self.install(&artifact(Artifact::Module), &self.module());
         self.install(&artifact(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
+        self.install(&artifact(Artifact::Keeper), &format!("{LIBEXEC}/keeper"));
         self.install(&artifact(Artifact::Program), "/usr/bin/job-adopt");
         self.install(&Tool::Probe.path(), "/usr/bin/probe");
         self.stack(&super::pam::stack(""));
@@ -173,13 +183,19 @@ impl Node {
     /// As [`Node::command`], without a limit, and starting in that cgroup.
     pub(crate) fn daemon(&self, cgroup: &Cgroup, program: &str) -> Command {
         let namespace = |name: &str| format!("/proc/{}/ns/{name}", self.unshare.id());
-        let mut command = Command::new("nsenter");
+        let mut command = match self.mount {
+            // From its root it may go to any other, wherever it came from.
+            Mount::Namespace => entering(&self.cgroup, "nsenter"),
+            _ => Command::new("nsenter"),
+        };
+        if self.mount == Mount::Namespace {
+            command.arg(format!("--cgroup={}", namespace("cgroup")));
+        }
         command
             .arg(format!("--mount={}", namespace("mnt")))
             .arg(format!("--uts={}", namespace("uts")))
             .arg(format!("--net={}", namespace("net")))
             .arg(format!("--pid={}", namespace("pid_for_children")))
-            .arg(format!("--cgroup={}", namespace("cgroup")))
             .args(["sh", "-c", ENTER])
             .arg(format!("{}{}/cgroup.procs", self.mount.path(), cgroup.path()))
             .arg(program)
@@ -267,13 +283,10 @@ impl Drop for Node {
     }
 }
 
-/// A command that makes namespaces. That of cgroups has its root where the command is.
-fn unshare(mount: Mount, cgroup: &Cgroup) -> Command {
-    let mut command = Command::new(if mount == Mount::Namespace { "sh" } else { "unshare" });
-    if mount == Mount::Namespace {
-        command.args(["-c", ENTER]).arg(cgroup.dir().join("cgroup.procs"));
-        command.args(["unshare", "--cgroup"]);
-    }
+/// A command that starts in a cgroup, entered from outside the node.
+fn entering(cgroup: &Cgroup, program: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", ENTER]).arg(cgroup.dir().join("cgroup.procs")).arg(program);
     command
 }
 

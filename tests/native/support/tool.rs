@@ -33,9 +33,11 @@ pub(crate) enum Tool {
     Listen,
     /// Adds up over the ranks of Open MPI.
     Sum,
+    /// Plays Flux's IMP.
+    Imp,
 }
 
-const ALL: [(Tool, &str, &str); 12] = [
+const ALL: [(Tool, &str, &str); 13] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -48,6 +50,7 @@ const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Stepd, "stepd", include_str!("../tools/stepd.c")),
     (Tool::Listen, "listen", include_str!("../tools/listen.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
+    (Tool::Imp, "imp", include_str!("../tools/imp.c")),
 ];
 
 impl Tool {

@@ -22,6 +22,9 @@ pub(crate) const HELPER: User = User { name: "job-adopt", uid: 990 };
 /// The account that some sites run Slurm's controller as.
 pub(crate) const SLURM: User = User { name: "slurm", uid: 991 };
 
+/// The account that Flux runs as.
+pub(crate) const FLUX: User = User { name: "flux", uid: 992 };
+
 /// Accounts that log in.
 pub(crate) const PEOPLE: [User; 4] = [ALICE, BOB, CAROL, OPS];
 
@@ -45,6 +48,7 @@ pub(super) fn passwd() -> String {
     let system = "sshd:x:989:65534::/run/sshd:/usr/sbin/nologin\n\
                   job-adopt:x:990:990::/nonexistent:/usr/sbin/nologin\n\
                   slurm:x:991:991::/nonexistent:/usr/sbin/nologin\n\
+                  flux:x:992:992::/nonexistent:/usr/sbin/nologin\n\
                   nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n";
     let people: String = PEOPLE.iter().map(|user| user.passwd()).collect();
     format!("{}{system}{people}", ROOT.passwd())
@@ -55,7 +59,7 @@ pub(super) fn group() -> String {
     let people: String =
         PEOPLE.iter().map(|user| format!("{}:x:{}:\n", user.name, user.uid)).collect();
     format!(
-        "root:x:0:\ntty:x:5:\nshadow:x:42:\njob-adopt:x:990:\nslurm:x:991:\nnogroup:x:65534:\n\
+        "root:x:0:\ntty:x:5:\nshadow:x:42:\njob-adopt:x:990:\nslurm:x:991:\nflux:x:992:\nnogroup:x:65534:\n\
          ops:x:1100:{}\n{people}",
         OPS.name
     )

@@ -16,6 +16,7 @@ enum { FDS = 1024 };
 
 static char self[4096];
 static char inherited[FDS];
+static int second;
 
 static FILE *beside(const char *suffix)
 {
@@ -24,10 +25,23 @@ static FILE *beside(const char *suffix)
     return fopen(path, "re");
 }
 
-/* Copies FAKE.reply to standard output, all at once or byte by byte with a pause. */
+/* Reads the request. A second question has the text of a unit in it. */
+static void hear(void)
+{
+    static char request[65536];
+    static const char key[] = "\0unit\0s", none[] = "\0unit\0s\0";
+    size_t length = fread(request, 1, sizeof request, stdin);
+    second = memmem(request, length, key, sizeof key - 1) &&
+             !memmem(request, length, none, sizeof none - 1);
+}
+
+/*
+ * Copies FAKE.reply to standard output, all at once or byte by byte with a pause; FAKE.again for a
+ * second question.
+ */
 static void reply(unsigned pause_us)
 {
-    FILE *file = beside("reply");
+    FILE *file = beside(second ? "again" : "reply");
     for (int byte; file && (byte = fgetc(file)) != EOF;) {
         fputc(byte, stdout);
         if (pause_us) {
@@ -81,8 +95,7 @@ static void linger(void)
 static void play(const char *verb, long number)
 {
     if (!strcmp(verb, "read"))
-        while (getchar() != EOF)
-            ;
+        hear();
     else if (!strcmp(verb, "reply"))
         reply((unsigned)number);
     else if (!strcmp(verb, "flood"))

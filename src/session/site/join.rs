@@ -1,15 +1,14 @@
-//! The move into the job's cgroup: confine, enter, verify.
+//! The move into the leaf: confine, enter, verify.
 
 use super::super::adopt::Joined;
 use super::super::home::Home;
 use super::super::probe::Tried;
 use super::super::target::not_frozen;
 use super::super::undo::Undo;
-use super::super::{Budget, Failure, Visit};
-use super::{Job, Spot};
+use super::super::{Failure, Visit};
+use super::{Claim, Site, Spot};
 use crate::bpf::{self, Confinement, Ground, Outcome};
-use crate::cgroup::{self, Entry, Leaf, LeafKind, Place, Stamp};
-use crate::plan::Plan;
+use crate::cgroup::{self, Entry, Leaf, LeafKind, Place};
 
 /// Takes the calling process into the job. A leaf can go away while this login is on its way into
 /// it, when another login that made it fails: then it is tried once more.
@@ -38,19 +37,19 @@ pub(in super::super) fn adopt(
 /// Whether it is the job that has gone, or only its leaf, which is no end of the job's.
 fn leaf_or_job(failure: Failure, visit: &Visit<'_>, spot: Spot<'_>) -> Failure {
     match failure {
-        Failure::Gone(error) if Job::open(visit, spot).is_ok() => Failure::LeafVanished(error),
+        Failure::Gone(error) if Site::open(visit, spot).is_ok() => Failure::LeafVanished(error),
         failure => failure,
     }
 }
 
 fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo<'_>) -> Result<Joined, Failure> {
-    let Job { place, kind, stamp } = Job::open(visit, spot)?;
-    let (plan, budget) = (visit.plan, visit.budget);
-    let (leaf, confinement) = confined_leaf(place, kind, plan, budget, undo)?;
+    let Site { place, kind, claim } = Site::open(visit, spot)?;
+    let (leaf, confinement) = confined_leaf(place, kind, visit, undo)?;
     if confinement == Confinement::None && visit.require_devices {
         return Err(Failure::Uncontained);
     }
-    enter(&leaf, &stamp, &confinement, budget, undo).map_err(|failure| explain(failure, &leaf))?;
+    enter(&leaf, &claim, &confinement, visit, undo)
+        .map_err(|failure| explain(failure, &leaf, &claim))?;
     undo.give()?;
     Ok(Joined {
         cgroup: leaf.dir()?.path().to_owned(),
@@ -64,19 +63,19 @@ fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo<'_>) -> Result<Joi
 fn confined_leaf(
     place: Place,
     kind: LeafKind,
-    plan: &Plan,
-    budget: &Budget,
+    visit: &Visit<'_>,
     undo: &mut Undo<'_>,
 ) -> Result<(Leaf, Confinement), Failure> {
     let leaf = open_or_make(place, kind, undo)?;
     if leaf.kind().child().is_some() {
         not_frozen(leaf.levels())?;
     }
-    match bpf::confine(Ground::of(&leaf), &plan.containment, budget.deadline())? {
+    let deadline = visit.budget.deadline();
+    match bpf::confine(Ground::of(&leaf), &visit.plan.containment, deadline)? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
         Outcome::NeedChild => {
-            confined_leaf(leaf.into_job(), LeafKind::default_child()?, plan, budget, undo)
+            confined_leaf(leaf.into_job(), LeafKind::default_child()?, visit, undo)
         }
     }
 }
@@ -94,25 +93,29 @@ fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo<'_>) -> Result<Lea
     Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
 }
 
-/// Moves, and proves that all is as it should be: the job still the user's and alive, every
-/// required filter in force, the login in the leaf. Where the login is comes last, when nobody
-/// watches any more who could still move it.
+/// Moves, and proves that all is as it should be: what ends the login with the job alive, the job
+/// still the user's and alive, every required filter in force, the login in the leaf. Where the
+/// login is comes last, when nobody watches any more who could still move it.
 fn enter(
     leaf: &Leaf,
-    stamp: &Stamp,
+    claim: &Claim,
     confinement: &Confinement,
-    budget: &Budget,
+    visit: &Visit<'_>,
     undo: &mut Undo<'_>,
 ) -> Result<(), Failure> {
     let entry = Entry::open(leaf.dir()?)?;
-    if budget.left().is_zero() {
+    let keep = claim.keep(leaf, visit, undo)?;
+    if visit.budget.left().is_zero() {
         return Err(Failure::Late);
     }
     undo.moving();
     entry.enter()?;
     #[cfg(feature = "provoke-panic")]
-    provoke_panic(stamp);
-    stamp.require(leaf.job()?)?;
+    provoke_panic(visit);
+    if let Some(keep) = keep {
+        keep.verify()?;
+    }
+    claim.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
     undo.end_watch();
     entry.verify(leaf.root()?)?;
@@ -122,21 +125,21 @@ fn enter(
 /// Stands in for a fault nobody has thought of, at the worst moment.
 #[cfg(feature = "provoke-panic")]
 #[allow(clippy::panic)]
-fn provoke_panic(stamp: &Stamp) {
-    if stamp.job.as_str() == "provoke-panic" {
+fn provoke_panic(visit: &Visit<'_>) {
+    if visit.plan.job.as_str() == "provoke-panic" {
         panic!("provoked");
     }
 }
 
 /// A login that is elsewhere after the move may have been frozen with the job and set free by
-/// its attendant: then that is the reason. And a stamp that has gone since it was checked says
-/// that the job is over.
-fn explain(failure: Failure, leaf: &Leaf) -> Failure {
+/// its attendant: then that is the reason. And so is the end of a job that was alive when it was
+/// checked.
+fn explain(failure: Failure, leaf: &Leaf, claim: &Claim) -> Failure {
     if let Err(frozen @ Failure::Frozen(_)) = not_frozen(leaf.levels()) {
         return frozen;
     }
-    match (failure, leaf.job().and_then(Stamp::read)) {
-        (Failure::Cgroup(error), Ok(None)) => Failure::Gone(error),
-        (failure, _) => failure,
+    match leaf.job() {
+        Ok(job) => claim.explain(failure, job),
+        Err(_) => failure,
     }
 }

@@ -1,0 +1,28 @@
+//! Ids and units of Flux's jobs.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::flux::{FluxId, Unit, folders, unit_at};
+use pam_job_adopt::plan::{CgroupPath, JobId};
+
+fuzz_target!(|text: &str| {
+    if let Some(id) = FluxId::canonical(text) {
+        assert_eq!(id.to_string(), text, "two texts for one id");
+        assert!(text.parse::<JobId>().is_ok(), "{text:?} is no job's id");
+    }
+    if let Some(id) = FluxId::read(text) {
+        assert_eq!(FluxId::canonical(&id.to_string()), Some(id));
+    }
+    if let Some(unit) = Unit::parse(text) {
+        assert_eq!(format!("imp-shell-{}-{}.service", unit.rank, unit.id), text);
+        for folder in folders(992) {
+            let path = format!("{folder}/{text}");
+            assert_eq!(unit_at(&path, 992), Some(unit));
+            assert_eq!(unit_at(&path, 99), None);
+            assert!(path.parse::<CgroupPath>().is_ok(), "{path:?} is no cgroup's path");
+        }
+    }
+    if unit_at(text, 992).is_some() {
+        assert!(folders(992).iter().any(|folder| text.starts_with(folder.as_str())), "{text:?}");
+    }
+});

@@ -1,0 +1,26 @@
+//! Out of the login's cgroup, with which the keeper would end.
+
+use super::Trouble;
+use crate::cgroup::{Dir, Membership};
+use crate::plan::CgroupPath;
+
+/// Moves to the root of the mount. Where that can hold no process, as in a container, to where the
+/// system's first process is, which outlives everything as well.
+pub(super) fn leave(root: &Dir) -> Result<(), Trouble> {
+    let Err(error) = enter(root) else { return Ok(()) };
+    let first = Membership::of(1)?;
+    match first.unified().map(str::parse::<CgroupPath>) {
+        Some(Ok(path)) => {
+            let mut dir = root.try_clone()?;
+            for name in path.relative().split('/') {
+                dir = dir.child(name)?;
+            }
+            Ok(enter(&dir)?)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+fn enter(dir: &Dir) -> crate::cgroup::Result<()> {
+    dir.write("cgroup.procs", "0")
+}

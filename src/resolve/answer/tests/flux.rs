@@ -1,0 +1,99 @@
+//! Jobs of Flux's. The account is one that every node has.
+
+use super::*;
+use nix::unistd::User;
+
+/// A user of Flux's with a job: its account's uid.
+fn flux(bench: &Bench) -> u32 {
+    let flux = User::from_name("nobody").unwrap().unwrap().uid.as_raw();
+    let file = |name: &str, text: &str| {
+        bench.scratch.file(name, text);
+    };
+    let status = |pid: u32, parent: u32, uids: String| {
+        let text = format!("Name:\tx\nState:\tS\nPPid:\t{parent}\nUid:\t{uids}\n");
+        file(&format!("proc/{pid}/status"), &text);
+    };
+    status(1, 0, "0 0 0 0".into());
+    status(10, 1, format!("{flux} 0 0 0"));
+    status(11, 10, "5 5 5 5".into());
+    let slice = format!("cg/user.slice/user-{flux}.slice/user@{flux}.service");
+    file(&format!("{slice}/imp-shell-0-fxyzzy.service/cgroup.procs"), "10\n11\n");
+    bench.configure("flux_user = nobody\n");
+    flux
+}
+
+fn variables(plan: &Plan) -> Vec<String> {
+    plan.env.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_job_of_fluxs_inherits_the_imps_filter() {
+    let bench = Bench::new();
+    let uid = flux(&bench);
+    let plan = bench.plan();
+    assert_eq!((plan.job.as_str(), plan.rule), ("fxyzzy", Rule::OnlyJob));
+    let path =
+        format!("/user.slice/user-{uid}.slice/user@{uid}.service/imp-shell-0-fxyzzy.service");
+    assert_eq!(plan.placement, Placement::Unit { path: path.parse().unwrap(), flux: uid });
+    assert_eq!(plan.containment, Containment::Inherit);
+    assert_eq!(variables(&plan), ["FLUX_JOB_ID=fxyzzy"]);
+    assert_eq!(bench.ask().hint, "flux jobs");
+    for (env, count) in [("none", 0), ("full", 1)] {
+        bench.configure(&format!("flux_user = nobody\nenv = {env}\n"));
+        assert_eq!(variables(&bench.plan()).len(), count, "{env}");
+    }
+    bench.configure("flux_user = nobody\nsources = registry\n");
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+}
+
+#[test]
+fn the_text_of_the_unit_takes_the_filters_place() {
+    let mut bench = Bench::new();
+    flux(&bench);
+    bench.request.unit = "[Service]\nDevicePolicy=strict\nDeviceAllow=char-misc rw\n".into();
+    let Containment::Enforce(list) = bench.plan().containment else { panic!() };
+    assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
+    bench.request.unit = "[Service]\n".into();
+    assert_eq!(bench.plan().containment, Containment::None);
+    bench.request.unit = "[Service]\nDevicePolicy\n".into();
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
+fn a_record_adds_devices_in_any_notation_of_the_id() {
+    let bench = Bench::new();
+    flux(&bench);
+    for id in ["fxyzzy", "633528662"] {
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"via":"flux"{STRICT}}}"#);
+        let file = bench.scratch.file(&format!("jobs/5/{id}.json"), &text);
+        let plan = bench.plan();
+        assert_eq!(plan.job.as_str(), "fxyzzy");
+        let Containment::Both(list) = plan.containment else { panic!("{id}") };
+        assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
+        bench.scratch.file(&format!("jobs/5/{id}.json"), "{");
+        assert_eq!(bench.refusal().reason, Reason::Configuration, "{id}");
+        std::fs::remove_file(file).unwrap();
+    }
+    // That of another scheduler has ids of its own.
+    let text = format!(r#"{{"version":1,"id":"633528662","uid":5,"via":"slurm"{STRICT}}}"#);
+    bench.scratch.file("jobs/5/633528662.json", &text);
+    assert_eq!(bench.plan().containment, Containment::Inherit);
+}
+
+#[test]
+fn a_job_whose_shell_is_not_there_yet_is_waited_for() {
+    let mut bench = Bench::new();
+    flux(&bench);
+    let shell = bench.scratch.path().join("proc/11/status");
+    let text = std::fs::read_to_string(&shell).unwrap();
+    std::fs::remove_file(&shell).unwrap();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    assert!(bench.ask().detail.contains("imp-shell-0-fxyzzy.service: its shell is not there yet"));
+    bench.request.wait_ms = 4000;
+    let later = std::thread::spawn(move || {
+        sleep(Duration::from_millis(300));
+        std::fs::write(shell, text).unwrap();
+    });
+    assert_eq!(bench.plan().job.as_str(), "fxyzzy");
+    later.join().unwrap();
+}

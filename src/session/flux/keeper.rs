@@ -1,0 +1,129 @@
+//! Our end of the keeper: see [`crate::keeper`].
+
+use super::super::attendant::wait_for;
+use super::super::executable;
+use super::super::undo::Undo;
+use super::super::{Failure, Fault, Visit};
+use super::{FluxFailure, Imp};
+use crate::cgroup::Leaf;
+use crate::failed::Failed;
+use crate::keeper::{KEEP, READY};
+use crate::lock::{Keepers, Lock};
+use crate::sys::child::{KeeperSpec, Report, spawn_keeper};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::stat::Mode;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// That a keeper of this leaf lives.
+#[derive(Debug)]
+pub(in super::super) struct Keep {
+    keepers: Keepers,
+    /// The leaf's inode.
+    leaf: u64,
+}
+
+impl Keep {
+    fn lives(&self) -> Result<bool, FluxFailure> {
+        Ok(self.keepers.has(self.leaf)?)
+    }
+
+    /// Looks once more.
+    ///
+    /// # Errors
+    /// [`FluxFailure::NoKeeper`].
+    pub(in super::super) fn verify(&self) -> Result<(), FluxFailure> {
+        if self.lives()? { Ok(()) } else { Err(FluxFailure::NoKeeper) }
+    }
+}
+
+/// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
+/// login: where nobody else is in the leaf, both go.
+#[derive(Debug)]
+pub(in super::super) struct Started(OwnedFd);
+
+impl Started {
+    /// The login is in the leaf for good.
+    pub(in super::super) fn keep(self) {
+        let _ = send(self.0.as_raw_fd(), KEEP, MsgFlags::MSG_NOSIGNAL);
+    }
+}
+
+/// Starts a keeper unless one lives.
+///
+/// # Errors
+/// [`Failure::Flux`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
+/// the budget.
+pub(in super::super) fn ensure(
+    leaf: &Leaf,
+    imp: &Imp,
+    visit: &Visit<'_>,
+    undo: &mut Undo<'_>,
+) -> Result<Keep, Failure> {
+    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let keep = Keep { keepers, leaf: leaf.dir()?.identity()?.1 };
+    if keep.lives()? {
+        return Ok(keep);
+    }
+    // Logins of one job meet here; no cgroup with a filter of ours has this inode.
+    let _lock = Lock::take(keep.leaf, visit.budget.deadline()).map_err(FluxFailure::Lock)?;
+    if !keep.lives()? {
+        undo.started(start(leaf, imp, visit)?);
+    }
+    Ok(keep)
+}
+
+/// Opens the executable, which lies beside the helper.
+///
+/// # Errors
+/// [`Fault::Executable`].
+pub(in super::super) fn executable(visit: &Visit<'_>) -> Result<OwnedFd, Fault> {
+    let path = Path::new(visit.helper).with_file_name("keeper");
+    executable::open("keeper", &path.to_string_lossy())
+}
+
+fn start(leaf: &Leaf, imp: &Imp, visit: &Visit<'_>) -> Result<Started, Failure> {
+    let failed = |step: &'static str| {
+        move |error: io::Error| FluxFailure::Keeper(Failed::new("start keeper:", step, error))
+    };
+    let executable = executable(visit)?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| failed("/dev/null")(errno.into()))?;
+    let (theirs, talk) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| failed("socketpair")(errno.into()))?;
+    // Another open file than the one by which we look: it would not see a lock of its own.
+    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let title = CString::new(format!("job-adopt keeper {}", visit.plan.job)).unwrap_or_default();
+    let spec = KeeperSpec {
+        executable: executable.as_fd(),
+        title: &title,
+        null: null.as_fd(),
+        talk: theirs.as_fd(),
+        watched: imp.as_fd(),
+        above: leaf.job()?.as_fd(),
+        leaf: leaf.dir()?.as_fd(),
+        keepers: keepers.as_fd(),
+        root: leaf.root()?.as_fd(),
+    };
+    // In between stands a process that ends at once; it is reaped here.
+    let _between = spawn_keeper(&spec).map_err(failed("clone"))?;
+    // Its end of what it says has to be the only one.
+    drop(theirs);
+    wait_for(&talk, visit.budget)?;
+    let mut packet = [0; Report::MAX];
+    let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
+    match packet.get(..length).unwrap_or_default() {
+        READY => Ok(Started(talk)),
+        packet => Err(match Report::decode(packet) {
+            Some(Report::Failed(failure)) => {
+                failed(failure.step)(Errno::from_raw(failure.errno).into()).into()
+            }
+            _ => FluxFailure::NoKeeper.into(),
+        }),
+    }
+}

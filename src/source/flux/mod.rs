@@ -1,0 +1,164 @@
+//! Jobs of Flux's, by the units that its system instance runs them in.
+//!
+//! No broker is asked: the service manager of Flux's account has a unit for each job here, and who
+//! the job's shell is in it says whose the job is. A unit without an IMP is what a job left behind,
+//! and units of the same name in a user's own service manager are nobody's. The privileged half
+//! looks at the chosen one once more.
+
+mod account;
+mod age;
+mod look;
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{Found, Job, Source, SourceError};
+use crate::flux::{Unit, folders};
+use crate::legible::legible;
+use crate::plan::{CgroupPath, JobId, Placement, SourceName};
+pub use account::Account;
+use look::{Look, Seen};
+
+/// Most names of a folder of units.
+const NAMES_MAX: usize = 65_536;
+
+/// Flux as a source.
+#[derive(Debug)]
+pub struct FluxSource {
+    account: Account,
+    /// Where cgroup v2 is mounted.
+    mount: PathBuf,
+    /// Where proc(5) is.
+    proc: PathBuf,
+}
+
+/// A unit of a job's, and its cgroup's path below the mount.
+type Units = BTreeMap<(Unit, String), PathBuf>;
+
+/// How many units were what.
+#[derive(Debug, Default)]
+struct Count {
+    running: usize,
+    waiting: usize,
+    left: usize,
+}
+
+impl FluxSource {
+    /// A source over the units of an account, of cgroups at `mount`, on the node whose `proc` is
+    /// below `root`.
+    #[must_use]
+    pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
+        Self { account, mount, proc: root.join("proc") }
+    }
+
+    /// The running jobs of all users, each with its owner, and what cannot be told.
+    ///
+    /// # Errors
+    /// As [`Source::jobs`].
+    pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
+        let flux = self.account.uid()?;
+        let mut found = Found::default();
+        let units = self.units(flux, &mut found)?;
+        let look = Look { proc: &self.proc, flux, deadline };
+        let (mut jobs, mut count, mut late) = (BTreeMap::new(), Count::default(), 0_usize);
+        for ((unit, path), dir) in units {
+            match look.at(&dir) {
+                Seen::Running { owner, started } => {
+                    count.running += 1;
+                    // Of several brokers' units of one job, that of the lowest rank comes first.
+                    let job = job(unit, &path, flux, started);
+                    let other = |job: Job| found.skipped.extend(second(&job));
+                    match jobs.get(&(unit.id, owner)) {
+                        Some(_) => job.map(other),
+                        None => job.map(|job| drop(jobs.insert((unit.id, owner), job))),
+                    };
+                }
+                Seen::Waiting => {
+                    count.waiting += 1;
+                    found.skipped.push(format!("{path}: its shell is not there yet, or no more"));
+                }
+                Seen::Left => count.left += 1,
+                Seen::Strange(why) => found.broken.push(format!("{path}: {why}")),
+                Seen::Late => late += 1,
+            }
+        }
+        if late > 0 {
+            found.silent.push(format!("flux: {late} units could not be looked at in time"));
+        }
+        found.seen.push(format!(
+            "account {}: {} units run a job, {} have no shell, {} are left over",
+            self.account, count.running, count.waiting, count.left
+        ));
+        Ok((jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect(), found))
+    }
+
+    /// The units of jobs that there are.
+    ///
+    /// # Errors
+    /// [`SourceError::Absent`] where the account has no slice here.
+    fn units(&self, flux: u32, found: &mut Found) -> Result<Units, SourceError> {
+        let slice = format!("/user.slice/user-{flux}.slice");
+        let mut units = Units::new();
+        if !self.at(&slice).is_dir() {
+            return Err(SourceError::Absent(format!(
+                "account {} has no cgroup {slice}: Flux runs no jobs here by sdexec",
+                self.account
+            )));
+        }
+        for folder in folders(flux) {
+            let entries = match std::fs::read_dir(self.at(&folder)) {
+                Ok(entries) => entries.take(NAMES_MAX),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => {
+                    found.broken.push(format!("{folder}: {error}"));
+                    continue;
+                }
+            };
+            for entry in entries {
+                match entry {
+                    Ok(entry) => {
+                        let name = entry.file_name();
+                        let unit = name.to_str().and_then(|name| Some((Unit::parse(name)?, name)));
+                        let place = unit.map(|(unit, name)| (unit, format!("{folder}/{name}")));
+                        units.extend(place.map(|place| (place, entry.path())));
+                    }
+                    Err(error) => found.broken.push(format!("{folder}: {error}")),
+                }
+            }
+        }
+        Ok(units)
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.mount.join(path.trim_start_matches('/'))
+    }
+}
+
+impl Source for FluxSource {
+    fn name(&self) -> SourceName {
+        SourceName::Flux
+    }
+
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError> {
+        let (jobs, found) = self.everyones(deadline)?;
+        let own = jobs.into_iter().filter(|(owner, _)| *owner == uid);
+        Ok(Found { jobs: own.map(|(_, job)| job).collect(), ..found })
+    }
+}
+
+fn job(unit: Unit, path: &str, flux: u32, started: i64) -> Option<Job> {
+    let (id, path): (JobId, CgroupPath) = (unit.id.to_string().parse().ok()?, path.parse().ok()?);
+    let placement = Placement::Unit { path, flux };
+    Some(Job { id, started, ends: None, placement, record: None })
+}
+
+/// What there is to say of another broker's unit.
+fn second(job: &Job) -> Option<String> {
+    let shown = legible(&job.placement.shown(&job.id));
+    Some(format!("{shown}: another broker of this node has the job as well"))
+}
+
+#[cfg(test)]
+mod tests;

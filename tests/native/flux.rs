@@ -1,0 +1,464 @@
+//! Logins to jobs of Flux's: below the unit, with its filter, and gone when the IMP is.
+
+use std::os::unix::fs::{chown, symlink};
+use std::time::Duration;
+
+use pam_job_adopt::plan::{Access, Allowlist, Containment, DeviceRule, DeviceType};
+
+use crate::support::{
+    ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux, unit_reply,
+    within,
+};
+
+const JOB: &str = "fxyzzy";
+const KEEPER: &str = "/usr/libexec/job-adopt/keeper";
+/// The IMP's filter: one GPU and what every program needs.
+const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
+
+/// A job of Alice's under the IMP's filter, which the helper tells of.
+fn contained(node: &Node) -> FluxJob<'_> {
+    let job = node.flux_job(ALICE, JOB, &ONE_GPU);
+    Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+    job
+}
+
+/// An allowlist with one GPU in it.
+fn one_gpu() -> Containment {
+    let mut list = Allowlist::new();
+    for (major, minor) in [(195, Some(0)), (1, None)] {
+        list.push(DeviceRule::new(DeviceType::Char, major, minor, Access::ALL).unwrap()).unwrap();
+    }
+    Containment::Enforce(list)
+}
+
+/// Refused in both phases with that code, and nothing is left of it.
+#[track_caller]
+fn refused(node: &Node, job: &FluxJob<'_>, what: &str, code: &str) {
+    let outcomes = [node.account(ALICE), node.session(ALICE)];
+    for outcome in &outcomes {
+        assert!(outcome.code != 0, "{what}: {outcome}");
+    }
+    assert!(outcomes[0].output().contains(code), "{what}, not {code}: {}", outcomes[0]);
+    nothing_is_left(node, job, what);
+}
+
+#[track_caller]
+fn nothing_is_left(node: &Node, job: &FluxJob<'_>, what: &str) {
+    eventually(&format!("{what}: no keeper is left"), || node.keepers().is_empty());
+    assert!(!job.leaf().exists(), "{what}: a leaf is left");
+}
+
+/// A login that stays, below the unit.
+fn stay<T>(node: &Node, job: &FluxJob<'_>, inside: impl FnOnce() -> T) -> (T, Outcome) {
+    let sshd = node.sshd();
+    std::thread::scope(|scope| {
+        let login = scope.spawn(|| sshd.ssh(ALICE, "sleep 50"));
+        eventually("the login is in", || job.leaf().pids_or_none().len() > 1);
+        let told = inside();
+        (told, login.join().unwrap())
+    })
+}
+
+#[test]
+fn a_login_joins_its_job_below_the_unit() {
+    on_flux(|node| {
+        let job = contained(node);
+        let sshd = node.sshd();
+        let look = "cat /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 /dev/null";
+        for _ in 0..3 {
+            let login = sshd.ssh(ALICE, look).ok();
+            assert_eq!(login.cgroup(), job.leaf().path());
+            login.devices(&[
+                ("/dev/nvidia0", OPENS),
+                ("/dev/nvidia1", DENIED),
+                ("/dev/null", "ok"),
+            ]);
+        }
+        let entry = node.log.decision("JA00");
+        assert_eq!(entry.field("source"), Some("flux"));
+        assert_eq!(entry.field("containment"), Some("inherit"));
+        assert!(job.unit.our_filters().is_empty() && job.leaf().filters().is_empty());
+        assert_eq!(node.keepers().len(), 1);
+    });
+}
+
+/// Outside session and job, with nothing of sshd's.
+#[test]
+fn a_keeper_stands_alone() {
+    on_flux(|node| {
+        let job = contained(node);
+        stay(node, &job, || {
+            let pid = node.keepers()[0];
+            let file = |name: &str| {
+                let bytes = std::fs::read(format!("/proc/{pid}/{name}")).unwrap();
+                String::from_utf8(bytes).unwrap()
+            };
+            assert_eq!(file("cmdline"), format!("job-adopt keeper {JOB}\0"));
+            assert_eq!(file("environ"), "");
+            assert!(file("cgroup").contains(&format!("0::{}\n", node.cgroup().path())));
+            let status = file("status");
+            for line in
+                ["SigBlk:\t0000000000000000", "SigIgn:\t0000000000001000", "Uid:\t0\t0\t0\t0"]
+            {
+                assert!(status.contains(line), "{status}");
+            }
+            let stat = file("stat");
+            let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+            let parent: i32 = fields[1].parse().unwrap();
+            let parents = std::fs::read_to_string(format!("/proc/{parent}/status")).unwrap();
+            assert!(parents.contains("\t1\n"), "not the first process's: {parents}");
+            assert_eq!(fields[4], "0", "it has a terminal: {stat}");
+            let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+            assert_eq!(cwd.to_str(), Some("/"));
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            // Three times /dev/null, and IMP, unit, leaf and lock.
+            assert!(open <= 8, "{open} descriptors");
+            job.end_shell();
+        });
+        eventually("it ends", || node.keepers().is_empty());
+    });
+}
+
+/// As Flux ends a job: the shell ends, the IMP waits until it is alone, and goes.
+#[test]
+fn a_login_ends_with_the_imp() {
+    for kill in [false, true] {
+        on_flux(|node| {
+            let mut job = contained(node);
+            let sshd = node.sshd();
+            std::thread::scope(|scope| {
+                let login = scope.spawn(|| sshd.ssh(ALICE, "trap '' TERM HUP; sleep 50"));
+                eventually("the login is in", || job.leaf().pids_or_none().len() > 1);
+                // The IMP does not wait for it.
+                if kill {
+                    job.kill_imp()
+                } else {
+                    job.finish()
+                }
+                within(Duration::from_secs(1), "the leaf is gone", || !job.leaf().exists());
+                login.join().unwrap().failed();
+            });
+            let shells = if kill { 1 } else { 0 };
+            assert_eq!(job.unit.pids().len(), shells, "the unit's own are Flux's to end");
+            within(Duration::from_secs(1), "the keeper is gone", || node.keepers().is_empty());
+            assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
+        });
+    }
+}
+
+/// Fifty logins start one keeper, and so does the next one after it was killed.
+#[test]
+fn there_is_one_keeper_for_all_logins() {
+    on_flux(|node| {
+        let job = contained(node);
+        let sshd = node.sshd();
+        let burst = sshd.burst(ALICE, 50, crate::support::CHEAP, || {
+            assert_eq!(node.keepers().len(), 1);
+        });
+        assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
+        assert!(burst.cgroups.iter().all(|line| line.ends_with("/job-adopt")));
+        let first = node.keepers()[0];
+        let pid = nix::unistd::Pid::from_raw(first);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        eventually("it is gone", || node.keepers().is_empty());
+        sshd.ssh(ALICE, "true").ok();
+        assert!(node.keepers().len() == 1 && node.keepers()[0] != first);
+        drop(job);
+        eventually("that one ends as well", || node.keepers().is_empty());
+    });
+}
+
+#[test]
+fn a_job_of_another_users_takes_nobody_in() {
+    on_flux(|node| {
+        let job = node.flux_job(BOB, JOB, &ONE_GPU);
+        Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+        refused(node, &job, "Bob's", "[JA07]");
+        node.log.line("uid 1002");
+    });
+}
+
+/// Names and uids that are nearly the IMP's.
+#[test]
+fn what_only_looks_like_an_imp_is_none() {
+    // The saved uid follows the effective one at the exec.
+    for uids in ["--reuid 992", "--ruid 992 --euid 1001", "--ruid 1001 --euid 0", "--reuid 0"] {
+        on_flux(|node| {
+            let unit = node.unit(FLUX.uid, &format!("imp-shell-0-{JOB}.service"));
+            let child = "setpriv --reuid 1001 --clear-groups sleep infinity";
+            let script = format!("{child} & exec setpriv {uids} --clear-groups sleep infinity");
+            let mut command = node.daemon(&unit, "sh");
+            command.args(["-c", &script]);
+            let mut shell = command.spawn().unwrap();
+            let runs = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            let sleeps = |pid: &i32| runs(*pid).is_ok_and(|name| name == "sleep\n");
+            eventually("both run", || unit.pids().iter().filter(|pid| sleeps(pid)).count() == 2);
+            let job = unit_reply(JOB, &unit.path().to_owned(), FLUX.uid, Containment::None);
+            Fake::new().answers(&job).install(node);
+            for outcome in [node.account(ALICE), node.session(ALICE)] {
+                assert!(outcome.code != 0, "{uids}: {outcome}");
+            }
+            node.log.decision("JA03");
+            assert!(unit.children().is_empty() && node.keepers().is_empty());
+            unit.remove();
+            let _ = shell.wait();
+        });
+    }
+}
+
+#[test]
+fn a_shell_that_has_not_started_is_waited_for_elsewhere() {
+    on_flux(|node| {
+        let job = node.flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
+        Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+        std::thread::sleep(Duration::from_millis(200));
+        refused(node, &job, "no shell yet", "[JA02]");
+        node.write("/run/go", "");
+    });
+}
+
+/// Delays the move into the leaf, and does something meanwhile.
+fn delayed(node: &Node, job: &FluxJob<'_>, meanwhile: impl FnOnce()) -> Outcome {
+    let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
+    let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
+    node.session_alone("");
+    std::thread::scope(|scope| {
+        let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &delay, ALICE));
+        eventually("the keeper waits", || !node.keepers().is_empty());
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(job.leaf().pids(), [], "it has moved already");
+        meanwhile();
+        login.join().unwrap()
+    })
+}
+
+#[test]
+fn a_job_that_ends_before_the_move_takes_nobody_in() {
+    on_flux(|node| {
+        let job = contained(node);
+        let outcome = delayed(node, &job, || {
+            job.end_shell();
+            // Whatever is quicker: the keeper, or the login.
+            eventually("the leaf is gone", || !job.leaf().exists());
+        });
+        outcome.failed();
+        node.log.decision("JA03");
+        nothing_is_left(node, &job, "ended");
+    });
+}
+
+/// The keeper stopped, so that the leaf is still there: the proof after the move sees it.
+#[test]
+fn an_imp_that_ends_before_the_move_is_seen_after_it() {
+    on_flux(|node| {
+        let job = contained(node);
+        let outcome = delayed(node, &job, || {
+            signal(node.keepers()[0], nix::sys::signal::Signal::SIGSTOP);
+            job.end_shell();
+            eventually("the IMP is gone", || job.unit.pids().is_empty());
+            node.log.decision("JA03");
+            assert!(job.leaf().pids_or_none().is_empty(), "it is in the leaf");
+            // What follows processes waits for this one as well.
+            signal(node.keepers()[0], nix::sys::signal::Signal::SIGCONT);
+        });
+        outcome.failed();
+        nothing_is_left(node, &job, "ended");
+    });
+}
+
+/// Nobody is in a leaf that nothing would empty.
+#[test]
+fn a_keeper_that_dies_before_the_move_lets_nobody_in() {
+    on_flux(|node| {
+        let job = contained(node);
+        let kill = || signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
+        delayed(node, &job, kill).failed();
+        node.log.line("no keeper lives");
+        nothing_is_left(node, &job, "without a keeper");
+    });
+}
+
+fn signal(pid: i32, which: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), which).unwrap();
+}
+
+#[test]
+fn a_login_that_fails_leaves_neither_leaf_nor_keeper() {
+    on_flux(|node| {
+        let job = contained(node);
+        node.session_reporting("");
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
+        let fails = ["-P", &procs, "-e", "inject=write:error=EIO"];
+        let outcome = node.session_under_strace("/tmp/strace", &fails, ALICE);
+        assert!(node.read("/tmp/strace").contains("INJECTED"), "{outcome}");
+        node.log.decision("JA07");
+        nothing_is_left(node, &job, "refused");
+    });
+}
+
+#[test]
+fn a_login_that_is_killed_leaves_neither_leaf_nor_keeper() {
+    on_flux(|node| {
+        let job = contained(node);
+        let outcome = delayed(node, &job, || node.end_program("pamtester"));
+        assert!(outcome.code != 0, "{outcome}");
+        eventually("the leaf is gone", || !job.leaf().exists());
+        nothing_is_left(node, &job, "killed");
+    });
+}
+
+/// A filter is for the helper to work out where Flux wanted one and none was attached.
+#[test]
+fn a_unit_with_a_policy_and_no_filter_gets_ours_once() {
+    on_flux(|node| {
+        let job = node.flux_job(ALICE, JOB, &[]);
+        let folder = node.transient();
+        let file = format!("{folder}/imp-shell-0-{JOB}.service");
+        node.write(&file, "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n");
+        let first = job.reply(Containment::Inherit);
+        let second = job.reply(one_gpu());
+        Fake::new().answers(&first).then(&second).install(node);
+        for _ in 0..3 {
+            node.pam(ALICE).ok();
+        }
+        let ours = job.unit.our_filters();
+        assert_eq!((ours.len(), job.unit.filters().len()), (1, 1));
+        node.probe_in(&job.unit).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        assert_eq!(node.log.decision("JA00").field("containment"), Some("enforce"));
+    });
+}
+
+#[test]
+fn a_unit_without_a_policy_is_not_contained() {
+    on_flux(|node| {
+        let job = node.flux_job(ALICE, JOB, &[]);
+        let folder = node.transient();
+        node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\nType=notify\n");
+        let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+        Fake::new().answers(&first).then(&second).install(node);
+        node.arguments("require_devices");
+        refused(node, &job, "nothing in force", "[JA06]");
+        node.arguments("");
+        node.pam(ALICE).ok();
+        assert_eq!(node.log.decision("JA00").field("containment"), Some("none"));
+    });
+}
+
+#[test]
+fn a_units_file_that_is_not_its_own_is_not_read() {
+    for (what, spoil) in [
+        ("missing", (|_, _| {}) as fn(&Node, &str)),
+        ("a link", |node, file| {
+            node.write("/run/elsewhere", "[Service]\n");
+            symlink("/run/elsewhere", node.path(file)).unwrap();
+        }),
+        ("another user's", |node, file| {
+            node.write(file, "[Service]\n");
+            chown(node.path(file), Some(ALICE.uid), None).unwrap();
+        }),
+        ("writable by others", |node, file| {
+            node.write(file, "[Service]\n");
+            node.mode(file, 0o666);
+        }),
+        ("too big", |node, file| node.write(file, &"#".repeat(40 * 1024 + 1))),
+        ("no text", |node, file| node.write(file, "[Service]\n\0")),
+        ("a directory", |node, file| node.folder(file, 0o755)),
+    ] {
+        on_flux(|node| {
+            let job = node.flux_job(ALICE, JOB, &[]);
+            let folder = node.transient();
+            spoil(node, &format!("{folder}/imp-shell-0-{JOB}.service"));
+            let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+            Fake::new().answers(&first).then(&second).install(node);
+            refused(node, &job, what, "[JA06]");
+            node.log.line("no filter is in force");
+        });
+    }
+}
+
+#[test]
+fn a_second_answer_about_another_job_is_not_followed() {
+    on_flux(|node| {
+        let job = node.flux_job(ALICE, JOB, &[]);
+        let other = node.flux_job(ALICE, "f1", &[]);
+        let folder = node.transient();
+        node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\n");
+        let none = Containment::None;
+        let elsewhere = unit_reply(JOB, &other.path(), FLUX.uid, none.clone());
+        let first = job.reply(Containment::Inherit);
+        for (what, second) in [
+            ("another job", other.reply(none.clone())),
+            ("another unit", elsewhere),
+            ("another account", unit_reply(JOB, &job.path(), 991, none)),
+        ] {
+            Fake::new().answers(&first).then(&second).install(node);
+            refused(node, &job, what, "[JA07]");
+            assert!(!other.leaf().exists(), "{what}");
+        }
+        Fake::new().answers(&first).then(&job.reply(Containment::Inherit)).install(node);
+        refused(node, &job, "inherits once more", "[JA06]");
+    });
+}
+
+#[test]
+fn a_keeper_that_others_could_have_written_is_not_run() {
+    on_flux(|node| {
+        let job = contained(node);
+        let spoil = |script: &str| {
+            node.sh(&format!("cp -p {KEEPER} /run/kept; {script}")).ok();
+            refused(node, &job, script, "[JA09]");
+            node.log.line("keeper /usr/libexec/job-adopt/keeper");
+            node.sh(&format!("rm -rf {KEEPER}; cp -p /run/kept {KEEPER}")).ok();
+        };
+        spoil(&format!("rm {KEEPER}"));
+        spoil(&format!("chmod 644 {KEEPER}"));
+        spoil(&format!("chmod 775 {KEEPER}"));
+        spoil(&format!("chown alice {KEEPER}"));
+        spoil(&format!("rm {KEEPER}; ln -s /run/kept {KEEPER}"));
+        node.sh(&format!("echo no program >{KEEPER}")).ok();
+        node.session(ALICE).failed();
+        node.log.line("start keeper: execveat");
+        nothing_is_left(node, &job, "no program");
+    });
+}
+
+/// What a subverted helper might try.
+#[test]
+fn plans_for_what_is_no_unit_of_flux_are_refused() {
+    on_flux(|node| {
+        let job = contained(node);
+        let own = node.unit(ALICE.uid, &format!("imp-shell-0-{JOB}.service"));
+        let bobs = node.unit(BOB.uid, &format!("imp-shell-0-{JOB}.service"));
+        let other = node.unit(FLUX.uid, "other.service");
+        let below = job.unit.child("below");
+        below.create();
+        for (what, id, path, flux) in [
+            ("her own manager's", JOB, own.path().to_owned(), ALICE.uid),
+            ("her own manager's as Flux's", JOB, own.path().to_owned(), FLUX.uid),
+            ("another user's", JOB, bobs.path().to_owned(), BOB.uid),
+            ("another user's as Flux's", JOB, bobs.path().to_owned(), FLUX.uid),
+            ("another job's", "f1", job.path(), FLUX.uid),
+            ("another account's", JOB, job.path(), 991),
+            ("root's", JOB, job.path().replace("992", "0"), 0),
+            ("of another form", JOB, other.path().to_owned(), FLUX.uid),
+            ("below the unit", JOB, below.path().to_owned(), FLUX.uid),
+            ("above the unit", JOB, "/user.slice/user-992.slice".into(), FLUX.uid),
+            ("not there", "f2", job.path().replace(JOB, "f2"), FLUX.uid),
+        ] {
+            let reply = unit_reply(id, &path, flux, Containment::Inherit);
+            Fake::new().answers(&reply).install(node);
+            for outcome in [node.account(ALICE), node.session(ALICE)] {
+                assert!(outcome.code != 0, "{what}: {outcome}");
+            }
+            assert!(node.keepers().is_empty(), "{what}");
+        }
+        let dots = job.reply(Containment::Inherit).encode();
+        let dots = String::from_utf8(dots).unwrap().replace("user@992.service", "../../../..");
+        Fake::new().says(dots).install(node);
+        node.account(ALICE).failed();
+        for cgroup in [&own, &bobs, &other, &below] {
+            assert!(cgroup.children().is_empty() && cgroup.is_empty(), "{}", cgroup.path());
+        }
+        assert!(!job.leaf().exists());
+    });
+}
