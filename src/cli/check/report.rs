@@ -151,10 +151,10 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let first =
-            "error x-y /a: it is so\n  do: change it\nnote x-y /a: it is so\n  do: change it\n";
+            "error x-y /a: it is?so\n  do: change it\nnote x-y /a: it is?so\n  do: change it\n";
         let last = "errors: 1, warnings: 0, cannot be told: 0, notes: 1, fine: 1\n";
         assert_eq!(text(false), format!("{first}{last}"));
-        assert_eq!(text(true), format!("{first}fine x-y /a: it is so\n{last}"));
+        assert_eq!(text(true), format!("{first}fine x-y /a: it is?so\n{last}"));
     }
 
     #[test]
