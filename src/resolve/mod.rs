@@ -17,6 +17,7 @@ mod fit;
 mod flux;
 mod grants;
 mod harden;
+mod health;
 mod limits;
 mod main;
 mod message;
@@ -28,8 +29,11 @@ mod survey;
 mod wish;
 
 pub use answer::{Node, answer};
-pub use config::{Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits};
+pub use config::{
+    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits, SlurmDevices,
+};
 pub use evidence::Evidence;
+pub use health::Health;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use selection::Selection;
