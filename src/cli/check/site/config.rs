@@ -11,7 +11,7 @@ use std::path::Path;
 const FILE: Check = "configuration";
 const WIDE: Check = "always-allowed";
 const GUARD: Check = "guarded";
-const NAMES: Check = "names";
+const NAMES: Check = "groups";
 const MESSAGE: Check = "message-file";
 
 /// Most bytes of the message: what the helper takes.

@@ -13,8 +13,8 @@ const PROLOG: Check = "slurm-prolog-flags";
 const CGROUPS: Check = "slurm-cgroups";
 const DEVICES: Check = "slurm-devices";
 
-/// Flags of which each brings the extern step about, which logins join.
-const EXTERN: [&str; 3] = ["contain", "x11", "runinjob"];
+/// Flags of which each brings the extern step about, which logins join: X11 sets Contain.
+const EXTERN: [&str; 2] = ["contain", "x11"];
 
 /// What was read.
 struct Read {

@@ -345,7 +345,7 @@ fn keys_that_open_are_told() {
     Laid::new().conf("guarded = none\n").is(&["Warning guarded job_adopt.conf"]);
     Laid::new()
         .conf("exempt_groups = no-such-group\n")
-        .is(&["Note pam-exemptions sshd:8", "Note names job_adopt.conf"]);
+        .is(&["Note pam-exemptions sshd:8", "Note groups job_adopt.conf"]);
     let gpus = |text: &str| {
         Laid::new()
             .file("proc/devices", "Character devices:\n 10 misc\n195 nvidia\n")
