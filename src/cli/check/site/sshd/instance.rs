@@ -49,8 +49,8 @@ pub(super) fn instances() -> Vec<Instance> {
             found.push(instance);
         }
     }
-    if found.is_empty() && Path::new(USUAL).exists() {
-        found.push(Instance { program: USUAL.into(), options: Vec::new() });
+    if let (true, Ok(program)) = (found.is_empty(), Path::new(USUAL).canonicalize()) {
+        found.push(Instance { program, options: Vec::new() });
     }
     found
 }
