@@ -16,6 +16,7 @@ mod support;
 
 mod caller;
 mod callerid;
+mod check;
 mod choice;
 mod chosen;
 mod cli;
