@@ -17,8 +17,18 @@ const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
 const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
 const CONFIG: &str = include_str!("../src/resolve/config.rs");
-const COMMANDS: [&str; 9] =
-    ["run", "register", "unregister", "list", "resolve", "devices", "guard", "use", "callerid"];
+const COMMANDS: [&str; 10] = [
+    "run",
+    "register",
+    "unregister",
+    "list",
+    "resolve",
+    "devices",
+    "check",
+    "guard",
+    "use",
+    "callerid",
+];
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {
@@ -150,4 +160,31 @@ fn every_variable_that_a_record_keeps_is_in_its_page() {
     for name in pam_job_adopt::registry::Environment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
+}
+
+/// The names of checks in the sources of `check`: constants of the type `Check`.
+fn checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            checks(&path, names);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let own = code.split(": Check = \"").skip(1);
+        names.extend(own.map(|rest| rest.split('"').next().unwrap().to_owned()));
+    }
+}
+
+#[test]
+fn every_check_has_an_entry_and_every_entry_is_a_check() {
+    let mut known = BTreeSet::new();
+    checks(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/check"), &mut known);
+    assert!(known.contains("pam-session"), "{known:?}");
+    let section = section("CHECKS").replace("\\-", "-");
+    let entries = section.split(".TP\n.B ").skip(1);
+    let described: BTreeSet<String> =
+        entries.map(|entry| entry.lines().next().unwrap().to_owned()).collect();
+    assert_eq!(described, known);
 }

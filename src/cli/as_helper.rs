@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups};
 
 /// The account that the module looks jobs up as.
-const HELPER_USER: &str = "job-adopt";
+pub(super) const HELPER_USER: &str = "job-adopt";
 
 /// Calls `look` with the rights of the helper's account where this is root, who may read what that
 /// account may not; for anybody else with their own.

@@ -11,6 +11,7 @@ Jobs of this node, and the ssh logins that join them.
   list        show the jobs of this node
   resolve     show what a login would get, and why
   devices     show what names of devices stand for, and what filters let through
+  check       show what is amiss with this node's set-up, and what to do about it
   guard       keep what users run outside of jobs from GPUs (root)
   use         choose which of your jobs here the next logins join
   callerid    tell another node which job a connection is of (systemd, inetd)
@@ -18,8 +19,9 @@ Jobs of this node, and the ssh logins that join them.
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login or a device would be refused, a record is broken, a guard does not fit
-or a job is not running here, 2 wrong usage, 3 could not be told or done.
+Exit status: 0 fine, 1 a login or a device would be refused, a record is broken, a guard does not
+fit, something is amiss with the node or a job is not running here, 2 wrong usage, 3 could not be
+told or done.
 ";
 
 pub(super) const RUN: &str = "\
@@ -136,6 +138,23 @@ imex/N, or all for all GPUs of NVIDIA's.
 
 Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
 3 cannot tell.
+";
+
+pub(super) const CHECK: &str = "\
+usage: job-adopt check [OPTIONS]
+
+Looks at all that logins depend on, and changes nothing: PAM stacks, sshd, files, sources of jobs,
+the kernel. Shows what is amiss, the gravest first, each with what to do about it. Anybody may run
+it; much of it only root can tell.
+
+  --service NAME  the PAM service; sshd unless given
+  --live USER     besides, run the service's PAM stack for USER in a child, and see where it ends
+  --verbose       show what is fine as well
+  --json          as JSON
+  --conf FILE     configuration in place of /etc/security/job_adopt.conf
+  --help          show this text
+
+Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell.
 ";
 
 pub(super) const GUARD: &str = "\

@@ -43,6 +43,7 @@ use std::process::ExitCode;
 /// Fine.
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
+/// `devices` that do not resolve or would be refused, `check` of a node where something is amiss,
 /// `devices` that do not resolve or would be refused, `guard` that another filter does not let be,
 /// `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
@@ -97,6 +98,7 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
         Some("devices") => devices::command(rest, output),
+        Some("check") => check::command(rest, output),
         Some("guard") => guard::command(rest, output),
         Some("use") => use_job::command(rest, output),
         Some("callerid") => callerid::command(rest, output),

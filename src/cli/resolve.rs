@@ -4,10 +4,13 @@ use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
 use crate::callerid::Flow;
-use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
+use crate::plan::{
+    JobId, Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict,
+};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
-    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, policy, refusal_text,
+    Budget, Failure, Foreseen, Login, Settings, Target, Visit, Words, node_name, policy,
+    refusal_text,
 };
 use crate::switch;
 use crate::sys::clock;
@@ -40,21 +43,55 @@ pub(super) fn command(
     let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
     let conf = conf(&options)?;
     let account = people::account(user)?;
-    let login = Login {
-        phase: Phase::Account,
-        user: account.name,
-        uid: account.uid.as_raw(),
-        service: options.value("--service").unwrap_or("sshd").to_owned(),
-        rhost: String::new(),
-        ssh_connection: connection.unwrap_or_default().to_owned(),
-        node: node_name(),
-    };
+    let service = options.value("--service").unwrap_or("sshd");
+    let login = login(account, service, connection.unwrap_or_default());
     let case = Case::of(&login, &conf.to_string_lossy());
     match options.has("--json") {
         true => case.write_json(output)?,
         false => case.write_text(output)?,
     }
     Ok(case.finding.code())
+}
+
+/// What a login is expected to get, for `check --live`.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// As the report has it: `admit`, `ignore`, `refuse` or `unknown`.
+    pub(super) decision: &'static str,
+    /// Of one that is admitted or refused.
+    pub(super) reason: Option<Reason>,
+    /// Why, of one that is not admitted.
+    pub(super) text: String,
+    /// The job of one that is admitted, and what would become of it there.
+    pub(super) job: Option<(JobId, Foreseen)>,
+}
+
+impl Expected {
+    /// Of a login of this user to that service.
+    pub(super) fn of(account: User, service: &str, conf: &str) -> Self {
+        let case = Case::of(&login(account, service, ""), conf);
+        let decision = case.finding.decision();
+        let (reason, text) = match case.finding {
+            Finding::Admitted => (Some(Reason::Admitted), String::new()),
+            Finding::Ignored(why) => (None, why),
+            Finding::Refused(reason, text) => (Some(reason), text),
+            Finding::Unsure => (None, String::new()),
+        };
+        Self { decision, reason, text, job: case.job }
+    }
+}
+
+/// A login, as far as it is known before there is one.
+fn login(account: User, service: &str, connection: &str) -> Login {
+    Login {
+        phase: Phase::Account,
+        user: account.name,
+        uid: account.uid.as_raw(),
+        service: service.to_owned(),
+        rhost: String::new(),
+        ssh_connection: connection.to_owned(),
+        node: node_name(),
+    }
 }
 
 /// What the login would get.
@@ -92,11 +129,13 @@ impl Finding {
 struct Case {
     finding: Finding,
     evidence: Vec<(String, String)>,
+    /// The job, and what the login would get there.
+    job: Option<(JobId, Foreseen)>,
 }
 
 impl Case {
     fn of(login: &Login, conf: &str) -> Self {
-        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
+        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new(), job: None };
         if login.uid == 0 {
             case.finding = Finding::Ignored("root is never judged".into());
             return case;
@@ -183,7 +222,7 @@ impl Case {
 
     /// The checks that the module itself makes before it moves a login.
     fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
-        visiting(plan, login, |visit| {
+        let foreseen = visiting(plan, login, |visit| {
             let target = Target::open(visit)?;
             let (word, proof) = target.proof();
             self.add(word, proof);
@@ -193,9 +232,11 @@ impl Case {
                 let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
                 self.add("filters", format!("{path}: {how} {}", ids.join(" ")).trim_end());
             }
-            self.add("in force", target.foresee(visit)?.containment);
-            Ok(())
-        })
+            target.foresee(visit)
+        })?;
+        self.add("in force", foreseen.containment);
+        self.job = Some((plan.job.clone(), foreseen));
+        Ok(())
     }
 
     fn add(&mut self, word: &str, text: impl ToString) {

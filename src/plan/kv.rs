@@ -154,7 +154,10 @@ impl fmt::Display for DecodeError {
             Self::Key(key) => write!(f, "key {key} is missing or out of place"),
             Self::Value(key) => write!(f, "key {key} has a value out of range"),
             Self::Trailing => f.write_str("entries follow the last key"),
-            Self::Version(found) => write!(f, "version {found} speaks to {}", super::VERSION),
+            // One text, so that a file tells of which version it is: `job-adopt check` looks for it.
+            Self::Version(found) => {
+                write!(f, "version {found}{}", super::SPEAKS_TO)
+            }
         }
     }
 }

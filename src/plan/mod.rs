@@ -38,3 +38,7 @@ pub use request::{Phase, Request, Several};
 
 /// Version that both sides of the boundary state; different versions refuse the login.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What both halves say when the other is of another version; the version is between the first
+/// words and the last.
+pub(crate) const SPEAKS_TO: &str =
+    concat!(" speaks to version ", env!("CARGO_PKG_VERSION"), " of pam_job_adopt");

@@ -4,8 +4,9 @@ mod error;
 mod values;
 
 pub use error::{ConfigError, Fault};
+pub(super) use values::Slurm;
+pub use values::SlurmDevices;
 pub use values::{Callers, Enforce, Guarded, JobEnvironment, Limits};
-pub(super) use values::{Slurm, SlurmDevices};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -18,6 +18,7 @@ mod flux;
 mod grants;
 mod guarded;
 mod harden;
+mod health;
 mod limits;
 mod main;
 mod message;
@@ -29,9 +30,12 @@ mod survey;
 mod wish;
 
 pub use answer::{Node, answer};
-pub use config::{Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits};
+pub use config::{
+    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits, SlurmDevices,
+};
 pub use evidence::Evidence;
 pub use guarded::{Guarding, Spared, guarding, spared};
+pub use health::Health;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use selection::Selection;

@@ -83,6 +83,16 @@ fn mark_one_by_one() -> io::Result<()> {
     Ok(())
 }
 
+/// Takes every variable from the environment of this process, where it has one thread only; with
+/// more it does nothing.
+pub fn clear_environment() {
+    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
+    if threads.is_ok_and(|threads| threads == 1) {
+        // SAFETY: no other thread can be reading the environment.
+        unsafe { libc::clearenv() };
+    }
+}
+
 /// Whether this process ignores a signal.
 ///
 /// # Errors

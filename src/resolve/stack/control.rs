@@ -59,11 +59,13 @@ const ACTIONS: [(&str, Action); 6] = [
 ];
 
 /// Which return value it was, as far as the analysis tells them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Return {
     Success,
     /// `PAM_IGNORE`, by which our module says that a login is none of its business.
     Ignore,
+    /// `PAM_NEW_AUTHTOK_REQD`, with which applications let an account in all the same.
+    Renew,
     /// Anything else that lets the stack go on.
     Other,
 }
@@ -120,6 +122,7 @@ impl Control {
             let code = match *name {
                 "success" => Return::Success,
                 "ignore" => Return::Ignore,
+                "new_authtok_reqd" => Return::Renew,
                 // The application asks again; no session is open after it.
                 "incomplete" => return None,
                 _ => Return::Other,
@@ -133,7 +136,7 @@ impl Control {
     }
 
     /// Whether it does as `required` or `requisite` do: success is taken, every failure refuses.
-    /// What stands for `new_authtok_reqd` does not matter, since a session module has no use for it.
+    /// What stands for `new_authtok_reqd` does not matter, since our module never returns it.
     pub(super) fn is_required(&self) -> bool {
         let good = |(name, action): (&&str, &Option<Action>)| {
             let action = action.unwrap_or(Action::Bad);
@@ -207,6 +210,7 @@ mod tests {
         let expected = [
             (Return::Success, Action::Jump(2)),
             (Return::Ignore, Action::Ignore),
+            (Return::Renew, Action::Ignore),
             (Return::Other, Action::Ignore),
         ];
         assert_eq!(outcomes, expected);

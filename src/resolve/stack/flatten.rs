@@ -1,4 +1,4 @@
-//! A service's session lines in the order in which libpam runs them, includes resolved.
+//! A service's lines of one group in the order in which libpam runs them, includes resolved.
 
 use std::fmt;
 use std::io::Read;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::Group;
 use super::control::Control;
 use super::line::{Line, lines};
 
@@ -18,6 +19,8 @@ const FILE_MAX: u64 = 1024 * 1024;
 const HANDLERS_MAX: usize = 1000;
 /// The service whose lines stand in for those that a service lacks.
 const OTHER: &str = "other";
+/// What a line may begin with.
+const TYPES: [&str; 4] = ["auth", "account", "password", "session"];
 /// Where our module is called when its line does not say.
 const DEFAULT_SERVICE: &str = "sshd";
 /// The names of our module's file.
@@ -45,6 +48,8 @@ pub(super) struct Handler {
     pub(super) level: usize,
     pub(super) place: Place,
     pub(super) kind: Kind,
+    /// The words of its line.
+    pub(super) words: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,12 +85,12 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// The session lines of `service`, from the service files below `root`.
+/// The lines of `service` in that group, from the service files below `root`.
 ///
 /// # Errors
 /// A text that names the file that libpam or we cannot read.
-pub(super) fn flatten(root: &Path, service: &str) -> Result<Vec<Handler>, String> {
-    let mut stack = Flattener { root, service, handlers: Vec::new() };
+pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Handler>, String> {
+    let mut stack = Flattener { root, service, group, handlers: Vec::new() };
     stack.load_service(service)?;
     if stack.handlers.is_empty() {
         stack.load_service(OTHER)?;
@@ -96,15 +101,16 @@ pub(super) fn flatten(root: &Path, service: &str) -> Result<Vec<Handler>, String
 /// Which lines of a file are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Session lines; a line of no type at all goes to auth.
+    /// Lines of the group; a line of no type at all goes to auth.
     All,
-    /// Session lines, and those of no type at all, since a session line included the file.
-    Session,
+    /// Lines of the group, and those of no type at all, since a line of the group included the file.
+    Included,
 }
 
 struct Flattener<'a> {
     root: &'a Path,
     service: &'a str,
+    group: Group,
     handlers: Vec<Handler>,
 }
 
@@ -161,22 +167,22 @@ impl Flattener<'_> {
             return self.load(&self.included(place, word(1))?, wanted, depth + 1, level);
         }
         let kind = first.strip_prefix('-').unwrap_or(first);
-        let others = ["auth", "account", "password"];
-        let is_other = others.iter().any(|other| kind.eq_ignore_ascii_case(other));
-        let is_session = kind.eq_ignore_ascii_case("session");
-        if is_other || (!is_session && wanted == Wanted::All) {
+        let is_own = kind.eq_ignore_ascii_case(self.group.as_str());
+        let is_other = !is_own && TYPES.iter().any(|other| kind.eq_ignore_ascii_case(other));
+        let takes_any = wanted == Wanted::Included || self.group == Group::Auth;
+        if is_other || (!is_own && !takes_any) {
             return Ok(());
         }
         let control = word(1).unwrap_or_default();
         let is_substack = control.eq_ignore_ascii_case("substack");
         if is_substack {
-            self.push(level, place, Kind::Substack)?;
+            self.push(level, place, Kind::Substack, line)?;
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
             let name = self.included(place, word(2))?;
-            return self.load(&name, Wanted::Session, depth + 1, level + usize::from(is_substack));
+            return self.load(&name, Wanted::Included, depth + 1, level + usize::from(is_substack));
         }
-        self.push(level, place, self.module(line, Control::parse(control)))
+        self.push(level, place, self.module(line, Control::parse(control)), line)
     }
 
     fn included(&self, place: &Place, name: Option<&str>) -> Result<String, String> {
@@ -204,11 +210,13 @@ impl Flattener<'_> {
         Kind::Ours(control)
     }
 
-    fn push(&mut self, level: usize, place: &Place, kind: Kind) -> Result<(), String> {
+    fn push(&mut self, level: usize, place: &Place, kind: Kind, line: &Line) -> Result<(), String> {
         if self.handlers.len() >= HANDLERS_MAX {
-            return Err(format!("{place}: more than {HANDLERS_MAX} session lines"));
+            let group = self.group.as_str();
+            return Err(format!("{place}: more than {HANDLERS_MAX} {group} lines"));
         }
-        self.handlers.push(Handler { level, place: place.clone(), kind });
+        let words = line.words.clone();
+        self.handlers.push(Handler { level, place: place.clone(), kind, words });
         Ok(())
     }
 

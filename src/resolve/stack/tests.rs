@@ -196,6 +196,54 @@ fn what_cannot_be_read_is_not_effective() {
     effective(&[("sshd", &format!("{OURS}auth include gone"))]);
 }
 
+fn account(files: &[(&str, &str)]) -> String {
+    let scratch = Scratch::new();
+    for (name, text) in files {
+        scratch.file(&format!("etc/pam.d/{name}"), text);
+    }
+    let finding = judge_group(scratch.path(), "sshd", Group::Account);
+    finding.to_string().replace(&format!("{}/", scratch.path().display()), "")
+}
+
+/// A password that is due lets an account in (pam_acct_mgmt(3)), but opens no session.
+#[test]
+fn an_account_stack_that_ends_in_a_new_password_lets_in() {
+    let ours = "account required pam_job_adopt.so\n";
+    let common = "account [success=1 new_authtok_reqd=done default=ignore] pam_unix.so\n\
+                  account requisite pam_deny.so\naccount required pam_permit.so\n";
+    let after = account(&[("sshd", &format!("{common}{ours}"))]);
+    assert!(after.ends_with("sshd:4 can be skipped by etc/pam.d/sshd:1"), "{after}");
+    let before = account(&[("sshd", &format!("{ours}{common}"))]);
+    assert!(before.ends_with("sshd:1 is effective"), "{before}");
+    let stays = common.replace("=done", "=ok");
+    let after = account(&[("sshd", &format!("{stays}{ours}"))]);
+    assert!(after.ends_with("sshd:4 is effective"), "{after}");
+    effective(&[("sshd", &format!("{}{OURS}", common.replace("account", "session")))]);
+}
+
+#[test]
+fn entries_are_the_lines_of_a_group_in_their_order() {
+    let scratch = Scratch::new();
+    let sshd = "auth required pam_a.so\naccount include x\nsession substack x\n\
+                session [success=ok default=bad] /lib/pam_b.so a [b c]\n-session required \
+                pam_job_adopt.so conf=/c\nnonsense\n";
+    scratch.file("etc/pam.d/sshd", sshd);
+    scratch.file("etc/pam.d/x", "account required pam_c.so\nsession required pam_d.so\n");
+    let shown = |group| {
+        let entries = entries(scratch.path(), "sshd", group).unwrap();
+        let entry = |entry: &Entry| {
+            let line = entry.place.line;
+            format!("{line} {} {} {:?}", entry.file(), entry.arguments.join("|"), entry.ours)
+        };
+        entries.iter().map(entry).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(Group::Auth), ["1 pam_a.so  None", "6   None"]);
+    assert_eq!(shown(Group::Account), ["1 pam_c.so  None"]);
+    let session =
+        ["2 pam_d.so  None", "4 pam_b.so a|b c None", "5 pam_job_adopt.so conf=/c Some(Err(Dash))"];
+    assert_eq!(shown(Group::Session), session);
+}
+
 /// The stacks that distributions ship, with the line where our fragments put it.
 #[test]
 fn distributions() {

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use super::Group;
 use super::control::{Action, Return};
 use super::flatten::{Handler, Kind};
 
@@ -17,8 +18,8 @@ const STATES_MAX: usize = 100_000;
 enum Verdict {
     /// None yet.
     Open,
-    /// Favourable; the flag tells whether the value to return is `PAM_SUCCESS`.
-    Positive(bool),
+    /// Favourable, with the value to return.
+    Positive(Return),
     /// Unfavourable, whatever follows but a reset.
     Negative,
 }
@@ -45,8 +46,14 @@ pub(super) enum Bypass {
     Maze,
 }
 
-/// A way to success that does not pass our module; `None` where there is none.
-pub(super) fn bypass(stack: &[Handler]) -> Option<Bypass> {
+/// A way to success that does not pass our module; `None` where there is none. An account whose
+/// password is due is let in by applications, which then have it changed.
+pub(super) fn bypass(stack: &[Handler], group: Group) -> Option<Bypass> {
+    let lets_in = |verdict| match verdict {
+        Verdict::Positive(Return::Success) => true,
+        Verdict::Positive(Return::Renew) => group == Group::Account,
+        _ => false,
+    };
     let start = State { at: 0, level: 0, verdict: Verdict::Open, entries: vec![Verdict::Open] };
     let mut seen = HashSet::from([start.clone()]);
     // States with the index of the one that they follow.
@@ -54,7 +61,7 @@ pub(super) fn bypass(stack: &[Handler]) -> Option<Bypass> {
     let mut next = 0;
     while let Some((state, _)) = trail.get(next) {
         let Some(handler) = stack.get(state.at) else {
-            if state.verdict == Verdict::Positive(true) {
+            if lets_in(state.verdict) {
                 return Some(blame(stack, &trail, next));
             }
             next += 1;
@@ -104,8 +111,8 @@ fn act(stack: &[Handler], state: &State, code: Return, action: Action) -> State 
             state.verdict = state.entries.get(state.level).copied().unwrap_or(Verdict::Open);
         }
         Action::Ok | Action::Done => {
-            if matches!(state.verdict, Verdict::Open | Verdict::Positive(true)) {
-                state.verdict = Verdict::Positive(code == Return::Success);
+            if matches!(state.verdict, Verdict::Open | Verdict::Positive(Return::Success)) {
+                state.verdict = Verdict::Positive(code);
             }
             if action == Action::Done && state.verdict != Verdict::Negative {
                 last = end_of_level(stack, last, state.level);

@@ -46,8 +46,7 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
 
 /// A running job.
 #[derive(Debug)]
-pub(crate) struct FluxJob<'a> {
-    node: &'a Node,
+pub(crate) struct FluxJob {
     pub(crate) owner: User,
     pub(crate) id: String,
     pub(crate) unit: Cgroup,
@@ -75,7 +74,7 @@ impl Node {
     }
 
     /// A job of `owner`'s with a shell, and with these options of the stand-in's.
-    pub(crate) fn flux_job(&self, owner: User, id: &str, options: &[&str]) -> FluxJob<'_> {
+    pub(crate) fn flux_job(&self, owner: User, id: &str, options: &[&str]) -> FluxJob {
         let job = self.flux_job_without_shell(owner, id, options);
         eventually("the job's shell runs", || !job.shells().is_empty());
         job
@@ -87,12 +86,12 @@ impl Node {
         owner: User,
         id: &str,
         options: &[&str],
-    ) -> FluxJob<'_> {
+    ) -> FluxJob {
         let unit = self.unit(FLUX.uid, &format!("imp-shell-0-{id}.service"));
         let mut imp = self.daemon(&unit, "imp");
         imp.args(["--flux", "992"]).args(options).arg(owner.uid.to_string());
         let imp = imp.args(["sleep", "infinity"]).stdout(Stdio::null()).spawn().unwrap();
-        let job = FluxJob { node: self, owner, id: id.into(), unit, imp };
+        let job = FluxJob { owner, id: id.into(), unit, imp };
         eventually("the IMP runs", || !job.with_uids("992\t0\t0\t0").is_empty());
         job
     }
@@ -114,7 +113,7 @@ impl Node {
     }
 }
 
-impl FluxJob<'_> {
+impl FluxJob {
     /// The unit's path as the node sees it.
     pub(crate) fn path(&self) -> String {
         self.unit.path().to_owned()
@@ -168,7 +167,7 @@ impl FluxJob<'_> {
     }
 }
 
-impl Drop for FluxJob<'_> {
+impl Drop for FluxJob {
     fn drop(&mut self) {
         self.unit.remove();
         let _ = self.imp.kill();

@@ -1,0 +1,265 @@
+//! What the kernel can do, by trying it in a cgroup of our own.
+
+use super::scratch::Scratch;
+use super::{Check, Finding, Scene};
+use crate::bpf::{self, Attached, Level, Program};
+use crate::cgroup::{Dir, event};
+use crate::plan::{Access, DeviceRule, DeviceType};
+use crate::sys;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::{SIGKILL, kill};
+use nix::sys::stat::Mode;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, Uid};
+use std::fmt::Display;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+const SCRATCH: Check = "kernel-cgroup";
+const LOAD: Check = "kernel-device-filter";
+const QUERY: Check = "kernel-filter-query";
+const HOLDS: Check = "kernel-filter-holds";
+const FREEZER: Check = "kernel-freezer";
+const KILL: Check = "kernel-cgroup-kill";
+const MARK: Check = "kernel-trusted-xattr";
+const OPENAT2: Check = "kernel-openat2";
+const PIDFD: Check = "kernel-pidfd";
+
+/// The attribute that is tried; no name of those that mean something.
+const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
+/// How long a process in the cgroup may take to open two devices.
+const TRIAL: Duration = Duration::from_secs(2);
+
+pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
+    if !Uid::effective().is_root() {
+        let text = "what it can do cannot be tried";
+        return vec![Finding::unknown(SCRATCH, "kernel", text, "run this as root")];
+    }
+    let mut findings = vec![openat2(), pidfd()];
+    let scratch = match Scratch::make(&scene.root) {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            let remedy = "mount cgroup v2 writable for root";
+            findings.push(Finding::error(SCRATCH, "kernel", words(error), remedy));
+            return findings;
+        }
+    };
+    let dir = scratch.dir();
+    findings.push(Finding::fine(SCRATCH, dir.path(), "a cgroup can be made, tried and removed"));
+    findings.extend([freezer(dir), cgroup_kill(dir), mark(dir)]);
+    findings.extend(filter(dir));
+    findings
+}
+
+fn words(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// Loads and attaches a filter, asks for it, and has a process meet it.
+fn filter(dir: &Dir) -> Vec<Finding> {
+    let program = match attached(dir) {
+        Ok(program) => program,
+        Err(error) => {
+            let text = format!(
+                "no filter can be put on a cgroup ({error}): jobs with a device list \
+                                and the guard of users' slices are refused"
+            );
+            let remedy = "CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and Linux 5.1; as root with \
+                          CAP_BPF and CAP_NET_ADMIN, and no lockdown=confidentiality";
+            return vec![Finding::error(LOAD, "kernel", text, remedy)];
+        }
+    };
+    let fine = Finding::fine(LOAD, "kernel", "filters can be loaded and attached (ALLOW_MULTI)");
+    vec![fine, query(dir, &program), holds(dir)]
+}
+
+/// A filter that allows `/dev/null` and nothing else.
+fn attached(dir: &Dir) -> Result<Program, String> {
+    let null = DeviceRule::new(DeviceType::Char, 1, Some(3), Access::RW);
+    let rules: Vec<DeviceRule> = null.into_iter().collect();
+    let program = Program::load("job_adopt_check", &bpf::allow_rules(&rules)).map_err(words)?;
+    sys::bpf::prog_attach(dir.as_fd(), program.as_fd(), sys::bpf::BPF_F_ALLOW_MULTI, None)
+        .map_err(|error| format!("attach filter to {}: {error}", dir.path()))?;
+    Ok(program)
+}
+
+/// Both ways of asking: what is attached there and how, and what runs.
+fn query(dir: &Dir, program: &Program) -> Finding {
+    let level = Level::read(dir).map(|level| (level.attached, level.ids()));
+    let running = bpf::effective(dir);
+    let wrong = |text: String| {
+        let remedy = "CAP_SYS_ADMIN and CAP_NET_ADMIN; Linux 4.15";
+        Finding::error(QUERY, "kernel", format!("{text}: every login is refused"), remedy)
+    };
+    match (level, running) {
+        (Err(error), _) | (_, Err(error)) => wrong(words(error)),
+        (Ok((Attached::Multi, ids)), Ok(running))
+            if ids == [program.id()] && running.contains(&program.id()) =>
+        {
+            Finding::fine(QUERY, "kernel", "it tells which filters are attached and which run")
+        }
+        (Ok((attached, ids)), Ok(running)) => wrong(format!(
+            "a filter that was attached is not told of: {} {ids:?}, running {running:?}",
+            attached.as_str()
+        )),
+    }
+}
+
+/// What a process in the cgroup found, as its exit status.
+mod status {
+    /// The allowed device could be opened and the other one not.
+    pub(super) const HELD: i32 = 0;
+    /// The process could not enter the cgroup.
+    pub(super) const OUTSIDE: i32 = 1;
+    /// The allowed device could not be opened.
+    pub(super) const CLOSED: i32 = 2;
+    /// The other one could be opened.
+    pub(super) const OPEN: i32 = 3;
+}
+
+fn holds(dir: &Dir) -> Finding {
+    let wrong = |text: &str| {
+        let remedy = "use a kernel that its distribution has tested: nothing here can be confined";
+        Finding::error(HOLDS, "kernel", format!("{text}: logins would not be confined"), remedy)
+    };
+    match tried(dir) {
+        Ok(status::HELD) => {
+            Finding::fine(HOLDS, "kernel", "a process meets the filter of its cgroup")
+        }
+        Ok(status::OPEN) => wrong("a process opens what the filter of its cgroup refuses"),
+        Ok(status::CLOSED) => wrong("a process cannot open what the filter of its cgroup allows"),
+        Ok(status::OUTSIDE) => {
+            let remedy = "mount cgroup v2 writable for root";
+            let text = "a process cannot be moved into a cgroup: every login is refused";
+            Finding::error(HOLDS, "kernel", text, remedy)
+        }
+        Ok(_) => Finding::unknown(HOLDS, "kernel", "the process that was to try it ended", ""),
+        Err(errno) => {
+            let text = format!("no process could try it: {}", errno.desc());
+            Finding::unknown(HOLDS, "kernel", text, "")
+        }
+    }
+}
+
+/// Has a child enter the cgroup and open two devices of the kernel's own, which nothing happens by.
+fn tried(dir: &Dir) -> Result<i32, Errno> {
+    let child = sys::process::fork_and(|| {
+        if dir.write("cgroup.procs", "0").is_err() {
+            return status::OUTSIDE;
+        }
+        let open = |path| open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        match (open("/dev/null"), open("/dev/zero")) {
+            (Err(_), _) => status::CLOSED,
+            (_, Err(Errno::EPERM)) => status::HELD,
+            _ => status::OPEN,
+        }
+    })
+    .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    reaped(child)
+}
+
+/// Its exit status, or an end after a while.
+fn reaped(child: Pid) -> Result<i32, Errno> {
+    let deadline = Instant::now() + TRIAL;
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, status)) => return Ok(status),
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(_) => return Err(Errno::EINTR),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        if Instant::now() > deadline {
+            let _ = kill(child, SIGKILL);
+            let _ = waitpid(child, None);
+            return Err(Errno::ETIMEDOUT);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn freezer(dir: &Dir) -> Finding {
+    let wish = dir.read("cgroup.freeze").ok().flatten();
+    let fact = event(dir, "frozen").ok().flatten();
+    match (wish, fact) {
+        (Some(_), Some(_)) => {
+            Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one")
+        }
+        _ => Finding::warning(
+            FREEZER,
+            "kernel",
+            "it has no cgroup.freeze: a login to a job that is suspended by other means stops in it",
+            "Linux 5.2",
+        ),
+    }
+}
+
+fn cgroup_kill(dir: &Dir) -> Finding {
+    match dir.read_all("cgroup.kill") {
+        // It cannot be read, and is there.
+        Err(_) => Finding::fine(KILL, "kernel", "a cgroup can be ended at once"),
+        Ok(Some(_)) => Finding::fine(KILL, "kernel", "a cgroup can be ended at once"),
+        Ok(None) => Finding::note(
+            KILL,
+            "kernel",
+            "it has no cgroup.kill: the processes of a job that ends are killed one by one, in \
+             rounds",
+            "Linux 5.14",
+        ),
+    }
+}
+
+fn mark(dir: &Dir) -> Finding {
+    let tried = sys::file::set_xattr(dir.as_fd(), TRIED, b"1")
+        .and_then(|()| sys::file::get_xattr(dir.as_fd(), TRIED))
+        .and_then(|value| sys::file::remove_xattr(dir.as_fd(), TRIED).map(|()| value));
+    match tried {
+        Ok(value) if value == b"1" => {
+            Finding::fine(MARK, "kernel", "cgroups can carry marks of root's (trusted.*)")
+        }
+        Ok(_) => Finding::error(MARK, "kernel", "a mark on a cgroup is read back as another", ""),
+        Err(error) => Finding::error(
+            MARK,
+            "kernel",
+            format!("cgroups cannot carry marks of root's ({error}): no job can be registered"),
+            "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no PrivateUsers=",
+        ),
+    }
+}
+
+fn openat2() -> Finding {
+    let root = open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+    let tried = root.map_err(std::io::Error::from);
+    match tried.and_then(|root| sys::file::find_beneath(root.as_fd(), c"proc").map(drop)) {
+        // Another file system, which it is there to refuse.
+        Ok(()) => Finding::fine(OPENAT2, "kernel", "paths are opened without links (openat2)"),
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+            Finding::fine(OPENAT2, "kernel", "paths are opened without links (openat2)")
+        }
+        Err(error) => Finding::note(
+            OPENAT2,
+            "kernel",
+            format!(
+                "openat2 is not to be had ({error}): paths are opened one component after \
+                     the other instead"
+            ),
+            "Linux 5.6, and no filter of system calls that refuses it",
+        ),
+    }
+}
+
+fn pidfd() -> Finding {
+    match sys::process::pidfd_open(nix::unistd::getpid().as_raw()) {
+        Ok(_) => Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)"),
+        Err(error) => Finding::warning(
+            PIDFD,
+            "kernel",
+            format!(
+                "pidfd_open is not to be had ({error}): jobs of Flux are refused, and \
+                     unregister cannot end logins"
+            ),
+            "Linux 5.3, and no filter of system calls that refuses it",
+        ),
+    }
+}

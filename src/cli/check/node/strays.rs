@@ -1,0 +1,132 @@
+//! Processes of users that are in none of their jobs.
+
+use super::users::Users;
+use super::{Check, Finding, Scene};
+use crate::cgroup::{Membership, Mount, Stamp};
+use crate::cli::ending::real_uid;
+use crate::cli::people;
+use crate::plan::CgroupPath;
+use std::collections::BTreeMap;
+use std::fs;
+
+const STRAYS: Check = "users-outside-jobs";
+/// Most users that are named.
+const NAMED: usize = 8;
+
+/// How many of a user's processes are outside of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    /// In the slice of systemd's that is the user's own, where a guard reaches.
+    in_slice: usize,
+    elsewhere: usize,
+}
+
+pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
+    let users = Users::of(scene);
+    let mut counts: BTreeMap<u32, Count> = BTreeMap::new();
+    let mut jobs: BTreeMap<(u32, String), bool> = BTreeMap::new();
+    for (pid, uid) in processes().filter(|(_, uid)| users.is_bound(*uid)) {
+        // One that is gone by now is nowhere.
+        let Ok(membership) = Membership::of(pid) else { continue };
+        let path = membership.unified().unwrap_or("/").to_owned();
+        let known = jobs.entry((uid, path.clone())).or_insert_with(|| is_stamped(&path, uid));
+        if *known || is_of_scheduler(&membership) {
+            continue;
+        }
+        let count = counts.entry(uid).or_default();
+        match path.starts_with(&format!("/user.slice/user-{uid}.slice/")) {
+            true => count.in_slice += 1,
+            false => count.elsewhere += 1,
+        }
+    }
+    vec![found(&counts)]
+}
+
+fn found(counts: &BTreeMap<u32, Count>) -> Finding {
+    if counts.is_empty() {
+        return Finding::fine(STRAYS, "users", "no user has a process outside of their jobs");
+    }
+    let sum = |part: fn(&Count) -> usize| counts.values().map(part).sum::<usize>();
+    let (inside, elsewhere) = (sum(|count| count.in_slice), sum(|count| count.elsewhere));
+    let mut names: Vec<String> =
+        counts.keys().take(NAMED).map(|uid| people::name_of(*uid)).collect();
+    if counts.len() > NAMED {
+        names.push(format!("and {} more", counts.len() - NAMED));
+    }
+    let text = format!(
+        "{} of their processes are in none of their jobs: {inside} in their own slices, where the \
+         guard reaches, {elsewhere} elsewhere",
+        inside + elsewhere
+    );
+    let remedy = "see which they are: ps -u USER -o pid,cgroup,args; what was started before the \
+                  module was enabled stays until it is ended";
+    Finding::note(STRAYS, names.join(", "), text, remedy)
+}
+
+/// Every process, and whose it is.
+fn processes() -> impl Iterator<Item = (i32, u32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(|pid| Some((pid, real_uid(pid)?.as_raw())))
+}
+
+/// Whether the cgroup, or one above it, carries the stamp of a job of this user.
+fn is_stamped(path: &str, uid: u32) -> bool {
+    let Ok(path) = path.parse::<CgroupPath>() else { return false };
+    let Ok(place) = Mount::open().and_then(|mount| mount.place(&path)) else { return false };
+    let stamps = place.levels().iter().filter_map(|dir| Stamp::read(dir).ok().flatten());
+    stamps.into_iter().any(|stamp| stamp.uid == uid)
+}
+
+/// Whether a scheduler has put the process there, by how Slurm and Flux name their cgroups: users
+/// can make none of these names outside of a job.
+fn is_of_scheduler(membership: &Membership) -> bool {
+    let unified = membership.unified().into_iter();
+    let mut paths = unified.chain(membership.legacy().map(|(_, path)| path));
+    paths.any(is_schedulers)
+}
+
+fn is_schedulers(path: &str) -> bool {
+    let is_job = |name: &str| {
+        name.strip_prefix("job_").is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+    let slurm = names.iter().position(|name| name.contains("slurm"));
+    let below = slurm.and_then(|at| names.get(at + 1..)).unwrap_or_default();
+    let flux =
+        names.iter().any(|name| name.starts_with("imp-shell-") && name.ends_with(".service"));
+    below.iter().any(|name| is_job(name)) || flux && path.starts_with("/user.slice/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::finding::Severity;
+    use super::*;
+
+    #[test]
+    fn schedulers_cgroups_are_known_by_their_names() {
+        for path in [
+            "/system.slice/node_slurmstepd.scope/job_7/step_0/user/task_0",
+            "/slurm_node/uid_1001/job_7/step_extern",
+            "/user.slice/user-5.slice/user@5.service/imp-shell-0-f2.service",
+        ] {
+            assert!(is_schedulers(path), "{path}");
+        }
+        for path in
+            ["/", "/user.slice/user-5.slice/session-1.scope", "/job_7", "/slurm/job_x", "/slurmd"]
+        {
+            assert!(!is_schedulers(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn they_are_counted_by_place() {
+        assert_eq!(found(&BTreeMap::new()).severity, Severity::Fine);
+        let counts = (0..10).map(|uid| (4_000_000_000 + uid, Count { in_slice: 2, elsewhere: 1 }));
+        let finding = found(&counts.collect());
+        assert_eq!(finding.severity, Severity::Note);
+        assert!(finding.text.starts_with("30 of"), "{}", finding.text);
+        assert!(finding.text.contains("20 in their own") && finding.text.contains("10 elsewhere"));
+        assert!(finding.object.ends_with("and 2 more"), "{}", finding.object);
+    }
+}

@@ -1,0 +1,89 @@
+//! What Flux's system instance needs for logins to find its jobs.
+
+use super::{Check, Finding, Site};
+use crate::plan::SourceName;
+use nix::unistd::User;
+
+const LINGER: Check = "flux-linger";
+const EXEC: Check = "flux-exec";
+
+/// Where the system instance has its configuration (flux-config(5)).
+const CONF: &str = "/etc/flux/system/conf.d";
+const LINGERING: &str = "/var/lib/systemd/linger";
+
+/// The number of Flux's account, where Flux is a source and this node has the account.
+pub(super) fn account(site: &Site<'_>) -> Option<u32> {
+    let config = &site.scene.config;
+    if !config.sources.contains(&SourceName::Flux) {
+        return None;
+    }
+    if site.is_here() {
+        return Some(User::from_name(&config.flux_user).ok().flatten()?.uid.as_raw());
+    }
+    let local = std::fs::read_to_string(site.path("/etc/passwd")).ok()?;
+    let mut lines = local.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let line = lines.find(|fields| fields.first() == Some(&config.flux_user.as_str()))?;
+    line.get(2)?.parse().ok()
+}
+
+pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
+    let Some(uid) = account(site) else { return Vec::new() };
+    let user = &site.scene.config.flux_user;
+    let mut found = vec![linger(site, user)];
+    if uid == 0 {
+        let text = "is root: no job of Flux's is found";
+        found.push(Finding::error(LINGER, user, text, "name the instance's account in flux_user"));
+    }
+    found.extend(exec(site));
+    found
+}
+
+/// Jobs run below this account's own service manager, which has to be there without a login.
+fn linger(site: &Site<'_>, user: &str) -> Finding {
+    match site.path(LINGERING).join(user).try_exists() {
+        Ok(true) => Finding::fine(LINGER, user, "lingers"),
+        Ok(false) => {
+            let text = "does not linger: it has no service manager that jobs could run below";
+            Finding::warning(LINGER, user, text, format!("loginctl enable-linger {user}"))
+        }
+        Err(error) => Finding::unknown(LINGER, user, error, "run this as root"),
+    }
+}
+
+/// Without `sdexec` jobs have no unit, and no login finds them.
+fn exec(site: &Site<'_>) -> Option<Finding> {
+    let dir = site.path(CONF);
+    let object = dir.display();
+    let listed = std::fs::read_dir(&dir).ok()?.flatten().map(|entry| entry.path());
+    let files = listed.filter(|path| path.extension().is_some_and(|end| end == "toml"));
+    let texts: Option<Vec<String>> = files.map(|path| std::fs::read_to_string(path).ok()).collect();
+    let Some(texts) = texts else {
+        let text = "cannot be read";
+        return Some(Finding::unknown(EXEC, object, text, "run this as root"));
+    };
+    Some(match texts.iter().any(|text| runs_in_units(text)) {
+        true => Finding::fine(EXEC, object, "jobs run in units (sdexec)"),
+        false => {
+            let text = "jobs run in no units of their own: [exec] service is not \"sdexec\", and no \
+                        login finds them";
+            let remedy =
+                "write service = \"sdexec\" under [exec], and enable = true under [systemd]";
+            Finding::warning(EXEC, object, text, remedy)
+        }
+    })
+}
+
+/// Whether the table `exec` of a file says so.
+fn runs_in_units(text: &str) -> bool {
+    let mut table = String::new();
+    text.lines().any(|line| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.starts_with('[') {
+            line.clone_into(&mut table);
+        }
+        let value = line.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
+        let is = |key, wanted: &str| value == Some((key, wanted));
+        (table == "[exec]" && (is("service", "\"sdexec\"") || is("service", "'sdexec'")))
+            || (table.is_empty() && is("exec.service", "\"sdexec\""))
+    })
+}

@@ -1,0 +1,201 @@
+//! `job-adopt check` on a node with a real sshd: nothing amiss with a good set-up, and every broken
+//! thing named.
+
+use serde_json::Value;
+
+use crate::support::{ALICE, Node, Outcome, eventually, on_node};
+
+fn check(node: &Node, options: &[&str]) -> Outcome {
+    node.job_adopt(&[&["check"], options].concat())
+}
+
+/// What the site's checks say that is worse than a note.
+fn amiss(node: &Node) -> Vec<String> {
+    let outcome = check(node, &["--json"]);
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let bad = ["error", "warning", "unknown"];
+    let found = report["findings"].as_array().unwrap().iter();
+    let shown = found.filter(|one| bad.contains(&one["severity"].as_str().unwrap())).map(|one| {
+        assert_ne!(one["remedy"], "", "{one}");
+        format!("{} {}", one["severity"].as_str().unwrap(), one["check"].as_str().unwrap())
+    });
+    shown.collect()
+}
+
+#[test]
+fn a_good_set_up_has_nothing_amiss() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        check(node, &[]).exits(0).says("errors: 0, warnings: 0, cannot be told: 0");
+        let outcome = check(node, &["--verbose"]).exits(0);
+        for fine in [
+            "fine pam-session /etc/pam.d/sshd:5: ",
+            "fine pam-account /etc/pam.d/sshd:2: ",
+            "fine module-version ",
+            "fine helper /usr/libexec/job-adopt/resolve: is fit to be run, and of version ",
+            "fine sshd-pam /usr/sbin/sshd -f /etc/ssh/sshd_config: UsePAM yes",
+            "fine sources registry: answers",
+        ] {
+            let outcome = &outcome;
+            assert!(outcome.stdout.contains(fine), "{fine}: {outcome}");
+        }
+    });
+}
+
+#[test]
+fn programs_read_a_report_of_schema_1() {
+    on_node(|node| {
+        node.stack("session required pam_permit.so\n");
+        let outcome = check(node, &["--json"]).exits(1);
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(report["schema"], 1);
+        let found = report["findings"].as_array().unwrap();
+        for severity in ["error", "warning", "unknown", "note", "fine"] {
+            let count = found.iter().filter(|one| one["severity"] == severity).count();
+            assert_eq!(report["counts"][severity], count, "{severity}");
+        }
+        for key in ["check", "object", "text", "remedy"] {
+            assert!(found.iter().all(|one| one[key].is_string()), "{key}");
+        }
+        assert_eq!(found[0]["severity"], "error", "the gravest comes first");
+    });
+}
+
+/// One after the other, each put right again by what follows it.
+#[test]
+fn what_is_broken_is_named() {
+    on_node(|node| {
+        let sshd = node.sshd();
+        let good = node.read("/etc/pam.d/sshd");
+        let config = node.read("/etc/ssh/sshd_config");
+        assert_eq!(amiss(node), [""; 0]);
+        let module = node.module();
+        for (breaks, mends, expected) in [
+            ("touch /run/job-adopt/off", "rm /run/job-adopt/off", "error switched-off"),
+            ("chmod 0777 /run/job-adopt/jobs", "chmod 0755 /run/job-adopt/jobs", "error registry"),
+            (
+                "chown alice /usr/libexec/job-adopt/resolve",
+                "chown root /usr/libexec/job-adopt/resolve",
+                "error helper",
+            ),
+            (
+                "sed -i s/^job-adopt:/job-adoptee:/ /etc/passwd",
+                "sed -i s/^job-adoptee:/job-adopt:/ /etc/passwd",
+                "error account",
+            ),
+            (&format!("chmod 0666 {module}"), &format!("chmod 0644 {module}"), "error module-file"),
+            (
+                &format!("sed -i 's/ speaks to version [0-9]/ speaks to version 9/' {module}"),
+                &format!("sed -i 's/ speaks to version 9/ speaks to version 0/' {module}"),
+                "error module-version",
+            ),
+        ] {
+            node.sh(breaks).ok();
+            let found = amiss(node);
+            assert!(found.iter().any(|one| one == expected), "{breaks}: {found:?}");
+            node.sh(mends).ok();
+        }
+        assert_eq!(amiss(node), [""; 0]);
+        for (text, expected) in [
+            (
+                good.replace("session required pam_job", "session optional pam_job"),
+                "error pam-session",
+            ),
+            (format!("{good}session optional pam_systemd.so\n"), "error pam-order"),
+            (good.replace("pam_job_adopt.so", "pam_job_adopt.so typo"), "error pam-arguments"),
+            (good.replace("pam_job_adopt.so", "pam_job_adopt.so observe"), "warning pam-open"),
+            (good.replace("account required pam_job_adopt.so", ""), "warning pam-account"),
+        ] {
+            node.stack(&text);
+            let found = amiss(node);
+            assert!(found.iter().any(|one| one == expected), "{text}: {found:?}");
+        }
+        node.stack(&good);
+        for (text, expected) in [
+            (config.replace("UsePAM yes", "UsePAM no"), "error sshd-pam"),
+            (format!("{config}NoSuchKey yes\n"), "error sshd-config"),
+        ] {
+            node.write("/etc/ssh/sshd_config", &text);
+            assert_eq!(amiss(node), [expected]);
+        }
+        check(node, &[]).exits(1).says("NoSuchKey");
+        node.write("/etc/ssh/sshd_config", &config);
+        assert_eq!(amiss(node), [""; 0]);
+        drop(sshd);
+    });
+}
+
+/// The helper's rights are less than root's.
+#[test]
+fn what_the_helper_cannot_read_is_an_error() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        node.configure("env = id\n");
+        node.mode("/etc/security/job_adopt.conf", 0o600);
+        assert_eq!(amiss(node), ["error configuration"]);
+        check(node, &[]).exits(1).says("cannot open: Permission denied");
+    });
+}
+
+#[test]
+fn every_server_is_asked_for_its_own_configuration() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid").ok();
+        let second = "error sshd-pam /usr/sbin/sshd -o UsePAM=no -o PidFile=/run/second.pid: ";
+        let outcome = check(node, &[]).exits(1).says(second);
+        assert_eq!(outcome.stdout.matches("error ").count(), 1, "{outcome}");
+        node.sh("kill $(cat /run/second.pid)").ok();
+    });
+}
+
+/// What a user's process calls itself, root does not run.
+#[test]
+fn a_users_process_is_no_server() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        node.sh("cp /usr/bin/sleep /tmp/sshd").ok();
+        let forged = "exec -a 'sshd: /tmp/sshd -f /tmp/x [listener] 0' /tmp/sshd 60";
+        let mut stranger = node.daemon(&node.outside(), "setpriv");
+        let uid = ALICE.uid.to_string();
+        stranger.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "bash", "-c", forged]);
+        let mut stranger = stranger.spawn().unwrap();
+        let titles = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
+        eventually("it has its title", || node.sh(titles).stdout.contains("/tmp/x [listener]"));
+        check(node, &["--verbose"]).exits(0).keeps_quiet_about("/tmp/");
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    });
+}
+
+#[test]
+fn who_is_not_root_is_told_what_only_root_can_see() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt check";
+        let outcome = node.sh(alone).exits(3).says("unknown sshd-config ");
+        outcome.says("do: run this as root").says("errors: 0, warnings: 0");
+    });
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    on_node(|node| {
+        for options in [&["--service", "a/b"][..], &["--service="], &["--nonsense"], &["operand"]] {
+            check(node, options).exits(2).says("try: job-adopt check --help");
+        }
+        check(node, &["--conf", "/none"]).exits(3).says("read /none");
+    });
+}
+
+#[test]
+fn looking_changes_nothing() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let list = "find /etc /run /usr/libexec/job-adopt -path /run/.overlay -prune -o \
+                    -printf '%p %m %U %T@\\n' | sort";
+        let before = node.sh(list).ok().stdout;
+        check(node, &[]).exits(0);
+        assert_eq!(node.sh(list).ok().stdout, before);
+    });
+}
