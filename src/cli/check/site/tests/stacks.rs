@@ -1,0 +1,173 @@
+//! Stacks of PAM.
+
+use super::*;
+
+#[test]
+fn a_session_line_that_cannot_be_relied_on_is_an_error() {
+    let line = "session required pam_job_adopt.so";
+    for (instead, at) in [
+        ("session optional pam_job_adopt.so", "sshd:8"),
+        ("session sufficient pam_job_adopt.so", "sshd:8"),
+        ("session [success=ok default=ignore] pam_job_adopt.so", "sshd:8"),
+        ("-session required pam_job_adopt.so", "sshd:8"),
+        ("session required pam_job_adopt.so service=login", "sshd:8"),
+        ("session required pam_unix.so", "service sshd"),
+    ] {
+        let laid = Laid::new().sshd(&SSHD.replace(line, instead));
+        laid.is(&[&format!("Error pam-session {at}")]);
+    }
+    for same in [
+        "session requisite pam_job_adopt.so",
+        "session [success=ok ignore=ignore default=die] pam_job_adopt.so",
+        "session required pam_job_adopt.so service=sshd",
+    ] {
+        Laid::new().sshd(&SSHD.replace(line, same)).is(&[]);
+    }
+}
+
+#[test]
+fn what_skips_the_session_line_is_named() {
+    let common = format!("{COMMON}session [success=1 default=ignore] pam_x.so\n");
+    let text = SSHD.replace("session required pam_limits.so\n", "");
+    let text = format!("{text}session optional pam_motd.so\n");
+    let laid = Laid::new().file("etc/pam.d/common", &common).sshd(&text);
+    laid.is(&["Error pam-session sshd:7"]);
+    laid.says("common:9, which may end the stack or leap over it");
+    laid.says("by substack instead of include");
+    let common = format!("session sufficient pam_x.so\n{COMMON}");
+    let laid = Laid::new().file("etc/pam.d/common", &common);
+    laid.is(&["Error pam-session sshd:8"]);
+    laid.says("common:1, ");
+    let undone = "session [default=reset] pam_x.so\nsession required pam_y.so\n";
+    let laid = Laid::new().sshd(&format!("{SSHD}{undone}"));
+    laid.is(&["Error pam-session sshd:9"]);
+}
+
+#[test]
+fn what_skips_the_account_line_is_named() {
+    let ours = "account required pam_job_adopt.so\n";
+    let late = SSHD.replace(ours, "").replace("common\nsession", &format!("common\n{ours}session"));
+    let laid = Laid::new().sshd(&late);
+    laid.is(&["Warning pam-account sshd:4"]);
+    laid.says("common:1, which may end the stack");
+    let local = COMMON.replace("new_authtok_reqd=done", "new_authtok_reqd=ok");
+    Laid::new().sshd(&late).file("etc/pam.d/common", &local).is(&[]);
+    let local = format!("account sufficient pam_localuser.so\n{local}");
+    let laid = Laid::new().sshd(&late).file("etc/pam.d/common", &local);
+    laid.is(&["Warning pam-account sshd:4"]);
+    laid.says("common:1, ");
+    let substack = late.replace("account include", "account substack");
+    Laid::new().sshd(&substack).file("etc/pam.d/common", &local).is(&[]);
+    Laid::new().sshd(&SSHD.replace(ours, "")).is(&["Warning pam-account service sshd"]);
+    let optional = SSHD.replace("account required pam_job", "account optional pam_job");
+    Laid::new().sshd(&optional).is(&["Warning pam-account sshd:3"]);
+}
+
+#[test]
+fn a_stack_without_our_session_line_tells_who_gets_in() {
+    let neither = SSHD.replace("pam_job_adopt.so", "pam_unix.so");
+    let laid = Laid::new().sshd(&neither);
+    laid.is(&["Error pam-session service sshd", "Warning pam-account service sshd"]);
+    laid.says("logins are in no job");
+    let account = SSHD.replace("session required pam_job_adopt.so", "");
+    Laid::new().sshd(&account).says("every login is refused (JA09)");
+}
+
+#[test]
+fn a_stack_that_cannot_be_read_lets_nobody_in() {
+    let laid = Laid::new().sshd(&format!("{SSHD}session include gone\n"));
+    assert!(laid.amiss().contains(&"Error pam-session service sshd".to_owned()));
+    laid.says("gone: no such service file");
+}
+
+#[test]
+fn what_moves_logins_after_ours_is_an_error() {
+    let common = COMMON.replace("session optional pam_systemd.so\n", "");
+    for (module, severity) in [
+        ("pam_systemd.so", "Error"),
+        ("/lib/security/pam_elogind.so", "Error"),
+        ("pam_flux.so", "Error"),
+        ("pam_oar_adopt.so", "Error"),
+        ("pam_cgfs.so -c memory", "Error"),
+        ("pam_cgroup.so", "Error"),
+        ("pam_exec.so /usr/bin/x", "Warning"),
+        ("pam_loginuid.so", "Note"),
+    ] {
+        for kind in ["session", "-session"] {
+            let text = format!("{SSHD}{kind} optional {module}\n");
+            let laid = Laid::new().file("etc/pam.d/common", &common).sshd(&text);
+            laid.is(&[&format!("{severity} pam-order sshd:9")]);
+        }
+    }
+    for module in ["pam_motd.so", "pam_limits.so", "pam_keyinit.so"] {
+        Laid::new().sshd(&format!("{SSHD}session optional {module}\n")).is(&[]);
+    }
+    let included = SSHD.replace("session include common\n", "") + "session substack common\n";
+    Laid::new().sshd(&included).is(&["Error pam-order common:8"]);
+    let limits = format!("{SSHD}session required pam_limits.so\n");
+    Laid::new().sshd(&limits).conf("limits = job\n").is(&["Note pam-order sshd:9"]);
+}
+
+#[test]
+fn another_module_that_decides_is_named() {
+    for module in ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"] {
+        let laid = Laid::new().sshd(&format!("-account required {module}\n{SSHD}"));
+        laid.is(&["Warning pam-rival sshd:1"]);
+    }
+    let laid = Laid::new().sshd(&format!("session required pam_flux.so\n{SSHD}"));
+    laid.is(&["Warning pam-rival sshd:1"]);
+}
+
+#[test]
+fn arguments_are_read_as_the_module_reads_them() {
+    let with = |arguments: &str| {
+        let line = format!("session required pam_job_adopt.so {arguments}\n");
+        Laid::new().sshd(&SSHD.replace("session required pam_job_adopt.so\n", &line))
+    };
+    let laid = with("action_no_job=deny");
+    laid.is(&["Error pam-arguments sshd:8"]);
+    laid.says("argument action_no_job=deny: is unknown");
+    for knob in [
+        "action_no_jobs=ignore",
+        "action_adopt_failure=allow",
+        "action_generic_failure=ignore",
+        "observe",
+    ] {
+        with(knob).is(&["Warning pam-open sshd:8"]);
+    }
+    with("action_no_jobs=deny require_devices wait_job=2 debug").is(&[]);
+    with("exempt_uids=5").is(&["Note pam-exemptions sshd:8"]);
+    with("exempt_uids=5,6").conf("exempt_uids = 6, 5\n").is(&[]);
+    with("exempt_uids=5").conf("exempt_uids = 6\n").says("exempt_uids 6 only in the configuration");
+}
+
+#[test]
+fn groups_need_an_auth_line() {
+    let line = "session required pam_job_adopt.so cdi_gids=44\n";
+    let text = SSHD.replace("session required pam_job_adopt.so\n", line);
+    Laid::new().sshd(&text).is(&["Warning pam-auth sshd:8"]);
+    let auth = "auth optional pam_job_adopt.so\n";
+    Laid::new().sshd(&format!("{auth}{text}")).is(&[]);
+    let late =
+        text.replace("account required pam_nologin", &format!("{auth}account required pam_n"));
+    Laid::new().sshd(&late).is(&["Note pam-auth sshd:2"]);
+    Laid::new().conf("cdi_gids = 44\n").is(&["Warning pam-auth sshd:8"]);
+}
+
+#[test]
+fn other_services_are_told_of() {
+    let laid = Laid::new()
+        .file("etc/pam.d/common", &format!("{COMMON}session required pam_job_adopt.so\n"))
+        .file("etc/pam.d/su", "session include common\n")
+        .file("etc/pam.d/login", "session required pam_unix.so\n")
+        .file("usr/lib/pam.d/cockpit", "session required pam_unix.so\n")
+        .file("etc/pam.d/vsftpd", "session required pam_job_adopt.so service=vsftpd\n");
+    let amiss = laid.amiss();
+    for expected in [
+        "Note pam-services common, su",
+        "Note pam-services vsftpd",
+        "Note pam-doors cockpit, login",
+    ] {
+        assert!(amiss.iter().any(|one| one == expected), "{expected}: {amiss:?}");
+    }
+}
