@@ -130,12 +130,13 @@ endef
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
-# The module is linked on its own: beside the Rust library it would miss link-time optimisation.
+# The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
+# it is made as small as it gets, by a profile of its own.
 $(BUILD)/pam_job_adopt.so: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
-	$(CARGO) rustc --locked --release --lib --crate-type cdylib
+	$(CARGO) rustc --locked --profile module --lib --crate-type cdylib
 	mkdir -p $(BUILD)
-	strip -o $@ $(RELEASE)/libpam_job_adopt.so
+	strip -o $@ $(CARGO_TARGET_DIR)/module/libpam_job_adopt.so
 
 $(BUILD)/resolve $(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))

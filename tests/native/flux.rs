@@ -82,6 +82,30 @@ fn a_login_joins_its_job_below_the_unit() {
     });
 }
 
+/// With the helper itself: a filter of the IMP's is kept, and where there is none its second look,
+/// at the unit's file, says what ours has to allow.
+#[test]
+fn both_halves_together_confine_a_login() {
+    for (options, policy, containment) in [
+        (&ONE_GPU[..], "", "inherit"),
+        (&[], "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n", "enforce"),
+        (&[], "", "none"),
+    ] {
+        on_flux(|node| {
+            let job = node.flux_job(ALICE, JOB, options);
+            let file = format!("{}/imp-shell-0-{JOB}.service", node.transient());
+            node.write(&file, &format!("[Service]\nType=notify\n{policy}"));
+            let told = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
+            told.says(&format!("in force: {containment}"));
+            let login = node.sshd().ssh(ALICE, "cat /proc/self/cgroup; probe /dev/nvidia1").ok();
+            assert_eq!(login.cgroup(), node.seen(&job.leaf()));
+            let open = if containment == "none" { OPENS } else { DENIED };
+            login.devices(&[("/dev/nvidia1", open)]);
+            assert_eq!(node.log.decision("JA00").field("containment"), Some(containment));
+        });
+    }
+}
+
 /// Outside session and job, with nothing of sshd's.
 #[test]
 fn a_keeper_stands_alone() {
