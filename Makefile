@@ -25,7 +25,8 @@
 #                looks for its helper in /usr/libexec/job-adopt
 #   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
 #                $(CC) names it, else the folder that has pam_permit.so
-#   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled
+#   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled; what adds
+#                to others' units is in PREFIX/share/job-adopt/systemd, from where an admin copies it
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -59,7 +60,8 @@ LIBEXEC = $(PREFIX)/libexec/job-adopt
 ifeq ($(UNITDIR),)
 override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
-UNITS = $(wildcard packaging/systemd/*)
+UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
+DROPINS = $(wildcard packaging/systemd/*.d/*.conf)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
@@ -115,11 +117,13 @@ endef
 # Where a unit goes. A mount has its path for a name, escaped (systemd.mount(5)); cargo packages no such file.
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
 
-# unit FILE: the same of a unit, with the program's path.
+# What adds to a unit of somebody else's would count there as soon as it is in UNITDIR.
+dropin_path = $(patsubst packaging/systemd/%,$(DESTDIR)$(PREFIX)/share/job-adopt/systemd/%,$(1))
+
+# unit FILE PATH: puts a unit there, with the paths of our own.
 define unit
-sed 's|^ExecStart=/usr/bin/|ExecStart=$(PREFIX)/bin/|' $(1) | \
-    install -D -m 0644 /dev/stdin "$(call unit_path,$(1)).new" && \
-    mv -f "$(call unit_path,$(1)).new" "$(call unit_path,$(1))"
+sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-adopt|' '$(1)' | \
+    install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
 .PHONY: all install uninstall account test vm-test demo fuzz corpus bench lint clean
@@ -151,7 +155,8 @@ install: all
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
-	$(foreach file,$(UNITS),$(call unit,$(file)) &&) true
+	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
+	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(if $(DESTDIR),,$(MAKE) account)
 	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
@@ -176,6 +181,9 @@ uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
+	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
+	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
+	-rmdir "$(DESTDIR)$(PREFIX)/share/job-adopt/systemd" "$(DESTDIR)$(PREFIX)/share/job-adopt"
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 

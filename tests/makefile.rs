@@ -42,7 +42,9 @@ fn another_prefix_needs_a_place_for_the_module() {
         "helper=/opt/x/libexec/job-adopt/resolve",
         "/stage/opt/x/lib/systemd/system/job-adopt-callerid.socket",
         "/stage/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount\"",
-        "ExecStart=/opt/x/bin/",
+        "=/opt/x/bin/",
+        "\"/stage/opt/x/share/job-adopt/systemd/user-runtime-dir@.service.d/job-adopt.conf\"",
+        "\"/stage/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf\"",
     ] {
         assert!(words(&given).contains(text), "{text}: {}", words(&given));
     }

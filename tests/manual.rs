@@ -17,8 +17,8 @@ const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
 const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
 const CONFIG: &str = include_str!("../src/resolve/config.rs");
-const COMMANDS: [&str; 8] =
-    ["run", "register", "unregister", "list", "resolve", "devices", "use", "callerid"];
+const COMMANDS: [&str; 9] =
+    ["run", "register", "unregister", "list", "resolve", "devices", "guard", "use", "callerid"];
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {

@@ -53,7 +53,7 @@ impl fmt::Display for Obstacle {
             Self::NothingInForce => "the scheduler's device filter is not in force",
             Self::Exclusive => "a filter attached with flags 0 lets no other be added",
             Self::ExclusiveSkipped => "the filter attached with flags 0 does not run here",
-            Self::LeafOverridden => "the leaf carries an ALLOW_OVERRIDE filter of its own",
+            Self::LeafOverridden => "an ALLOW_OVERRIDE filter of its own lets no other be added",
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Carries a decision out, and proves it.
 
 use super::compose::{Decision, Demand, Obstacle, decide};
-use super::point::Point;
-use super::{Attached, Error, Ground, Insn, Level, Program, Result, allow, effective};
+use super::point::{Ours, Point};
+use super::{Attached, Error, Ground, Level, Program, Purpose, Result, allow, effective};
 use crate::cgroup::Dir;
 use crate::lock::Lock;
 use crate::plan::Containment;
@@ -78,7 +78,7 @@ pub fn foresee(ground: Ground<'_>, missing: usize, containment: &Containment) ->
     }
     let with = |missing: usize| {
         let seen = [vec![Seen::NOTHING; missing], found.clone()].concat();
-        decide_on(&seen, Ground { job: ground.job + missing, ..ground }, containment)
+        decide_on(&seen, Ground { job: ground.job + missing, ..ground }, demand(containment))
     };
     let mut decision = with(missing);
     if decision == Decision::NeedChild {
@@ -110,6 +110,12 @@ enum Attempt {
 /// Looks under the lock before giving up: each changes something, and somebody else may as well.
 const LOOKS: usize = 8;
 
+/// What is to hold, and the filter of ours for it.
+pub(super) struct Want {
+    pub(super) demand: Demand,
+    pub(super) ours: Ours,
+}
+
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
@@ -123,32 +129,45 @@ pub fn confine(
     deadline: Instant,
 ) -> Result<Outcome> {
     let insns = containment.list().map(allow).unwrap_or_default();
+    let ours = Ours::new(Purpose::Job, insns);
+    let want = Want { demand: demand(containment), ours };
     // Nearly every login finds everything in place and needs no lock.
-    match attempt(ground, containment, &insns, None) {
-        Ok(Attempt::Done(outcome)) => return Ok(outcome),
-        // Not yet, or no longer: another login is changing it.
-        Ok(Attempt::NotYet) | Err(Error::NotEffective { .. }) => {}
-        Err(error) => return Err(error),
+    if let Some(outcome) = look(ground, &want)? {
+        return Ok(outcome);
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
-    let lock = Lock::take(inode(dir(ground, ground.job)?)?, deadline)?;
+    settle(ground, &want, &lock(dir(ground, ground.job)?, deadline)?)
+}
+
+/// What holds; `None` where something has to be changed first. Changes nothing.
+pub(super) fn look(ground: Ground<'_>, want: &Want) -> Result<Option<Outcome>> {
+    match attempt(ground, want, None) {
+        Ok(Attempt::Done(outcome)) => Ok(Some(outcome)),
+        // Not yet, or no longer: another login is changing it.
+        Ok(Attempt::NotYet) | Err(Error::NotEffective { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes it hold. The lock is that of the job's own cgroup.
+pub(super) fn settle(ground: Ground<'_>, want: &Want, lock: &Lock) -> Result<Outcome> {
     for _ in 0..LOOKS {
-        if let Attempt::Done(outcome) = attempt(ground, containment, &insns, Some(&lock))? {
+        if let Attempt::Done(outcome) = attempt(ground, want, Some(lock))? {
             return Ok(outcome);
         }
     }
     Err(Error::Unsettled { object: object(ground) })
 }
 
-fn attempt(
-    ground: Ground<'_>,
-    containment: &Containment,
-    insns: &[Insn],
-    lock: Option<&Lock>,
-) -> Result<Attempt> {
+/// The right to change the filters of a cgroup, where nobody else has it.
+pub(super) fn lock(dir: &Dir, deadline: Instant) -> Result<Lock> {
+    Ok(Lock::take(inode(dir)?, deadline)?)
+}
+
+fn attempt(ground: Ground<'_>, want: &Want, lock: Option<&Lock>) -> Result<Attempt> {
     let levels: Vec<Level> = ground.levels.iter().map(Level::read).collect::<Result<_>>()?;
     let seen: Vec<Seen> = levels.iter().map(Seen::of).collect();
-    let confinement = match decide_on(&seen, ground, containment) {
+    let confinement = match decide_on(&seen, ground, want.demand) {
         Decision::Refuse(why) => return Err(Error::Obstacle { object: object(ground), why }),
         Decision::NeedChild => return Ok(Attempt::Done(Outcome::NeedChild)),
         Decision::Uncontained => Confinement::None,
@@ -162,11 +181,11 @@ fn attempt(
             };
             let Some(mut required) = pinned else { return Ok(Attempt::NotYet) };
             if ours {
-                let Some(id) = point.ours(insns)? else { return Ok(Attempt::NotYet) };
+                let Some(id) = point.ours(&want.ours)? else { return Ok(Attempt::NotYet) };
                 required.push(id);
             }
-            match containment {
-                Containment::Both(_) => {
+            match want.demand {
+                Demand::Both => {
                     // One that is kept has to run beside ours as well as one that is pinned.
                     required.extend(kept(&levels, ground, pin));
                     Confinement::Both(required)
@@ -212,17 +231,20 @@ impl Seen {
     const NOTHING: Self = Self { attached: Attached::Nothing, others: false };
 
     fn of(level: &Level) -> Self {
-        Self { attached: level.attached, others: others(level).next().is_some() }
+        // Guards are nobody's containment, and what only they are on counts as free: they run on
+        // all the same, and let others be added.
+        let free = level.ours(Purpose::Guard).count() == level.programs.len();
+        let attached = if free { Attached::Nothing } else { level.attached };
+        Self { attached, others: others(level).next().is_some() }
     }
 }
 
 /// The programs of a level that are none of ours; a pin is its original's owner's.
 fn others(level: &Level) -> impl Iterator<Item = &Program> {
-    level.programs.iter().filter(|program| !program.is_ours())
+    level.programs.iter().filter(|program| program.purpose().is_none())
 }
 
-fn decide_on(levels: &[Seen], ground: Ground<'_>, containment: &Containment) -> Decision {
-    let demand = demand(containment);
+fn decide_on(levels: &[Seen], ground: Ground<'_>, demand: Demand) -> Decision {
     let own = levels.get(..=ground.job).unwrap_or(levels);
     // One of ours, left by a login under another configuration, is none of the scheduler's.
     let scheduled = own.iter().any(|level| level.others);

@@ -83,7 +83,7 @@ impl Filter {
             id: program.id(),
             name: program.name().to_owned(),
             tag: program.tag(),
-            owner: Owner::by_looks(program.name(), program.is_ours(), insns.as_deref()),
+            owner: Owner::by_looks(program.name(), insns.as_deref()),
             in_force: true,
         })
     }

@@ -1,6 +1,6 @@
 //! What is attached to one cgroup, and what runs there.
 
-use super::{Error, Program, Result};
+use super::{Error, Program, Purpose, Result};
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
 use nix::errno::Errno;
@@ -67,6 +67,11 @@ impl Level {
     #[must_use]
     pub fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
+    }
+
+    /// The programs of ours for that purpose.
+    pub fn ours(&self, purpose: Purpose) -> impl Iterator<Item = &Program> {
+        self.programs.iter().filter(move |program| program.purpose() == Some(purpose))
     }
 }
 

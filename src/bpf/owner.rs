@@ -2,11 +2,11 @@
 
 #![forbid(unsafe_code)]
 
-use super::Insn;
 use super::insn::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
+use super::{Insn, Purpose};
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";
@@ -15,8 +15,10 @@ const SYSTEMD: &str = "sd_devices";
 /// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// One of ours, by its name.
+    /// One of ours for a job, by its name.
     Ours,
+    /// The guard of ours, by its name.
+    Guard,
     /// A copy of another level's program that we attached, so that ours does not switch it off.
     Pin,
     /// Slurm's, by its name.
@@ -39,6 +41,7 @@ impl Owner {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ours => "ours",
+            Self::Guard => "guard",
             Self::Pin => "pin",
             Self::Slurm => "slurm",
             Self::Systemd => "systemd",
@@ -50,12 +53,13 @@ impl Owner {
     }
 
     /// By name and instructions alone; a pin looks like what it is a copy of.
-    pub(super) fn by_looks(name: &str, ours: bool, insns: Option<&[Insn]>) -> Self {
-        match name {
-            _ if ours => Self::Ours,
-            SLURM => Self::Slurm,
-            SYSTEMD => Self::Systemd,
-            "" => insns.map_or(Self::Unknown, by_shape),
+    pub(super) fn by_looks(name: &str, insns: Option<&[Insn]>) -> Self {
+        match (Purpose::of(name), name) {
+            (Some(Purpose::Job), _) => Self::Ours,
+            (Some(Purpose::Guard), _) => Self::Guard,
+            (None, SLURM) => Self::Slurm,
+            (None, SYSTEMD) => Self::Systemd,
+            (None, "") => insns.map_or(Self::Unknown, by_shape),
             _ => Self::Unknown,
         }
     }
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn names_are_known_and_shapes_are_for_the_nameless() {
-        let looks = |name, insns: &[Insn]| Owner::by_looks(name, false, Some(insns));
+        let looks = |name, insns: &[Insn]| Owner::by_looks(name, Some(insns));
         let imp = [
             Insn::load_word(2, 1, 4),
             Insn::load_word(3, 1, 8),
@@ -109,8 +113,9 @@ mod tests {
         assert_eq!(looks("other", &imp), Owner::Unknown);
         assert_eq!(looks("Slurm_Cgroup_v2", &imp), Owner::Slurm);
         assert_eq!(looks("sd_devices", &[]), Owner::Systemd);
-        assert_eq!(Owner::by_looks("ja_0123456789ab", true, None), Owner::Ours);
-        assert_eq!(Owner::by_looks("", false, None), Owner::Unknown);
+        assert_eq!(Owner::by_looks("ja_0123456789ab", None), Owner::Ours);
+        assert_eq!(Owner::by_looks("jg_0123456789ab", None), Owner::Guard);
+        assert_eq!(Owner::by_looks("", None), Owner::Unknown);
         let runtime = |answer: Insn| {
             let split = [
                 Insn::load_word(2, 1, 0),

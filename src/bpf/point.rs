@@ -1,10 +1,25 @@
 //! The cgroup that filters are attached to: what stands there, and how it is changed.
 
-use super::{Error, Insn, Level, Program, Result, program_name};
+use super::{Error, Insn, Level, Program, Purpose, Result, program_name};
 use crate::cgroup::{Dir, PinMark};
 use crate::lock::Lock;
 use crate::sys::bpf as kernel;
 use std::os::fd::AsFd;
+
+/// A filter of ours, not loaded yet.
+pub(super) struct Ours {
+    pub(super) purpose: Purpose,
+    /// By it the filter is found again: it is a hash of the instructions. Reading them back would
+    /// not do where the kernel blinds constants (`net.core.bpf_jit_harden`).
+    name: String,
+    insns: Vec<Insn>,
+}
+
+impl Ours {
+    pub(super) fn new(purpose: Purpose, insns: Vec<Insn>) -> Self {
+        Self { purpose, name: program_name(purpose, &insns), insns }
+    }
+}
 
 /// A cgroup, the programs on it, and the right to change them where the lock is held.
 pub(super) struct Point<'a> {
@@ -45,28 +60,22 @@ impl Point<'_> {
         PinMark::set(self.dir, program.id()).map_err(|error| self.failed("mark", error))
     }
 
-    /// The id of our filter with these instructions; `None` where it is missing or another one
-    /// stands here and, with the lock, that has been put right now: exactly one of ours.
+    /// The id of this filter of ours; `None` where it is missing or another one stands here and,
+    /// with the lock, that has been put right now: exactly one of ours for that purpose.
     ///
     /// # Errors
     /// As `bpf(2)`.
-    pub(super) fn ours(&self, insns: &[Insn]) -> Result<Option<u32>> {
-        let found: Vec<&Program> =
-            self.level.programs.iter().filter(|program| program.is_ours()).collect();
+    pub(super) fn ours(&self, ours: &Ours) -> Result<Option<u32>> {
+        let found: Vec<&Program> = self.level.ours(ours.purpose).collect();
         if let [only] = found.as_slice() {
-            // By the name, which is a hash of the instructions: reading them back would not do
-            // where the kernel blinds constants (`net.core.bpf_jit_harden`).
-            if only.name() == program_name(insns) {
+            if only.name() == ours.name {
                 return Ok(Some(only.id()));
             }
         }
         if self.lock.is_some() {
-            let program = Program::load(insns)?;
+            let program = Program::load(&ours.name, &ours.insns)?;
             self.attach(&program, found.first().copied())?;
-            for surplus in found.iter().skip(1) {
-                kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
-                    .map_err(|error| Error::system("detach filter from", self.dir.path(), error))?;
-            }
+            found.iter().skip(1).try_for_each(|surplus| detach(self.dir, surplus))?;
         }
         Ok(None)
     }
@@ -91,4 +100,11 @@ impl Point<'_> {
     fn failed(&self, operation: &'static str, error: crate::cgroup::Error) -> Error {
         Error::system(operation, self.dir.path(), std::io::Error::other(error.to_string()))
     }
+}
+
+/// # Errors
+/// As `bpf(2)`.
+pub(super) fn detach(dir: &Dir, program: &Program) -> Result<()> {
+    kernel::prog_detach(dir.as_fd(), program.as_fd())
+        .map_err(|error| Error::system("detach filter from", dir.path(), error))
 }

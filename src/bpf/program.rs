@@ -1,7 +1,6 @@
 //! A device program in the kernel.
 
-use super::name::is_program_name;
-use super::{Error, INSN_LEN, Insn, Result, program_name};
+use super::{Error, INSN_LEN, Insn, Purpose, Result};
 use crate::sys::bpf as kernel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -26,25 +25,24 @@ impl AsFd for Program {
 }
 
 impl Program {
-    /// Loads instructions of ours under the name that [`program_name`] gives them.
+    /// Loads instructions of ours under this name.
     ///
     /// # Errors
     /// [`Error::Verifier`] with the end of the verifier's log; `EPERM` without `CAP_BPF` and
     /// `CAP_NET_ADMIN`.
-    pub fn load(insns: &[Insn]) -> Result<Self> {
-        let name = program_name(insns);
+    pub fn load(name: &str, insns: &[Insn]) -> Result<Self> {
         let bytes = to_bytes(insns);
         let mut tries = 0;
         let fd = loop {
-            match kernel::prog_load(&bytes, &name, None) {
+            match kernel::prog_load(&bytes, name, None) {
                 Ok(fd) => break fd,
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < LOAD_TRIES => {
                     tries += 1;
                 }
-                Err(error) => return Err(refused(&bytes, &name, error)),
+                Err(error) => return Err(refused(&bytes, name, error)),
             }
         };
-        Self::of(fd, &name)
+        Self::of(fd, name)
     }
 
     /// The program with this id; `None` when it is gone.
@@ -95,10 +93,10 @@ impl Program {
         Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
     }
 
-    /// Whether it is a filter of ours, by the form of its name.
+    /// What it is for, where it is one of ours, by the form of its name.
     #[must_use]
-    pub fn is_ours(&self) -> bool {
-        is_program_name(&self.info.name)
+    pub fn purpose(&self) -> Option<Purpose> {
+        Purpose::of(&self.info.name)
     }
 
     /// Whether both do the same: a scheduler that attaches anew at every step loads the same

@@ -11,14 +11,15 @@ Jobs of this node, and the ssh logins that join them.
   list        show the jobs of this node
   resolve     show what a login would get, and why
   devices     show what names of devices stand for, and what filters let through
+  guard       keep what users run outside of jobs from GPUs (root)
   use         choose which of your jobs here the next logins join
   callerid    tell another node which job a connection is of (systemd, inetd)
 
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login or a device would be refused, a record is broken or a job is not
-running here, 2 wrong usage, 3 could not be told or done.
+Exit status: 0 fine, 1 a login or a device would be refused, a record is broken, a guard does not fit
+or a job is not running here, 2 wrong usage, 3 could not be told or done.
 ";
 
 pub(super) const RUN: &str = "\
@@ -135,6 +136,26 @@ imex/N, or all for all GPUs of NVIDIA's.
 
 Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
 3 cannot tell.
+";
+
+pub(super) const GUARD: &str = "\
+usage: job-adopt guard [OPTIONS] --uid UID | --user USER | --all
+       job-adopt guard [OPTIONS] --service NAME.service
+
+Guards the slice in which systemd runs what users start outside of jobs: nothing in it opens a device
+that the configuration guards. Once per slice; another list takes the place of the first. A slice
+that is not there, that holds a job, or whose user is exempt, is none to guard, which is status 0.
+
+  --uid UID          whose slice, by number; root's is never guarded
+  --user USER        the same by name
+  --all              those of all users that are there
+  --service NAME     a service in place of a slice, as cron.service, with whatever root runs there
+  --remove           take the guard off
+  --conf FILE        configuration in place of /etc/security/job_adopt.conf
+  --help             show this text
+
+Exit status: 0 guarded or nothing to guard, 1 another filter there does not let one be added, 2 wrong
+usage, 3 could not be told or done.
 ";
 
 pub(super) const USE: &str = "\

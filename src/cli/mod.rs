@@ -10,6 +10,7 @@ mod check;
 mod devices;
 mod ending;
 mod error;
+mod guard;
 mod help;
 mod job;
 mod list;
@@ -42,7 +43,8 @@ use std::process::ExitCode;
 /// Fine.
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
-/// `devices` that do not resolve or would be refused, `use` of a job that is not there.
+/// `devices` that do not resolve or would be refused, `guard` that another filter does not let be,
+/// `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
 const EXIT_USAGE: u8 = 2;
@@ -95,6 +97,7 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("list") => list::command(rest, output),
         Some("resolve") => resolve::command(rest, output),
         Some("devices") => devices::command(rest, output),
+        Some("guard") => guard::command(rest, output),
         Some("use") => use_job::command(rest, output),
         Some("callerid") => callerid::command(rest, output),
         Some("--help") => show(help::ALL, output),

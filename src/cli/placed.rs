@@ -3,6 +3,7 @@
 use super::{Error, Output, occupants};
 use crate::bpf::{self, Ground, Outcome};
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp, subtree};
+use crate::guard;
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
 use std::time::Instant;
@@ -47,6 +48,25 @@ impl Placed {
             Ok(leaf) => Ok(Self { leaf, undo }),
             Err(_) => Err(cgroup::Error::NotMounted.into()),
         }
+    }
+
+    /// Takes guards off the cgroup and those above it, which would keep the job from its devices.
+    pub(super) fn lift_guards(
+        &self,
+        deadline: Instant,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let levels = self.leaf.levels();
+        let below_root = levels.get(..levels.len().saturating_sub(1)).unwrap_or_default();
+        for dir in below_root {
+            if guard::lift(dir, deadline).map_err(|error| Error::Failed(error.to_string()))? {
+                let path = dir.path();
+                output.warn(format_args!(
+                    "warning: took the guard off {path}, which holds this job now"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Confines the job from now on, by the code that a login runs.

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accelerators;
 pub mod cdi;
 pub mod directory;
 mod found;
@@ -29,6 +30,7 @@ mod specifier;
 pub mod topology;
 mod tree;
 
+pub use accelerators::accelerators;
 pub use cdi::{CdiError, CdiFault};
 pub use directory::DirectoryError;
 pub use found::{Device, Found};

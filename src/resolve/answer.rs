@@ -8,6 +8,7 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
+use super::guarded;
 use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
@@ -140,6 +141,7 @@ impl Node {
             SQUEUE.clone_into(&mut reply.hint);
         }
         let jobs = std::mem::take(&mut survey.jobs);
+        let in_slice = guarded::in_own_slice(request.uid, &jobs);
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
@@ -159,7 +161,8 @@ impl Node {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
-                match plan(&job, rule, config, &resolver, evidence) {
+                let planned = plan(&job, rule, config, &resolver, evidence);
+                match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
                     Ok((mut plan, warnings)) => {
                         survey.faults.extend(warnings);
                         if config.limits == Limits::Job && request.phase == Phase::Session {

@@ -3,7 +3,7 @@
 use super::{LimitsFailure, SlurmFailure};
 use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
-use crate::{bpf, cgroup};
+use crate::{bpf, cgroup, guard};
 use std::fmt;
 use std::io;
 
@@ -81,6 +81,8 @@ pub enum Failure {
     Slurm(SlurmFailure),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
+    /// The guard of the user's slice cannot be made to hold.
+    Guard(guard::Error),
     /// What the login can open was not to be found out.
     Probe(Failed),
     /// The job has no device containment and `require_devices` asks for one.
@@ -107,7 +109,8 @@ impl Failure {
             Self::Fault(Fault::Timeout | Fault::Reply(DecodeError::Version(_))) | Self::Late => {
                 Reason::Timeout
             }
-            Self::Bpf(bpf::Error::Locked { .. }) => Reason::Timeout,
+            Self::Bpf(bpf::Error::Locked { .. })
+            | Self::Guard(guard::Error::Bpf(bpf::Error::Locked { .. })) => Reason::Timeout,
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
@@ -117,7 +120,9 @@ impl Failure {
             | Self::Limits(_)
             | Self::Stuck(..) => Reason::AdoptionFailed,
             Self::Slurm(failure) => failure.reason(),
-            Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
+            Self::Bpf(_) | Self::Guard(_) | Self::Probe(_) | Self::Uncontained => {
+                Reason::CannotConfine
+            }
         }
     }
 }
@@ -132,6 +137,7 @@ impl fmt::Display for Failure {
             Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
             Self::Slurm(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
+            Self::Guard(error) => write!(f, "guard: {error}"),
             Self::Probe(failed) => failed.fmt(f),
             Self::Uncontained => {
                 f.write_str("the job has no device containment, and require_devices is set")
@@ -171,5 +177,11 @@ impl From<LimitsFailure> for Failure {
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         Self::Bpf(error)
+    }
+}
+
+impl From<guard::Error> for Failure {
+    fn from(error: guard::Error) -> Self {
+        Self::Guard(error)
     }
 }

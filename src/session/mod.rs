@@ -14,6 +14,7 @@ mod decision;
 mod error;
 mod grants;
 mod groups;
+mod guard;
 mod home;
 mod job_variables;
 mod limits;

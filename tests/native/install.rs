@@ -48,7 +48,12 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/usr/share/man/man8/job-adopt-callerid.8", 0o644);
     has("/usr/lib/systemd/system/job-adopt-callerid.socket", 0o644);
     has("/usr/lib/systemd/system/job-adopt-callerid@.service", 0o644);
-    let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/");
+    for of in ["user-runtime-dir@", "cron", "crond", "atd"] {
+        has(&format!("/usr/share/job-adopt/systemd/{of}.service.d/job-adopt.conf"), 0o644);
+    }
+    // An addition to another's unit counts wherever systemd looks for units.
+    let added = |path: &str| path.contains("/lib/systemd/") && path.contains(".d/");
+    let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/") || added(path);
     assert!(!installed.iter().any(|(path, _)| enabled(path)), "{installed:?}");
     make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
     assert_eq!(files(&stage), []);

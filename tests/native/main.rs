@@ -28,6 +28,7 @@ mod ending;
 mod env;
 mod fanout;
 mod freeze;
+mod guard;
 mod helper;
 mod hooks;
 mod hygiene;

@@ -1,6 +1,8 @@
 //! The harness itself: a node is private, complete, and gone afterwards.
 
-use crate::support::{ALICE, DENIED, Flags, LOOK, Mount, OPENS, eventually, on_node, on_node_with};
+use crate::support::{
+    ALICE, Cgroup, DENIED, Flags, LOOK, Mount, OPENS, eventually, on_node, on_node_with,
+};
 
 #[test]
 fn a_node_has_devices_that_tell_denial_from_absence() {
@@ -31,6 +33,17 @@ fn a_node_has_either_layout_of_cgroups() {
             node.sh(&script).ok().says("cgroup2fs");
         });
     }
+}
+
+#[test]
+fn a_node_may_have_the_root_of_all_cgroups_to_itself() {
+    on_node_with(Mount::Namespace, |node| {
+        let slice = node.cgroup().child("user.slice");
+        assert_eq!(slice.create().path(), "/user.slice");
+        node.sh("test -d /sys/fs/cgroup/user.slice && cat /proc/self/cgroup").ok().says("0::/node");
+        let host = Cgroup::at("/user.slice");
+        assert!(!host.exists() || host.dir() != slice.dir());
+    });
 }
 
 #[test]

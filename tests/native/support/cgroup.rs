@@ -18,6 +18,9 @@ pub(crate) enum Mount {
     Hybrid,
     /// There too, beside the machine's own hierarchies of version 1, which Slurm's jobs are in.
     V1,
+    /// As unified, in a cgroup namespace of the node's own (cgroup_namespaces(7)): its root is a
+    /// cgroup of the test's, so that `/user.slice` is nobody else's.
+    Namespace,
 }
 
 impl Mount {
@@ -26,13 +29,14 @@ impl Mount {
             Self::Unified => "unified",
             Self::Hybrid => "hybrid",
             Self::V1 => "v1",
+            Self::Namespace => "namespace",
         }
     }
 
     /// Path inside the node.
     pub(crate) fn path(self) -> &'static str {
         match self {
-            Self::Unified => "/sys/fs/cgroup",
+            Self::Unified | Self::Namespace => "/sys/fs/cgroup",
             Self::Hybrid | Self::V1 => "/sys/fs/cgroup/unified",
         }
     }
@@ -48,13 +52,20 @@ pub(super) fn host_mount() -> Option<&'static Path> {
 /// One cgroup, by its path below the mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroup {
+    /// The root of the node's cgroup namespace, below the machine's own mount; else empty.
+    base: String,
     path: String,
 }
 
 impl Cgroup {
     /// The cgroup of that path, which need not exist.
     pub(crate) fn at(path: impl Into<String>) -> Self {
-        Self { path: path.into() }
+        Self { base: String::new(), path: path.into() }
+    }
+
+    /// The root of a node's cgroup namespace, at that path of the machine's.
+    pub(super) fn root(base: String) -> Self {
+        Self { base, path: String::new() }
     }
 
     /// The path below the mount, as records and `/proc/PID/cgroup` spell it.
@@ -64,12 +75,13 @@ impl Cgroup {
 
     /// The cgroup of that name below this one.
     pub(crate) fn child(&self, name: &str) -> Self {
-        Self::at(format!("{}/{name}", self.path))
+        Self { base: self.base.clone(), path: format!("{}/{name}", self.path) }
     }
 
     /// The directory, as this process sees it.
     pub(crate) fn dir(&self) -> PathBuf {
-        host_mount().unwrap().join(self.path.trim_start_matches('/'))
+        let path = format!("{}{}", self.base, self.path);
+        host_mount().unwrap().join(path.trim_start_matches('/'))
     }
 
     pub(crate) fn exists(&self) -> bool {

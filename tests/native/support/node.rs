@@ -39,12 +39,14 @@ impl Node {
         let run = std::env::var("JOB_ADOPT_RUN").unwrap_or_else(|_| "0".into());
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let unique = format!("ja-test-{run}-{}-{number}", std::process::id());
-        let cgroup = Cgroup::at(format!("/{unique}"));
+        let path = format!("/{unique}");
+        let cgroup = if mount == Mount::Namespace { Cgroup::root(path) } else { Cgroup::at(path) };
         // Slurm names its cgroups after the node, in hierarchies that are the machine's.
         let name = if mount == Mount::V1 { unique } else { name.into() };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
-        let mut unshare = Command::new("unshare")
+        let mut unshare = unshare(mount, &cgroup);
+        let mut unshare = unshare
             .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
             .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
             .args([mount.layout(), cgroup.path().trim_start_matches('/'), &name])
@@ -177,6 +179,7 @@ impl Node {
             .arg(format!("--uts={}", namespace("uts")))
             .arg(format!("--net={}", namespace("net")))
             .arg(format!("--pid={}", namespace("pid_for_children")))
+            .arg(format!("--cgroup={}", namespace("cgroup")))
             .args(["sh", "-c", ENTER])
             .arg(format!("{}{}/cgroup.procs", self.mount.path(), cgroup.path()))
             .arg(program)
@@ -262,6 +265,16 @@ impl Drop for Node {
             self.stop();
         }
     }
+}
+
+/// A command that makes namespaces. That of cgroups has its root where the command is.
+fn unshare(mount: Mount, cgroup: &Cgroup) -> Command {
+    let mut command = Command::new(if mount == Mount::Namespace { "sh" } else { "unshare" });
+    if mount == Mount::Namespace {
+        command.args(["-c", ENTER]).arg(cgroup.dir().join("cgroup.procs"));
+        command.args(["unshare", "--cgroup"]);
+    }
+    command
 }
 
 fn root_of(unshare: &Child) -> PathBuf {

@@ -1,5 +1,5 @@
 # Builds one private node, run as process 1 of fresh mount, pid, network and host name spaces.
-# Arguments: unified|hybrid|v1, the name of the cgroup that holds everything of this node, and its
+# Arguments: unified|hybrid|v1|namespace, the name of the cgroup that holds everything of this node, and its
 # host name.
 # Nothing of it outlives the namespaces but cgroups; the caller keeps standard input open for as long
 # as the node is to live, and removes them. If it was killed, the node does.
@@ -49,9 +49,11 @@ hybrid)
     ;;
 # The machine's own hierarchies of version 1, with version 2 beside them.
 v1) top=/sys/fs/cgroup/unified ;;
+# This process is in the root of its own cgroup namespace, which the mount shows as its root.
+namespace) top=/sys/fs/cgroup cgroup=. ;;
 esac
 # Where it is there already, an older mount(8) refuses it a second time.
-[ "$(stat -fc %T "$top")" = cgroup2fs ] || mount -t cgroup2 cgroup2 "$top"
+[ "$(stat -fc %T "$top")" = cgroup2fs ] && [ "$layout" != namespace ] || mount -t cgroup2 cgroup2 "$top"
 echo 0 > "$top/$cgroup/node/cgroup.procs"
 
 hostname "$name"
