@@ -26,7 +26,8 @@
 #   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
 #                $(CC) names it, else the folder that has pam_permit.so
 #   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled; what adds
-#                to others' units is in PREFIX/share/job-adopt/systemd, from where an admin copies it
+#                to others' units is in PREFIX/share/job-adopt/systemd, from where an admin copies it,
+#                as from PREFIX/share/job-adopt/containers what adds to podman's configuration
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -61,7 +62,7 @@ ifeq ($(UNITDIR),)
 override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
-DROPINS = $(wildcard packaging/systemd/*.d/*.conf)
+DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
@@ -117,8 +118,8 @@ endef
 # Where a unit goes. A mount has its path for a name, escaped (systemd.mount(5)); cargo packages no such file.
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
 
-# What adds to a unit of somebody else's would count there as soon as it is in UNITDIR.
-dropin_path = $(patsubst packaging/systemd/%,$(DESTDIR)$(PREFIX)/share/job-adopt/systemd/%,$(1))
+# What adds to somebody else's unit or configuration would count as soon as it is where that is looked for.
+dropin_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
 
 # unit FILE PATH: puts a unit there, with the paths of our own.
 define unit
@@ -186,7 +187,7 @@ uninstall:
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
 	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
-	-rmdir "$(DESTDIR)$(PREFIX)/share/job-adopt/systemd" "$(DESTDIR)$(PREFIX)/share/job-adopt"
+	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
