@@ -16,7 +16,7 @@ const KEEPER: &str = "/usr/libexec/job-adopt/keeper";
 const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
 
 /// A job of Alice's under the IMP's filter, which the helper tells of.
-fn contained(node: &Node) -> FluxJob<'_> {
+fn contained(node: &Node) -> FluxJob {
     let job = node.flux_job(ALICE, JOB, &ONE_GPU);
     Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
     job
@@ -33,7 +33,7 @@ fn one_gpu() -> Containment {
 
 /// Refused in both phases with that code, and nothing is left of it.
 #[track_caller]
-fn refused(node: &Node, job: &FluxJob<'_>, what: &str, code: &str) {
+fn refused(node: &Node, job: &FluxJob, what: &str, code: &str) {
     let outcomes = [node.account(ALICE), node.session(ALICE)];
     for outcome in &outcomes {
         assert!(outcome.code != 0, "{what}: {outcome}");
@@ -43,13 +43,13 @@ fn refused(node: &Node, job: &FluxJob<'_>, what: &str, code: &str) {
 }
 
 #[track_caller]
-fn nothing_is_left(node: &Node, job: &FluxJob<'_>, what: &str) {
+fn nothing_is_left(node: &Node, job: &FluxJob, what: &str) {
     eventually(&format!("{what}: no keeper is left"), || node.keepers().is_empty());
     assert!(!job.leaf().exists(), "{what}: a leaf is left");
 }
 
 /// A login that stays, below the unit.
-fn stay<T>(node: &Node, job: &FluxJob<'_>, inside: impl FnOnce() -> T) -> (T, Outcome) {
+fn stay<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -> (T, Outcome) {
     let sshd = node.sshd();
     std::thread::scope(|scope| {
         let login = scope.spawn(|| sshd.ssh(ALICE, "sleep 50"));
@@ -242,7 +242,7 @@ fn a_shell_that_has_not_started_is_waited_for_elsewhere() {
 }
 
 /// Delays the move into the leaf, and does something meanwhile.
-fn delayed(node: &Node, job: &FluxJob<'_>, meanwhile: impl FnOnce()) -> Outcome {
+fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
     let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
     node.session_alone("");
