@@ -132,10 +132,13 @@ endef
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
 # The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
-# it is made as small as it gets, by a profile of its own.
+# it is made as small as it gets, by a profile of its own, and with packed relocations where the C
+# library that it is linked with reads them (glibc 2.36); no older one can be the node's then.
+PACKED = $(shell readelf -VW "$$($(CC) -print-file-name=libc.so.6 2>/dev/null)" 2>/dev/null | \
+    grep -q GLIBC_ABI_DT_RELR && echo -C link-arg=-Wl,-z,pack-relative-relocs)
 $(BUILD)/pam_job_adopt.so: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
-	$(CARGO) rustc --locked --profile module --lib --crate-type cdylib
+	$(CARGO) rustc --locked --profile module --lib --crate-type cdylib -- $(PACKED)
 	mkdir -p $(BUILD)
 	strip -o $@ $(CARGO_TARGET_DIR)/module/libpam_job_adopt.so
 

@@ -98,7 +98,7 @@ fn both_halves_together_confine_a_login() {
             let told = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
             told.says(&format!("in force: {containment}"));
             let login = node.sshd().ssh(ALICE, "cat /proc/self/cgroup; probe /dev/nvidia1").ok();
-            assert_eq!(login.cgroup(), node.seen(&job.leaf()));
+            assert_eq!(login.cgroup(), job.leaf().path());
             let open = if containment == "none" { OPENS } else { DENIED };
             login.devices(&[("/dev/nvidia1", open)]);
             assert_eq!(node.log.decision("JA00").field("containment"), Some(containment));
