@@ -44,17 +44,15 @@ pub enum State {
 /// # Errors
 /// [`Error`] where it cannot be told, or where the composition rules let no guard be there.
 pub fn state(at: &CgroupPath, list: &Allowlist) -> Result<State> {
-    with(at, State::NoSlice, |place| state_of(place, list))
-}
-
-fn state_of(place: &Place, list: &Allowlist) -> Result<State> {
-    if Guard::new(place.levels(), list).holds()? {
-        return Ok(State::Guarded { current: true });
-    }
-    match bpf::stands(place.dir()?)? {
-        true => Ok(State::Guarded { current: false }),
-        false => Ok(State::Unguarded),
-    }
+    Ok(match see_to(at, list, None)? {
+        Ensured::NoSlice => State::NoSlice,
+        Ensured::Held => State::Guarded { current: true },
+        _ => match find(at)? {
+            None => State::NoSlice,
+            Some(place) if bpf::stands(place.dir()?)? => State::Guarded { current: false },
+            Some(_) => State::Unguarded,
+        },
+    })
 }
 
 /// What became of a guard that was to be.
@@ -64,34 +62,72 @@ pub enum Ensured {
     NoSlice,
     /// It was there.
     Held,
+    /// It is missing, and was only looked for.
+    Missing,
     /// It has been attached, or has taken the place of another.
     Attached,
-    /// The cgroup is this job's, or has it below: such a one is not guarded.
-    HoldsJob(JobId),
 }
 
-/// Makes sure of the guard at a cgroup, unless that is a job's or has one below.
+/// Makes sure of the guard at a cgroup of which the caller knows that it holds no job. Without a
+/// deadline it is only looked for.
 ///
 /// # Errors
 /// [`Error`]; nothing is attached then, and what was attached stays.
-pub fn ensure(at: &CgroupPath, list: &Allowlist, deadline: Instant) -> Result<Ensured> {
-    with(at, Ensured::NoSlice, |place| ensure_at(place, list, deadline))
+pub fn see_to(at: &CgroupPath, list: &Allowlist, deadline: Option<Instant>) -> Result<Ensured> {
+    let Some(place) = find(at)? else { return Ok(Ensured::NoSlice) };
+    match see_to_it(&place, list, deadline) {
+        // A slice goes with the last process in it, at any moment.
+        Err(_) if find(at)?.is_none() => Ok(Ensured::NoSlice),
+        result => result,
+    }
 }
 
-fn ensure_at(place: &Place, list: &Allowlist, deadline: Instant) -> Result<Ensured> {
+fn see_to_it(place: &Place, list: &Allowlist, deadline: Option<Instant>) -> Result<Ensured> {
     let guard = Guard::new(place.levels(), list);
-    // Where it holds there is no job: `register` takes it off.
     if guard.holds()? {
         return Ok(Ensured::Held);
     }
+    let Some(deadline) = deadline else { return Ok(Ensured::Missing) };
+    guard.attach(&bpf::lock_of(place.dir()?, deadline)?)?;
+    Ok(Ensured::Attached)
+}
+
+/// What became of a guard of a cgroup that may hold a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It holds none.
+    Free(Ensured),
+    /// The cgroup is this job's, or has it below: it is not guarded.
+    HoldsJob(JobId),
+}
+
+/// As [`see_to`], where the cgroup is looked through for jobs first: that of one is rid of its
+/// guard.
+///
+/// # Errors
+/// [`Error`].
+pub fn ensure(at: &CgroupPath, list: &Allowlist, deadline: Instant) -> Result<Judged> {
+    let Some(place) = find(at)? else { return Ok(Judged::Free(Ensured::NoSlice)) };
+    match ensure_it(&place, list, deadline) {
+        Err(_) if find(at)?.is_none() => Ok(Judged::Free(Ensured::NoSlice)),
+        result => result,
+    }
+}
+
+fn ensure_it(place: &Place, list: &Allowlist, deadline: Instant) -> Result<Judged> {
     let dir = place.dir()?;
     // Under it, so that no job is registered meanwhile: that takes guards off under it as well.
     let lock = bpf::lock_of(dir, deadline)?;
     if let Some(job) = job_within(dir)? {
-        return Ok(Ensured::HoldsJob(job));
+        bpf::lift(dir, &lock)?;
+        return Ok(Judged::HoldsJob(job));
+    }
+    let guard = Guard::new(place.levels(), list);
+    if guard.holds()? {
+        return Ok(Judged::Free(Ensured::Held));
     }
     guard.attach(&lock)?;
-    Ok(Ensured::Attached)
+    Ok(Judged::Free(Ensured::Attached))
 }
 
 /// Takes the guard off a cgroup; whether there was one.
@@ -99,7 +135,11 @@ fn ensure_at(place: &Place, list: &Allowlist, deadline: Instant) -> Result<Ensur
 /// # Errors
 /// [`Error`].
 pub fn remove(at: &CgroupPath, deadline: Instant) -> Result<bool> {
-    with(at, false, |place| lift(place.dir()?, deadline))
+    let Some(place) = find(at)? else { return Ok(false) };
+    match lift(place.dir()?, deadline) {
+        Err(_) if find(at)?.is_none() => Ok(false),
+        result => result,
+    }
 }
 
 /// As [`remove`], of an open cgroup.
@@ -110,15 +150,9 @@ pub fn lift(dir: &Dir, deadline: Instant) -> Result<bool> {
     Ok(bpf::lift(dir, &bpf::lock_of(dir, deadline)?)?)
 }
 
-/// Does something with a cgroup, or answers `gone` where it is not there: a slice goes with the
-/// last process in it, at any moment.
-fn with<T>(at: &CgroupPath, gone: T, work: impl FnOnce(&Place) -> Result<T>) -> Result<T> {
-    let find = || Ok::<_, Error>(subtree::unless_gone(Mount::open()?.place(at))?);
-    let Some(place) = find()? else { return Ok(gone) };
-    match work(&place) {
-        Err(_) if find()?.is_none() => Ok(gone),
-        result => result,
-    }
+/// A cgroup that is there.
+fn find(at: &CgroupPath) -> Result<Option<Place>> {
+    Ok(subtree::unless_gone(Mount::open()?.place(at))?)
 }
 
 /// The job that the cgroup is stamped for, or one below it.

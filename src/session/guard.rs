@@ -1,7 +1,7 @@
 //! The guard of the user's own slice: what of theirs is in no job opens no guarded device.
 
 use super::{Failure, Visit};
-use crate::guard::{self, Ensured, State};
+use crate::guard::{self, Ensured};
 
 /// What the log says of the guard of the login's user: nothing, where it is as it should be.
 /// `changes`: where it is missing, it is attached.
@@ -13,16 +13,10 @@ pub(super) fn guard(visit: &Visit<'_>, changes: bool) -> Result<&'static str, Fa
     if list.is_empty() {
         return Ok("");
     }
-    let slice = guard::slice(visit.login.uid)?;
-    if !changes {
-        let missing = guard::state(&slice, list)?;
-        return Ok(match missing {
-            State::NoSlice | State::Guarded { current: true } => "",
-            State::Unguarded | State::Guarded { .. } => "missing",
-        });
-    }
-    Ok(match guard::ensure(&slice, list, visit.budget.deadline())? {
-        Ensured::NoSlice | Ensured::Held | Ensured::HoldsJob(_) => "",
+    let deadline = changes.then(|| visit.budget.deadline());
+    Ok(match guard::see_to(&guard::slice(visit.login.uid)?, list, deadline)? {
+        Ensured::NoSlice | Ensured::Held => "",
+        Ensured::Missing => "missing",
         Ensured::Attached => "attached",
     })
 }

@@ -139,7 +139,7 @@ fn the_layouts_of_others_are_understood() {
         (of_the_imp(), Owner::Imp),
     ];
     for (code, owner) in layouts {
-        assert_eq!(Owner::by_looks("", false, Some(&code)), owner);
+        assert_eq!(Owner::by_looks("", Some(&code)), owner);
         let judge = Judge::over(vec![(1, Some(code))]);
         for kind in [DeviceType::Char, DeviceType::Block] {
             for (major, minor) in [(1, 3), (1, 5), (195, 0), (195, 255), (7, 0), (136, 9), (0, 0)] {

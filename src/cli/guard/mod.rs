@@ -7,7 +7,7 @@ use super::register::PATIENCE;
 use super::{Error, Options, Output, config, help, require_root, show};
 use crate::cgroup::Mount;
 use crate::device::{Resolver, Tree};
-use crate::guard::{self, Ensured};
+use crate::guard::{self, Ensured, Judged};
 use crate::log::{Line, Severity};
 use crate::plan::Allowlist;
 use crate::resolve::{Config, Enforce, Guarding, guarding, spared};
@@ -104,14 +104,21 @@ impl Site {
         }
         let deadline = Instant::now() + PATIENCE;
         let done = guard::ensure(&target.path, &self.list, deadline);
-        let text = match done.map_err(|error| trouble(&error))? {
+        let done = match done.map_err(|error| trouble(&error))? {
+            Judged::Free(done) => done,
+            Judged::HoldsJob(job) => {
+                let text = format!("not guarded: it holds the cgroup of job {job}");
+                return say(target, &text, output);
+            }
+        };
+        let text = match done {
             Ensured::NoSlice => format!("does not exist ({}): nothing to guard", target.absent()),
             Ensured::Held => "is guarded".into(),
+            Ensured::Missing => "is not guarded".into(),
             Ensured::Attached => {
                 super::log(line(Severity::Info, "guard", target).with("devices", self.list.len()));
                 "is guarded now".into()
             }
-            Ensured::HoldsJob(job) => format!("not guarded: it holds the cgroup of job {job}"),
         };
         say(target, &text, output)
     }

@@ -1,6 +1,6 @@
 //! Whose slice is not guarded.
 
-use super::{ALICE, BOB, guard, is_free, is_guarded, on_systemd, slice};
+use super::{ALICE, BOB, guard, is_free, is_guarded, look, on_systemd, slice};
 use crate::support::{DENIED, LOOK, Node, OPENS, OPS, Outcome};
 
 /// A slice that is not guarded, and not any more where it was.
@@ -115,7 +115,8 @@ fn a_slice_with_a_job_is_not_guarded() {
             assert_eq!(hers.guards(), [], "the login attached it");
             node.job_adopt(&["unregister", "4242"]).ok();
             guard(node, ALICE).ok().says("is guarded now");
-            is_guarded(node, &hers);
+            // The job's own filter stays where it is, so that this tells them apart.
+            look(node, &hers).devices(&[("/dev/nvidia0", DENIED), ("/dev/null", "ok")]);
         });
     }
 }
@@ -135,9 +136,10 @@ fn a_guard_is_no_containment_of_a_job() {
         node.session_alone("require_devices");
         node.session(ALICE).failed();
         node.log.decision("JA06");
-        node.job_adopt(&["guard", "--remove", "--all"]).ok();
+        // One that is in a job's way, however it got there, is taken off.
+        guard(node, ALICE).ok().says("not guarded: it holds the cgroup of job 4242");
+        is_free(node, &hers);
         // Nor is it one on the job itself.
-        job.unstamp();
         let service = node.cgroup().child("system.slice").create().child("a.service");
         service.create();
         node.job_adopt(&["guard", "--service", "a.service"]).ok();
@@ -147,5 +149,27 @@ fn a_guard_is_no_containment_of_a_job() {
         node.session(BOB).failed();
         node.log.decision("JA06");
         assert_eq!(other.cgroup.guards().len(), 1);
+    });
+}
+
+/// Whichever comes first, the job is not in a guarded slice afterwards.
+#[test]
+fn a_job_that_is_registered_meanwhile_is_not_guarded() {
+    on_systemd(|node| {
+        let hers = slice(node, ALICE);
+        let cgroup = hers.child("job.scope");
+        cgroup.create();
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().in_cgroup(cgroup).start();
+        for round in 0..40 {
+            let both = format!(
+                "job-adopt guard --remove --all; job-adopt guard --all & guard=$!
+                 job-adopt register --id 4242 --user alice --policy closed --cgroup {} 2>/dev/null &
+                 wait $guard && wait $!",
+                job.cgroup.path()
+            );
+            node.sh(&both).ok();
+            assert_eq!(hers.guards(), [], "round {round}");
+            node.job_adopt(&["unregister", "4242"]).ok();
+        }
     });
 }
