@@ -143,12 +143,13 @@ Exit status: 0 fine, 1 a name does not resolve or an open device would be refuse
 pub(super) const CHECK: &str = "\
 usage: job-adopt check [OPTIONS]
 
-Looks at all that logins depend on, and changes nothing: PAM stacks, sshd, files, sources of jobs,
-the kernel. Shows what is amiss, the gravest first, each with what to do about it. Anybody may run
-it; much of it only root can tell.
+Looks at all that logins depend on: PAM stacks, sshd, files, sources of jobs, the kernel. Shows what
+is amiss, the gravest first, each with what to do about it. Anybody may run it; much of it only root
+can tell. It leaves the node as it was, but for what modules of others do under --live; the kernel is
+tried in a cgroup of its own, for a moment.
 
   --service NAME  the PAM service; sshd unless given
-  --live USER     besides, run the service's PAM stack for USER in a child, and see where it ends
+  --live USER     besides, run the service's PAM stack for USER in a child, as sshd would
   --verbose       show what is fine as well
   --json          as JSON
   --conf FILE     configuration in place of /etc/security/job_adopt.conf
@@ -173,8 +174,8 @@ that is not there, that holds a job, or whose user is exempt, is none to guard, 
   --conf FILE        configuration in place of /etc/security/job_adopt.conf
   --help             show this text
 
-Exit status: 0 guarded or nothing to guard, 1 another filter there does not let one be added, 2 wrong
-usage, 3 could not be told or done.
+Exit status: 0 guarded or nothing to guard, 1 another filter there does not let one be added or the
+service is not there, 2 wrong usage, 3 could not be told or done.
 ";
 
 pub(super) const USE: &str = "\

@@ -55,6 +55,17 @@ pub fn state(at: &CgroupPath, list: &Allowlist) -> Result<State> {
     })
 }
 
+/// The job that keeps a cgroup from being guarded: it is the job's, or has it below.
+///
+/// # Errors
+/// [`Error`] where it cannot be told.
+pub fn job_in(at: &CgroupPath) -> Result<Option<JobId>> {
+    match find(at)? {
+        Some(place) => job_within(place.dir()?),
+        None => Ok(None),
+    }
+}
+
 /// What became of a guard that was to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ensured {

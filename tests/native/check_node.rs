@@ -228,6 +228,25 @@ fn a_slice_without_its_guard_is_found() {
         check(node).spares("guard-slice", "user-1001");
         node.configure("guarded = none\n");
         check(node).says("warning", "guard-devices", "every device");
+        node.configure("guarded = /dev/no-such-device\n");
+        let checked = check(node);
+        checked.says("warning", "guard-devices", "nothing is guarded");
+        checked.spares("guard-slice", "");
+        node.configure("enforce = if-exists:/no/such/path\n");
+        let checked = check(node);
+        checked.spares("guard-slice", "").spares("guard-drop-in", "").spares("cron-guard", "");
+    });
+}
+
+#[test]
+fn a_slice_that_holds_a_job_is_not_missed() {
+    on_node_with(Mount::Namespace, |node| {
+        let job = "/user.slice/user-1001.slice/job";
+        node.sh(&format!("mkdir -p /sys/fs/cgroup{job}")).ok();
+        let record = ["register", "--id", "7", "--uid", "1001", "--policy", "closed"];
+        node.job_adopt(&[&record[..], &["--cgroup", job]].concat()).ok();
+        check(node).says("note", "guard-slice", "job 7").spares("guard-slice", "every device");
+        node.job_adopt(&["unregister", "7"]).ok();
     });
 }
 

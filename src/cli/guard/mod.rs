@@ -10,7 +10,7 @@ use crate::device::{Resolver, Tree};
 use crate::guard::{self, Ensured, Judged};
 use crate::log::{Line, Severity};
 use crate::plan::Allowlist;
-use crate::resolve::{Config, Enforce, Guarding, guarding, spared};
+use crate::resolve::{Config, Enforce, Guarded, Guarding, guarding, spared};
 use crate::switch;
 use std::ffi::OsString;
 use std::time::Instant;
@@ -42,6 +42,9 @@ pub(super) fn command(
     Mount::open()?.require_own_namespace()?;
     let targets = Target::of(&options)?;
     let site = if options.has("--remove") { None } else { Some(Site::read(&options, output)?) };
+    if targets.is_empty() {
+        writeln!(output.out, "no user has a slice here: nothing to guard")?;
+    }
     let mut code = super::EXIT_FINE;
     for target in targets {
         let done = match &site {
@@ -85,6 +88,7 @@ impl Site {
             Enforce::IfExists(path) if std::fs::symlink_metadata(path).is_err_and(is_missing) => {
                 Some(format!("{} does not exist", path.display()))
             }
+            _ if config.guarded == Guarded::Nothing => Some("guarded = none".into()),
             _ if list.is_empty() => Some("no device of this node is guarded".into()),
             _ => None,
         };
@@ -112,6 +116,13 @@ impl Site {
             }
         };
         let text = match done {
+            // What a site asks for by name is not left out in silence.
+            Ensured::NoSlice if target.uid.is_none() => {
+                return Err((
+                    super::EXIT_FINDINGS,
+                    format!("does not exist ({})", target.absent()),
+                ));
+            }
             Ensured::NoSlice => format!("does not exist ({}): nothing to guard", target.absent()),
             Ensured::Held => "is guarded".into(),
             Ensured::Missing => "is not guarded".into(),

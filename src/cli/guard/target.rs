@@ -42,7 +42,8 @@ impl Target {
             (_, Some(name)) => people::account(name)?.uid.as_raw(),
             (text, None) => {
                 let uid = text.and_then(decimal).filter(|uid| *uid != u32::MAX);
-                uid.ok_or_else(|| options.usage("option --uid: that is no user number"))?
+                let text = text.unwrap_or_default();
+                uid.ok_or_else(|| options.usage(format!("option --uid: {text} is no user number")))?
             }
         };
         Ok(vec![Self::user(uid)?])
@@ -56,10 +57,10 @@ impl Target {
     fn service(name: &str, options: &Options) -> Result<Self, Error> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
         let is_name = name.len() <= UNIT_MAX && name.bytes().all(fits);
-        let name = name.strip_suffix(".service").filter(|stem| is_name && !stem.is_empty());
-        let path = name.and_then(|name| format!("{SERVICES}/{name}.service").parse().ok());
-        let path =
-            path.ok_or_else(|| options.usage("option --service: that is no NAME.service"))?;
+        let stem = name.strip_suffix(".service").filter(|stem| is_name && !stem.is_empty());
+        let path = stem.and_then(|name| format!("{SERVICES}/{name}.service").parse().ok());
+        let path = path
+            .ok_or_else(|| options.usage(format!("option --service: {name} is no NAME.service")))?;
         Ok(Self { path, uid: None })
     }
 
@@ -82,7 +83,7 @@ impl Target {
     pub(super) fn absent(&self) -> &'static str {
         match self.uid {
             Some(_) => "nobody is logged in",
-            None => "it is not running",
+            None => "it is not running, or in another slice",
         }
     }
 }

@@ -127,7 +127,7 @@ impl Judge<'_> {
     fn refusal(&self, step: Step, words: &str) -> Finding {
         let (user, said) = (self.user, self.said());
         let phase = step.as_str();
-        let shown = if said.is_empty() { "nothing".to_owned() } else { said.clone() };
+        let shown = if said.is_empty() { "nothing".to_owned() } else { said.replace('\n', " / ") };
         let code = self.expected.reason.map(|reason| format!("[{reason}]"));
         let text =
             format!("a login is refused in the phase {phase} ({words}); the user reads: {shown}");

@@ -9,7 +9,7 @@ use crate::cli::check::Severity;
 use crate::cli::people;
 use crate::device::{Resolver, Tree};
 use crate::guard::{self, State};
-use crate::plan::Allowlist;
+use crate::plan::{Allowlist, CgroupPath};
 use crate::resolve::{Guarded, guarding};
 use nix::unistd::{Uid, User};
 use std::fs;
@@ -27,9 +27,13 @@ const COMMAND: &str = "job-adopt guard";
 const LINGERING: &str = "/var/lib/systemd/linger";
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
+    if !scene.is_enforced() {
+        return Vec::new();
+    }
     if scene.config.guarded == Guarded::Nothing {
-        let text = "guarded = none: what users run outside of jobs may open every device";
-        let remedy = "leave guarded out, or name the devices that jobs are given";
+        let text = "guarded = none: what users run outside of jobs, as by systemd-run --user, may \
+                    open every device";
+        let remedy = "take the line away, or name the devices that jobs are given";
         return vec![Finding::warning(DEVICES, scene.conf.display(), text, remedy)];
     }
     let resolver = Resolver::new(Tree::here(), scene.config.devices.clone());
@@ -47,7 +51,13 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
             findings.extend(
                 notes.map(|text| Finding::note(DEVICES, scene.conf.display(), text, remedy)),
             );
-            findings.extend(slices(scene, &guarding.list));
+            if guarding.list.is_empty() {
+                let text =
+                    "no name of guarded stands for a device of this node: nothing is guarded";
+                findings.push(Finding::warning(DEVICES, scene.conf.display(), text, remedy));
+            } else {
+                findings.extend(slices(scene, &guarding.list));
+            }
         }
     }
     let known = drop_in(scene);
@@ -88,12 +98,7 @@ fn slice(uid: u32, list: &Allowlist) -> Option<Finding> {
             "its guard is of another list than the node and the configuration have now",
             remedy,
         ),
-        Ok(State::Unguarded) => Finding::warning(
-            SLICE,
-            object,
-            "it is not guarded: what the user runs outside of jobs opens every device",
-            remedy,
-        ),
+        Ok(State::Unguarded) => unguarded(object, &path, remedy),
         Err(error) if !Uid::effective().is_root() => {
             Finding::unknown(SLICE, object, error, "run this as root")
         }
@@ -106,14 +111,28 @@ fn slice(uid: u32, list: &Allowlist) -> Option<Finding> {
     })
 }
 
+/// One that holds a job is not to be guarded. Where that cannot be told, it is.
+fn unguarded(object: String, path: &CgroupPath, remedy: String) -> Finding {
+    match guard::job_in(path) {
+        Ok(Some(job)) => {
+            let text = format!("it holds the cgroup of job {job}, and so is not guarded");
+            Finding::note(SLICE, object, text, "make cgroups of jobs outside of users' slices")
+        }
+        _ => {
+            let text = "it is not guarded: what the user runs outside of jobs opens every device";
+            Finding::warning(SLICE, object, text, remedy)
+        }
+    }
+}
+
 /// Whether slices that are yet to come are guarded, too.
 fn drop_in(scene: &Scene) -> Finding {
     if fs::symlink_metadata(scene.at("/run/systemd/system")).is_err() {
         let text = "systemd does not run here, so there are no slices of users to guard";
         return Finding::note(DROP_IN, UNIT, text, "");
     }
-    let remedy = "install the drop-in that comes as an example: docs/systemd.md; then systemctl \
-                  daemon-reload";
+    let remedy = "cp -r /usr/share/job-adopt/systemd/user-runtime-dir@.service.d \
+                  /etc/systemd/system/; systemctl daemon-reload; job-adopt guard --all";
     let shown = match systemctl::run(scene, &["cat", UNIT]) {
         Ok(shown) => shown,
         Err(why) => return Finding::unknown(DROP_IN, UNIT, why, remedy),

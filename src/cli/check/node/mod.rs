@@ -19,8 +19,10 @@ mod systemctl;
 mod users;
 
 use super::{Check, Finding, Scene};
+use crate::resolve::Enforce;
 use mountinfo::Mounts;
 pub(super) use server::Server;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// What the node has to be said of.
@@ -42,6 +44,17 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
 }
 
 impl Scene {
+    /// Whether logins are judged on this node (`enforce`); where they are not, nothing is guarded.
+    fn is_enforced(&self) -> bool {
+        match &self.config.enforce {
+            Enforce::IfExists(path) => {
+                let looked = path.symlink_metadata();
+                !looked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+            }
+            Enforce::Always => true,
+        }
+    }
+
     /// Where an absolute path of the node is.
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))

@@ -18,6 +18,7 @@ const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     let mut findings: Vec<Finding> = match scene.config.guarded {
+        _ if !scene.is_enforced() => Vec::new(),
         Guarded::Nothing => Vec::new(),
         _ => daemons().iter().map(|(pid, name)| cron(*pid, name)).collect(),
     };
@@ -53,8 +54,9 @@ fn cron(pid: i32, name: &str) -> Finding {
             CRON,
             object,
             "it runs commands of users outside of jobs and of their slices, with every device",
-            "guard its service (job-adopt guard --service cron.service, by the drop-in that is \
-             installed as an example), or let users have none: cron.allow(1), at.allow(5)",
+            "guard its service: cp -r the folder of its name in /usr/share/job-adopt/systemd to \
+             /etc/systemd/system/, systemctl daemon-reload, and restart it; or let users have none: \
+             crontab(1), at.allow(5)",
         ),
         Err(why) => Finding::unknown(CRON, object, why, "run this as root"),
     }

@@ -2,7 +2,6 @@
 
 use super::mountinfo::Mounts;
 use super::{Check, Finding, Scene};
-use crate::registry::Registry;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, lstat};
 use std::fs;
@@ -18,7 +17,7 @@ const PORT: &str = "0071";
 
 pub(super) fn findings(mounts: &Mounts, scene: &Scene) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for path in ["/run/job-adopt", Registry::DEFAULT, USE] {
+    for path in ["/run/job-adopt", USE] {
         findings.push(directory(path, lstat(&scene.at(path))));
     }
     findings.push(choices(mounts));
@@ -35,8 +34,7 @@ fn directory(path: &str, stat: nix::Result<FileStat>) -> Finding {
     let stat = match stat {
         Ok(stat) => stat,
         Err(Errno::ENOENT) => {
-            let text = "it is not there: users with several jobs cannot choose, and the first \
-                        register makes the rest";
+            let text = "it is not there: users with several jobs cannot choose";
             return Finding::note(DIRECTORY, path, text, remedy);
         }
         Err(errno) => return Finding::unknown(DIRECTORY, path, errno.desc(), "run this as root"),

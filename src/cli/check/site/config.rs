@@ -4,13 +4,12 @@ use super::{Check, Finding, Site};
 use crate::cli::as_helper::as_helper;
 use crate::device::{Resolver, Specifier, Tree, gpu_count};
 use crate::plan::Allowlist;
-use crate::resolve::{Config, ConfigError, Guarded};
+use crate::resolve::{Config, ConfigError};
 use nix::unistd::Group;
 use std::path::Path;
 
 const FILE: Check = "configuration";
 const WIDE: Check = "always-allowed";
-const GUARD: Check = "guarded";
 const NAMES: Check = "groups";
 const MESSAGE: Check = "message-file";
 
@@ -20,7 +19,6 @@ const MESSAGE_MAX: u64 = 400;
 pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     let mut found = vec![file(site)];
     found.extend(site.scene.config.always_allowed.iter().filter_map(|one| wide(site, one)));
-    found.extend(guarded(site));
     found.extend(groups(site));
     found.extend(message(site));
     found
@@ -80,13 +78,6 @@ fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
         (gpus, _) => format!("opens {gpus} GPUs to every job"),
     };
     Some(Finding::warning(WIDE, object, text, "take it out: a job's own devices are in its record"))
-}
-
-fn guarded(site: &Site<'_>) -> Option<Finding> {
-    let text = "guarded = none: what users run outside of jobs, as by systemd-run --user, opens \
-                every device";
-    (site.scene.config.guarded == Guarded::Nothing)
-        .then(|| Finding::warning(GUARD, site.scene.conf.display(), text, "take the line away"))
 }
 
 /// Groups that the configuration names and this node does not have.

@@ -2,8 +2,10 @@
 
 use super::{Check, Finding, Site};
 use crate::plan::SourceName;
+use crate::resolve::Config;
 use nix::unistd::User;
 
+const ACCOUNT: Check = "flux-account";
 const LINGER: Check = "flux-linger";
 const EXEC: Check = "flux-exec";
 
@@ -27,15 +29,29 @@ pub(super) fn account(site: &Site<'_>) -> Option<u32> {
 }
 
 pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
-    let Some(uid) = account(site) else { return Vec::new() };
     let user = &site.scene.config.flux_user;
-    let mut found = vec![linger(site, user)];
-    if uid == 0 {
-        let text = "is root: no job of Flux's is found";
-        found.push(Finding::error(LINGER, user, text, "name the instance's account in flux_user"));
+    match account(site) {
+        None => return missing(site).into_iter().collect(),
+        Some(0) => {
+            let text = "is root, which Flux is not: who has no other job is refused (JA09)";
+            let remedy = "name the account of Flux's system instance in flux_user";
+            return vec![Finding::error(ACCOUNT, user, text, remedy)];
+        }
+        Some(_) => {}
     }
+    let mut found = vec![linger(site, user)];
     found.extend(exec(site));
     found
+}
+
+/// A name that the site has chosen is of an account; the usual one is of nodes that have Flux only.
+fn missing(site: &Site<'_>) -> Option<Finding> {
+    let config = &site.scene.config;
+    let chosen = config.flux_user != Config::default().flux_user;
+    let text = "flux_user names no account of this node: no job of Flux's is found";
+    let remedy = "mend the name, or take flux_user away where Flux does not run";
+    (chosen && config.sources.contains(&SourceName::Flux))
+        .then(|| Finding::warning(ACCOUNT, &config.flux_user, text, remedy))
 }
 
 /// Jobs run below this account's own service manager, which has to be there without a login.

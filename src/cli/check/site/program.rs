@@ -19,7 +19,8 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
 
 fn helper_is_fit(site: &Site<'_>, path: &Path) -> Vec<Finding> {
     let object = path.display();
-    if let Some(why) = unfit(&site.trust, path) {
+    let closed = || (mode(path)? & 0o001 == 0).then(|| "job-adopt cannot run it".to_owned());
+    if let Some(why) = unfit(&site.trust, path).or_else(closed) {
         let text = format!("{why}: every login is refused (JA09)");
         let remedy = "install it again, root's, mode 0711, in folders that only root can write";
         return vec![Finding::error(HELPER, object, text, remedy)];
@@ -51,7 +52,7 @@ fn helper_is_fit(site: &Site<'_>, path: &Path) -> Vec<Finding> {
 /// It ends the logins of Flux's jobs, and is missed where there are such.
 fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
     let path = helper.parent().map(|folder| folder.join("keeper"))?;
-    let has_flux = super::flux::account(site).is_some();
+    let has_flux = super::flux::account(site).is_some_and(|uid| uid != 0);
     if !has_flux && path.symlink_metadata().is_err() {
         return None;
     }
@@ -59,7 +60,7 @@ fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
         None => Finding::fine(KEEPER, path.display(), "is fit to be run"),
         Some(why) => {
             let text = format!("{why}: logins to jobs of Flux's are refused");
-            let remedy = "install it again, root's, mode 0711, in folders that only root can write";
+            let remedy = "install it again, root's, mode 0755, in folders that only root can write";
             Finding::error(KEEPER, path.display(), text, remedy)
         }
     })

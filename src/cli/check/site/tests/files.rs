@@ -24,6 +24,7 @@ fn the_modules_file_is_roots_and_of_this_version() {
 fn the_helper_is_fit_to_be_run() {
     let helper = "usr/libexec/job-adopt/resolve";
     Laid::new().mode(helper, 0o644).is(&["Error helper resolve"]);
+    Laid::new().mode(helper, 0o700).is(&["Error helper resolve"]);
     Laid::new().mode(helper, 0o4711).is(&["Error helper resolve"]);
     Laid::new().mode(helper, 0o733).is(&["Error helper resolve"]);
     Laid::new().mode(helper, 0o755).is(&["Note helper resolve"]);
@@ -75,7 +76,6 @@ fn the_configuration_is_believed_and_right() {
 
 #[test]
 fn keys_that_open_are_told() {
-    Laid::new().conf("guarded = none\n").is(&["Warning guarded job_adopt.conf"]);
     Laid::new()
         .conf("exempt_groups = no-such-group\n")
         .is(&["Note pam-exemptions sshd:8", "Note groups job_adopt.conf"]);
@@ -156,4 +156,7 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
     let laid = flux(good);
     std::fs::remove_file(laid.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
     laid.is(&["Warning flux-linger flux"]);
+    Laid::new().conf("flux_user = fluxx\n").is(&["Warning flux-account fluxx"]);
+    Laid::new().conf("flux_user = fluxx\nsources = registry\n").is(&[]);
+    Laid::new().conf("flux_user = root\n").is(&["Error flux-account root"]);
 }
