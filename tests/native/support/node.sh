@@ -16,6 +16,9 @@ for top in home root; do
     mount -t tmpfs -o mode=0755 tmpfs /$top
 done
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+# As the system instance of Flux has its account.
+mkdir -p /var/lib/systemd/linger
+: >/var/lib/systemd/linger/flux
 mount -t proc proc /proc
 
 mount -t tmpfs -o mode=0755 tmpfs /dev
