@@ -39,8 +39,9 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
         }
         Some(_) => {}
     }
-    let mut found = vec![linger(site, user)];
-    found.extend(exec(site));
+    let exec = exec(site);
+    let mut found = vec![linger(site, user, exec.is_some())];
+    found.extend(exec);
     found
 }
 
@@ -54,13 +55,18 @@ fn missing(site: &Site<'_>) -> Option<Finding> {
         .then(|| Finding::warning(ACCOUNT, &config.flux_user, text, remedy))
 }
 
-/// Jobs run below this account's own service manager, which has to be there without a login.
-fn linger(site: &Site<'_>, user: &str) -> Finding {
+/// Jobs run below this account's own service manager, which has to be there without a login. An account
+/// that a package made, without a configured instance, runs none.
+fn linger(site: &Site<'_>, user: &str, configured: bool) -> Finding {
     match site.path(LINGERING).join(user).try_exists() {
         Ok(true) => Finding::fine(LINGER, user, "lingers"),
         Ok(false) => {
             let text = "does not linger: it has no service manager that jobs could run below";
-            Finding::warning(LINGER, user, text, format!("loginctl enable-linger {user}"))
+            let remedy = format!("loginctl enable-linger {user}, where Flux is to run here");
+            match configured {
+                true => Finding::warning(LINGER, user, text, remedy),
+                false => Finding::note(LINGER, user, text, remedy),
+            }
         }
         Err(error) => Finding::unknown(LINGER, user, error, "run this as root"),
     }

@@ -156,6 +156,8 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
     let laid = flux(good);
     std::fs::remove_file(laid.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
     laid.is(&["Warning flux-linger flux"]);
+    std::fs::remove_dir_all(laid.scratch.path().join("etc/flux")).unwrap();
+    laid.is(&["Note flux-linger flux"]);
     Laid::new().conf("flux_user = fluxx\n").is(&["Warning flux-account fluxx"]);
     Laid::new().conf("flux_user = fluxx\nsources = registry\n").is(&[]);
     Laid::new().conf("flux_user = root\n").is(&["Error flux-account root"]);
