@@ -206,12 +206,13 @@ fn no_depth_of_a_slice_keeps_it_from_being_guarded() {
     on_systemd(|node| {
         let hers = slice(node, ALICE);
         let script = format!(
-            "cd /sys/fs/cgroup{} && for n in $(seq 300); do mkdir a && cd a || exit; done",
+            "cd /sys/fs/cgroup{} && for n in $(seq 300); do mkdir \u{1b}c && cd \u{1b}c || exit; done",
             hers.path()
         );
         node.sh(&script).ok();
-        let all = node.sh("ulimit -n 256; job-adopt guard --all");
-        all.ok().says("warning: ").says("is guarded now");
+        let all = node.sh("ulimit -n 256; job-adopt guard --all").ok();
+        let all = all.says("warning: ").says("is guarded now");
+        assert!(!all.output().contains('\u{1b}'), "{all}");
         is_guarded(node, &hers);
     });
 }
