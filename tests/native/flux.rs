@@ -217,7 +217,7 @@ fn what_only_looks_like_an_imp_is_none() {
             let runs = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
             let sleeps = |pid: &i32| runs(*pid).is_ok_and(|name| name == "sleep\n");
             eventually("both run", || unit.pids().iter().filter(|pid| sleeps(pid)).count() == 2);
-            let job = unit_reply(JOB, &unit.path().to_owned(), FLUX.uid, Containment::None);
+            let job = unit_reply(JOB, unit.path(), FLUX.uid, Containment::None);
             Fake::new().answers(&job).install(node);
             for outcome in [node.account(ALICE), node.session(ALICE)] {
                 assert!(outcome.code != 0, "{uids}: {outcome}");
