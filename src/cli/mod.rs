@@ -26,6 +26,7 @@ mod table;
 mod unregister;
 mod use_job;
 
+use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::Request;
 use crate::plan::VERSION;
@@ -63,7 +64,8 @@ struct Output<'a> {
 impl Output<'_> {
     /// Says something on standard error. Nobody is left to tell where that fails.
     fn warn(&mut self, text: impl std::fmt::Display) {
-        let _ = writeln!(self.err, "job-adopt: {text}");
+        // Names that users chose may be in it, as those of cgroups of theirs.
+        let _ = writeln!(self.err, "job-adopt: {}", legible(&text.to_string()));
     }
 }
 

@@ -108,6 +108,9 @@ fn see_to_it(place: &Place, list: &Allowlist, deadline: Option<Instant>) -> Resu
 pub enum Judged {
     /// It holds none.
     Free(Ensured),
+    /// None was found, and not all of it could be looked through, for this reason: it is guarded
+    /// all the same. A user decides what is in the slice, and is not to decide by that.
+    Unseen(Ensured, String),
     /// The cgroup is this job's, or has it below: it is not guarded.
     HoldsJob(JobId),
 }
@@ -129,16 +132,21 @@ fn ensure_it(place: &Place, list: &Allowlist, deadline: Instant) -> Result<Judge
     let dir = place.dir()?;
     // Under it, so that no job is registered meanwhile: that takes guards off under it as well.
     let lock = bpf::lock_of(dir, deadline)?;
-    if let Some(job) = job_within(dir)? {
+    let (job, cut) = job_within(dir);
+    if let Some(job) = job {
         bpf::lift(dir, &lock)?;
         return Ok(Judged::HoldsJob(job));
     }
     let guard = Guard::new(place.levels(), list);
-    if guard.holds()? {
-        return Ok(Judged::Free(Ensured::Held));
+    let mut done = Ensured::Held;
+    if !guard.holds()? {
+        guard.attach(&lock)?;
+        done = Ensured::Attached;
     }
-    guard.attach(&lock)?;
-    Ok(Judged::Free(Ensured::Attached))
+    Ok(match cut {
+        None => Judged::Free(done),
+        Some(error) => Judged::Unseen(done, error.to_string()),
+    })
 }
 
 /// Takes the guard off a cgroup; whether there was one.
@@ -166,14 +174,15 @@ fn find(at: &CgroupPath) -> Result<Option<Place>> {
     Ok(subtree::unless_gone(Mount::open()?.place(at))?)
 }
 
-/// The job that the cgroup is stamped for, or one below it.
-fn job_within(dir: &Dir) -> Result<Option<JobId>> {
+/// The job that the cgroup is stamped for, or one below it; and why there may be one that was not
+/// seen.
+fn job_within(dir: &Dir) -> (Option<JobId>, Option<cgroup::Error>) {
     let mut job = None;
-    subtree::walk(dir, |dir| {
+    let walked = subtree::walk(dir, |dir| {
         if let Some(stamp) = subtree::unless_gone(Stamp::read(dir))?.flatten() {
             job = Some(stamp.job);
         }
-        Ok::<_, cgroup::Error>(())
-    })?;
-    Ok(job)
+        Ok(())
+    });
+    (job, walked.err())
 }

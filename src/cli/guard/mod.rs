@@ -110,6 +110,12 @@ impl Site {
         let done = guard::ensure(&target.path, &self.list, deadline);
         let done = match done.map_err(|error| trouble(&error))? {
             Judged::Free(done) => done,
+            Judged::Unseen(done, why) => {
+                output.warn(format_args!(
+                    "warning: {target}: not all of it could be looked through for jobs: {why}"
+                ));
+                done
+            }
             Judged::HoldsJob(job) => {
                 let text = format!("not guarded: it holds the cgroup of job {job}");
                 return say(target, &text, output);

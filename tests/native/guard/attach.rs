@@ -199,3 +199,20 @@ fn what_cannot_be_told_guards_nothing() {
         is_free(node, &hers);
     });
 }
+
+/// Users own the inside of their service manager's cgroup, and how deep it is.
+#[test]
+fn no_depth_of_a_slice_keeps_it_from_being_guarded() {
+    on_systemd(|node| {
+        let hers = slice(node, ALICE);
+        let script = format!(
+            "cd /sys/fs/cgroup{} && for n in $(seq 300); do mkdir \u{1b}c && cd \u{1b}c || exit; done",
+            hers.path()
+        );
+        node.sh(&script).ok();
+        let all = node.sh("ulimit -n 256; job-adopt guard --all").ok();
+        let all = all.says("warning: ").says("is guarded now");
+        assert!(!all.output().contains('\u{1b}'), "{all}");
+        is_guarded(node, &hers);
+    });
+}

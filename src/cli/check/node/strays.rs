@@ -5,7 +5,9 @@ use super::{Check, Finding, Scene};
 use crate::cgroup::{Membership, Mount, Stamp};
 use crate::cli::ending::real_uid;
 use crate::cli::people;
+use crate::flux::unit_at;
 use crate::plan::CgroupPath;
+use nix::unistd::User;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -23,6 +25,8 @@ struct Count {
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     let users = Users::of(scene);
+    let flux = User::from_name(&scene.config.flux_user).ok().flatten();
+    let flux = flux.map(|user| user.uid.as_raw());
     let mut counts: BTreeMap<u32, Count> = BTreeMap::new();
     let mut jobs: BTreeMap<(u32, String), bool> = BTreeMap::new();
     for (pid, uid) in processes().filter(|(_, uid)| users.is_bound(*uid)) {
@@ -30,7 +34,7 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
         let Ok(membership) = Membership::of(pid) else { continue };
         let path = membership.unified().unwrap_or("/").to_owned();
         let known = jobs.entry((uid, path.clone())).or_insert_with(|| is_stamped(&path, uid));
-        if *known || is_of_scheduler(&membership) {
+        if *known || is_of_scheduler(&membership, flux) {
             continue;
         }
         let count = counts.entry(uid).or_default();
@@ -78,24 +82,31 @@ fn is_stamped(path: &str, uid: u32) -> bool {
     stamps.into_iter().any(|stamp| stamp.uid == uid)
 }
 
-/// Whether a scheduler has put the process there, by how Slurm and Flux name their cgroups: users
-/// can make none of these names outside of a job.
-fn is_of_scheduler(membership: &Membership) -> bool {
+/// Whether a scheduler has put the process there, by how Slurm and Flux name their cgroups. In
+/// slices of theirs users make any name, but for those of the account that Flux runs as.
+fn is_of_scheduler(membership: &Membership, flux: Option<u32>) -> bool {
     let unified = membership.unified().into_iter();
     let mut paths = unified.chain(membership.legacy().map(|(_, path)| path));
-    paths.any(is_schedulers)
+    paths.any(|path| is_schedulers(path, flux))
 }
 
-fn is_schedulers(path: &str) -> bool {
+fn is_schedulers(path: &str, flux: Option<u32>) -> bool {
+    if path.starts_with("/user.slice/") {
+        return flux.is_some_and(|flux| is_below_unit(path, flux));
+    }
     let is_job = |name: &str| {
         name.strip_prefix("job_").is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
     let slurm = names.iter().position(|name| name.contains("slurm"));
     let below = slurm.and_then(|at| names.get(at + 1..)).unwrap_or_default();
-    let flux =
-        names.iter().any(|name| name.starts_with("imp-shell-") && name.ends_with(".service"));
-    below.iter().any(|name| is_job(name)) || flux && path.starts_with("/user.slice/")
+    below.iter().any(|name| is_job(name))
+}
+
+/// Whether it is the cgroup of a unit of Flux's, or below one.
+fn is_below_unit(path: &str, flux: u32) -> bool {
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    ends.filter_map(|end| path.get(..end)).any(|above| unit_at(above, flux).is_some())
 }
 
 #[cfg(test)]
@@ -109,13 +120,25 @@ mod tests {
             "/system.slice/node_slurmstepd.scope/job_7/step_0/user/task_0",
             "/slurm_node/uid_1001/job_7/step_extern",
             "/user.slice/user-5.slice/user@5.service/imp-shell-0-f2.service",
+            "/user.slice/user-5.slice/user@5.service/app.slice/imp-shell-0-f2.service/job-adopt",
         ] {
-            assert!(is_schedulers(path), "{path}");
+            assert!(is_schedulers(path, Some(5)), "{path}");
         }
         for path in
             ["/", "/user.slice/user-5.slice/session-1.scope", "/job_7", "/slurm/job_x", "/slurmd"]
         {
-            assert!(!is_schedulers(path), "{path}");
+            assert!(!is_schedulers(path, Some(5)), "{path}");
+        }
+    }
+
+    /// Users name their own units, and the cgroups inside of them.
+    #[test]
+    fn a_users_own_slice_is_no_schedulers() {
+        for path in [
+            "/user.slice/user-6.slice/user@6.service/imp-shell-0-f2.service",
+            "/user.slice/user-6.slice/user@6.service/app.slice/x.service/slurm/job_7",
+        ] {
+            assert!(!is_schedulers(path, Some(5)) && !is_schedulers(path, None), "{path}");
         }
     }
 
