@@ -61,7 +61,10 @@ pub fn state(at: &CgroupPath, list: &Allowlist) -> Result<State> {
 /// [`Error`] where it cannot be told.
 pub fn job_in(at: &CgroupPath) -> Result<Option<JobId>> {
     match find(at)? {
-        Some(place) => job_within(place.dir()?),
+        Some(place) => match job_within(place.dir()?) {
+            (None, Some(error)) => Err(error.into()),
+            (job, _) => Ok(job),
+        },
         None => Ok(None),
     }
 }
