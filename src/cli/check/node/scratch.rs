@@ -97,9 +97,7 @@ fn sweep(top: &Dir, space: &str) {
         let Some(name) = name.to_str() else { continue };
         let pid = name.strip_prefix(&format!("{PREFIX}{space}-"));
         let Some(pid) = pid.and_then(|pid| pid.parse().ok()) else { continue };
-        if kill(Pid::from_raw(pid), None).is_err()
-            && let Ok(dir) = top.child(name)
-        {
+        if let (Err(_), Ok(dir)) = (kill(Pid::from_raw(pid), None), top.child(name)) {
             remove(top, &dir, name);
         }
     }

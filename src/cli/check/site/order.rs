@@ -27,9 +27,7 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     if let Some(last) = site.session.iter().rposition(|entry| entry.ours == Some(Ok(()))) {
         let after = site.session.iter().skip(last + 1).filter_map(|entry| late(site, entry));
         found.extend(after);
-        if found.is_empty()
-            && let Some(ours) = site.session.get(last)
-        {
+        if let (true, Some(ours)) = (found.is_empty(), site.session.get(last)) {
             let text = "no module known to move logins or to set limits follows it";
             found.push(Finding::fine(ORDER, &ours.place, text));
         }

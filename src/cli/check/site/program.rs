@@ -88,9 +88,7 @@ pub(super) fn distrust(trust: &Trust, path: &Path) -> Option<String> {
         Ok(meta) => meta,
         Err(error) => return Some(format!("cannot be looked at: {error}")),
     };
-    if let Some(parent) = path.parent()
-        && let Err(error) = trust.dir(parent)
-    {
+    if let Some(Err(error)) = path.parent().map(|parent| trust.dir(parent)) {
         return Some(error.to_string());
     }
     let owner = trust.owner();

@@ -32,9 +32,8 @@ fn off(site: &Site<'_>) -> Finding {
 fn enforce(site: &Site<'_>) -> Option<Finding> {
     let Enforce::IfExists(path) = &site.scene.config.enforce else { return None };
     let object = format!("enforce = if-exists:{}", path.display());
-    if let Some(Err(error)) = path.parent().map(|parent| site.trust.dir(parent))
-        && !error.is_missing()
-    {
+    let trusted = path.parent().map(|parent| site.trust.dir(parent));
+    if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
         let text = format!("somebody else than root decides whether it exists: {error}");
         let remedy = "name a path in folders that only root can write";
         return Some(Finding::warning(ENFORCE, object, text, remedy));

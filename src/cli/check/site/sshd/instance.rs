@@ -43,11 +43,8 @@ pub(super) enum Unasked {
 pub(super) fn instances() -> Vec<Instance> {
     let mut found: Vec<Instance> = Vec::new();
     for pid in pids() {
-        if let Some(instance) = Instance::of(&pid)
-            && !found.contains(&instance)
-        {
-            found.push(instance);
-        }
+        let new = Instance::of(&pid).filter(|instance| !found.contains(instance));
+        found.extend(new);
     }
     if let (true, Ok(program)) = (found.is_empty(), Path::new(USUAL).canonicalize()) {
         found.push(Instance { program, options: Vec::new() });
@@ -123,9 +120,9 @@ impl Instance {
         let name = self.program.file_name().and_then(OsStr::to_str).unwrap_or("sshd");
         let mut effective = Effective::parse(&self.ask(&[])?, name);
         // Of what matters here only authentication can differ between users (sshd_config(5)).
-        if has_match(&self.config())
-            && let Ok(text) = self.ask(&["-C", "user=nobody,host=localhost,addr=127.0.0.1"])
-        {
+        let nobody = ["-C", "user=nobody,host=localhost,addr=127.0.0.1"];
+        let theirs = has_match(&self.config()).then(|| self.ask(&nobody));
+        if let Some(Ok(text)) = theirs {
             effective.keyboard |= Effective::parse(&text, name).keyboard;
         }
         Ok(effective)
