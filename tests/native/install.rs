@@ -52,6 +52,8 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     for of in ["user-runtime-dir@", "cron", "crond", "atd"] {
         has(&format!("/usr/share/job-adopt/systemd/{of}.service.d/job-adopt.conf"), 0o644);
     }
+    has("/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf", 0o644);
+    has("/usr/share/job-adopt/containers/podman", 0o755);
     // An addition to another's unit counts wherever systemd looks for units.
     let added = |path: &str| path.contains("/lib/systemd/") && path.contains(".d/");
     let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/") || added(path);
