@@ -65,7 +65,9 @@ impl Output<'_> {
     /// Says something on standard error. Nobody is left to tell where that fails.
     fn warn(&mut self, text: impl std::fmt::Display) {
         // Names that users chose may be in it, as those of cgroups of theirs.
-        let _ = writeln!(self.err, "job-adopt: {}", legible(&text.to_string()));
+        let text = text.to_string();
+        let lines: Vec<String> = text.split('\n').map(legible).collect();
+        let _ = writeln!(self.err, "job-adopt: {}", lines.join("\n"));
     }
 }
 

@@ -37,6 +37,27 @@ fn a_socket_that_a_user_planted_is_not_called() {
     });
 }
 
+/// A daemon makes its socket, and lets everybody call it a moment later.
+#[test]
+fn one_that_may_not_be_called_yet_is_called_again() {
+    on_node(|node| {
+        node.folder(SPOOL, 0o755);
+        node.configure(&format!("slurm_spool = {SPOOL}\n"));
+        node.folder("/etc/slurm", 0o755);
+        node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        let _step = node.step_alone(ALICE, &[]);
+        node.mode(SOCKET, 0o755);
+        distrusted(node, "connect: Permission denied");
+        let login = std::thread::scope(|scope| {
+            let login = scope.spawn(|| node.account(ALICE));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            node.mode(SOCKET, 0o777);
+            login.join().unwrap()
+        });
+        login.ok();
+    });
+}
+
 #[test]
 fn a_name_that_is_no_socket_is_not_called() {
     on_node(|node| {

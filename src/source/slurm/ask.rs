@@ -14,6 +14,10 @@ use crate::stepd::{AGAIN, ANSWER_LEN, Answer, Connection, Error, Result, State, 
 /// hang there is room for the others.
 const AT_ONCE: usize = 64;
 
+/// How long one that may not be called is called again: a daemon makes its socket and lets everybody
+/// call it afterwards (`stepd_init` of Slurm), and a login may come in between.
+const OPENING: Duration = Duration::from_millis(200);
+
 /// Who has to answer, and until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
@@ -90,6 +94,7 @@ fn wait(calls: &[Call<'_>], hurry: bool) {
 struct Call<'a> {
     index: usize,
     path: &'a Path,
+    began: Instant,
     /// Until when it is waited for in a hurry, and at most.
     times: [Instant; 2],
     socket: Option<OwnedFd>,
@@ -101,9 +106,10 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn new(index: usize, path: &'a Path, terms: Terms) -> Self {
-        let times = [terms.deadline.min(Instant::now() + terms.each), terms.deadline];
+        let began = Instant::now();
+        let times = [terms.deadline.min(began + terms.each), terms.deadline];
         let (bytes, filled) = ([0; ANSWER_LEN], 0);
-        Self { index, path, times, socket: None, bytes, filled, again: false }
+        Self { index, path, began, times, socket: None, bytes, filled, again: false }
     }
 
     /// When its time is over.
@@ -128,7 +134,10 @@ impl<'a> Call<'a> {
 
     fn step(&mut self, owner: u32) -> Result<Option<Answer>> {
         if self.socket.is_none() {
-            self.socket = called(self.path, owner)?;
+            self.socket = match called(self.path, owner) {
+                Err(Error::System(_, Errno::EACCES)) if self.began.elapsed() < OPENING => None,
+                result => result?,
+            };
         }
         let Some(socket) = &self.socket else { return Ok(None) };
         while let Some(room @ [_, ..]) = self.bytes.get_mut(self.filled..) {
