@@ -1,6 +1,7 @@
 # Builds one private node, run as process 1 of fresh mount, pid, network and host name spaces.
 # Arguments: unified|hybrid|v1|namespace, the name of the cgroup that holds everything of this node,
-# and its host name. With "namespace" the cgroup is the root of a namespace that we are in, and its name ".".
+# and its host name. With "namespace" the cgroup is the root of a namespace that we are in, and its
+# name ".".
 # Nothing of it outlives the namespaces but cgroups; the caller keeps standard input open for as long
 # as the node is to live, and removes them. If it was killed, the node does.
 set -eu
