@@ -55,6 +55,8 @@ hybrid)
 v1) top=/sys/fs/cgroup/unified ;;
 namespace)
     top=/sys/fs/cgroup
+    # The kernel refuses it on top of itself.
+    mount -t tmpfs -o mode=0755 tmpfs "$top"
     mount -t cgroup2 cgroup2 "$top"
     ;;
 esac
