@@ -195,9 +195,8 @@ impl Flattener<'_> {
         if !MODULES.contains(&file) {
             return Kind::Module(control);
         }
-        let mut services =
-            line.words.iter().skip(3).filter_map(|word| word.strip_prefix("service="));
-        let service = services.next_back().unwrap_or(DEFAULT_SERVICE);
+        let service = line.words.iter().skip(3).filter_map(|word| service(word)).next_back();
+        let service = service.unwrap_or(DEFAULT_SERVICE);
         if service != self.service {
             return Kind::Unfit(control, Unfit::Service(service.to_owned()));
         }
@@ -235,6 +234,12 @@ impl Flattener<'_> {
         }
         Ok(None)
     }
+}
+
+/// What `service=` names, which the module takes in any case, as `pam_slurm_adopt` does.
+fn service(word: &str) -> Option<&str> {
+    let (key, name) = word.split_once('=')?;
+    key.eq_ignore_ascii_case("service").then_some(name)
 }
 
 /// Reads a service file as libpam does, links and all; who owns it is libpam's affair.

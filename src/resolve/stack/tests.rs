@@ -33,6 +33,7 @@ const OURS: &str = "session required pam_job_adopt.so\n";
 fn plain_lines() {
     effective(&[("sshd", OURS)]);
     effective(&[("sshd", "SESSION\tRequisite /usr/lib/security/pam_job_adopt.so service=sshd")]);
+    effective(&[("sshd", "session required pam_job_adopt.so Service=sshd")]);
     effective(&[("sshd", "session [success=ok ignore=ignore default=die] libpam_job_adopt.so")]);
     effective(&[("sshd", "session \\\n# why\n required pam_job_adopt.so # last\n")]);
     missing(
@@ -54,6 +55,7 @@ fn unfit_lines() {
         ("session [success=okay] pam_job_adopt.so", "is not required"),
         ("-session required pam_job_adopt.so", "has a leading -"),
         ("session required pam_job_adopt.so service=login", "is for service login"),
+        ("session required pam_job_adopt.so SERVICE=login", "is for service login"),
         ("session required pam_job_adopt.so service=sshd service=su", "is for service su"),
     ] {
         missing(&[("sshd", line)], &format!("etc/pam.d/sshd:1 {why}"));
