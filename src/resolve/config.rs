@@ -15,7 +15,7 @@ use super::grants;
 use crate::callerid::{Network, NetworkError};
 use crate::device::{Settings, Specifier, SpecifierError};
 use crate::legible::legible;
-use crate::plan::{SourceName, decimal};
+use crate::plan::{Request, SourceName, decimal};
 use crate::registry::Registry;
 use crate::trust::Trust;
 
@@ -90,7 +90,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file at `path`, which has to be believed; where there is none, the defaults.
+    /// Reads the file at `path`, which has to be believed. Only the usual one may be missing, for the
+    /// defaults: whoever names another means what is in it.
     ///
     /// # Errors
     /// [`ConfigError`] with file, line and key.
@@ -98,7 +99,9 @@ impl Config {
         match trust.read(path, FILE_MAX) {
             Ok(bytes) => Self::parse(&bytes)
                 .map_err(|(line, fault)| ConfigError::Line(path.to_owned(), line, fault)),
-            Err(error) if error.is_missing() => Ok(Self::default()),
+            Err(error) if error.is_missing() && path == Path::new(Request::CONF) => {
+                Ok(Self::default())
+            }
             Err(error) => Err(ConfigError::File(error)),
         }
     }

@@ -192,6 +192,7 @@ fn a_wrong_argument_refuses_and_is_named() {
         "wait_job=1x",
         "helper=resolve",
         "conf=relative",
+        "conf=/etc/security/job_adpt.conf",
         "exempt_uids=1-",
         "debug=yes",
         "require_devices=1",

@@ -146,10 +146,20 @@ fn the_registry_is_found_beside_mistakes() {
 }
 
 #[test]
-fn a_missing_file_is_the_defaults_and_a_bad_one_an_error() {
+fn a_missing_file_is_the_defaults_where_it_is_the_usual_one() {
+    let scratch = Scratch::new();
+    let named = Config::read(&scratch.path().join("typo.conf"), &scratch.trust());
+    assert!(matches!(named, Err(ConfigError::File(error)) if error.is_missing()));
+    let usual = Path::new(Request::CONF);
+    if !usual.exists() {
+        assert_eq!(Config::read(usual, &Trust::root()), Ok(Config::default()));
+    }
+}
+
+#[test]
+fn a_bad_file_is_an_error() {
     let scratch = Scratch::new();
     let path = scratch.path().join("job_adopt.conf");
-    assert_eq!(Config::read(&path, &scratch.trust()), Ok(Config::default()));
     scratch.file("job_adopt.conf", "x = 1");
     let error = Config::read(&path, &scratch.trust()).unwrap_err();
     assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));

@@ -1,6 +1,7 @@
 //! What stands behind our lines.
 
 use super::{Check, Finding, Line, Site};
+use crate::plan::Request;
 use crate::resolve::stack::{Group, Place};
 use crate::session::{Action, Settings};
 use std::path::Path;
@@ -60,6 +61,14 @@ fn opens(settings: &Settings, place: &Place) -> Vec<Finding> {
 
 fn other_conf(site: &Site<'_>, line: &Line) -> Option<Finding> {
     let (conf, checked) = (Path::new(&line.settings.conf), &site.scene.conf);
+    if conf != Path::new(Request::CONF) && conf.symlink_metadata().is_err() {
+        let text = format!(
+            "has conf={}, which is not there: every login is refused (JA09)",
+            conf.display()
+        );
+        let remedy = "write the file, or take conf= away";
+        return Some(Finding::error(ARGUMENTS, &line.entry.place, text, remedy));
+    }
     let text = format!("has conf={}, but {} was checked", conf.display(), checked.display());
     let remedy = format!("run: job-adopt check --conf {}", conf.display());
     (conf != checked && site.is_here())

@@ -80,19 +80,24 @@ fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
     Some(Finding::warning(WIDE, object, text, "take it out: a job's own devices are in its record"))
 }
 
-/// Groups that the configuration names and this node does not have.
+/// Groups that the configuration or our lines name and this node does not have.
 fn groups(site: &Site<'_>) -> Vec<Finding> {
-    let config = &site.scene.config;
-    let missing = |name: &String| matches!(Group::from_name(name), Ok(None));
-    let named = |key: &str, names: &[String]| {
-        let names: Vec<_> = names.iter().filter(|name| missing(name)).cloned().collect();
+    let (config, object) = (&site.scene.config, site.scene.conf.display().to_string());
+    let of_lines = site
+        .lines
+        .iter()
+        .map(|line| (line.entry.place.to_string(), "exempt_groups", &line.settings.exempt_groups));
+    let of_file = [
+        (object.clone(), "exempt_groups", &config.exempt_groups),
+        (object, "cdi_gids", &config.cdi_groups),
+    ];
+    let missing = |name: &&String| matches!(Group::from_name(name), Ok(None));
+    let judged = of_file.into_iter().chain(of_lines).filter_map(|(object, key, names)| {
+        let names: Vec<_> = names.iter().filter(missing).map(String::as_str).collect();
         let text = format!("{key} names groups that this node does not have: {}", names.join(", "));
-        let object = site.scene.conf.display();
         (!names.is_empty()).then(|| Finding::note(NAMES, object, text, "mend the names"))
-    };
-    let all =
-        [named("exempt_groups", &config.exempt_groups), named("cdi_gids", &config.cdi_groups)];
-    all.into_iter().flatten().collect()
+    });
+    judged.collect()
 }
 
 fn message(site: &Site<'_>) -> Option<Finding> {

@@ -137,6 +137,8 @@ fn arguments_are_read_as_the_module_reads_them() {
     }
     with("action_no_jobs=deny require_devices wait_job=2 debug").is(&[]);
     with("exempt_uids=5").is(&["Note pam-exemptions sshd:8"]);
+    with("exempt_groups=no-such-group").is(&["Note pam-exemptions sshd:8", "Note groups sshd:8"]);
+    with("conf=/no/such/file").is(&["Error pam-arguments sshd:8"]);
     with("exempt_uids=5,6").conf("exempt_uids = 6, 5\n").is(&[]);
     with("exempt_uids=5").conf("exempt_uids = 6\n").says("exempt_uids 6 only in the configuration");
 }
