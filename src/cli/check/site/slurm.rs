@@ -23,6 +23,12 @@ struct Read {
     constrains: bool,
 }
 
+/// Whether this is a node of Slurm's, by its configuration or ours.
+pub(super) fn is_expected(site: &Site<'_>) -> bool {
+    let read = with_its_rights(site, || read(site));
+    site.scene.config.slurm.spool.is_some() || !matches!(read, Ok(Err(ConfError::NoConf)) | Err(_))
+}
+
 pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     if !site.scene.config.sources.contains(&SourceName::Slurm) {
         return Vec::new();
@@ -34,6 +40,12 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     };
     match read {
         Err(ConfError::NoConf) => Vec::new(),
+        // What follows from it is said of the source.
+        Err(error) if error.is_missing() => {
+            let text = format!("logins to Slurm's jobs find none: {error}");
+            let remedy = "mend slurm_conf in the configuration";
+            vec![Finding::error(CONF, "slurm.conf", text, remedy)]
+        }
         Err(error) => {
             let text = format!("logins to Slurm's jobs are refused (JA09): {error}");
             let remedy = "mend what it names; the user job-adopt has to be able to read it";

@@ -1,7 +1,7 @@
 //! Whether the sources of jobs answer, asked as at a login.
 
 use super::config::with_its_rights;
-use super::{Check, Finding, Site};
+use super::{Check, Finding, Site, slurm};
 use crate::plan::SourceName;
 use crate::resolve::{Health, Node};
 use crate::session::node_name;
@@ -28,11 +28,28 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
             return vec![Finding::unknown(SOURCES, "all", text, "mend what it names")];
         }
     };
-    judge(&health, config.sources == SourceName::ALL)
+    let is_slurms = slurm::is_expected(site);
+    let expected = |source| match source {
+        SourceName::Slurm if is_slurms => Expected::Here,
+        _ if config.sources == SourceName::ALL => Expected::Perhaps,
+        _ => Expected::Named,
+    };
+    judge(&health, expected)
 }
 
-fn judge(health: &[Health], by_default: bool) -> Vec<Finding> {
-    let mut found: Vec<_> = health.iter().flat_map(|one| of(one, by_default)).collect();
+/// Whether a source has to be on this node.
+#[derive(Clone, Copy)]
+enum Expected {
+    /// Nobody said so.
+    Perhaps,
+    /// `sources` names it.
+    Named,
+    /// What it belongs to is set up here.
+    Here,
+}
+
+fn judge(health: &[Health], expected: impl Fn(SourceName) -> Expected) -> Vec<Finding> {
+    let mut found: Vec<_> = health.iter().flat_map(|one| of(one, expected(one.source))).collect();
     if health.iter().all(|one| matches!(one.answer, Err(SourceError::Absent(_)))) {
         let text = "no source of jobs is on this node: every login is refused (JA11)";
         let remedy = "start the scheduler's daemon, or register jobs; on a login node see enforce \
@@ -42,17 +59,19 @@ fn judge(health: &[Health], by_default: bool) -> Vec<Finding> {
     found
 }
 
-fn of(health: &Health, by_default: bool) -> Vec<Finding> {
+fn of(health: &Health, expected: Expected) -> Vec<Finding> {
     let source = health.source.as_str();
     let took = health.took.as_millis();
     match &health.answer {
         Err(SourceError::Absent(what)) => {
             let text = format!("is not on this node: {what}");
-            vec![match by_default {
-                true => Finding::fine(SOURCES, source, text),
-                false => {
-                    let remedy = "start it, or leave it out of sources in the configuration";
-                    Finding::note(SOURCES, source, text, remedy)
+            let remedy = "start it, or leave it out of sources in the configuration";
+            vec![match expected {
+                Expected::Perhaps => Finding::fine(SOURCES, source, text),
+                Expected::Named => Finding::note(SOURCES, source, text, remedy),
+                Expected::Here => {
+                    let text = format!("is set up, but no login finds a job of it: {what}");
+                    Finding::warning(SOURCES, source, text, remedy)
                 }
             }]
         }
@@ -95,36 +114,38 @@ mod tests {
     fn severities(
         answer: Result<Found, SourceError>,
         took: u64,
-        by_default: bool,
+        expected: Expected,
     ) -> Vec<Severity> {
         let took = Duration::from_millis(took);
         let slurm = Health { source: SourceName::Slurm, answer, took };
         let answer = Ok(Found::default());
         let registry = Health { source: SourceName::Registry, answer, took: Duration::ZERO };
-        let found = judge(&[slurm, registry], by_default);
+        let found = judge(&[slurm, registry], |_| expected);
         let slurms = found.into_iter().filter(|one| one.object == "slurm");
         slurms.map(|one| one.severity).collect()
     }
 
     #[test]
     fn answers_are_told_apart() {
+        use Expected::{Here, Named, Perhaps};
         use Severity::{Error, Fine, Note, Warning};
         let absent = || Err(SourceError::Absent("x".into()));
-        assert_eq!(severities(Ok(Found::default()), 1, true), [Fine]);
-        assert_eq!(severities(absent(), 1, true), [Fine]);
-        assert_eq!(severities(absent(), 1, false), [Note]);
-        assert_eq!(severities(Err(SourceError::Failed("x".into())), 1, true), [Error]);
+        assert_eq!(severities(Ok(Found::default()), 1, Here), [Fine]);
+        assert_eq!(severities(absent(), 1, Perhaps), [Fine]);
+        assert_eq!(severities(absent(), 1, Named), [Note]);
+        assert_eq!(severities(absent(), 1, Here), [Warning]);
+        assert_eq!(severities(Err(SourceError::Failed("x".into())), 1, Perhaps), [Error]);
         let one = || vec!["x".to_owned()];
         let broken = Found { broken: one(), silent: one(), ..Found::default() };
-        assert_eq!(severities(Ok(broken), 1, true), [Warning, Warning]);
-        assert_eq!(severities(Ok(Found::default()), 1000, true), [Warning]);
+        assert_eq!(severities(Ok(broken), 1, Here), [Warning, Warning]);
+        assert_eq!(severities(Ok(Found::default()), 1000, Here), [Warning]);
     }
 
     #[test]
     fn a_node_without_any_source_refuses_everybody() {
         let answer = Err(SourceError::Absent("x".into()));
         let health = Health { source: SourceName::Slurm, answer, took: Duration::ZERO };
-        let found = judge(&[health], true);
+        let found = judge(&[health], |_| Expected::Perhaps);
         assert!(found.iter().any(|one| one.severity == Severity::Error), "{found:?}");
     }
 }
