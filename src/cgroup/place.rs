@@ -1,6 +1,7 @@
 //! A job's cgroup and every cgroup above it.
 
 use super::{Dir, Error, Result};
+use crate::legible;
 use crate::plan::CgroupPath;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -76,8 +77,8 @@ impl Mount {
             return Ok(());
         }
         const FILE: &str = "/proc/self/mountinfo";
-        let text =
-            std::fs::read_to_string(FILE).map_err(|error| Error::system("read", FILE, error))?;
+        // Users' mounts stand there too, on directories of any name.
+        let text = legible::read(FILE).map_err(|error| Error::system("read", FILE, error))?;
         // The last mount on a place is the one that is seen.
         let root = text.lines().rev().find_map(|line| root_of_mount(line, self.at));
         match root {

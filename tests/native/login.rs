@@ -163,3 +163,19 @@ fn the_decision_is_logged_in_one_line() {
         node.log.line("/dev/nvidia9");
     });
 }
+
+/// The kernel shows a mount point's bytes as they are, and users mount by `fusermount3`.
+#[test]
+fn a_mount_on_a_name_that_is_no_text_keeps_nobody_out() {
+    for mount in [Mount::Unified, Mount::Hybrid, Mount::Namespace] {
+        on_node_with(mount, |node| {
+            let job = node.job(ALICE, "4242").start();
+            let mounts = r"d=/tmp/$(printf '\377'); mkdir $d && mount --bind /tmp $d &&
+                LC_ALL=C grep -aF $d /proc/self/mountinfo";
+            node.sh(mounts).ok();
+            node.session(ALICE).ok();
+            node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+            node.job_adopt(&["guard", "--all"]).ok();
+        });
+    }
+}
