@@ -8,9 +8,14 @@ use crate::support::{ALICE, Cgroup, Job, Node, Tool, eventually, on_node};
 
 /// A login of alice's that stays, in the job's own cgroup.
 fn with_login(node: &Node, job: &Job<'_>, body: impl FnOnce()) {
+    with_login_that(node, job, "exec sleep infinity", body);
+}
+
+/// The same with a command of its own, one that has a sleeper.
+fn with_login_that(node: &Node, job: &Job<'_>, command: &str, body: impl FnOnce()) {
     let before = job.cgroup.pids().len();
     let sshd = node.sshd();
-    let mut login = sshd.stay(ALICE, "exec sleep infinity");
+    let mut login = sshd.stay(ALICE, command);
     eventually("the login has joined", || sleeps(&job.cgroup) > 0);
     assert!(job.cgroup.pids().len() > before);
     body();
@@ -56,6 +61,22 @@ fn a_login_behind_a_thousand_processes() {
         assert!(job.cgroup.pids().len() > 1200, "unregister killed the scheduler's processes");
         job.finish();
         let _ = crowd.wait();
+    });
+}
+
+/// The soft limit is no limit for root's own tool, so a hard one.
+#[test]
+fn a_login_with_more_processes_than_descriptors() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let own = job.cgroup.pids().len();
+        let crowd = "for i in $(seq 60); do sleep infinity & done; wait";
+        with_login_that(node, &job, crowd, || {
+            eventually("the crowd is there", || sleeps(&job.cgroup) == 60);
+            node.sh("ulimit -n 24; exec job-adopt unregister 4242").ok();
+        });
+        assert_eq!(job.cgroup.pids().len(), own, "only the scheduler's are left");
+        job.finish();
     });
 }
 

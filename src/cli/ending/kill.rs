@@ -1,14 +1,14 @@
 //! Killing until nothing is left.
 
 use super::super::Error;
-use super::process::{Process, read, table};
+use super::process::{Identity, Process, started, table};
 use crate::cgroup::subtree::{self, Found};
-use crate::cgroup::{Dir, event};
+use crate::cgroup::{Dir, Membership, event};
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Pause between two looks.
@@ -49,12 +49,9 @@ pub(super) fn all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 
 /// What a walk found is killed even where it could not see everything.
 fn one_by_one(dir: &Dir) -> Result<(), Error> {
-    let mut held = Held::default();
     let Found { all, cut } = table(dir);
-    let taken = all.iter().try_for_each(|process| held.take(process).map(drop));
-    held.signal(Signal::SIGKILL)?;
-    taken?;
-    cut.map_or(Ok(()), |error| Err(error.into()))
+    let killed = signal_all(dir, all.iter().map(Process::identity), Signal::SIGKILL);
+    killed.and(cut.map_or(Ok(()), |error| Err(error.into())))
 }
 
 /// Kills the logins in a scheduler's cgroup. They are stopped first, until there are no new ones:
@@ -64,30 +61,31 @@ fn one_by_one(dir: &Dir) -> Result<(), Error> {
 /// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
 /// what was found is killed all the same.
 pub(super) fn logins(dir: &Dir, deadline: Instant) -> Result<(), Error> {
-    let mut held = Held::default();
-    let hunted = hunt(dir, deadline, &mut held);
+    let mut stopped = Vec::new();
+    let hunted = hunt(dir, deadline, &mut stopped);
     // Whatever came of it, nothing is left stopped.
-    let killed = held.signal(Signal::SIGKILL);
+    let killed = signal_all(dir, stopped, Signal::SIGKILL);
     hunted.and(killed)
 }
 
-fn hunt(dir: &Dir, deadline: Instant, held: &mut Held) -> Result<(), Error> {
+fn hunt(dir: &Dir, deadline: Instant, stopped: &mut Vec<Identity>) -> Result<(), Error> {
     loop {
         let Found { all, cut } = table(dir);
-        let chosen = super::logins(&all, &held.identities());
+        let chosen = super::logins(&all, stopped);
         let chosen: Vec<&Process> =
             all.iter().filter(|process| chosen.contains(&process.pid)).collect();
         if chosen.is_empty() {
             return cut.map_or(Ok(()), |error| Err(error.into()));
         }
-        let mut news = false;
-        for process in &chosen {
-            news |= held.take(process)?;
-        }
-        if !news {
-            held.signal(Signal::SIGKILL)?;
+        let known: BTreeSet<_> = stopped.iter().copied().collect();
+        let identities = chosen.iter().map(|process| process.identity());
+        let news: Vec<_> = identities.filter(|one| !known.contains(one)).collect();
+        if news.is_empty() {
+            signal_all(dir, stopped.iter().copied(), Signal::SIGKILL)?;
             std::thread::sleep(PAUSE);
         }
+        stopped.extend(&news);
+        signal_all(dir, news, Signal::SIGSTOP)?;
         if Instant::now() >= deadline {
             return left(dir, &chosen.iter().map(|process| process.pid).collect::<Vec<_>>());
         }
@@ -103,46 +101,88 @@ fn left(dir: &Dir, pids: &[i32]) -> Result<(), Error> {
     Err(Error::failed("empty", dir.path(), cause))
 }
 
-/// Processes by descriptor, so that no signal meets one that took over a number.
-#[derive(Default)]
-struct Held(BTreeMap<(i32, u64), OwnedFd>);
-
-impl Held {
-    fn identities(&self) -> Vec<(i32, u64)> {
-        self.0.keys().copied().collect()
-    }
-
-    /// Stops a process and holds it; `true` where it is a new one.
-    fn take(&mut self, process: &Process) -> Result<bool, Error> {
-        let identity = (process.pid, process.start);
-        if self.0.contains_key(&identity) {
-            return Ok(false);
-        }
-        let pidfd = match pidfd_open(process.pid) {
-            Ok(pidfd) => pidfd,
-            Err(error) if is_gone(&error) => return Ok(true),
-            Err(error) => return Err(Error::failed("open process", process.pid, error)),
-        };
-        // The descriptor is of whoever has the number now: see whether that is still the same.
-        if read(process.pid).is_some_and(|found| found.start == process.start) {
-            signal(&pidfd, process.pid, Signal::SIGSTOP)?;
-            self.0.insert(identity, pidfd);
-        }
-        Ok(true)
-    }
-
-    fn signal(&self, which: Signal) -> Result<(), Error> {
-        self.0.iter().try_for_each(|((pid, _), pidfd)| signal(pidfd, *pid, which))
-    }
+/// Sends a signal to each of these processes; one that fails keeps no other from it.
+fn signal_all(
+    dir: &Dir,
+    processes: impl IntoIterator<Item = Identity>,
+    which: Signal,
+) -> Result<(), Error> {
+    let done = processes.into_iter().map(|process| signal(dir, process, which));
+    done.fold(Ok(()), Result::and)
 }
 
-fn signal(pidfd: &OwnedFd, pid: i32, which: Signal) -> Result<(), Error> {
+/// Sends a signal to a process that is still the same and still in the cgroup: its number may have
+/// passed to another since it was listed. One descriptor at a time, however many there are.
+fn signal(dir: &Dir, (pid, start): Identity, which: Signal) -> Result<(), Error> {
+    let pidfd = match pidfd_open(pid) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        pidfd => pidfd.map_err(|error| Error::failed("open process", pid, error))?,
+    };
+    // Of whoever has the number now. Should that be another one than a moment ago, the descriptor
+    // stands for nobody any more.
+    if started(pid) != Some(start) || !is_in(pid, dir) {
+        return Ok(());
+    }
     match pidfd_send_signal(pidfd.as_fd(), which as i32) {
         Err(error) if !is_gone(&error) => Err(Error::failed("kill process", pid, error)),
         _ => Ok(()),
     }
 }
 
+/// Whether a process is in a cgroup or below it.
+fn is_in(pid: i32, dir: &Dir) -> bool {
+    let found = Membership::of(pid).ok();
+    found.as_ref().and_then(Membership::unified).is_some_and(|at| is_below(at, dir.path()))
+}
+
+fn is_below(at: &str, dir: &str) -> bool {
+    let rest = at.strip_prefix(dir.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// A directory that calls itself by the path of a cgroup.
+    fn called(path: &str) -> Dir {
+        Dir::new(std::fs::File::open("/").unwrap().into(), path)
+    }
+
+    fn sleeper() -> (Child, Identity) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        (child, (pid, started(pid).unwrap()))
+    }
+
+    #[test]
+    fn who_took_over_a_number_is_spared() {
+        let own = Membership::of(std::process::id().cast_signed()).unwrap();
+        // Without cgroup v2 there is no job to end.
+        let Some(own) = own.unified() else { return };
+        let (mut child, (pid, start)) = sleeper();
+        let elsewhere = called(&format!("{}-2", own.trim_end_matches('/')));
+        signal(&elsewhere, (pid, start), Signal::SIGKILL).unwrap();
+        signal(&called(own), (pid, start + 1), Signal::SIGKILL).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(child.try_wait().unwrap().is_none(), "it was killed");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+    }
+
+    #[test]
+    fn what_is_below_is_in_it() {
+        let is_below = |at: &str, dir: &str| is_below(at, called(dir).path());
+        assert!(is_below("/a/b", "/a/b"));
+        assert!(is_below("/a/b/c", "/a/b"));
+        assert!(is_below("/a", "/"));
+        assert!(!is_below("/a/bc", "/a/b"));
+        assert!(!is_below("/a", "/a/b"));
+    }
 }

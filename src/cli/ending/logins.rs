@@ -1,6 +1,6 @@
 //! Which processes of a scheduler's cgroup are logins.
 
-use super::process::Process;
+use super::process::{Identity, Process};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of the processes that belong to a login: root's sshd in the job's cgroup, whatever it
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// An audit session that sshd merely inherited says nothing: the scheduler's daemon may have been
 /// started by hand from that very session. It counts where sshd's own parent has another one.
-pub(in super::super) fn logins(table: &[Process], held: &[(i32, u64)]) -> BTreeSet<i32> {
+pub(in super::super) fn logins(table: &[Process], held: &[Identity]) -> BTreeSet<i32> {
     let own_session = |process: &Process| {
         process.session.filter(|_| process.is_sshd && process.session != process.parent_session)
     };
@@ -17,7 +17,7 @@ pub(in super::super) fn logins(table: &[Process], held: &[(i32, u64)]) -> BTreeS
     let is_root = |process: &&Process| {
         process.is_sshd
             || process.session.is_some_and(|session| sessions.contains(&session))
-            || held.contains(&(process.pid, process.start))
+            || held.contains(&process.identity())
     };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {

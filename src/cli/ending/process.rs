@@ -28,6 +28,15 @@ pub(in super::super) struct Process {
     pub(in super::super) parent_session: Option<u32>,
 }
 
+/// What no other process has: the number, and when it started.
+pub(in super::super) type Identity = (i32, u64);
+
+impl Process {
+    pub(super) fn identity(&self) -> Identity {
+        (self.pid, self.start)
+    }
+}
+
 /// Not set, in `/proc/PID/sessionid`.
 const NO_SESSION: u32 = u32::MAX;
 
@@ -48,6 +57,12 @@ pub(in super::super) fn read(pid: i32) -> Option<Process> {
         process.parent_session = session(process.parent);
     }
     Some(process)
+}
+
+/// When the process of that number started; `None` where there is none.
+pub(super) fn started(pid: i32) -> Option<u64> {
+    let stat = legible::read(format!("/proc/{pid}/stat")).ok()?;
+    parse_stat(pid, &stat).map(|process| process.start)
 }
 
 /// The name stands in parentheses and may hold anything, parentheses as well.
