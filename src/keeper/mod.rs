@@ -68,10 +68,11 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Leaves the login's cgroup, and takes the lock.
+    /// Leaves the login's cgroup and mounts, and takes the lock.
     fn settle(handed: Handed) -> Result<Self, Trouble> {
         let Handed { talk, watched, above, leaf, keepers, root } = handed;
         leave::leave(&Dir::new(root, ""))?;
+        leave::leave_mounts();
         let leaf = Dir::new(leaf, LeafName::DEFAULT);
         let keepers = Keepers::from(keepers);
         if !keepers.take(leaf.identity()?.1)? {

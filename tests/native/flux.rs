@@ -147,6 +147,21 @@ fn a_keeper_stands_alone() {
     });
 }
 
+/// Else they, and whatever a login has mounted there, would stay for as long as the job.
+#[test]
+fn a_keeper_keeps_no_mounts_of_its_login() {
+    on_flux(|node| {
+        let job = contained(node);
+        node.sh("exec unshare --mount pamtester sshd alice open_session").ok();
+        let keeper = node.keepers()[0];
+        let mounts = std::fs::read_link(format!("/proc/{keeper}/ns/mnt")).unwrap();
+        let first = node.sh("readlink /proc/1/ns/mnt").ok();
+        assert_eq!(first.stdout.trim(), mounts.to_str().unwrap());
+        job.end_shell();
+        eventually("it ends", || node.keepers().is_empty());
+    });
+}
+
 /// As Flux ends a job: the shell ends, the IMP waits until it is alone, and goes.
 #[test]
 fn a_login_ends_with_the_imp() {
