@@ -103,10 +103,10 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
         "conf" => settings.conf = path(value)?,
         "timeout" => settings.timeout = seconds(value, 1)?,
         "wait_job" => settings.wait_job = seconds(value, 0)?,
-        "exempt_uids" => settings.exempt_uids = list(value)?,
-        "exempt_groups" => settings.exempt_groups = list(value)?,
+        "exempt_uids" => settings.exempt_uids = list(value, NUMBERS)?,
+        "exempt_groups" => settings.exempt_groups = list(value, LIST)?,
         "cdi_env" => settings.cdi_env = variables(value)?,
-        "cdi_gids" => settings.cdi_gids = at_most(MAX_GROUPS, list(value)?)?,
+        "cdi_gids" => settings.cdi_gids = at_most(MAX_GROUPS, list(value, NUMBERS)?)?,
         _ => return Err("is unknown"),
     }
     Ok(())
@@ -118,7 +118,7 @@ const X11: &str =
 const ROOT: &str = "root is never judged; write ignore_root=1, or leave it out";
 const CONTAINER: &str = "logins do not join the job's namespaces in this version; write \
                          join_container=false, or leave it out";
-const CALLER: &str = "the host that a connection comes from is not asked in this version; write \
+const CALLER: &str = "with one job there is nothing to ask the connection's host; write \
                       single_job_skip_rpc=1, or leave it out";
 
 /// An argument of which one value alone is what the module does.
@@ -198,8 +198,10 @@ fn is_decimal(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn list<T: FromStr>(value: &str) -> Parsed<Vec<T>> {
-    let wrong = "is no comma-separated list without blanks and empty entries";
+const LIST: &str = "is no comma-separated list without blanks and empty entries";
+const NUMBERS: &str = "is no comma-separated list of numbers, without blanks and empty entries";
+
+fn list<T: FromStr>(value: &str, wrong: &'static str) -> Parsed<Vec<T>> {
     value
         .split(',')
         .map(|item| match item.is_empty() || item.contains(char::is_whitespace) {
@@ -214,7 +216,7 @@ fn variables(value: &str) -> Parsed<Vec<VariableName>> {
         Err(VariableError::Never) => Err("names a variable that decides what programs run"),
         other => other.map_err(|_| "has an entry that is no name of a variable"),
     };
-    at_most(MAX_VARIABLES, list::<String>(value)?.iter().map(name).collect::<Parsed<_>>()?)
+    at_most(MAX_VARIABLES, list::<String>(value, LIST)?.iter().map(name).collect::<Parsed<_>>()?)
 }
 
 fn at_most<T>(most: usize, list: Vec<T>) -> Parsed<Vec<T>> {
@@ -222,155 +224,4 @@ fn at_most<T>(most: usize, list: Vec<T>) -> Parsed<Vec<T>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(text: &str) -> Result<Settings, ArgumentError> {
-        let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        parse(&arguments)
-    }
-
-    #[test]
-    fn defaults_deny() {
-        let settings = parsed("").unwrap();
-        assert_eq!(settings, Settings::default());
-        assert_eq!(settings.no_jobs, Action::Deny);
-        assert_eq!(settings.adopt_failure, Action::Deny);
-        assert_eq!(settings.generic_failure, Action::Deny);
-        assert_eq!(settings.service, "sshd");
-    }
-
-    #[test]
-    fn every_argument_is_taken() {
-        let settings = parsed(
-            "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
-             action_generic_failure=ignore service=ssh-alt nodename=gpu017 log_level=debug2 \
-             helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-             exempt_groups=wheel,ops cdi_env=A,B_1 cdi_gids=44,105",
-        )
-        .unwrap();
-        assert_eq!(settings.no_jobs, Action::Ignore);
-        assert_eq!(settings.several, Several::Deny);
-        assert_eq!(settings.adopt_failure, Action::Allow);
-        assert_eq!(settings.generic_failure, Action::Ignore);
-        assert_eq!(settings.service, "ssh-alt");
-        assert_eq!(settings.node.as_deref(), Some("gpu017"));
-        assert_eq!(settings.log_level, Severity::Debug);
-        assert_eq!((settings.helper.as_str(), settings.conf.as_str()), ("/h", "/c"));
-        assert_eq!(settings.timeout, Duration::from_secs(9));
-        assert_eq!(settings.wait_job, Duration::from_secs(8));
-        assert!(settings.require_devices && settings.observe);
-        assert_eq!(settings.exempt_uids, [5, 6]);
-        assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
-        let names: Vec<_> = settings.cdi_env.iter().map(VariableName::as_str).collect();
-        assert_eq!(names, ["A", "B_1"]);
-        let numbers: Vec<_> = settings.cdi_gids.iter().map(|group| group.number()).collect();
-        assert_eq!(numbers, [44, 105]);
-    }
-
-    #[test]
-    fn mistakes_are_refused_by_name() {
-        for argument in [
-            "action_no_job=deny",
-            "action_no_jobs",
-            "action_no_jobs=",
-            "action_no_jobs=allow",
-            "action_no_jobs=denied",
-            "Observe",
-            "CONF=/c",
-            "disable_x11=0",
-            "disable_x11=10",
-            "ignore_root=0",
-            "join_container=true",
-            "join_container=",
-            "single_job_skip_rpc=0",
-            "service=*",
-            "log_level=10",
-            "log_level=0x3",
-            "action_unknown=allow",
-            "action_unknown=ignore",
-            "action_adopt_failure=ignore",
-            "action_generic_failure=maybe",
-            "service=",
-            "service=a/b",
-            "nodename=a,b",
-            "log_level=loud",
-            "helper=resolve",
-            "conf=",
-            "timeout=0",
-            "timeout=61",
-            "timeout=-1",
-            "timeout=+1",
-            "timeout=5s",
-            "wait_job=5",
-            "require_devices=1",
-            "observe=no",
-            "debug=1",
-            "exempt_uids=",
-            "exempt_uids=1,",
-            "exempt_uids=-1",
-            "exempt_uids=root",
-            "exempt_groups=,",
-            "cdi_env=",
-            "cdi_env=A,LD_PRELOAD",
-            "cdi_env=A-B",
-            "cdi_gids=0",
-            "cdi_gids=44,0",
-            "cdi_gids=video",
-            "cdi_gids=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
-            "nonsense",
-            "",
-            "=",
-            "\u{fffd}",
-        ] {
-            let error = parse(&[argument.to_owned()]).unwrap_err();
-            assert_eq!(error.argument, argument);
-        }
-        assert_eq!(parsed("observe observe").unwrap_err().why, "is given twice");
-        assert_eq!(parsed("service=a SERVICE=b").unwrap_err().why, "is given twice");
-        assert_eq!(parsed("timeout=5 timeout=6").unwrap_err().why, "is given twice");
-    }
-
-    #[test]
-    fn what_pam_slurm_adopt_is_told_and_we_do_anyway_changes_nothing() {
-        let same = parsed("disable_x11=1 ignore_root=1 join_container=false single_job_skip_rpc=1");
-        assert_eq!(same.unwrap(), Settings::default());
-    }
-
-    #[test]
-    fn its_arguments_are_taken_in_any_case_and_its_levels_by_number() {
-        let settings =
-            parsed("Action_No_Jobs=IGNORE action_unknown=Newest JOIN_CONTAINER=False log_level=2");
-        let settings = settings.unwrap();
-        assert_eq!((settings.no_jobs, settings.several), (Action::Ignore, Several::Newest));
-        assert_eq!(settings.log_level, Severity::Error);
-        assert_eq!(parsed("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
-        for (words, severity) in [
-            ("quiet 0", Severity::Alert),
-            ("fatal 1 error 2", Severity::Error),
-            ("info 3", Severity::Info),
-            ("verbose 4 debug 5 debug2 6 debug3 7 debug4 8 debug5 9", Severity::Debug),
-        ] {
-            for word in words.split(' ') {
-                let level = parsed(&format!("log_level={word}")).unwrap().log_level;
-                assert_eq!(level, severity, "{word}");
-            }
-        }
-        assert_eq!(parsed("nodename=GPU017").unwrap().node.as_deref(), Some("GPU017"));
-    }
-
-    #[test]
-    fn what_we_do_not_do_is_refused_with_the_way_out() {
-        for (argument, way_out) in [
-            ("disable_x11=0", "disable_x11=1"),
-            ("ignore_root=0", "ignore_root=1"),
-            ("join_container=true", "join_container=false"),
-            ("single_job_skip_rpc=0", "single_job_skip_rpc=1"),
-            ("action_unknown=allow", "newest or deny"),
-            ("service=*", "name one"),
-        ] {
-            let why = parsed(argument).unwrap_err().why;
-            assert!(why.contains(way_out), "{argument}: {why}");
-        }
-    }
-}
+mod tests;
