@@ -4,6 +4,7 @@ use super::super::{Error, Options, people};
 use crate::cgroup::{Mount, subtree};
 use crate::guard;
 use crate::plan::{CgroupPath, decimal};
+use nix::unistd::User;
 use std::fmt;
 
 /// Below it systemd has the users' slices.
@@ -82,6 +83,9 @@ impl Target {
     /// Why it is not there.
     pub(super) fn absent(&self) -> &'static str {
         match self.uid {
+            Some(uid) if matches!(User::from_uid(uid.into()), Ok(None)) => {
+                "no user has that number"
+            }
             Some(_) => "nobody is logged in",
             None => "it is not running, or in another slice",
         }

@@ -104,6 +104,8 @@ fn all_means_the_slices_that_are_there() {
 fn a_slice_that_is_not_there_is_nothing_to_guard() {
     on_systemd(|node| {
         guard(node, ALICE).ok().says("does not exist (nobody is logged in): nothing to guard");
+        let mistyped = node.job_adopt(&["guard", "--uid", "10011"]);
+        mistyped.ok().says("does not exist (no user has that number): nothing to guard");
         assert_eq!(node.cgroup().child("user.slice").children().len(), 0);
     });
 }
