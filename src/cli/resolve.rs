@@ -284,7 +284,6 @@ impl Case {
     }
 }
 
-/// The question of the account phase, with the module's own defaults.
 /// Does what the module does with a plan, by its default arguments.
 fn visiting<T>(plan: &Plan, login: &Login, what: impl FnOnce(&Visit<'_>) -> T) -> T {
     let Settings { timeout, helper, .. } = Settings::default();
@@ -294,6 +293,7 @@ fn visiting<T>(plan: &Plan, login: &Login, what: impl FnOnce(&Visit<'_>) -> T) -
     what(&Visit { login, plan, require_devices: false, slurm_user, helper, budget })
 }
 
+/// The module's question, with its own defaults.
 fn request(login: &Login, conf: &str) -> Request {
     let timeout = Settings::default().timeout.as_millis();
     Request {
