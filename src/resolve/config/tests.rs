@@ -134,6 +134,7 @@ fn the_registry_is_found_beside_mistakes() {
     let scratch = Scratch::new();
     let path = scratch.path().join("job_adopt.conf");
     let found = || Config::registry_at(&path, &scratch.trust());
+    scratch.file("job_adopt.conf", "");
     assert_eq!(found(), Ok((Config::default().registry, None)));
     scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
     let (registry, fault) = found().unwrap();
