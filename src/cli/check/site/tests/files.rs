@@ -131,6 +131,9 @@ fn slurms_configuration_has_what_logins_need() {
     slurm(GOOD, "no").sshd(&text).is(&["Error slurm-devices slurm.conf"]);
     slurm(GOOD, "maybe").is(&["Error slurm-conf slurm.conf"]);
     slurm("", "no").conf("sources = registry\n").is(&[]);
+    let laid = Laid::new().conf("slurm_conf = /none/slurm.conf\n");
+    laid.is(&["Error slurm-conf slurm.conf"]);
+    laid.says("find none");
 }
 
 #[test]
