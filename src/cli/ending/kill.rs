@@ -147,6 +147,7 @@ fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
 
     /// A directory that calls itself by the path of a cgroup.
@@ -171,8 +172,8 @@ mod tests {
         signal(&called(own), (pid, start + 1), Signal::SIGKILL).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none(), "it was killed");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
         signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
     }
 

@@ -40,8 +40,8 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     };
     match read {
         Err(ConfError::NoConf) => Vec::new(),
-        // What follows from it is said of the source.
-        Err(error) if error.is_missing() => {
+        // Where the spool directory is told otherwise, jobs are found and only then refused.
+        Err(error) if error.is_missing() && site.scene.config.slurm.spool.is_none() => {
             let text = format!("logins to Slurm's jobs find none: {error}");
             let remedy = "mend slurm_conf in the configuration";
             vec![Finding::error(CONF, "slurm.conf", text, remedy)]
