@@ -43,6 +43,7 @@ pub(crate) fn on_cluster(size: usize, body: impl FnOnce(&Cluster<'_>)) {
         return skip(obstacle);
     }
     let _seat = SEAT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _others = super::beside_others();
     let named = |number: &u8| Node::named(Mount::Unified, &format!("gpu0{number}"));
     let nodes: Vec<Node> = NUMBERS[..size].iter().map(named).collect();
     let switch = Switch::between(&nodes);

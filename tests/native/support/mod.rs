@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Runs `body` on a fresh node with cgroup v2 at `/sys/fs/cgroup`.
 pub(crate) fn on_node(body: impl FnOnce(&Node)) {
@@ -56,14 +56,35 @@ pub(crate) fn on_node(body: impl FnOnce(&Node)) {
 
 /// Runs `body` on a fresh node; says "skipped" where this machine cannot have one.
 pub(crate) fn on_node_with(mount: Mount, body: impl FnOnce(&Node)) {
-    match obstacle() {
-        None => {
-            let node = Node::new(mount);
-            body(&node);
-            node.end();
-        }
-        Some(obstacle) => skip(obstacle),
+    if let Some(obstacle) = obstacle() {
+        return skip(obstacle);
     }
+    let _others = beside_others();
+    node_for(mount, body);
+}
+
+/// As [`on_node`], while no other test has a node: for a `body` that takes all of the machine's
+/// time, in which the logins of others would reach their deadlines.
+pub(crate) fn on_node_alone(body: impl FnOnce(&Node)) {
+    if let Some(obstacle) = obstacle() {
+        return skip(obstacle);
+    }
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    node_for(Mount::Unified, body);
+}
+
+/// Read by whoever has a node, written by who wants to be the only one.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// To be held while there is a node, and once: who wants to be alone may be waiting.
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn node_for(mount: Mount, body: impl FnOnce(&Node)) {
+    let node = Node::new(mount);
+    body(&node);
+    node.end();
 }
 
 /// Says that tests do not run, once per reason and past the capture of output; a failure where

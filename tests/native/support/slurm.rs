@@ -36,11 +36,12 @@ pub(crate) fn on_idle_slurm(body: impl FnOnce(&Slurm<'_>)) {
     on_slurm_after(&SEAT, body);
 }
 
-fn on_slurm_after(others: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
+fn on_slurm_after(seat: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
     if let Some(obstacle) = super::obstacle().or_else(obstacle) {
         return skip(obstacle);
     }
-    let _seat = others.lock().unwrap_or_else(PoisonError::into_inner);
+    let _seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+    let _others = super::beside_others();
     let node = Node::new(Mount::V1);
     let slurm = Slurm::new(&node);
     body(&slurm);
