@@ -142,6 +142,10 @@ fn every_server_is_asked_for_its_own_configuration() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid").ok();
+        let titles = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
+        eventually("both have their titles", || {
+            node.sh(titles).stdout.matches("[listener]").count() == 2
+        });
         let second = "error sshd-pam /usr/sbin/sshd -o UsePAM=no -o PidFile=/run/second.pid: ";
         let outcome = check(node, &[]).exits(1).says(second);
         assert_eq!(outcome.stdout.matches("error ").count(), 1, "{outcome}");

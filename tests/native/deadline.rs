@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::support::{ALICE, Fake, Job, Node, Outcome, Tool, eventually, on_node};
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// For the refusal itself.
-const MARGIN: Duration = Duration::from_secs(1);
+const MARGIN: Duration = Duration::from_millis(1900);
 /// Lines that one login may add to its decision.
 const DETAILS: usize = 16;
 
@@ -28,7 +28,7 @@ fn talkative(node: &Node, devices: usize) -> Job<'_> {
 fn a_log_that_nobody_reads_holds_nobody_up() {
     on_node(|node| {
         let _job = talkative(node, 256);
-        node.arguments("timeout=2");
+        node.arguments("timeout=3");
         let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
         node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
         for phase in [Node::account, Node::session] {
@@ -58,7 +58,7 @@ fn the_decision_comes_first_and_details_are_few() {
 fn a_helper_that_has_stopped_is_given_up() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
-        node.arguments("timeout=2");
+        node.arguments("timeout=3");
         let stop = u64::try_from(nix::libc::SIGSTOP).unwrap();
         Fake::new().verb("deaf", 0).verb("raise", stop).install(node);
         let before = node.processes().len();
@@ -77,7 +77,7 @@ fn a_helper_that_cannot_be_killed_is_given_up() {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
         node.folder("/dev/stuck", 0o755);
         let _job = node.job(ALICE, "4242").devices(&["/dev/stuck/gpu"]).start();
-        node.arguments("timeout=2");
+        node.arguments("timeout=3");
         let before = node.processes().len();
         let mut stuckfs =
             node.daemon(&node.outside(), "stuckfs").arg("/dev/stuck").spawn().unwrap();
@@ -85,7 +85,7 @@ fn a_helper_that_cannot_be_killed_is_given_up() {
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| send.send(node.account(ALICE)).unwrap());
-            let outcome = receive.recv_timeout(TIMEOUT + 2 * MARGIN);
+            let outcome = receive.recv_timeout(Duration::from_secs(30));
             // Its end lets go of whoever waits for it.
             node.sh("umount --force --lazy /dev/stuck").ok();
             let outcome = in_time(outcome.expect("the login waits for the helper's end"));

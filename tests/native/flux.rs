@@ -7,7 +7,7 @@ use pam_job_adopt::plan::{Access, Allowlist, Containment, DeviceRule, DeviceType
 
 use crate::support::{
     ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux, unit_reply,
-    within,
+    while_held, within,
 };
 
 const JOB: &str = "fxyzzy";
@@ -178,12 +178,12 @@ fn a_login_ends_with_the_imp() {
                 } else {
                     job.finish()
                 }
-                within(Duration::from_secs(1), "the leaf is gone", || !job.leaf().exists());
+                within(Duration::from_secs(10), "the leaf is gone", || !job.leaf().exists());
                 login.join().unwrap().failed();
             });
             let shells = if kill { 1 } else { 0 };
             assert_eq!(job.unit.pids().len(), shells, "the unit's own are Flux's to end");
-            within(Duration::from_secs(1), "the keeper is gone", || node.keepers().is_empty());
+            within(Duration::from_secs(10), "the keeper is gone", || node.keepers().is_empty());
             assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
         });
     }
@@ -265,14 +265,14 @@ fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
     let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
     node.session_alone("");
-    std::thread::scope(|scope| {
-        let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &delay, ALICE));
-        eventually("the keeper waits", || !node.keepers().is_empty());
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(job.leaf().pids().is_empty(), "it has moved already");
-        meanwhile();
-        login.join().unwrap()
-    })
+    while_held(
+        node,
+        || node.session_under_strace("/tmp/strace", &delay, ALICE),
+        || {
+            assert!(!node.keepers().is_empty() && job.leaf().pids().is_empty(), "it has moved");
+            meanwhile();
+        },
+    )
 }
 
 #[test]

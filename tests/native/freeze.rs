@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, Node, eventually, on_node};
+use crate::support::{ALICE, Node, eventually, on_node, while_held};
 
 /// The module's own measure: a busy machine takes its time to start the test's programs.
 fn within_a_second(node: &Node) {
@@ -46,17 +46,13 @@ fn so_is_one_below_a_frozen_ancestor() {
 fn one_frozen_in_the_window_is_let_go() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        node.arguments("timeout=2");
+        node.arguments("timeout=5");
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.pam_under_strace(&delay, ALICE));
-            std::thread::sleep(Duration::from_millis(900));
-            job.cgroup.freeze(true);
-            let outcome = login.join().unwrap();
-            assert!(outcome.code != 0, "{outcome}");
-            assert!(outcome.took < Duration::from_secs(8), "{outcome}");
-        });
+        let login = || node.pam_under_strace(&delay, ALICE);
+        let outcome = while_held(node, login, || _ = job.cgroup.freeze(true));
+        assert!(outcome.code != 0, "{outcome}");
+        assert!(outcome.took < Duration::from_secs(15), "{outcome}");
         job.cgroup.freeze(false);
         eventually("only the job is left", || job.cgroup.pids().len() == 1);
         node.pam(ALICE).ok();

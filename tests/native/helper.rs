@@ -54,7 +54,7 @@ fn refused(what: &str, code: &str, fake: Fake) {
         node.arguments("timeout=1");
         fake.install(node);
         let outcome = both_refuse(node, what, code);
-        assert!(outcome.took < Duration::from_secs(3), "{what}: {outcome}");
+        assert!(outcome.took < Duration::from_secs(4), "{what}: {outcome}");
         assert_eq!(job.cgroup.pids().len(), 1, "{what}: something joined");
     });
 }
@@ -119,7 +119,7 @@ fn one_that_leaves_a_child() {
         fake.verb("linger", 0).install(node);
         let outcome = node.account(ALICE);
         node.log.line("helper: end");
-        assert!(outcome.took < Duration::from_secs(3), "{outcome}");
+        assert!(outcome.took < Duration::from_secs(4), "{outcome}");
         eventually("no child of the helper is left", || node.helpers().is_empty());
     });
 }

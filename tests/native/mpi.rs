@@ -112,8 +112,8 @@ fn a_rank_that_outlives_its_launcher_ends_with_the_job() {
         let launcher = "timeout -k 2 40 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
         cluster.sshds[0].ssh(ALICE, launcher).ok();
         for (node, job) in cluster.nodes.iter().zip(&jobs) {
+            eventually("both survive", || of_alice(node, "survivor").len() == 2);
             let survivors = of_alice(node, "survivor");
-            assert_eq!(survivors.len(), 2);
             survivors.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGTERM).unwrap());
             assert_eq!(of_alice(node, "survivor"), survivors);
             node.job_adopt(&["unregister", "4242"]).ok();

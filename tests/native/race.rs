@@ -1,8 +1,6 @@
 //! A job that ends while a login is on its way into it, and kernels that say no.
 
-use std::time::Duration;
-
-use crate::support::{ALICE, Job, Node, on_node};
+use crate::support::{ALICE, Job, Node, on_node, while_held};
 
 /// Whether strace did to the login what it was told to.
 fn was_touched(node: &Node, how: &str) -> bool {
@@ -12,13 +10,12 @@ fn was_touched(node: &Node, how: &str) -> bool {
 /// Ends the job while the login is held up at the entry of its `number`th `call`; says whether
 /// there was such a call.
 fn ends_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
-    let inject = format!("inject={call}:delay_enter=800000:when={number}");
-    let outcome = std::thread::scope(|scope| {
-        let login = scope.spawn(|| node.pam_under_strace(&["-e", &inject], ALICE));
-        std::thread::sleep(Duration::from_millis(500));
-        job.finish();
-        login.join().unwrap()
-    });
+    let inject = format!("inject={call}:delay_enter=1200000:when={number}");
+    let login = || node.pam_under_strace(&["-e", &inject], ALICE);
+    let outcome = while_held(node, login, || job.finish());
+    if !was_touched(node, "DELAYED") && outcome.code == 0 {
+        return false;
+    }
     assert!(!job.cgroup.exists(), "{call} {number}: the login kept the job's cgroup");
     // A login that had joined already ends with its job, and strace cannot say any more.
     let killed = outcome.code == 128 + 9;
@@ -75,13 +72,8 @@ fn a_job_that_ends_just_before_the_move_admits_nobody() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1000000"];
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.pam_under_strace(&delay, ALICE));
-            std::thread::sleep(Duration::from_millis(600));
-            job.finish();
-            login.join().unwrap().failed();
-        });
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
+        while_held(node, || node.pam_under_strace(&delay, ALICE), || job.finish()).failed();
         assert!(was_touched(node, "DELAYED") && !job.cgroup.exists());
         node.log.decision("JA03");
     });
@@ -135,14 +127,12 @@ fn a_job_that_is_withdrawn_just_before_the_move_admits_nobody() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1000000"];
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.pam_under_strace(&delay, ALICE));
-            std::thread::sleep(Duration::from_millis(600));
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
+        let withdraw = || {
             job.unstamp();
             job.cgroup.kill();
-            login.join().unwrap().failed();
-        });
+        };
+        while_held(node, || node.pam_under_strace(&delay, ALICE), withdraw).failed();
         assert!(was_touched(node, "DELAYED") && job.cgroup.is_empty());
         node.log.decision("JA03");
     });

@@ -3,6 +3,8 @@
 use crate::support::{ALICE, BOB, Cluster, HELPER, Job, Listener, Node, Outcome, User, on_cluster};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
+/// An answer may take its time on a busy machine.
+const PATIENCE: &str = "callerid_timeout = 2000\n";
 /// Where a node answers whose connection one is.
 const PORT: u16 = 113;
 /// Most milliseconds of a phase in which the answer never comes: the deadline of 300, and what a busy
@@ -21,8 +23,7 @@ fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
         let job = |node: &'a Node| node.job(owner, id).devices(&[gpu]).started(started).start();
         cluster.nodes.iter().map(job).collect()
     };
-    // An answer may take its time on a busy machine.
-    let config = format!("{NETWORKS}callerid_timeout = 2000\n");
+    let config = format!("{NETWORKS}{PATIENCE}");
     cluster.nodes.iter().for_each(|node| node.configure(&config));
     // The newer one has the smaller id, so that no order of names finds it by chance.
     Jobs {
@@ -159,7 +160,6 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
         let jobs = jobs(cluster);
         let newest = ("newest".to_owned(), "4242".to_owned());
         let node = &cluster.nodes[0];
-        cluster.nodes[1].configure(NETWORKS);
         let slowly = format!(
             r#"line=$({}); while [ "$line" ]; do
                 rest=${{line#?}}; printf %s "${{line%"$rest"}}"; line=$rest; sleep 0.1
@@ -174,6 +174,8 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             ("exec yes", "said more than one line"),
             (&slowly, "did not answer in time"),
         ] {
+            let patience = if warning.ends_with("in time") { "" } else { PATIENCE };
+            cluster.nodes[1].configure(&format!("{NETWORKS}{patience}"));
             let _service = node.serve("::", PORT, &["sh", "-c", manner]);
             assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
             cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node};
+use crate::support::{
+    ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node, while_held,
+};
 
 /// The kernel's calls about filters in the order a login made them, and how it ended.
 struct Held {
@@ -21,14 +23,10 @@ impl Held {
 
 /// A session that is held up at the entry of its `number`th bpf(2), while `rival` acts.
 fn held_at(node: &Node, number: usize, rival: impl FnOnce()) -> Held {
-    let inject = format!("inject=bpf:delay_enter=700000:when={number}");
+    let inject = format!("inject=bpf:delay_enter=1200000:when={number}");
     let options = ["-e", "trace=bpf", "-e", &inject];
-    let outcome = std::thread::scope(|scope| {
-        let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &options, ALICE));
-        std::thread::sleep(Duration::from_millis(450));
-        rival();
-        login.join().unwrap()
-    });
+    let login = || node.session_under_strace("/tmp/strace", &options, ALICE);
+    let outcome = while_held(node, login, rival);
     let log = node.read("/tmp/strace");
     let calls = log.lines().filter(|line| line.contains(" bpf(")).map(str::to_owned).collect();
     Held { calls, outcome, touched: log.contains("DELAYED") }

@@ -19,8 +19,8 @@ fn session_against(node: &Node, arguments: &str, faults: &[&str]) -> (Step, Outc
 /// Refused with that code, where the login was before, and nobody in the step.
 fn refused(code: &str, faults: &[&str]) {
     on_node(|node| {
-        let (step, outcome) = session_against(node, "timeout=1", faults);
-        assert!(outcome.took < Duration::from_secs(3), "{faults:?}: {outcome}");
+        let (step, outcome) = session_against(node, "timeout=3", faults);
+        assert!(outcome.took < Duration::from_secs(8), "{faults:?}: {outcome}");
         outcome.says(code).stands_in(&node.outside());
         step.empty();
     });
@@ -162,10 +162,10 @@ fn a_daemon_of_another_age_is_refused() {
 fn a_stopped_daemon_takes_nobody_in_when_it_goes_on() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.arguments("timeout=1");
+        node.arguments("timeout=3");
         step.signal(Signal::SIGSTOP);
         let outcome = node.session(ALICE).failed().says("JA08");
-        assert!(outcome.took < Duration::from_secs(3), "{outcome}");
+        assert!(outcome.took < Duration::from_secs(8), "{outcome}");
         step.signal(Signal::SIGCONT);
         std::thread::sleep(Duration::from_millis(300));
         step.untouched();
@@ -191,7 +191,7 @@ fn a_suspended_job_takes_nobody() {
 #[test]
 fn a_job_that_is_suspended_on_the_way_is_left_again() {
     on_node(|node| {
-        let (step, outcome) = session_against(node, "timeout=1", &["freeze-add"]);
+        let (step, outcome) = session_against(node, "timeout=3", &["freeze-add"]);
         outcome.says("JA04").stands_in(&node.outside());
         step.cgroup().child("user").freeze(false);
         step.empty();

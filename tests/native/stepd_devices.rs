@@ -1,12 +1,10 @@
 //! Devices of logins to a job of Slurm's: its filter holds and stays, and ours comes on top.
 
-use std::time::Duration;
-
 use pam_job_adopt::plan::{Allowlist, Containment};
 
 use crate::support::{
     ALICE, Attached, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, eventually, on_node, plan,
-    probes,
+    probes, while_held,
 };
 
 /// Name of Slurm's own programs.
@@ -158,12 +156,9 @@ fn a_filter_that_goes_before_the_move_leaves_nothing_to_rely_on() {
         node.session_alone("require_devices");
         // The second question to the daemon is the order to move.
         let delay = ["-e", "inject=sendto:delay_enter=1200000:when=2"];
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &delay, ALICE));
-            std::thread::sleep(Duration::from_millis(700));
-            step.job.detach(&step.job.filters()[0]);
-            login.join().unwrap().failed().says("JA06");
-        });
+        let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
+        let harm = || step.job.detach(&step.job.filters()[0]);
+        while_held(node, login, harm).failed().says("JA06");
         step.empty();
     });
 }

@@ -1,10 +1,8 @@
 //! A leaf that goes while a login is on its way into it: somebody else's doing, not the job's end.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::support::{ALICE, Job, Node, Outcome, on_node};
+use crate::support::{ALICE, Job, Node, Outcome, on_node, while_held};
 
 fn leaf_file(job: &Job<'_>) -> String {
     format!("/sys/fs/cgroup{}/job-adopt/cgroup.procs", job.cgroup.path())
@@ -33,13 +31,11 @@ fn a_leaf_that_its_user_removes_opens_nothing() {
         // Delegated, as a scheduler may do it.
         node.sh(&format!("chown -R alice /sys/fs/cgroup{}", job.cgroup.path())).ok();
         let procs = leaf_file(&job);
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1000000:when=1"];
-        let outcome = std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.session_under_strace("/tmp/strace", &delay, ALICE));
-            std::thread::sleep(Duration::from_millis(600));
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
+        let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
+        let outcome = while_held(node, login, || {
             let remove = format!("rmdir /sys/fs/cgroup{}/job-adopt", job.cgroup.path());
             node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}")).ok();
-            login.join().unwrap()
         });
         assert!(node.read("/tmp/strace").contains("DELAYED"));
         inside_or_refused(node, outcome, &job);
@@ -57,11 +53,11 @@ fn one_logins_undo_opens_nothing_for_another() {
         let fails = ["-e", "inject=bpf:error=ENOMEM:delay_enter=1200000:when=1"];
         let waits = ["-P", &procs, "-e", "inject=write:delay_enter=2000000:when=1"];
         let other = std::thread::scope(|scope| {
-            let failing = scope.spawn(|| node.session_under_strace("/tmp/one", &fails, ALICE));
-            std::thread::sleep(Duration::from_millis(500));
-            let other = scope.spawn(|| node.session_under_strace("/tmp/other", &waits, ALICE));
-            failing.join().unwrap().failed();
-            other.join().unwrap()
+            let mut other = None;
+            let failing = || node.session_under_strace("/tmp/one", &fails, ALICE);
+            let start = || node.session_under_strace("/tmp/other", &waits, ALICE);
+            while_held(node, failing, || other = Some(scope.spawn(start))).failed();
+            other.expect("the first was not held up").join().unwrap()
         });
         inside_or_refused(node, other, &job);
     });

@@ -1,19 +1,12 @@
 //! A login succeeds only when what was done has been read back: here it is undone in between.
 
-use std::time::Duration;
-
-use crate::support::{ALICE, Job, Node, eventually, on_node};
+use crate::support::{ALICE, Job, Node, eventually, on_node, while_held};
 
 /// Runs a login that is held up for a second and a half, does `harm` meanwhile, and asserts that
 /// the login is refused and not in the job.
 fn undone(node: &Node, job: &Job<'_>, options: &[&str], harm: impl FnOnce()) {
     node.pam(ALICE).ok();
-    std::thread::scope(|scope| {
-        let login = scope.spawn(|| node.pam_under_strace(options, ALICE));
-        std::thread::sleep(Duration::from_millis(700));
-        harm();
-        login.join().unwrap().failed();
-    });
+    while_held(node, || node.pam_under_strace(options, ALICE), harm).failed();
     assert!(node.read("/tmp/strace").contains("DELAYED"), "the login was not held up");
     assert_eq!(job.cgroup.pids().len(), 1, "the login is still in the job");
     node.pam(ALICE).ok();
@@ -70,7 +63,7 @@ fn a_login_that_is_late_does_not_move() {
 #[test]
 fn nobody_moves_a_login_that_was_verified() {
     on_node(|node| {
-        node.session_alone("timeout=2");
+        node.session_alone("timeout=10");
         let job = node.job(ALICE, "4242").start();
         let only = ["-e", "trace=openat2"];
         node.session_under_strace("/tmp/strace", &only, ALICE).ok().stands_in(&job.cgroup);
@@ -79,7 +72,7 @@ fn nobody_moves_a_login_that_was_verified() {
         // A call that another process interrupts stands there twice.
         let begun = |line: &&str| line.starts_with(login) && line.contains(" openat2(");
         let looks = log.lines().filter(begun).count();
-        let held = format!("inject=openat2:delay_enter=3000000:when={looks}");
+        let held = format!("inject=openat2:delay_enter=11000000:when={looks}");
         let outcome = node.session_under_strace("/tmp/strace", &["-e", &held], ALICE);
         outcome.ok().stands_in(&job.cgroup);
         assert!(node.read("/tmp/strace").contains("DELAYED"), "the login was not held up");

@@ -46,8 +46,8 @@ impl Module {
             Self::Theirs => theirs(""),
             Self::TheirsDenying => theirs(DENY),
             Self::Ours => "auth required pam_unix.so\naccount required pam_unix.so\n\
-                 account required pam_job_adopt.so timeout=2\nsession required pam_permit.so\n\
-                 session required pam_job_adopt.so timeout=2\n"
+                 account required pam_job_adopt.so timeout=4\nsession required pam_permit.so\n\
+                 session required pam_job_adopt.so timeout=4\n"
                 .into(),
         }
     }
@@ -173,7 +173,7 @@ fn limited(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
     let target = format!("{}@127.0.0.1", user.name);
     let client = sshd.client("ssh", &["-o", "BatchMode=yes", &target, LOOK]);
     let ssh = client.get_args().skip_while(|argument| *argument != "ssh");
-    Outcome::of(slurm.node.command("timeout").args(["--kill-after=1", "4"]).args(ssh))
+    Outcome::of(slurm.node.command("timeout").args(["--kill-after=1", "10"]).args(ssh))
 }
 
 #[test]
@@ -244,6 +244,6 @@ fn unconstrained(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let verdicts = ["admitted", "admitted", "refused"];
     let rows = table.key("devices are not constrained", ALICE, verdicts);
     assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 0], "{}", table.print());
-    assert!(table.rows[rows[2]].login.took < Duration::from_secs(5));
+    assert!(table.rows[rows[2]].login.took < Duration::from_secs(9));
     job.cancel();
 }

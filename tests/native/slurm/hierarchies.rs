@@ -5,7 +5,9 @@ use std::time::Duration;
 use pam_job_adopt::plan::{Allowlist, Containment, Placement, Reply, Verdict};
 
 use crate::helper::admit;
-use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};
+use crate::support::{
+    ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm, while_held,
+};
 
 /// Traces what is sent, and how the order to a step's daemon to take a process in begins there.
 const SENT: [&str; 2] = ["-e", "trace=sendto"];
@@ -204,18 +206,15 @@ fn one_frozen_in_the_window_is_let_go() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         admits(&job, slurm);
-        slurm.node.session_reporting("timeout=2");
+        slurm.node.session_reporting("timeout=5");
         // The second question to the daemon is the one that moves.
         let delay = ["-e", "inject=sendto:delay_enter=1200000:when=2"];
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
-        std::thread::scope(|scope| {
-            let login = scope.spawn(|| slurm.node.session_under_strace("/tmp/s", &delay, ALICE));
-            std::thread::sleep(Duration::from_millis(700));
-            std::fs::write(&freezer, "FROZEN").unwrap();
-            let outcome = login.join().unwrap();
-            assert!(outcome.took < Duration::from_secs(8), "{outcome}");
-            went_back(slurm, &outcome, "JA04");
-        });
+        let login = || slurm.node.session_under_strace("/tmp/s", &delay, ALICE);
+        let freeze = || std::fs::write(&freezer, "FROZEN").unwrap();
+        let outcome = while_held(slurm.node, login, freeze);
+        assert!(outcome.took < Duration::from_secs(15), "{outcome}");
+        went_back(slurm, &outcome, "JA04");
         std::fs::write(&freezer, "THAWED").unwrap();
         slurm.node.session(ALICE).ok().joins(&job);
     });
@@ -226,17 +225,17 @@ fn a_job_that_slurm_has_suspended_is_refused_until_it_is_resumed() {
     on_slurm(|slurm| {
         let job = slurm.batch(ALICE, 1);
         admits(&job, slurm);
-        slurm.node.session_reporting("timeout=2");
+        slurm.node.session_reporting("timeout=10");
         slurm.node.run("scontrol", &["suspend", &job.id]).ok();
         // First it asks the tasks to stop, and freezes the steps two seconds later.
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
-        eventually("Slurm has frozen it", || {
-            std::fs::read_to_string(&freezer).unwrap().trim_end() == "FROZEN"
-        });
+        let state = || std::fs::read_to_string(&freezer).unwrap();
+        eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
         let outcome = slurm.node.session(ALICE);
-        assert!(outcome.took < Duration::from_secs(3), "{outcome}");
+        assert!(outcome.took < Duration::from_secs(8), "{outcome}");
         went_back(slurm, &outcome, "JA04");
         slurm.node.run("scontrol", &["resume", &job.id]).ok();
+        eventually("Slurm has thawed it", || state().trim_end() == "THAWED");
         slurm.node.session(ALICE).ok().joins(&job);
         job.cancel();
         slurm.holds_nothing();

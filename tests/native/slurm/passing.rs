@@ -25,7 +25,7 @@ fn one_whose_prolog_takes_long_is_waited_for_where_the_site_says_so() {
             let starting = scope.spawn(|| slurm.alloc(ALICE, 1));
             eventually("the prolog runs", || !slurm.running("slow.sh").is_empty());
             node.account(ALICE).failed().says("[JA01]");
-            node.reporting("timeout=9 wait_job=8");
+            node.reporting("timeout=40 wait_job=30");
             let login = scope.spawn(|| node.pam(ALICE));
             std::thread::sleep(Duration::from_millis(700));
             assert!(!login.is_finished(), "the login did not wait");
@@ -47,7 +47,7 @@ fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
         let state = || std::fs::read_to_string(&freezer).unwrap();
         eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
         let refused = sshd.ssh(ALICE, LOOK).failed();
-        assert!(refused.took < Duration::from_secs(5), "{refused}");
+        assert!(refused.took < Duration::from_secs(15), "{refused}");
         let text = format!("your job {} is suspended; a login would freeze with it.", job.id);
         let refused = refused.says(&text).says("[JA04]");
         assert!(refused.stdout.is_empty(), "{refused}");

@@ -10,7 +10,7 @@ fn is_passed_over(
     plant: impl for<'a> Fn(&'a Slurm<'_>, User) -> StandIn<'a>,
 ) {
     let node = slurm.node;
-    node.reporting("timeout=2");
+    node.reporting("timeout=8");
     let job = slurm.alloc(ALICE, 1);
     for owner in [ALICE, CAROL] {
         let _planted = plant(slurm, owner);
@@ -69,9 +69,9 @@ fn a_daemon_that_does_not_move_the_login_refuses_it() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let _planted = slurm.stand_in(0, &slurm.extern_socket(FORGED), ALICE, "2");
-        node.session_reporting("timeout=2");
+        node.session_reporting("timeout=8");
         node.session(ALICE).stays_outside();
-        node.session_alone("timeout=2");
+        node.session_alone("timeout=8");
         node.session(ALICE).failed();
     });
 }
@@ -80,7 +80,7 @@ fn a_daemon_that_does_not_move_the_login_refuses_it() {
 fn one_that_is_starting_or_ending_refuses_for_now() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        node.arguments("timeout=2");
+        node.arguments("timeout=8");
         for (state, code) in [("1", "[JA02]"), ("3", "[JA03]")] {
             let _planted = slurm.stand_in(0, &slurm.extern_socket(FORGED), ALICE, state);
             node.account(ALICE).failed().says(code);
@@ -93,7 +93,7 @@ fn one_that_is_starting_or_ending_refuses_for_now() {
 fn a_directory_of_somebody_elses_is_believed_of_nobody_but_root_and_slurm() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        node.reporting("timeout=2");
+        node.reporting("timeout=8");
         let job = slurm.alloc(ALICE, 1);
         let chown = |owner: &str| node.sh(&format!("chown {owner} {SPOOL}")).ok();
         chown(SLURM.name);

@@ -6,9 +6,9 @@ use nix::sys::signal::Signal;
 
 use crate::support::{ALICE, BOB, Outcome, on_slurm};
 
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// For the refusal itself.
-const MARGIN: Duration = Duration::from_secs(1);
+const MARGIN: Duration = Duration::from_millis(1900);
 
 #[track_caller]
 fn in_time(outcome: Outcome) -> Outcome {
@@ -21,14 +21,15 @@ fn a_step_daemon_that_was_stopped() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
-        node.reporting("timeout=2");
+        node.reporting("timeout=3");
         hers.signal_daemon(Signal::SIGSTOP);
         in_time(node.account(ALICE).failed().says("[JA08]"));
-        in_time(node.pam(BOB)).ok().joins(&his);
-        node.session_reporting("timeout=2");
+        let both = node.pam(BOB).ok().joins(&his);
+        assert!(both.took < 2 * TIMEOUT + MARGIN, "{both}");
+        node.session_reporting("timeout=3");
         in_time(node.session(ALICE)).stays_outside();
         hers.signal_daemon(Signal::SIGCONT);
-        node.reporting("timeout=2");
+        node.reporting("timeout=3");
         node.pam(ALICE).ok().joins(&hers);
         hers.cancel();
         his.cancel();
@@ -41,7 +42,7 @@ fn a_job_that_is_frozen() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
-        node.reporting("timeout=2");
+        node.reporting("timeout=3");
         hers.freeze(true);
         in_time(node.session(ALICE)).failed();
         // Its step's daemon is frozen with it, so that nothing is known of the job.

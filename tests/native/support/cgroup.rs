@@ -106,12 +106,12 @@ impl Cgroup {
 
     /// Processes right here, as this process numbers them.
     pub(crate) fn pids(&self) -> Vec<i32> {
-        self.read("cgroup.procs").lines().map(|line| line.parse().unwrap()).collect()
+        numbers(&self.read("cgroup.procs"))
     }
 
     /// As [`Cgroup::pids`]; none where the cgroup is gone.
     pub(crate) fn pids_or_none(&self) -> Vec<i32> {
-        if self.exists() { self.pids() } else { Vec::new() }
+        numbers(&fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -162,4 +162,9 @@ impl Cgroup {
             fs::remove_dir(self.dir()).is_ok() || !self.exists()
         });
     }
+}
+
+/// The contents of `cgroup.procs`.
+fn numbers(procs: &str) -> Vec<i32> {
+    procs.lines().map(|line| line.parse().unwrap()).collect()
 }

@@ -1,5 +1,6 @@
 //! Jobs as a scheduler's prolog leaves them: a cgroup with a process, a record and a stamp.
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -90,7 +91,9 @@ impl<'a> JobBuilder<'a> {
             payload: payload(self.node, self.owner, &self.cgroup),
             cgroup: self.cgroup,
         };
-        eventually("the job runs", || !job.cgroup.is_empty());
+        eventually("the job runs", || {
+            job.cgroup.pids().into_iter().any(|pid| sleeps(pid, job.owner))
+        });
         if self.stamped {
             job.stamp(&format!("{}:{}", job.owner.uid, job.id));
         }
@@ -99,6 +102,13 @@ impl<'a> JobBuilder<'a> {
         }
         job
     }
+}
+
+/// Whether the process is [`payload`], and no more what starts that.
+fn sleeps(pid: i32, owner: User) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.starts_with("Name:\tsleep\n")
+        && status.contains(&format!("\nUid:\t{0}\t{0}\t", owner.uid))
 }
 
 /// A process of the owner's that does nothing.

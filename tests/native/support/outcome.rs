@@ -86,10 +86,10 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Waits up to ten seconds for `condition`.
+/// Waits up to a minute for `condition`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
-    within(Duration::from_secs(10), what, condition);
+    within(Duration::from_secs(60), what, condition);
 }
 
 /// Waits so long for `condition`.

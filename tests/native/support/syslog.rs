@@ -90,10 +90,10 @@ impl Syslog {
         self.lines.lock().unwrap().clear();
     }
 
-    /// The first entry that fits; waits for it for a moment.
+    /// The first entry that fits; waits for it for a while.
     #[track_caller]
     pub(crate) fn find(&self, what: &str, fits: impl Fn(&Entry) -> bool) -> Entry {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(entry) = self.entries().into_iter().find(&fits) {
                 return entry;
