@@ -107,10 +107,12 @@ fn a_command_gets_what_its_caller_had_and_no_descriptor() {
     });
 }
 
-/// `run` under env(1) with these options, sent a signal on its way.
+/// `run` under env(1) with these options, sent a signal when its command has begun.
 fn signalled(node: &Node, env: &str, signal: &str, script: &str) -> crate::support::Outcome {
-    let send = format!("sleep 0.7; kill -{signal} $run; wait $run");
-    node.sh(&format!("env {env} {} sh -c '{script}' & run=$!; {send}", run_with_id(node)))
+    let begun = "/home/alice/begun";
+    let run = format!("env {env} {} sh -c ': >{begun}; {script}' & run=$!", run_with_id(node));
+    let wait = format!("until [ -e {begun} ]; do sleep 0.05; done");
+    node.sh(&format!("{run}; {wait}; kill -{signal} $run; wait $run"))
 }
 
 #[test]

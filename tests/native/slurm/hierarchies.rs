@@ -187,7 +187,7 @@ fn moving_in_part(slurm: &Slurm<'_>, job: &SlurmJob<'_>, hierarchy: &str, result
     let [procs, below] = procs.each_ref().map(|path| path.display());
     let script = format!(
         "strace -f -qq -o /tmp/stepd -P {procs} -P {below} -e inject=write:{result} -p $0 & \
-         until grep -q 'TracerPid:.*[1-9]' /proc/$0/status; do sleep 0.05; done; sleep 0.2; \
+         while grep -L 'TracerPid:.*[1-9]' /proc/$0/task/*/status | grep -q .; do sleep 0.05; done; \
          pamtester sshd alice open_session; kill %1; wait; \
          grep -q INJECTED /tmp/stepd || echo nothing was injected"
     );

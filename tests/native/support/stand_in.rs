@@ -1,5 +1,6 @@
 //! Stand-ins for step daemons; see `tools/stepd.c`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
 use std::sync::Mutex;
 
@@ -38,7 +39,10 @@ impl<'a> Slurm<'a> {
         let id = uid.to_string();
         stepd.args(["--reuid", &id, "--regid", &id, "--clear-groups", NAME, path]);
         let child = stepd.args([&owner.uid.to_string(), state]).spawn().unwrap();
-        eventually("the stand-in listens", || node.exists(path));
+        // Its mode is the last thing that is set.
+        let open = |file: std::fs::Metadata| file.permissions().mode() & 0o777 == 0o777;
+        let socket = node.path(path);
+        eventually("the stand-in listens", || socket.symlink_metadata().is_ok_and(open));
         StandIn { slurm: self, path: path.to_owned(), child: Mutex::new(child) }
     }
 }
