@@ -137,14 +137,16 @@ fn what_the_helper_cannot_read_is_an_error() {
     });
 }
 
+/// Prints what each process calls itself.
+const TITLES: &str = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
+
 #[test]
 fn every_server_is_asked_for_its_own_configuration() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid").ok();
-        let titles = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
         eventually("both have their titles", || {
-            node.sh(titles).stdout.matches("[listener]").count() == 2
+            node.sh(TITLES).stdout.matches("[listener]").count() == 2
         });
         let second = "error sshd-pam /usr/sbin/sshd -o UsePAM=no -o PidFile=/run/second.pid: ";
         let outcome = check(node, &[]).exits(1).says(second);
@@ -164,8 +166,7 @@ fn a_users_process_is_no_server() {
         let uid = ALICE.uid.to_string();
         stranger.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "bash", "-c", forged]);
         let mut stranger = stranger.spawn().unwrap();
-        let titles = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
-        eventually("it has its title", || node.sh(titles).stdout.contains("/tmp/x [listener]"));
+        eventually("it has its title", || node.sh(TITLES).stdout.contains("/tmp/x [listener]"));
         check(node, &["--verbose"]).exits(0).keeps_quiet_about("/tmp/");
         stranger.kill().unwrap();
         stranger.wait().unwrap();

@@ -98,8 +98,6 @@ fn under_the_lock(log: &str) -> Vec<&str> {
 #[test]
 fn the_lock_is_held_for_the_filters_alone_and_by_the_first_login_alone() {
     on_node(|node| {
-        // A call takes many times as long when it is traced.
-        node.arguments("timeout=60");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam_under_strace(&["-y"], ALICE).ok();
         let log = node.read("/tmp/strace");
