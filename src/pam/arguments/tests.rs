@@ -13,6 +13,7 @@ fn defaults_deny() {
     assert_eq!(settings.adopt_failure, Action::Deny);
     assert_eq!(settings.generic_failure, Action::Deny);
     assert_eq!(settings.service, "sshd");
+    assert_eq!((settings.timeout, settings.wait_job), (Duration::from_secs(5), Duration::ZERO));
 }
 
 #[test]
