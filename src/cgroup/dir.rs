@@ -76,6 +76,18 @@ impl Dir {
         Err(Error::system("open", path, Errno::EAGAIN))
     }
 
+    /// Opens the cgroup that this one is in. The root of the mount has none, and is not for this.
+    ///
+    /// # Errors
+    /// As `openat(2)`; `ENOENT` when the cgroup is gone.
+    pub fn parent(&self) -> Result<Self> {
+        let path = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = openat(self, "..", flags, Mode::empty())
+            .map_err(|errno| Error::system("open", format!("{}/..", self.path), errno))?;
+        Ok(Self::new(fd, path))
+    }
+
     /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
     /// still the same file system.
     fn child_without_links(&self, name: &OsStr) -> Result<Self> {

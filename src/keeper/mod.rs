@@ -1,15 +1,16 @@
 //! The keeper: one small process for each leaf below a unit of Flux's.
 //!
 //! Flux ends what stands in a job's unit itself and nothing below it, so that logins there would
-//! outlive the job. The keeper waits on the IMP, which ends with the job, and then kills whatever is
-//! in the leaf and removes it. It runs as root outside session and job, is given everything as
-//! descriptors, parses nothing and reads no configuration. That it lives, a lock tells
-//! ([`crate::lock::Keepers`]).
+//! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
+//! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
+//! session and job, is given everything as descriptors, parses nothing and reads no configuration.
+//! That it lives, a lock tells ([`crate::lock::Keepers`]).
 
 #![forbid(unsafe_code)]
 
 mod empty;
 mod leave;
+mod unit;
 
 use crate::cgroup::{self, Dir, Membership};
 use crate::lock::{Keepers, LockError};
@@ -91,7 +92,8 @@ impl Keeper {
         loop {
             let (ended, spoken) = self.wait()?;
             if ended {
-                return empty::empty(&self.above, &self.leaf, Instant::now() + PATIENCE);
+                empty::empty(&self.above, &self.leaf, Instant::now() + PATIENCE)?;
+                return Ok(unit::release(&self.above)?);
             }
             if let Some(talk) = self.talk.take_if(|_| spoken) {
                 let mut word = [0; KEEP.len()];

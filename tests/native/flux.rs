@@ -189,6 +189,38 @@ fn a_login_ends_with_the_imp() {
     }
 }
 
+/// A service manager that has forgotten a unit leaves its cgroup to nobody but the keeper.
+#[test]
+fn the_units_cgroup_goes_after_its_logins() {
+    on_flux(|node| {
+        let job = contained(node);
+        stay(node, &job, || job.end_shell()).1.failed();
+        eventually("the unit is gone", || !job.unit.exists());
+        eventually("the keeper is gone", || node.keepers().is_empty());
+        assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
+    });
+}
+
+#[test]
+fn what_has_taken_the_units_name_stays() {
+    on_flux(|node| {
+        let job = contained(node);
+        let late = || {
+            let keeper = node.keepers()[0];
+            signal(keeper, nix::sys::signal::Signal::SIGSTOP);
+            job.end_shell();
+            eventually("the IMP is gone", || job.unit.pids().is_empty());
+            job.unit.remove();
+            job.unit.create();
+            signal(keeper, nix::sys::signal::Signal::SIGCONT);
+        };
+        stay(node, &job, late).1.failed();
+        eventually("the keeper is gone", || node.keepers().is_empty());
+        assert!(job.unit.exists());
+        assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
+    });
+}
+
 /// Fifty logins start one keeper, and so does the next one after it was killed.
 #[test]
 fn there_is_one_keeper_for_all_logins() {
