@@ -25,7 +25,7 @@ fn launchers(cluster: &Cluster<'_>) -> [(String, usize); 4] {
     let slots: Vec<String> = names.iter().map(|name| format!("{name}:2")).collect();
     let (hosts, slots, ranks) = (names.join(","), slots.join(","), 2 * names.len());
     let v6: Vec<String> = names.iter().map(|name| format!("{name}-v6")).collect();
-    let bounded = "timeout -k 2 40";
+    let bounded = "timeout -k 2 120";
     [
         (format!("{bounded} mpirun --host {slots} -n {ranks} rank"), 2),
         (format!("{bounded} mpiexec.hydra -launcher ssh -hosts {hosts} -ppn 2 -n {ranks} rank"), 2),
@@ -81,7 +81,7 @@ fn a_program_of_mpi_reaches_its_ranks_on_both_nodes() {
         for node in cluster.nodes {
             node.install(&Tool::Sum.path(), "/usr/bin/sum4");
         }
-        let program = "timeout -k 2 40 mpirun --host gpu017:2,gpu018:2 -n 4 sum4";
+        let program = "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 sum4";
         let launched = cluster.sshds[0].ssh(ALICE, program).ok();
         assert_eq!(launched.stdout.matches("sum 4\n").count(), 4, "{launched}");
     });
@@ -109,7 +109,7 @@ fn a_rank_that_outlives_its_launcher_ends_with_the_job() {
             node.write("/usr/bin/outlive", &format!("#!/bin/sh\n{OUTLIVE}\n"));
             node.mode("/usr/bin/outlive", 0o755);
         }
-        let launcher = "timeout -k 2 40 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
+        let launcher = "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
         cluster.sshds[0].ssh(ALICE, launcher).ok();
         for (node, job) in cluster.nodes.iter().zip(&jobs) {
             eventually("both survive", || of_alice(node, "survivor").len() == 2);

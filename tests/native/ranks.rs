@@ -81,9 +81,9 @@ fn says(job: &str) -> String {
 #[track_caller]
 fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
     for launcher in [
-        "timeout -k 2 40 mpirun --host gpu017:2,gpu018:2 -n 4 rank",
-        "timeout -k 2 40 mpiexec.hydra -launcher ssh -hosts gpu017,gpu018 -ppn 2 -n 4 rank",
-        "timeout -k 2 40 pdsh -R ssh -N -w gpu017,gpu018,gpu017-v6,gpu018-v6 rank",
+        "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 rank",
+        "timeout -k 2 120 mpiexec.hydra -launcher ssh -hosts gpu017,gpu018 -ppn 2 -n 4 rank",
+        "timeout -k 2 120 pdsh -R ssh -N -w gpu017,gpu018,gpu017-v6,gpu018-v6 rank",
     ] {
         let (older, newer) = std::thread::scope(|scope| {
             let newer = scope.spawn(|| inside(&jobs.newer[0], launcher).ok());

@@ -48,13 +48,17 @@ fn one_that_may_not_be_called_yet_is_called_again() {
         let _step = node.step_alone(ALICE, &[]);
         node.mode(SOCKET, 0o755);
         distrusted(node, "connect: Permission denied");
-        let login = std::thread::scope(|scope| {
-            let login = scope.spawn(|| node.account(ALICE));
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            node.mode(SOCKET, 0o777);
-            login.join().unwrap()
-        });
-        login.ok();
+        let early = || {
+            node.mode(SOCKET, 0o755);
+            std::thread::scope(|scope| {
+                let login = scope.spawn(|| node.account(ALICE));
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                node.mode(SOCKET, 0o777);
+                login.join().unwrap()
+            })
+        };
+        // On a busy machine the moment, 0.2 s, may be over by then.
+        assert!((0..5).any(|_| early().code == 0), "{}", node.log);
     });
 }
 

@@ -2,12 +2,17 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Facility `LOG_AUTHPRIV` of syslog(3).
 const AUTHPRIV: u32 = 10;
+/// Behind what has been sent so far; no line of the log.
+const MARKER: &str = "read up to here";
+/// How long a line may take to be read.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One line of the log.
 #[derive(Clone, Debug)]
@@ -51,6 +56,8 @@ impl Entry {
 pub(crate) struct Syslog {
     path: PathBuf,
     lines: Arc<Mutex<Vec<Entry>>>,
+    /// Of each marker that was read.
+    markers: Mutex<Receiver<()>>,
     reader: Option<JoinHandle<()>>,
     stop: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -63,6 +70,7 @@ impl Syslog {
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (marked, markers) = channel();
         let (sink, end) = (Arc::clone(&lines), Arc::clone(&stop));
         let reader = std::thread::spawn(move || {
             let mut buffer = vec![0; 64 * 1024];
@@ -70,30 +78,41 @@ impl Syslog {
                 if let Ok(length) = socket.recv(&mut buffer) {
                     let text = String::from_utf8_lossy(&buffer[..length]);
                     let text = text.trim_end_matches(['\0', '\n']).to_owned();
-                    sink.lock().unwrap().push(Entry { text });
+                    if text == MARKER {
+                        let _ = marked.send(());
+                    } else {
+                        sink.lock().unwrap().push(Entry { text });
+                    }
                 }
             }
         });
-        Self { path: path.to_owned(), lines, reader: Some(reader), stop }
+        let markers = Mutex::new(markers);
+        Self { path: path.to_owned(), lines, markers, reader: Some(reader), stop }
     }
 
-    /// Everything so far.
+    /// Waits until everything that has been sent so far is read.
+    fn catch_up(&self) {
+        let markers = self.markers.lock().unwrap();
+        UnixDatagram::unbound().unwrap().send_to(MARKER.as_bytes(), &self.path).unwrap();
+        markers.recv_timeout(PATIENCE).expect("the log is not read");
+    }
+
+    /// Everything that has been sent so far.
     pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.catch_up();
         self.lines.lock().unwrap().clone()
     }
 
-    /// Forgets everything that has been sent so far, read or not.
+    /// Forgets everything that has been sent so far.
     pub(crate) fn clear(&self) {
-        let marker = "end of what is forgotten";
-        UnixDatagram::unbound().unwrap().send_to(marker.as_bytes(), &self.path).unwrap();
-        self.line(marker);
+        self.catch_up();
         self.lines.lock().unwrap().clear();
     }
 
     /// The first entry that fits; waits for it for a while.
     #[track_caller]
     pub(crate) fn find(&self, what: &str, fits: impl Fn(&Entry) -> bool) -> Entry {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(entry) = self.entries().into_iter().find(&fits) {
                 return entry;
