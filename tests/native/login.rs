@@ -98,9 +98,11 @@ fn so_does_a_second_channel_of_one_connection() {
 fn so_does_a_process_that_outlives_its_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let later = format!("(setsid sh -c 'sleep 1; {LOOK}; echo end' >late 2>&1 </dev/null &)");
+        let later = format!(
+            "(setsid sh -c 'until [ -e over ]; do sleep 1; done; {LOOK}; echo end' >late 2>&1 </dev/null &)"
+        );
         node.sshd().ssh(ALICE, &later).ok();
-        assert!(!node.read("/home/alice/late").contains("end"), "it did not outlive the login");
+        node.write("/home/alice/over", "");
         eventually("it has looked", || node.read("/home/alice/late").contains("end"));
         node.sh("cat /home/alice/late").stands_in(&job.cgroup).devices(&GPU0);
     });
