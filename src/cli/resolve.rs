@@ -1,5 +1,8 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
+mod report;
+
+use self::report::Finding;
 use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
@@ -15,7 +18,6 @@ use crate::session::{
 use crate::switch;
 use crate::sys::clock;
 use nix::unistd::{Uid, User};
-use serde::Serialize;
 use std::ffi::OsString;
 
 const KNOWN: [Known; 5] = [
@@ -91,37 +93,6 @@ fn login(account: User, service: &str, connection: &str) -> Login {
         rhost: String::new(),
         ssh_connection: connection.to_owned(),
         node: node_name(),
-    }
-}
-
-/// What the login would get.
-#[derive(Debug)]
-enum Finding {
-    Admitted,
-    /// The module would leave it to others, for this reason.
-    Ignored(String),
-    /// The code, and the text that the user would read.
-    Refused(Reason, String),
-    /// Only root can see the rest.
-    Unsure,
-}
-
-impl Finding {
-    fn code(&self) -> u8 {
-        match self {
-            Self::Admitted | Self::Ignored(_) => super::EXIT_FINE,
-            Self::Refused(..) => super::EXIT_FINDINGS,
-            Self::Unsure => super::EXIT_FAILED,
-        }
-    }
-
-    fn decision(&self) -> &'static str {
-        match self {
-            Self::Admitted => "admit",
-            Self::Ignored(_) => "ignore",
-            Self::Refused(..) => "refuse",
-            Self::Unsure => "unknown",
-        }
     }
 }
 
@@ -241,46 +212,6 @@ impl Case {
 
     fn add(&mut self, word: &str, text: impl ToString) {
         self.evidence.push((word.to_owned(), text.to_string()));
-    }
-
-    fn write_text(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        match &self.finding {
-            Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
-            Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
-            Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
-            Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
-        }
-        for (word, text) in &self.evidence {
-            writeln!(output.out, "{word}: {text}")?;
-        }
-        Ok(())
-    }
-
-    fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        #[derive(Serialize)]
-        struct Shown<'a> {
-            schema: u32,
-            decision: &'static str,
-            code: Option<&'static str>,
-            text: Option<&'a str>,
-            evidence: Vec<Line<'a>>,
-        }
-        #[derive(Serialize)]
-        struct Line<'a> {
-            key: &'a str,
-            value: &'a str,
-        }
-        let (code, text) = match &self.finding {
-            Finding::Admitted => (Some(Reason::Admitted.code()), None),
-            Finding::Refused(reason, text) => (Some(reason.code()), Some(text.as_str())),
-            Finding::Ignored(why) => (None, Some(why.as_str())),
-            Finding::Unsure => (None, None),
-        };
-        let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
-        let decision = self.finding.decision();
-        let shown = serde_json::to_string(&Shown { schema: 1, decision, code, text, evidence });
-        writeln!(output.out, "{}", shown.map_err(std::io::Error::from)?)?;
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod allowlist;
+mod device_rule;
 mod environment;
 mod group;
 mod kv;
@@ -18,11 +19,9 @@ mod reason;
 mod reply;
 mod request;
 
-pub(crate) use allowlist::decimal;
-pub use allowlist::{
-    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_GUARDED, MINOR_MAX,
-    RuleError,
-};
+pub use allowlist::{Allowlist, MAX_ENTRIES, MAX_GUARDED};
+pub(crate) use device_rule::decimal;
+pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
 pub use environment::{
     ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, VariableName, Variables,
 };
