@@ -70,6 +70,8 @@ pub enum LineFault {
     TooLong,
     /// It takes in a file whose name cannot be told, or in too many steps.
     Include,
+    /// The file that it takes in is not there.
+    Included(TrustError),
     /// A key stands twice.
     Twice(String),
     /// The value of the key is not what Slurm takes.
@@ -84,6 +86,7 @@ impl fmt::Display for LineFault {
             Self::Include => f.write_str(
                 "Include of a pattern, of %c before ClusterName=, or through more than 8 files",
             ),
+            Self::Included(error) => write!(f, "Include: {error}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
             Self::Value(key) => write!(f, "{key}= has no value that Slurm takes"),
         }

@@ -107,8 +107,13 @@ impl Whole<'_> {
             let text = Text { at: at(line), text };
             if let Some(name) = text.includes() {
                 let path = self.included(name).filter(|_| depth > 1);
-                let fault = || ConfError::line(&text.at, LineFault::Include);
-                self.take(path.ok_or_else(fault)?, depth - 1)?;
+                let fault = |fault| ConfError::line(&text.at, fault);
+                let path = path.ok_or_else(|| fault(LineFault::Include))?;
+                self.take(path, depth - 1).map_err(|error| match error {
+                    // Other than the file itself, it is meant to be there.
+                    ConfError::File(why) if why.is_missing() => fault(LineFault::Included(why)),
+                    error => error,
+                })?;
                 continue;
             }
             if self.texts.len() >= LINES_MAX {
@@ -203,7 +208,9 @@ mod tests {
             assert!(matches!(error, ConfError::Line(_, 2, LineFault::Include)), "{name}: {error}");
         }
         scratch.file("etc/slurm/slurm.conf", "Include gone\n");
-        assert!(read(&scratch).unwrap_err().to_string().contains("etc/slurm/gone: cannot open"));
+        let error = read(&scratch).unwrap_err();
+        assert!(error.to_string().contains("etc/slurm/gone: cannot open"));
+        assert!(!error.is_missing(), "as if there were no slurm.conf: {error}");
         scratch.file("etc/slurm/gone", "");
         scratch.mode("etc/slurm/gone", 0o666);
         let error = read(&scratch).unwrap_err();
