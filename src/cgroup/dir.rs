@@ -76,10 +76,11 @@ impl Dir {
         Err(Error::system("open", path, Errno::EAGAIN))
     }
 
-    /// Opens the cgroup that this one is in. The root of the mount has none, and is not for this.
+    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
+    /// none, and is not for this.
     ///
     /// # Errors
-    /// As `openat(2)`; `ENOENT` when the cgroup is gone.
+    /// As `openat(2)`.
     pub fn parent(&self) -> Result<Self> {
         let path = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
