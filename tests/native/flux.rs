@@ -7,7 +7,7 @@ use pam_job_adopt::plan::{Access, Allowlist, Containment, DeviceRule, DeviceType
 
 use crate::support::{
     ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux, unit_reply,
-    while_held, within,
+    while_delayed, while_held, within,
 };
 
 const JOB: &str = "fxyzzy";
@@ -227,7 +227,7 @@ fn there_is_one_keeper_for_all_logins() {
     on_flux(|node| {
         let job = contained(node);
         let sshd = node.sshd();
-        let burst = sshd.burst(ALICE, 50, crate::support::CHEAP, || {
+        let burst = sshd.burst(ALICE, 50, &[], || {
             assert_eq!(node.keepers().len(), 1);
         });
         assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
@@ -295,7 +295,7 @@ fn a_shell_that_has_not_started_is_waited_for_elsewhere() {
 /// Delays the move into the leaf, and does something meanwhile.
 fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
-    let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
+    let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
     node.session_alone("");
     while_held(
         node,
@@ -327,7 +327,11 @@ fn a_job_that_ends_before_the_move_takes_nobody_in() {
 fn an_imp_that_ends_before_the_move_is_seen_after_it() {
     on_flux(|node| {
         let job = contained(node);
-        let outcome = delayed(node, &job, || {
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
+        node.session_alone("");
+        let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
+        let outcome = while_delayed(node, login, || {
             signal(node.keepers()[0], nix::sys::signal::Signal::SIGSTOP);
             job.end_shell();
             eventually("the IMP is gone", || job.unit.pids().is_empty());

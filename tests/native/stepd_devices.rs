@@ -155,7 +155,7 @@ fn a_filter_that_goes_before_the_move_leaves_nothing_to_rely_on() {
         let step = constrained(node, Containment::None);
         node.session_alone("require_devices");
         // The second question to the daemon is the order to move.
-        let delay = ["-e", "inject=sendto:delay_enter=1200000:when=2"];
+        let delay = ["-e", "inject=sendto:delay_enter=60000000:when=2"];
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let harm = || step.job.detach(&step.job.filters()[0]);
         while_held(node, login, harm).failed().says("JA06");

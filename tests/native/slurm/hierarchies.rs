@@ -208,7 +208,7 @@ fn one_frozen_in_the_window_is_let_go() {
         admits(&job, slurm);
         slurm.node.session_reporting("timeout=5");
         // The second question to the daemon is the one that moves.
-        let delay = ["-e", "inject=sendto:delay_enter=1200000:when=2"];
+        let delay = ["-e", "inject=sendto:delay_enter=60000000:when=2"];
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
         let login = || slurm.node.session_under_strace("/tmp/s", &delay, ALICE);
         let freeze = || std::fs::write(&freezer, "FROZEN").unwrap();

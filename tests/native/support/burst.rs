@@ -7,10 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::{Sshd, User};
 
-/// Options of a client with the key exchange that costs the least. The default one is three times
-/// the work of all the rest of a login.
-pub(crate) const CHEAP: &[&str] = &["-o", "KexAlgorithms=curve25519-sha256"];
-
 /// `bash -c START CLIENTS COUNT COMMAND...`: starts that many clients at once, which read our own
 /// standard input, and names those that did not end well.
 const START: &str = r#"

@@ -25,14 +25,13 @@ mod tool;
 mod user;
 
 pub(crate) use artifact::{Artifact, artifact, finished};
-pub(crate) use burst::CHEAP;
 pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
 pub(crate) use filter::{Attached, Flags};
 pub(crate) use flux::{FluxJob, on_flux, unit_reply};
-pub(crate) use held::while_held;
+pub(crate) use held::{if_held, while_delayed, while_held};
 pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;

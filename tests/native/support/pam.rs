@@ -56,9 +56,8 @@ impl Node {
 
     /// Account and session under `strace` with these options.
     pub(crate) fn pam_under_strace(&self, options: &[&str], user: User) -> Outcome {
-        let tested = ["pamtester", "sshd", user.name, "acct_mgmt", "open_session", "close_session"];
-        let common = ["-f", "-qq", "-o", "/tmp/strace"];
-        self.run("strace", &[&common, options, &tested].concat())
+        let phases = ["acct_mgmt", "open_session", "close_session"];
+        self.under_strace("/tmp/strace", options, user, &phases)
     }
 
     /// Our session line alone, with these arguments, so that nothing refuses before it; a line
@@ -74,8 +73,21 @@ impl Node {
 
     /// The session being opened under `strace` with these options, which writes to `log`.
     pub(crate) fn session_under_strace(&self, log: &str, options: &[&str], user: User) -> Outcome {
-        let common = ["-f", "-qq", "-o", log];
-        let tested = ["pamtester", "sshd", user.name, "open_session"];
-        self.run("strace", &[&common, options, &tested].concat())
+        self.under_strace(log, options, user, &["open_session"])
+    }
+
+    /// Where a call is delayed the tracer is nobody's parent: the login can do without it then.
+    fn under_strace(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
+        let delayed = options.iter().any(|option| option.contains("delay_"));
+        let common = [if delayed { "-fD" } else { "-f" }, "-qq", "-o", log];
+        let tested = [&["pamtester", "sshd", user.name], phases].concat();
+        let outcome = self.run("strace", &[&common, options, &tested].concat());
+        if delayed {
+            let end = format!(
+                "while pgrep --full '^strace -fD -qq -o {log} ' >/dev/null; do sleep 0.01; done"
+            );
+            self.sh(&end).ok();
+        }
+        outcome
     }
 }

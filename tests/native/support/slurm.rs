@@ -23,8 +23,8 @@ const ADDRESS: &str = "10.99.0.1";
 /// Runs `body` on a fresh node with a Slurm that constrains devices, cores and memory; says
 /// "skipped" where this machine cannot have one.
 pub(crate) fn on_slurm(body: impl FnOnce(&Slurm<'_>)) {
-    /// Two at a time are all that a small machine has the time for.
-    static SEATS: [Mutex<()>; 2] = [const { Mutex::new(()) }; 2];
+    /// As many at a time as a small machine has the time for: its daemons wait more than they work.
+    static SEATS: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let seat = &SEATS[NEXT.fetch_add(1, Ordering::Relaxed) % SEATS.len()];
     on_slurm_after(seat, body);

@@ -144,6 +144,8 @@ impl std::fmt::Display for Syslog {
 impl Drop for Syslog {
     fn drop(&mut self) {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        // Where nothing reads it any more, the reader sees by itself that it is to stop.
+        let _ = UnixDatagram::unbound().and_then(|it| it.send_to(MARKER.as_bytes(), &self.path));
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
