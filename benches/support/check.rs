@@ -12,7 +12,7 @@ use pam_job_adopt::sys::bpf::{BPF_F_ALLOW_MULTI, prog_attach, prog_load};
 
 use super::layouts::{allow_all, rule_by_rule};
 use super::support::{Cgroup, on_node};
-use super::{heading, median, row};
+use super::{Goal, heading, median, row};
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 const SIZES: [usize; 4] = [8, 64, 512, 4096];
@@ -44,9 +44,9 @@ fn compare(place: &Cgroup, size: usize) {
         }
     }
     let [floor, tree, blocks] = costs.map(median);
-    let nano = |cost: f64| format!("{cost:.0} ns");
-    row(&format!("{size} entries, tree"), &nano(tree), tree / floor, "goal: at most 1.5 at 4096");
-    row(&format!("{size} entries, rule by rule"), &nano(blocks), blocks / floor, "");
+    let goal = if size == 4096 { Goal::AtMost(1.5) } else { Goal::None };
+    row(&format!("{size} entries, tree"), tree, "ns", tree / floor, goal);
+    row(&format!("{size} entries, rule by rule"), blocks, "ns", blocks / floor, Goal::None);
 }
 
 /// `/dev/null` is the last of them: the worst place in a list, any place in a tree. All accesses,

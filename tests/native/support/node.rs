@@ -103,6 +103,13 @@ impl Node {
         &self.name
     }
 
+    /// Its process 1, as this process numbers it.
+    pub(super) fn first(&self) -> Option<i32> {
+        let unshare = self.unshare.id();
+        let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
+        children.ok()?.split_whitespace().next()?.parse().ok()
+    }
+
     /// A process that has its namespaces, as this process numbers it.
     pub(super) fn pid(&self) -> u32 {
         self.unshare.id()
@@ -270,9 +277,10 @@ impl Node {
 
     fn stop(&mut self) {
         self.abandon();
-        let _ = fs::write(self.cgroup.dir().join("cgroup.kill"), "1");
+        // First: unshare(1) fails, aloud, to end as its child where that was killed.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
+        let _ = fs::write(self.cgroup.dir().join("cgroup.kill"), "1");
         self.cgroup.remove();
     }
 }

@@ -221,7 +221,9 @@ impl<'a> Slurm<'a> {
             let _ = fs::write(path.join("freezer.state"), "THAWED");
         }
         eventually("no process is left", || {
-            let processes = self.node.processes();
+            let first = self.node.first();
+            let mut processes = self.node.processes();
+            processes.retain(|pid| Some(*pid) != first);
             for pid in &processes {
                 let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
             }
