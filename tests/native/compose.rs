@@ -1,10 +1,9 @@
 //! Filters of ours beside those of other owners: never wider than what was in force.
 
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::json;
 
-use crate::support::{
-    ALICE, Attached, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node,
-};
+use crate::support::{ALICE, Attached, Cgroup, DENIED, Flags, Job, Node, OPENS, Outcome, on_node};
 
 /// Levels at which somebody else's filter may sit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +65,7 @@ fn ours_joins_multi_filters_at_any_level() {
     for level in Level::ALL {
         on_node(|node| {
             let job = job_below(node, Flags::Multi, level);
-            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup));
+            holds(node.look(ALICE).ok().stands_in(&job.cgroup));
             assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
             let effective = job.cgroup.effective();
             assert!(names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
@@ -80,7 +79,7 @@ fn an_override_filter_above_is_pinned() {
     for level in [Level::Site, Level::Parent] {
         on_node(|node| {
             let job = job_below(node, Flags::Override, level);
-            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup));
+            holds(node.look(ALICE).ok().stands_in(&job.cgroup));
             let here = job.cgroup.filters();
             assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
             assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
@@ -94,7 +93,7 @@ fn an_override_filter_on_the_job_moves_logins_to_a_leaf() {
     on_node(|node| {
         let job = job_below(node, Flags::Override, Level::Job);
         let leaf = job.cgroup.child("job-adopt");
-        holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&leaf));
+        holds(node.look(ALICE).ok().stands_in(&leaf));
         assert_eq!(names(&job.cgroup.filters()), ["foreign"], "the scheduler's own was touched");
         assert_eq!((leaf.filters().len(), leaf.our_filters().len()), (2, 1));
     });
@@ -114,7 +113,7 @@ fn a_pinned_filter_outlives_its_original() {
             let original = level.cgroup(node);
             original.detach(&original.filters()[0]);
             holds(node.probe_in(&leaf));
-            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&leaf));
+            holds(node.look(ALICE).ok().stands_in(&leaf));
         });
     }
 }
@@ -139,7 +138,7 @@ fn the_nearest_filter_decides() {
     on_node(|node| {
         let job = job_below(node, Flags::Override, Level::Site);
         Level::Parent.cgroup(node).attach(Flags::Multi, "between", &["195:0"]);
-        let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        let outcome = node.look(ALICE).ok().stands_in(&job.cgroup);
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
         assert_eq!(job.cgroup.our_filters().len(), 1);
     });
@@ -153,7 +152,7 @@ fn a_job_without_containment_keeps_what_is_there() {
                 let auto = json!({ "DevicePolicy": "auto" });
                 let job = node.job(ALICE, "4242").with("options", auto).start();
                 level.cgroup(node).attach(flags, "foreign", &["195:2"]);
-                let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+                let outcome = node.look(ALICE).ok();
                 outcome.devices(&[("/dev/nvidia1", OPENS), ("/dev/nvidia2", DENIED)]);
                 assert!(job.cgroup.our_filters().is_empty(), "{flags:?} {level:?}");
             });
@@ -179,6 +178,27 @@ fn a_hundred_logins_leave_what_one_leaves() {
     }
 }
 
+/// As long a list as a plan may have, and nothing in it that can be merged.
+#[test]
+fn the_longest_list_is_loaded() {
+    on_node(|node| {
+        let (folder, mode) = ("/dev/many", Mode::from_bits_truncate(0o666));
+        node.folder(folder, 0o755);
+        for number in (0..=2000).step_by(2) {
+            let path = node.path(&format!("{folder}/{number}"));
+            mknod(&path, SFlag::S_IFCHR, mode, makedev(300, number)).unwrap();
+        }
+        let names: Vec<String> = (0..1000).map(|n| format!("{folder}/{}", 2 * n)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let job = node.job(ALICE, "4242").devices(&names).start();
+        node.pam(ALICE).ok();
+        assert_eq!(job.cgroup.our_filters().len(), 1);
+        let (last, other) = (format!("{folder}/1998"), format!("{folder}/2000"));
+        let seen = Outcome::of(node.daemon(&job.cgroup, "probe").args([&last, &other])).ok();
+        seen.devices(&[(&last, OPENS), (&other, DENIED)]);
+    });
+}
+
 #[test]
 fn another_list_replaces_ours() {
     on_node(|node| {
@@ -187,7 +207,7 @@ fn another_list_replaces_ours() {
         let before = job.cgroup.filters();
         let record = node.read(&job.record_path()).replace("/dev/nvidia0", "/dev/nvidia1");
         job.record(&record);
-        let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+        let outcome = node.look(ALICE).ok();
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
         let after = job.cgroup.filters();
         assert_eq!(after.len(), 1, "{after:?}");

@@ -1,13 +1,13 @@
 //! Which cgroup of a job its logins go to.
 
-use crate::support::{ALICE, Cgroup, DENIED, LOOK, OPENS, on_node};
+use crate::support::{ALICE, Cgroup, DENIED, OPENS, on_node};
 
 #[test]
 fn a_job_with_children_gets_a_leaf_beside_them() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         job.cgroup.child("step").create();
-        let outcome = node.sshd().ssh(ALICE, LOOK).ok();
+        let outcome = node.look(ALICE).ok();
         let outcome = outcome.stands_in(&job.cgroup.child("job-adopt"));
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
@@ -26,7 +26,7 @@ fn a_job_that_hands_controllers_down_gets_a_leaf_below() {
         if let Some(controller) = available.split_whitespace().next() {
             job.cgroup.write("cgroup.subtree_control", &format!("+{controller}"));
         }
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup.child("job-adopt"));
+        node.look(ALICE).ok().stands_in(&job.cgroup.child("job-adopt"));
     });
 }
 
@@ -34,7 +34,7 @@ fn a_job_that_hands_controllers_down_gets_a_leaf_below() {
 fn a_record_may_name_the_leaf() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup.child("logins"));
+        node.look(ALICE).ok().stands_in(&job.cgroup.child("logins"));
     });
 }
 

@@ -23,6 +23,7 @@ mod choice;
 mod chosen;
 mod cli;
 mod compose;
+mod controllers;
 mod deadline;
 mod death;
 mod devices;

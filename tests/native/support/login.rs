@@ -1,6 +1,6 @@
 //! What a login says about the devices it can open.
 
-use super::{Cgroup, Node, Outcome};
+use super::{Cgroup, Node, Outcome, User};
 
 /// Answer of a stand-in device whose open was allowed: there is no driver.
 pub(crate) const OPENS: &str = "ENXIO";
@@ -16,6 +16,19 @@ const LOOKED_AT: [&str; 5] =
     ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/null"];
 
 impl Node {
+    /// What [`LOOK`] says in a session of both our lines, which does not need `sshd`'s key exchange.
+    pub(crate) fn look(&self, user: User) -> Outcome {
+        self.in_session(LOOK, user)
+    }
+
+    /// The output of that shell script, run as root in a session of both our lines.
+    pub(crate) fn in_session(&self, script: &str, user: User) -> Outcome {
+        self.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n"));
+        self.mode("/usr/bin/in-session", 0o755);
+        self.running("/usr/bin/in-session");
+        self.pam(user)
+    }
+
     /// What a process in that cgroup can open, without a login.
     pub(crate) fn probe_in(&self, cgroup: &Cgroup) -> Outcome {
         Outcome::of(self.daemon(cgroup, "probe").args(LOOKED_AT)).ok()

@@ -36,7 +36,7 @@ pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use origin::Listener;
-pub(crate) use outcome::{Outcome, eventually, within};
+pub(crate) use outcome::{Outcome, eventually, patience, within};
 pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm};
 pub(crate) use slurm_job::SlurmJob;
 pub(crate) use sshd::Sshd;

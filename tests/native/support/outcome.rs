@@ -95,9 +95,16 @@ pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
 /// Waits so long for `condition`.
 #[track_caller]
 pub(crate) fn within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = limit * patience();
     let deadline = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < deadline, "waited {limit:?} in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// How many times as long as on a usual machine things may take; `JOB_ADOPT_PATIENCE`, for an emulated
+/// processor.
+pub(crate) fn patience() -> u32 {
+    std::env::var("JOB_ADOPT_PATIENCE").map_or(1, |times| times.parse().unwrap())
 }

@@ -34,6 +34,11 @@ impl Node {
         self.stack(&format!("{}{REPORT}", stack(arguments)));
     }
 
+    /// Both lines of ours, and behind them one that runs a program and prints what it says.
+    pub(super) fn running(&self, program: &str) {
+        self.stack(&format!("{}session optional pam_exec.so stdout {program}\n", stack("")));
+    }
+
     /// Account and session of service sshd, in one process.
     pub(crate) fn pam(&self, user: User) -> Outcome {
         self.phases("sshd", user, &["acct_mgmt", "open_session", "close_session"])
