@@ -11,7 +11,6 @@
 //! | [`session`] | root, in sshd | account and session as ordered steps, and their undo |
 //! | [`cgroup`] | root, in sshd; where the mount is, both halves | mount, path, leaf, state, stamp, move |
 //! | [`bpf`] | root, in sshd | allowlist to instructions (pure); load, query, pin, attach |
-//! | [`guard`] | root, in sshd | the deny list on what a user runs outside of jobs |
 //! | [`plan`] | both halves | the boundary: request, reply, allowlist, and their encoding |
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
@@ -44,7 +43,6 @@ pub mod cli;
 pub mod device;
 pub mod failed;
 pub mod flux;
-pub mod guard;
 pub mod keeper;
 pub mod legible;
 pub mod lock;

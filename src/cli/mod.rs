@@ -10,7 +10,6 @@ mod check;
 mod devices;
 mod ending;
 mod error;
-mod guard;
 mod help;
 mod job;
 mod list;
@@ -22,6 +21,7 @@ mod placed;
 mod register;
 mod resolve;
 mod run;
+mod slices;
 mod table;
 mod unregister;
 mod use_job;
@@ -45,7 +45,6 @@ use std::process::ExitCode;
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
 /// `devices` that do not resolve or would be refused, `check` of a node where something is amiss,
-/// `devices` that do not resolve or would be refused, `guard` that another filter does not let be,
 /// `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
@@ -103,7 +102,7 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("resolve") => resolve::command(rest, output),
         Some("devices") => devices::command(rest, output),
         Some("check") => check::command(rest, output),
-        Some("guard") => guard::command(rest, output),
+        Some("slices") => slices::command(rest, output),
         Some("use") => use_job::command(rest, output),
         Some("callerid") => callerid::command(rest, output),
         Some("--help") => show(help::ALL, output),

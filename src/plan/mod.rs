@@ -19,7 +19,7 @@ mod reason;
 mod reply;
 mod request;
 
-pub use allowlist::{Allowlist, MAX_ENTRIES, MAX_GUARDED};
+pub use allowlist::{Allowlist, MAX_ENTRIES};
 pub(crate) use device_rule::decimal;
 pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
 pub use environment::{

@@ -8,7 +8,6 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
-use super::guarded;
 use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
@@ -143,7 +142,6 @@ impl Node {
         let command = commands.iter().find(|(source, _)| survey.present.contains(source));
         command.map_or("", |(_, command)| command).clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.jobs);
-        let in_slice = guarded::in_own_slice(request.uid, &jobs);
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
@@ -163,8 +161,7 @@ impl Node {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
-                let planned = plan(&job, rule, &request.unit, config, &resolver, evidence);
-                match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
+                match plan(&job, rule, &request.unit, config, &resolver, evidence) {
                     Ok((mut plan, warnings)) => {
                         survey.faults.extend(warnings);
                         if config.limits == Limits::Job && request.phase == Phase::Session {

@@ -7,7 +7,7 @@ mod values;
 pub use error::{ConfigError, Fault};
 pub(super) use values::Slurm;
 pub use values::SlurmDevices;
-pub use values::{Callers, Enforce, Guarded, JobEnvironment, Limits};
+pub use values::{Callers, Enforce, JobEnvironment, Limits};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,9 +50,7 @@ pub struct Config {
     pub env: JobEnvironment,
     /// Whose resource limits its logins are given.
     pub limits: Limits,
-    /// What nothing of a user's outside of jobs may open, below their own slice of systemd's.
-    pub guarded: Guarded,
-    /// Users whose slices are not guarded.
+    /// Users whose slices of systemd's are not closed.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
     pub exempt_groups: Vec<String>,
@@ -78,7 +76,6 @@ impl Default for Config {
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
             limits: Limits::default(),
-            guarded: Guarded::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: FLUX_USER.to_owned(),
@@ -213,15 +210,6 @@ impl Config {
                     "none" => Limits::None,
                     "job" => Limits::Job,
                     _ => return Err(bad("none or job")),
-                };
-            }
-            "guarded" => {
-                self.guarded = match value {
-                    "none" => Guarded::Nothing,
-                    _ => {
-                        let specifiers = value.split(',').map(|text| specifier(text.trim()));
-                        Guarded::These(specifiers.collect::<Result<_, _>>().map_err(entry)?)
-                    }
                 };
             }
             "exempt_uids" => {

@@ -16,7 +16,6 @@ mod evidence;
 mod fit;
 mod flux;
 mod grants;
-mod guarded;
 mod harden;
 mod health;
 mod limits;
@@ -31,10 +30,9 @@ mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{
-    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits, SlurmDevices,
+    Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits, SlurmDevices,
 };
 pub use evidence::Evidence;
-pub use guarded::{Guarding, Spared, guarding, spared};
 pub use health::Health;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};

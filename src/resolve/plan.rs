@@ -64,7 +64,6 @@ pub(super) fn plan(
         env,
         groups,
         limits_of: None,
-        guard: Allowlist::new(),
     };
     Ok((plan, warnings))
 }

@@ -3,7 +3,7 @@
 use super::{FluxFailure, LimitsFailure, SlurmFailure};
 use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
-use crate::{bpf, cgroup, guard};
+use crate::{bpf, cgroup};
 use std::fmt;
 use std::io;
 
@@ -85,8 +85,6 @@ pub enum Failure {
     Flux(FluxFailure),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
-    /// The guard of the user's slice cannot be made to hold.
-    Guard(guard::Error),
     /// What the login can open was not to be found out.
     Probe(Failed),
     /// The job has no device containment and `require_devices` asks for one.
@@ -113,8 +111,7 @@ impl Failure {
             Self::Fault(Fault::Timeout | Fault::Reply(DecodeError::Version(_))) | Self::Late => {
                 Reason::Timeout
             }
-            Self::Bpf(bpf::Error::Locked { .. })
-            | Self::Guard(guard::Error::Bpf(bpf::Error::Locked { .. })) => Reason::Timeout,
+            Self::Bpf(bpf::Error::Locked { .. }) => Reason::Timeout,
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
@@ -125,9 +122,7 @@ impl Failure {
             | Self::Stuck(..) => Reason::AdoptionFailed,
             Self::Slurm(failure) => failure.reason(),
             Self::Flux(failure) => failure.reason(),
-            Self::Bpf(_) | Self::Guard(_) | Self::Probe(_) | Self::Uncontained => {
-                Reason::CannotConfine
-            }
+            Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
 }
@@ -143,7 +138,6 @@ impl fmt::Display for Failure {
             Self::Slurm(failure) => failure.fmt(f),
             Self::Flux(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
-            Self::Guard(error) => write!(f, "guard: {error}"),
             Self::Probe(failed) => failed.fmt(f),
             Self::Uncontained => {
                 f.write_str("the job has no device containment, and require_devices is set")
@@ -189,11 +183,5 @@ impl From<LimitsFailure> for Failure {
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         Self::Bpf(error)
-    }
-}
-
-impl From<guard::Error> for Failure {
-    fn from(error: guard::Error) -> Self {
-        Self::Guard(error)
     }
 }

@@ -201,7 +201,6 @@ mod tests {
             env,
             groups: ["44", "105"].map(|gid| gid.parse().unwrap()).into(),
             limits_of: None,
-            guard: crate::plan::Allowlist::new(),
         }
     }
 

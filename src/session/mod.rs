@@ -17,7 +17,6 @@ mod executable;
 mod flux;
 mod grants;
 mod groups;
-mod guard;
 mod home;
 mod job_variables;
 mod limits;

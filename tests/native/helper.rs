@@ -30,7 +30,6 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
             env: Variables::default(),
             groups: Vec::new(),
             limits_of: None,
-            guard: Allowlist::new(),
         }),
     }
 }

@@ -32,7 +32,6 @@ mod env;
 mod fanout;
 mod flux;
 mod freeze;
-mod guard;
 mod helper;
 mod hooks;
 mod hygiene;

@@ -143,9 +143,6 @@ pub struct Plan {
     pub groups: Vec<GroupId>,
     /// A process of the user's in the job, whose resource limits the login is to have.
     pub limits_of: Option<ProcessId>,
-    /// What nothing below the user's own slice of systemd's may open, at most
-    /// [`super::MAX_GUARDED`] entries; empty where that slice is not to be guarded.
-    pub guard: Allowlist,
 }
 
 /// Why there is no plan.

@@ -39,7 +39,6 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         env: Variables::default(),
         groups: Vec::new(),
         limits_of: None,
-        guard: pam_job_adopt::plan::Allowlist::new(),
     }
 }
 
