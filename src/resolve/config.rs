@@ -19,6 +19,7 @@ use super::grants;
 use crate::device::{Settings, Specifier};
 use crate::plan::{Request, SourceName, decimal};
 use crate::registry::Registry;
+use crate::removed::{self, instead};
 use crate::trust::Trust;
 
 /// Most bytes of a configuration file.
@@ -154,6 +155,9 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |wanted| Fault::Value(shown(key), wanted);
         let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
+        if let Some(instead) = instead(removed::KEYS, key) {
+            return Err(Fault::Removed(shown(key), instead));
+        }
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("text: it is empty or has a control character"));
         }
@@ -206,13 +210,6 @@ impl Config {
                     "id" => JobEnvironment::Id,
                     "full" => JobEnvironment::Full,
                     _ => return Err(bad("none, id or full")),
-                };
-            }
-            "limits" => {
-                self.limits = match value {
-                    "none" => Limits::None,
-                    "job" => Limits::Job,
-                    _ => return Err(bad("none or job")),
                 };
             }
             "guarded" => {
