@@ -22,6 +22,7 @@
 //! | [`switch`] | as its caller | root's switch that turns the module off |
 //! | [`flux`] | both halves | jobs of Flux's: ids, units, which process is the IMP |
 //! | [`keeper`] | root, outside every session | ends the logins of a job of Flux's |
+//! | [`removed`] | as its caller | names that earlier versions knew, and what replaces each |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
@@ -52,6 +53,7 @@ pub mod plan;
 #[cfg(test)]
 mod random;
 pub mod registry;
+pub mod removed;
 pub mod resolve;
 pub mod session;
 pub mod source;

@@ -30,6 +30,7 @@ use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::Request;
 use crate::plan::VERSION;
+use crate::removed::{self, instead};
 use crate::resolve::Config;
 use crate::trust::Trust;
 use caller::Caller;
@@ -107,7 +108,14 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("callerid") => callerid::command(rest, output),
         Some("--help") => show(help::ALL, output),
         Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
-        _ => Err(Error::Usage("", format!("unknown command {}", first.to_string_lossy()))),
+        _ => {
+            let name = first.to_string_lossy();
+            let what = match instead(removed::COMMAND_LINE, &name) {
+                Some(instead) => format!("command {name} {instead}"),
+                None => format!("unknown command {name}"),
+            };
+            Err(Error::Usage("", what))
+        }
     }
 }
 

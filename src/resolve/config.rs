@@ -19,6 +19,7 @@ use super::grants;
 use crate::device::{Settings, Specifier};
 use crate::plan::{Request, SourceName, decimal};
 use crate::registry::Registry;
+use crate::removed::{self, instead};
 use crate::trust::Trust;
 
 /// Most bytes of a configuration file.
@@ -151,6 +152,9 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |wanted| Fault::Value(shown(key), wanted);
         let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
+        if let Some(instead) = instead(removed::KEYS, key) {
+            return Err(Fault::Removed(shown(key), instead));
+        }
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("text: it is empty or has a control character"));
         }
@@ -205,11 +209,6 @@ impl Config {
                     _ => return Err(bad("none, id or full")),
                 };
             }
-            "limits" => {
-                self.limits = match value {
-                    "none" => Limits::None,
-                    "job" => Limits::Job,
-                    _ => return Err(bad("none or job")),
                 };
             }
             "exempt_uids" => {

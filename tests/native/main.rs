@@ -37,7 +37,6 @@ mod hooks;
 mod hygiene;
 mod install;
 mod leaf;
-mod limits;
 mod login;
 mod mpi;
 mod naming;
