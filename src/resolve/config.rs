@@ -7,7 +7,7 @@ mod values;
 pub use error::{ConfigError, Fault};
 pub(super) use values::Slurm;
 pub use values::SlurmDevices;
-pub use values::{Callers, Enforce, Guarded, JobEnvironment, Limits};
+pub use values::{Callers, Enforce, Guarded, JobEnvironment};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,8 +49,6 @@ pub struct Config {
     pub slurm: Slurm,
     /// What of a job's environment its logins are given.
     pub env: JobEnvironment,
-    /// Whose resource limits its logins are given.
-    pub limits: Limits,
     /// What nothing of a user's outside of jobs may open, below their own slice of systemd's.
     pub guarded: Guarded,
     /// Users whose slices are not guarded.
@@ -78,7 +76,6 @@ impl Default for Config {
             cdi_groups: Vec::new(),
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
-            limits: Limits::default(),
             guarded: Guarded::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),

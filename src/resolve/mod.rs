@@ -19,7 +19,6 @@ mod grants;
 mod guarded;
 mod harden;
 mod health;
-mod limits;
 mod main;
 mod message;
 mod plan;
@@ -31,7 +30,7 @@ mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{
-    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits, SlurmDevices,
+    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, SlurmDevices,
 };
 pub use evidence::Evidence;
 pub use guarded::{Guarding, Spared, guarding, spared};

@@ -47,16 +47,6 @@ pub enum JobEnvironment {
     Full,
 }
 
-/// Whose resource limits a job's logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limits {
-    /// Those that sshd and its PAM stack give.
-    #[default]
-    None,
-    /// Those of the job's own processes.
-    Job,
-}
-
 /// What users' slices are guarded against.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Guarded {
