@@ -5,16 +5,21 @@
 pub type Removed = [(&'static str, &'static str)];
 
 /// Keys of the configuration.
-pub const KEYS: &Removed = &[(
-    "limits",
-    "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's unit",
-)];
+pub const KEYS: &Removed = &[
+    (
+        "limits",
+        "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's \
+         unit",
+    ),
+    ("guarded", "was removed; systemd closes users' slices: job-adopt slices --write"),
+];
 
 /// Arguments of the PAM line.
 pub const ARGUMENTS: &Removed = &[];
 
 /// Commands of `job-adopt` (`NAME`), and their options (`COMMAND --OPTION`).
-pub const COMMAND_LINE: &Removed = &[];
+pub const COMMAND_LINE: &Removed =
+    &[("guard", "was removed; systemd closes users' slices: job-adopt slices --write")];
 
 /// What is said of a name, where it was removed.
 #[must_use]

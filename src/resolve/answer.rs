@@ -8,12 +8,11 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
-use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence, Limits};
+use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
 use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
@@ -162,13 +161,8 @@ impl Node {
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
                 match plan(&job, rule, &request.unit, config, &resolver, evidence) {
-                    Ok((mut plan, warnings)) => {
+                    Ok((plan, warnings)) => {
                         survey.faults.extend(warnings);
-                        if config.limits == Limits::Job && request.phase == Phase::Session {
-                            let found = limits::process(&job, self.ground(request.uid));
-                            survey.faults.extend(found.remark);
-                            plan.limits_of = found.process;
-                        }
                         (Verdict::Admit(plan), String::new())
                     }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
@@ -194,11 +188,6 @@ impl Node {
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);
         (Resolver::new(self.tree(), settings), warnings)
-    }
-
-    fn ground(&self, uid: u32) -> Ground<'_> {
-        let (root, owner) = (self.root.as_path(), self.trust.owner());
-        Ground { root, owner, uid }
     }
 
     fn tree(&self) -> Tree {

@@ -7,7 +7,7 @@ mod values;
 pub use error::{ConfigError, Fault};
 pub(super) use values::Slurm;
 pub use values::SlurmDevices;
-pub use values::{Callers, Enforce, JobEnvironment, Limits};
+pub use values::{Callers, Enforce, JobEnvironment};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,8 +49,6 @@ pub struct Config {
     pub slurm: Slurm,
     /// What of a job's environment its logins are given.
     pub env: JobEnvironment,
-    /// Whose resource limits its logins are given.
-    pub limits: Limits,
     /// Users whose slices of systemd's are not closed.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
@@ -76,7 +74,6 @@ impl Default for Config {
             cdi_groups: Vec::new(),
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
-            limits: Limits::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: FLUX_USER.to_owned(),
@@ -207,8 +204,6 @@ impl Config {
                     "id" => JobEnvironment::Id,
                     "full" => JobEnvironment::Full,
                     _ => return Err(bad("none, id or full")),
-                };
-            }
                 };
             }
             "exempt_uids" => {

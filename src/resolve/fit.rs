@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::plan::{
         Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
-        MAX_VARIABLES, Placement, Plan, ProcessId, REPLY_MAX, Rule, Stack, Variable, Variables,
+        MAX_VARIABLES, Placement, Plan, REPLY_MAX, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
@@ -94,7 +94,6 @@ mod tests {
                 groups: (0..MAX_GROUPS as u32)
                     .map(|below| GroupId::new(u32::MAX - 1 - below).unwrap())
                     .collect(),
-                limits_of: ProcessId::new(4_194_303),
             }),
         };
         let bytes = fit(reply).encode();

@@ -18,7 +18,6 @@ mod flux;
 mod grants;
 mod harden;
 mod health;
-mod limits;
 mod main;
 mod message;
 mod plan;
@@ -29,9 +28,7 @@ mod survey;
 mod wish;
 
 pub use answer::{Node, answer};
-pub use config::{
-    Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, Limits, SlurmDevices,
-};
+pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};
 pub use evidence::Evidence;
 pub use health::Health;
 pub use main::main;

@@ -63,7 +63,6 @@ pub(super) fn plan(
         dropped,
         env,
         groups,
-        limits_of: None,
     };
     Ok((plan, warnings))
 }

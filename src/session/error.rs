@@ -1,6 +1,6 @@
 //! Why a login was not taken into its job.
 
-use super::{FluxFailure, LimitsFailure, SlurmFailure};
+use super::{FluxFailure, SlurmFailure};
 use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
 use crate::{bpf, cgroup};
@@ -95,8 +95,6 @@ pub enum Failure {
     LeafVanished(cgroup::Error),
     /// A variable for the login was not taken.
     Variable(VariableName),
-    /// The login cannot have the limits of its job.
-    Limits(LimitsFailure),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
     Stuck(Box<Failure>, cgroup::Error),
@@ -115,11 +113,9 @@ impl Failure {
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
-            Self::Cgroup(_)
-            | Self::LeafVanished(_)
-            | Self::Variable(_)
-            | Self::Limits(_)
-            | Self::Stuck(..) => Reason::AdoptionFailed,
+            Self::Cgroup(_) | Self::LeafVanished(_) | Self::Variable(_) | Self::Stuck(..) => {
+                Reason::AdoptionFailed
+            }
             Self::Slurm(failure) => failure.reason(),
             Self::Flux(failure) => failure.reason(),
             Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
@@ -144,7 +140,6 @@ impl fmt::Display for Failure {
             }
             Self::Late => f.write_str("the time budget was used up before the move"),
             Self::Variable(name) => write!(f, "set {name} for the login: libpam did not take it"),
-            Self::Limits(failure) => failure.fmt(f),
             Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
         }
     }
@@ -171,12 +166,6 @@ impl From<SlurmFailure> for Failure {
 impl From<FluxFailure> for Failure {
     fn from(failure: FluxFailure) -> Self {
         Self::Flux(failure)
-    }
-}
-
-impl From<LimitsFailure> for Failure {
-    fn from(failure: LimitsFailure) -> Self {
-        Self::Limits(failure)
     }
 }
 

@@ -198,16 +198,12 @@ impl Case<'_> {
         let Joined { cgroup, confinement, tried, .. } = &adopted.joined;
         let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
             .with("env", shown(&adopted.variables))
-            .with("groups", shown(&grants.groups))
-            .with("limits", if adopted.limited { "job" } else { "" });
+            .with("groups", shown(&grants.groups));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome =
             Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
         let mut remarks = grants.remarks(&adopted.variables);
         remarks.extend(tried.trouble.iter().map(ToString::to_string));
-        if let (Some(pid), false) = (plan.limits_of, adopted.limited) {
-            remarks.push(format!("limits: process {pid} of the job has ended, none were taken"));
-        }
         remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome.groups = grants.groups;

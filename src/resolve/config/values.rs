@@ -46,16 +46,6 @@ pub enum JobEnvironment {
     Full,
 }
 
-/// Whose resource limits a job's logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limits {
-    /// Those that sshd and its PAM stack give.
-    #[default]
-    None,
-    /// Those of the job's own processes.
-    Job,
-}
-
 /// Who may say which job an ssh client runs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callers {

@@ -36,7 +36,6 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             dropped: Vec::new(),
             env: Variables::default(),
             groups: Vec::new(),
-            limits_of: None,
         }),
     }
 }
