@@ -63,28 +63,6 @@ fn an_empty_place_for_units_is_the_usual_one() {
     }
 }
 
-/// A unit whose guard is not there any more does not start: cron, and every user's service manager.
-#[test]
-fn nothing_that_units_run_is_uninstalled() {
-    let stage = scratch("units");
-    let folder = stage.join("etc/systemd/system/cron.service.d");
-    std::fs::create_dir_all(&folder).unwrap();
-    let (program, addition) = (stage.join("usr/bin/job-adopt"), folder.join("job-adopt.conf"));
-    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-    std::fs::write(&program, "").unwrap();
-    let example =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cron.service.d/job-adopt.conf");
-    std::fs::copy(example, &addition).unwrap();
-    let destination = format!("DESTDIR={}", stage.display());
-    let refused = make(&["uninstall", &destination]).output().unwrap();
-    assert!(!refused.status.success(), "{}", words(&refused));
-    assert!(words(&refused).contains(&*addition.to_string_lossy()), "{}", words(&refused));
-    assert!(program.exists());
-    std::fs::remove_file(&addition).unwrap();
-    assert!(make(&["uninstall", &destination]).output().unwrap().status.success());
-    assert!(!program.exists());
-}
-
 #[test]
 fn the_compilers_architecture_decides_where_the_module_goes() {
     let folder = scratch("multiarch");

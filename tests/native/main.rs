@@ -52,6 +52,7 @@ mod refusal;
 mod resolve;
 mod rival;
 mod rollout;
+mod slices;
 mod slurm;
 mod staging;
 mod stepd;
