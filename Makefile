@@ -179,13 +179,10 @@ account:
 	        --shell /usr/sbin/nologin job-adopt
 	install -d -m 0755 /run/job-adopt /run/job-adopt/jobs
 
-# A stack that names a missing module lets nobody in, root included; and a unit with a guard that is
-# missing does not start.
+# A stack that names a missing module lets nobody in, root included.
 uninstall:
 	@if grep -ls pam_job_adopt "$(DESTDIR)"/etc/pam.d/*; then \
 	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
-	@if grep -ls 'job-adopt guard' "$(DESTDIR)"/etc/systemd/system/*.d/*.conf; then \
-	    echo "make: remove these additions to units first" >&2; exit 1; fi
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
 	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"

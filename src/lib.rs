@@ -11,7 +11,6 @@
 //! | [`session`] | root, in sshd | account and session as ordered steps, and their undo |
 //! | [`cgroup`] | root, in sshd; where the mount is, both halves | mount, path, leaf, state, stamp, move |
 //! | [`bpf`] | root, in sshd | allowlist to instructions (pure); load, query, pin, attach |
-//! | [`guard`] | root, in sshd | the deny list on what a user runs outside of jobs |
 //! | [`plan`] | both halves | the boundary: request, reply, allowlist, and their encoding |
 //! | [`resolve`] | user `job-adopt` | configuration, sources, choice of one job, PAM stack |
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
@@ -23,6 +22,7 @@
 //! | [`switch`] | as its caller | root's switch that turns the module off |
 //! | [`flux`] | both halves | jobs of Flux's: ids, units, which process is the IMP |
 //! | [`keeper`] | root, outside every session | ends the logins of a job of Flux's |
+//! | [`removed`] | as its caller | names that earlier versions knew, and what replaces each |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
@@ -44,7 +44,6 @@ pub mod cli;
 pub mod device;
 pub mod failed;
 pub mod flux;
-pub mod guard;
 pub mod keeper;
 pub mod legible;
 pub mod lock;
@@ -54,6 +53,7 @@ pub mod plan;
 #[cfg(test)]
 mod random;
 pub mod registry;
+pub mod removed;
 pub mod resolve;
 pub mod session;
 pub mod source;

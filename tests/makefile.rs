@@ -43,7 +43,7 @@ fn another_prefix_needs_a_place_for_the_module() {
         "/stage/opt/x/lib/systemd/system/job-adopt-callerid.socket",
         "/stage/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount\"",
         "=/opt/x/bin/",
-        "\"/stage/opt/x/share/job-adopt/systemd/user-runtime-dir@.service.d/job-adopt.conf\"",
+        "\"/stage/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf\"",
     ] {
         assert!(words(&given).contains(text), "{text}: {}", words(&given));
@@ -61,28 +61,6 @@ fn an_empty_place_for_units_is_the_usual_one() {
             assert!(words(&output).contains(&unit), "{goal} {given}: {}", words(&output));
         }
     }
-}
-
-/// A unit whose guard is not there any more does not start: cron, and every user's service manager.
-#[test]
-fn nothing_that_units_run_is_uninstalled() {
-    let stage = scratch("units");
-    let folder = stage.join("etc/systemd/system/cron.service.d");
-    std::fs::create_dir_all(&folder).unwrap();
-    let (program, addition) = (stage.join("usr/bin/job-adopt"), folder.join("job-adopt.conf"));
-    std::fs::create_dir_all(program.parent().unwrap()).unwrap();
-    std::fs::write(&program, "").unwrap();
-    let example =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/cron.service.d/job-adopt.conf");
-    std::fs::copy(example, &addition).unwrap();
-    let destination = format!("DESTDIR={}", stage.display());
-    let refused = make(&["uninstall", &destination]).output().unwrap();
-    assert!(!refused.status.success(), "{}", words(&refused));
-    assert!(words(&refused).contains(&*addition.to_string_lossy()), "{}", words(&refused));
-    assert!(program.exists());
-    std::fs::remove_file(&addition).unwrap();
-    assert!(make(&["uninstall", &destination]).output().unwrap().status.success());
-    assert!(!program.exists());
 }
 
 #[test]

@@ -25,7 +25,7 @@ const COMMANDS: [&str; 10] = [
     "resolve",
     "devices",
     "check",
-    "guard",
+    "slices",
     "use",
     "callerid",
 ];

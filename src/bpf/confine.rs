@@ -2,7 +2,7 @@
 
 use super::compose::{Decision, Demand, Obstacle, decide};
 use super::point::{Ours, Point};
-use super::{Attached, Error, Ground, Level, Program, Purpose, Result, allow, effective};
+use super::{Attached, Error, Ground, Level, Program, Result, allow, effective};
 use crate::cgroup::Dir;
 use crate::lock::Lock;
 use crate::plan::Containment;
@@ -111,9 +111,9 @@ enum Attempt {
 const LOOKS: usize = 8;
 
 /// What is to hold, and the filter of ours for it.
-pub(super) struct Want {
-    pub(super) demand: Demand,
-    pub(super) ours: Ours,
+struct Want {
+    demand: Demand,
+    ours: Ours,
 }
 
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
@@ -129,7 +129,7 @@ pub fn confine(
     deadline: Instant,
 ) -> Result<Outcome> {
     let insns = containment.list().map(allow).unwrap_or_default();
-    let ours = Ours::new(Purpose::Job, insns);
+    let ours = Ours::new(insns);
     let want = Want { demand: demand(containment), ours };
     // Nearly every login finds everything in place and needs no lock.
     if let Some(outcome) = look(ground, &want)? {
@@ -140,7 +140,7 @@ pub fn confine(
 }
 
 /// What holds; `None` where something has to be changed first. Changes nothing.
-pub(super) fn look(ground: Ground<'_>, want: &Want) -> Result<Option<Outcome>> {
+fn look(ground: Ground<'_>, want: &Want) -> Result<Option<Outcome>> {
     match attempt(ground, want, None) {
         Ok(Attempt::Done(outcome)) => Ok(Some(outcome)),
         // Not yet, or no longer: another login is changing it.
@@ -150,7 +150,7 @@ pub(super) fn look(ground: Ground<'_>, want: &Want) -> Result<Option<Outcome>> {
 }
 
 /// Makes it hold. The lock is that of the job's own cgroup.
-pub(super) fn settle(ground: Ground<'_>, want: &Want, lock: &Lock) -> Result<Outcome> {
+fn settle(ground: Ground<'_>, want: &Want, lock: &Lock) -> Result<Outcome> {
     for _ in 0..LOOKS {
         if let Attempt::Done(outcome) = attempt(ground, want, Some(lock))? {
             return Ok(outcome);
@@ -160,7 +160,7 @@ pub(super) fn settle(ground: Ground<'_>, want: &Want, lock: &Lock) -> Result<Out
 }
 
 /// The right to change the filters of a cgroup, where nobody else has it.
-pub(super) fn lock(dir: &Dir, deadline: Instant) -> Result<Lock> {
+fn lock(dir: &Dir, deadline: Instant) -> Result<Lock> {
     Ok(Lock::take(inode(dir)?, deadline)?)
 }
 
@@ -231,17 +231,13 @@ impl Seen {
     const NOTHING: Self = Self { attached: Attached::Nothing, others: false };
 
     fn of(level: &Level) -> Self {
-        // Guards are nobody's containment, and what only they are on counts as free: they run on
-        // all the same, and let others be added.
-        let free = level.ours(Purpose::Guard).count() == level.programs.len();
-        let attached = if free { Attached::Nothing } else { level.attached };
-        Self { attached, others: others(level).next().is_some() }
+        Self { attached: level.attached, others: others(level).next().is_some() }
     }
 }
 
 /// The programs of a level that are none of ours; a pin is its original's owner's.
 fn others(level: &Level) -> impl Iterator<Item = &Program> {
-    level.programs.iter().filter(|program| program.purpose().is_none())
+    level.programs.iter().filter(|program| !program.is_ours())
 }
 
 fn decide_on(levels: &[Seen], ground: Ground<'_>, demand: Demand) -> Decision {

@@ -1,6 +1,6 @@
 //! What is attached to one cgroup, and what runs there.
 
-use super::{Error, Program, Purpose, Result};
+use super::{Error, Program, Result};
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
 use nix::errno::Errno;
@@ -69,9 +69,9 @@ impl Level {
         self.programs.iter().map(Program::id).collect()
     }
 
-    /// The programs of ours for that purpose.
-    pub fn ours(&self, purpose: Purpose) -> impl Iterator<Item = &Program> {
-        self.programs.iter().filter(move |program| program.purpose() == Some(purpose))
+    /// The programs of ours.
+    pub fn ours(&self) -> impl Iterator<Item = &Program> {
+        self.programs.iter().filter(|program| program.is_ours())
     }
 }
 

@@ -4,7 +4,7 @@
 //! instructions without the kernel, [`program_name`] names a program by them, and `compose` decides
 //! what may be attached where. The rest carries that out: `program` and `level` read and load,
 //! `confine` attaches under a lock and proves the result. [`inspect`] reads back what anybody has
-//! attached. [`Guard`] is a deny list on a cgroup that is no job's.
+//! attached.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,6 @@ mod confine;
 mod error;
 pub mod generate;
 mod ground;
-mod guard;
 pub mod insn;
 pub mod inspect;
 pub mod interpret;
@@ -26,12 +25,11 @@ mod program;
 pub use compose::{Decision, Demand, Obstacle, Reach, decide};
 pub use confine::{Confinement, Outcome, confine, foresee};
 pub use error::{Error, Result};
-pub use generate::{allow, allow_rules, deny, deny_rules};
+pub use generate::{allow, allow_rules};
 pub use ground::Ground;
-pub use guard::{Guard, lift, lock_of, stands};
 pub use insn::{INSN_LEN, Insn};
 pub use inspect::{Answer, Filter, Inspection, Judge};
 pub use level::{Attached, Level, effective, in_force};
-pub use name::{Purpose, program_name};
+pub use name::program_name;
 pub use owner::Owner;
 pub use program::Program;

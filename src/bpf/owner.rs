@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+use super::Insn;
 use super::insn::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use super::{Insn, Purpose};
+use super::name::is_ours;
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";
@@ -17,8 +18,6 @@ const SYSTEMD: &str = "sd_devices";
 pub enum Owner {
     /// One of ours for a job, by its name.
     Ours,
-    /// The guard of ours, by its name.
-    Guard,
     /// A copy of another level's program that we attached, so that ours does not switch it off.
     Pin,
     /// Slurm's, by its name.
@@ -41,7 +40,6 @@ impl Owner {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ours => "ours",
-            Self::Guard => "guard",
             Self::Pin => "pin",
             Self::Slurm => "slurm",
             Self::Systemd => "systemd",
@@ -54,12 +52,11 @@ impl Owner {
 
     /// By name and instructions alone; a pin looks like what it is a copy of.
     pub(super) fn by_looks(name: &str, insns: Option<&[Insn]>) -> Self {
-        match (Purpose::of(name), name) {
-            (Some(Purpose::Job), _) => Self::Ours,
-            (Some(Purpose::Guard), _) => Self::Guard,
-            (None, SLURM) => Self::Slurm,
-            (None, SYSTEMD) => Self::Systemd,
-            (None, "") => insns.map_or(Self::Unknown, by_shape),
+        match name {
+            SLURM => Self::Slurm,
+            SYSTEMD => Self::Systemd,
+            name if is_ours(name) => Self::Ours,
+            "" => insns.map_or(Self::Unknown, by_shape),
             _ => Self::Unknown,
         }
     }
@@ -114,7 +111,6 @@ mod tests {
         assert_eq!(looks("Slurm_Cgroup_v2", &imp), Owner::Slurm);
         assert_eq!(looks("sd_devices", &[]), Owner::Systemd);
         assert_eq!(Owner::by_looks("ja_0123456789ab", None), Owner::Ours);
-        assert_eq!(Owner::by_looks("jg_0123456789ab", None), Owner::Guard);
         assert_eq!(Owner::by_looks("", None), Owner::Unknown);
         let runtime = |answer: Insn| {
             let split = [

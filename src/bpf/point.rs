@@ -1,6 +1,6 @@
 //! The cgroup that filters are attached to: what stands there, and how it is changed.
 
-use super::{Error, Insn, Level, Program, Purpose, Result, program_name};
+use super::{Error, Insn, Level, Program, Result, program_name};
 use crate::cgroup::{Dir, PinMark};
 use crate::lock::Lock;
 use crate::sys::bpf as kernel;
@@ -8,7 +8,6 @@ use std::os::fd::AsFd;
 
 /// A filter of ours, not loaded yet.
 pub(super) struct Ours {
-    pub(super) purpose: Purpose,
     /// By it the filter is found again: it is a hash of the instructions. Reading them back would
     /// not do where the kernel blinds constants (`net.core.bpf_jit_harden`).
     name: String,
@@ -16,8 +15,8 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    pub(super) fn new(purpose: Purpose, insns: Vec<Insn>) -> Self {
-        Self { purpose, name: program_name(purpose, &insns), insns }
+    pub(super) fn new(insns: Vec<Insn>) -> Self {
+        Self { name: program_name(&insns), insns }
     }
 }
 
@@ -61,12 +60,12 @@ impl Point<'_> {
     }
 
     /// The id of this filter of ours; `None` where it is missing or another one stands here and,
-    /// with the lock, that has been put right now: exactly one of ours for that purpose.
+    /// with the lock, that has been put right now: exactly one of ours.
     ///
     /// # Errors
     /// As `bpf(2)`.
     pub(super) fn ours(&self, ours: &Ours) -> Result<Option<u32>> {
-        let found: Vec<&Program> = self.level.ours(ours.purpose).collect();
+        let found: Vec<&Program> = self.level.ours().collect();
         if let [only] = found.as_slice() {
             if only.name() == ours.name {
                 return Ok(Some(only.id()));
@@ -104,7 +103,7 @@ impl Point<'_> {
 
 /// # Errors
 /// As `bpf(2)`.
-pub(super) fn detach(dir: &Dir, program: &Program) -> Result<()> {
+fn detach(dir: &Dir, program: &Program) -> Result<()> {
     kernel::prog_detach(dir.as_fd(), program.as_fd())
         .map_err(|error| Error::system("detach filter from", dir.path(), error))
 }

@@ -1,6 +1,7 @@
 //! A device program in the kernel.
 
-use super::{Error, INSN_LEN, Insn, Purpose, Result};
+use super::name;
+use super::{Error, INSN_LEN, Insn, Result};
 use crate::sys::bpf as kernel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,10 +94,10 @@ impl Program {
         Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
     }
 
-    /// What it is for, where it is one of ours, by the form of its name.
+    /// Whether it is one of ours, by the form of its name.
     #[must_use]
-    pub fn purpose(&self) -> Option<Purpose> {
-        Purpose::of(&self.info.name)
+    pub fn is_ours(&self) -> bool {
+        name::is_ours(&self.info.name)
     }
 
     /// Whether both do the same: a scheduler that attaches anew at every step loads the same

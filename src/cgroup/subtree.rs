@@ -63,17 +63,9 @@ fn children(dir: &Dir) -> Result<Vec<OsString>> {
 /// Numbers of the processes in a cgroup and below it.
 #[must_use]
 pub fn processes(dir: &Dir) -> Found<i32> {
-    processes_unless(dir, |_| Ok(false))
-}
-
-/// The same, but for those right in cgroups that are to be passed over; where that fails, the walk
-/// ends.
-pub fn processes_unless(dir: &Dir, pass_over: impl Fn(&Dir) -> Result<bool>) -> Found<i32> {
     let mut all = Vec::new();
     let cut = walk(dir, |dir| {
-        if !pass_over(dir)? {
-            all.extend(own_processes(dir)?);
-        }
+        all.extend(own_processes(dir)?);
         Ok(())
     });
     Found { all, cut: cut.err() }

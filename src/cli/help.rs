@@ -12,15 +12,15 @@ Jobs of this node, and the ssh logins that join them.
   resolve     show what a login would get, and why
   devices     show what names of devices stand for, and what filters let through
   check       show what is amiss with this node's set-up, and what to do about it
-  guard       keep what users run outside of jobs from GPUs (root)
+  slices      have systemd keep what users run outside of jobs from GPUs
   use         choose which of your jobs here the next logins join
   callerid    tell another node which job a connection is of (systemd, inetd)
 
   --help      show this text, or with a command its options
   --version   show the version
 
-Exit status: 0 fine, 1 a login or a device would be refused, a record is broken, a guard does not
-fit, something is amiss with the node or a job is not running here, 2 wrong usage, 3 could not be
+Exit status: 0 fine, 1 a login or a device would be refused, a record is broken,
+something is amiss with the node or a job is not running here, 2 wrong usage, 3 could not be
 told or done.
 ";
 
@@ -158,24 +158,20 @@ tried in a cgroup of its own, for a moment.
 Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell.
 ";
 
-pub(super) const GUARD: &str = "\
-usage: job-adopt guard [OPTIONS] --uid UID | --user USER | --all
-       job-adopt guard [OPTIONS] --service NAME.service
+pub(super) const SLICES: &str = "\
+usage: job-adopt slices [OPTIONS]
 
-Guards the slice in which systemd runs what users start outside of jobs: nothing in it opens a device
-that the configuration guards. Once per slice; another list takes the place of the first. A slice
-that is not there, that holds a job, or whose user is exempt, is none to guard, which is status 0.
+Shows the drop-ins by which systemd closes users' slices: what users run outside of jobs opens no
+GPU. One is for all users, with always_allowed of the configuration; one each is for root, for the
+accounts of exempt_uids and exempt_groups, and for Flux's. systemctl daemon-reload makes them count.
 
-  --uid UID          whose slice, by number; root's is never guarded
-  --user USER        the same by name
-  --all              those of all users that are there
-  --service NAME     a service in place of a slice, as cron.service, with whatever root runs there
-  --remove           take the guard off
-  --conf FILE        configuration in place of /etc/security/job_adopt.conf
-  --help             show this text
+  --write      write them below /etc/systemd/system, and remove those of accounts that are not
+               exempt any more (root)
+  --root DIR   write them below DIR, as for a node's image
+  --conf FILE  configuration in place of /etc/security/job_adopt.conf
+  --help       show this text
 
-Exit status: 0 guarded or nothing to guard, 1 another filter there does not let one be added or the
-service is not there, 2 wrong usage, 3 could not be told or done.
+Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.
 ";
 
 pub(super) const USE: &str = "\

@@ -10,7 +10,6 @@ mod check;
 mod devices;
 mod ending;
 mod error;
-mod guard;
 mod help;
 mod job;
 mod list;
@@ -22,6 +21,7 @@ mod placed;
 mod register;
 mod resolve;
 mod run;
+mod slices;
 mod table;
 mod unregister;
 mod use_job;
@@ -30,6 +30,7 @@ use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::Request;
 use crate::plan::VERSION;
+use crate::removed::{self, instead};
 use crate::resolve::Config;
 use crate::trust::Trust;
 use caller::Caller;
@@ -45,7 +46,6 @@ use std::process::ExitCode;
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
 /// `devices` that do not resolve or would be refused, `check` of a node where something is amiss,
-/// `devices` that do not resolve or would be refused, `guard` that another filter does not let be,
 /// `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
@@ -103,12 +103,19 @@ fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) ->
         Some("resolve") => resolve::command(rest, output),
         Some("devices") => devices::command(rest, output),
         Some("check") => check::command(rest, output),
-        Some("guard") => guard::command(rest, output),
+        Some("slices") => slices::command(rest, output),
         Some("use") => use_job::command(rest, output),
         Some("callerid") => callerid::command(rest, output),
         Some("--help") => show(help::ALL, output),
         Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
-        _ => Err(Error::Usage("", format!("unknown command {}", first.to_string_lossy()))),
+        _ => {
+            let name = first.to_string_lossy();
+            let what = match instead(removed::COMMAND_LINE, &name) {
+                Some(instead) => format!("command {name} {instead}"),
+                None => format!("unknown command {name}"),
+            };
+            Err(Error::Usage("", what))
+        }
     }
 }
 

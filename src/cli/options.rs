@@ -1,6 +1,7 @@
 //! Options of a command line: `--name VALUE`, `--name=VALUE`, `--flag`; `--` ends them.
 
 use super::Error;
+use crate::removed::{self, instead};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -76,6 +77,10 @@ impl Options {
         if name == "--help" {
             self.given.push(("--help", String::new()));
             return Ok(());
+        }
+        let written = format!("{} {name}", self.command);
+        if let Some(instead) = instead(removed::COMMAND_LINE, &written) {
+            return Err(self.usage(format!("option {name} {instead}")));
         }
         let known = known.iter().find(|known| known.name() == name);
         let &known = known.ok_or_else(|| self.usage(format!("unknown option {name}")))?;

@@ -3,7 +3,6 @@
 use super::{Error, Output, occupants};
 use crate::bpf::{self, Ground, Outcome};
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp, subtree};
-use crate::guard;
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
 use std::time::Instant;
@@ -50,20 +49,19 @@ impl Placed {
         }
     }
 
-    /// Takes guards off the cgroup and those above it, which would keep the job from its devices.
-    pub(super) fn lift_guards(
-        &self,
-        deadline: Instant,
-        output: &mut Output<'_>,
-    ) -> Result<(), Error> {
-        let levels = self.leaf.levels();
-        let below_root = levels.get(..levels.len().saturating_sub(1)).unwrap_or_default();
-        for dir in below_root {
-            if guard::lift(dir, deadline).map_err(|error| Error::Failed(error.to_string()))? {
-                let path = dir.path();
-                output.warn(format_args!(
-                    "warning: took the guard off {path}, which holds this job now"
-                ));
+    /// Refuses a cgroup in a user's slice that systemd has closed: the job would lose its devices,
+    /// whatever its record says.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] naming the slice.
+    pub(super) fn not_in_closed_slice(&self) -> Result<(), Error> {
+        for dir in self.leaf.levels() {
+            let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
+            if !name.contains('/') && bpf::Level::read(dir)?.attached != bpf::Attached::Nothing {
+                let cause = "systemd refuses devices there, to this job too; make its cgroup \
+                             outside of users' slices, or exempt the account (exempt_uids, then \
+                             job-adopt slices --write)";
+                return Err(Error::failed("register job in", dir.path(), cause));
             }
         }
         Ok(())

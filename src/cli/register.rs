@@ -82,7 +82,7 @@ pub(super) fn register(
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
         let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
-        placed.lift_guards(deadline, output)?;
+        placed.not_in_closed_slice()?;
         placed.confine(&wanted, deadline, output)?;
         stamped = Some(placed);
     }

@@ -7,14 +7,13 @@
 
 #![forbid(unsafe_code)]
 
-mod accelerators;
 pub mod cdi;
 pub mod directory;
+pub mod driver;
 mod found;
 mod gpu;
 mod gpu_name;
 pub mod gres;
-pub mod guard;
 mod major;
 #[cfg(test)]
 mod mixes;
@@ -30,14 +29,13 @@ mod specifier;
 pub mod topology;
 mod tree;
 
-pub use accelerators::accelerators;
 pub use cdi::{CdiError, CdiFault};
 pub use directory::DirectoryError;
+pub use driver::Misfit;
 pub use found::{Device, Found};
 pub use gpu::gpu_count;
 pub use gpu_name::{GpuName, GpuNameError};
 pub use gres::{GresError, GresFault, HostList, HostListError};
-pub use guard::Misfit;
 pub use named::Named;
 pub use nvidia::NvidiaError;
 pub use policy::{Policy, Resolved, Unfit, Wanted, allowlist};

@@ -3,6 +3,7 @@
 //! asks for something that this module does not do; docs/slurm.md has the table.
 
 use crate::plan::{MAX_GROUPS, MAX_VARIABLES, Several, VariableError, VariableName};
+use crate::removed::{self, instead};
 use crate::session::{Action, Settings, Severity};
 use std::fmt;
 use std::str::FromStr;
@@ -63,6 +64,9 @@ pub fn parse(arguments: &[String]) -> Result<Settings, ArgumentError> {
             return Err(error("is given twice"));
         }
         seen.push(key);
+        if let Some(why) = instead(removed::ARGUMENTS, key) {
+            return Err(error(why));
+        }
         apply(&mut settings, key, value).map_err(error)?;
     }
     if settings.wait_job >= settings.timeout {

@@ -4,8 +4,6 @@ use super::{DeviceRule, RuleError};
 
 /// Most entries that an allowlist may hold.
 pub const MAX_ENTRIES: usize = 1024;
-/// Most entries of the list of guarded devices.
-pub const MAX_GUARDED: usize = 128;
 
 /// What a job may open. An empty list allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -14,12 +14,11 @@ mod kv;
 mod name;
 mod placement;
 mod probe;
-mod process;
 mod reason;
 mod reply;
 mod request;
 
-pub use allowlist::{Allowlist, MAX_ENTRIES, MAX_GUARDED};
+pub use allowlist::{Allowlist, MAX_ENTRIES};
 pub(crate) use device_rule::decimal;
 pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
 pub use environment::{
@@ -30,7 +29,6 @@ pub use kv::{DecodeError, Reader, Writer};
 pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName};
 pub use placement::Placement;
 pub use probe::{MAX_PROBES, Probe, ProbeError};
-pub use process::ProcessId;
 pub use reason::Reason;
 pub use reply::{Containment, Plan, REPLY_MAX, Refusal, Reply, Rule, SourceName, Stack, Verdict};
 pub use request::{Phase, Request, Several};

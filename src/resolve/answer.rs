@@ -8,13 +8,11 @@ use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
 use super::grants;
-use super::guarded;
-use super::limits::{self, Ground};
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence, Limits};
+use super::{Config, Enforce, Evidence};
 use crate::cgroup::Mount;
 use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
@@ -143,7 +141,6 @@ impl Node {
         let command = commands.iter().find(|(source, _)| survey.present.contains(source));
         command.map_or("", |(_, command)| command).clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.jobs);
-        let in_slice = guarded::in_own_slice(request.uid, &jobs);
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
@@ -163,15 +160,9 @@ impl Node {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
                 let (resolver, warnings) = self.resolver(request, config, &job);
                 survey.faults.extend(warnings);
-                let planned = plan(&job, rule, &request.unit, config, &resolver, evidence);
-                match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
-                    Ok((mut plan, warnings)) => {
+                match plan(&job, rule, &request.unit, config, &resolver, evidence) {
+                    Ok((plan, warnings)) => {
                         survey.faults.extend(warnings);
-                        if config.limits == Limits::Job && request.phase == Phase::Session {
-                            let found = limits::process(&job, self.ground(request.uid));
-                            survey.faults.extend(found.remark);
-                            plan.limits_of = found.process;
-                        }
                         (Verdict::Admit(plan), String::new())
                     }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
@@ -197,11 +188,6 @@ impl Node {
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);
         (Resolver::new(self.tree(), settings), warnings)
-    }
-
-    fn ground(&self, uid: u32) -> Ground<'_> {
-        let (root, owner) = (self.root.as_path(), self.trust.owner());
-        Ground { root, owner, uid }
     }
 
     fn tree(&self) -> Tree {

@@ -7,7 +7,7 @@ mod values;
 pub use error::{ConfigError, Fault};
 pub(super) use values::Slurm;
 pub use values::SlurmDevices;
-pub use values::{Callers, Enforce, Guarded, JobEnvironment, Limits};
+pub use values::{Callers, Enforce, JobEnvironment};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use super::grants;
 use crate::device::{Settings, Specifier};
 use crate::plan::{Request, SourceName, decimal};
 use crate::registry::Registry;
+use crate::removed::{self, instead};
 use crate::trust::Trust;
 
 /// Most bytes of a configuration file.
@@ -48,11 +49,7 @@ pub struct Config {
     pub slurm: Slurm,
     /// What of a job's environment its logins are given.
     pub env: JobEnvironment,
-    /// Whose resource limits its logins are given.
-    pub limits: Limits,
-    /// What nothing of a user's outside of jobs may open, below their own slice of systemd's.
-    pub guarded: Guarded,
-    /// Users whose slices are not guarded.
+    /// Users whose slices of systemd's are not closed.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
     pub exempt_groups: Vec<String>,
@@ -77,8 +74,6 @@ impl Default for Config {
             cdi_groups: Vec::new(),
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
-            limits: Limits::default(),
-            guarded: Guarded::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: FLUX_USER.to_owned(),
@@ -154,6 +149,9 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Fault> {
         let bad = |wanted| Fault::Value(shown(key), wanted);
         let entry = |(entry, why)| Fault::Entry(shown(key), entry, why);
+        if let Some(instead) = instead(removed::KEYS, key) {
+            return Err(Fault::Removed(shown(key), instead));
+        }
         if value.is_empty() || value.chars().any(char::is_control) {
             return Err(bad("text: it is empty or has a control character"));
         }
@@ -206,22 +204,6 @@ impl Config {
                     "id" => JobEnvironment::Id,
                     "full" => JobEnvironment::Full,
                     _ => return Err(bad("none, id or full")),
-                };
-            }
-            "limits" => {
-                self.limits = match value {
-                    "none" => Limits::None,
-                    "job" => Limits::Job,
-                    _ => return Err(bad("none or job")),
-                };
-            }
-            "guarded" => {
-                self.guarded = match value {
-                    "none" => Guarded::Nothing,
-                    _ => {
-                        let specifiers = value.split(',').map(|text| specifier(text.trim()));
-                        Guarded::These(specifiers.collect::<Result<_, _>>().map_err(entry)?)
-                    }
                 };
             }
             "exempt_uids" => {

@@ -50,9 +50,8 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::plan::{
-        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_GUARDED,
-        MAX_PROBES, MAX_VARIABLES, Placement, Plan, ProcessId, REPLY_MAX, Rule, Stack, Variable,
-        Variables,
+        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
+        MAX_VARIABLES, Placement, Plan, REPLY_MAX, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
@@ -70,10 +69,6 @@ mod tests {
         let mut list = Allowlist::new();
         for minor in 0..MAX_ENTRIES {
             list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
-        }
-        let mut guard = Allowlist::new();
-        for minor in 0..MAX_GUARDED {
-            guard.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
         }
         let long = "\u{e4}".repeat(5000);
         let probe = format!("c:4095:1048575:rw /dev/{}", "p".repeat(27)).parse().unwrap();
@@ -99,8 +94,6 @@ mod tests {
                 groups: (0..MAX_GROUPS as u32)
                     .map(|below| GroupId::new(u32::MAX - 1 - below).unwrap())
                     .collect(),
-                limits_of: ProcessId::new(4_194_303),
-                guard,
             }),
         };
         let bytes = fit(reply).encode();

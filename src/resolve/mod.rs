@@ -16,10 +16,8 @@ mod evidence;
 mod fit;
 mod flux;
 mod grants;
-mod guarded;
 mod harden;
 mod health;
-mod limits;
 mod main;
 mod message;
 mod plan;
@@ -30,11 +28,8 @@ mod survey;
 mod wish;
 
 pub use answer::{Node, answer};
-pub use config::{
-    Callers, Config, ConfigError, Enforce, Fault, Guarded, JobEnvironment, Limits, SlurmDevices,
-};
+pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};
 pub use evidence::Evidence;
-pub use guarded::{Guarding, Spared, guarding, spared};
 pub use health::Health;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};

@@ -63,8 +63,6 @@ pub(super) fn plan(
         dropped,
         env,
         groups,
-        limits_of: None,
-        guard: Allowlist::new(),
     };
     Ok((plan, warnings))
 }

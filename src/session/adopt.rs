@@ -1,8 +1,6 @@
 //! The move into the job; or everything as it was.
 
 use super::grants::Giving;
-use super::home::Home;
-use super::limits::limits_of;
 use super::probe::Tried;
 use super::site::{self, Spot};
 use super::undo::Undo;
@@ -15,8 +13,6 @@ use crate::plan::{Placement, VariableName};
 #[derive(Debug)]
 pub(super) struct Joined {
     pub(super) cgroup: String,
-    /// The job's own cgroup.
-    pub(super) home: Home,
     pub(super) confinement: Confinement,
     /// What came of the plan's probes.
     pub(super) tried: Tried,
@@ -28,8 +24,6 @@ pub(super) struct Adopted {
     pub(super) joined: Joined,
     /// The variables that it was given.
     pub(super) variables: Vec<VariableName>,
-    /// Whether it has the limits of the process that the plan names.
-    pub(super) limited: bool,
 }
 
 /// Takes the calling process into the job.
@@ -52,15 +46,5 @@ pub(super) fn adopt(
             site::adopt(visit, Spot::Unit { path, flux: *flux }, &mut undo)
         }
     }?;
-    let limited = limit(visit, &joined.home, &mut undo).map_err(|failure| undo.back(failure))?;
-    Ok(Adopted { joined, variables: undo.commit(), limited })
-}
-
-/// Gives the login the limits of its job, last of all: sshd's process has had its own so far. Where
-/// the plan names no process, or one that has ended, it keeps them.
-fn limit(visit: &Visit<'_>, job: &Home, undo: &mut Undo<'_>) -> Result<bool, Failure> {
-    let Some(pid) = visit.plan.limits_of else { return Ok(false) };
-    let Some(limits) = limits_of(pid, visit.login.uid, job)? else { return Ok(false) };
-    undo.limit(&limits)?;
-    Ok(true)
+    Ok(Adopted { joined, variables: undo.commit() })
 }

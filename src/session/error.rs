@@ -1,9 +1,9 @@
 //! Why a login was not taken into its job.
 
-use super::{FluxFailure, LimitsFailure, SlurmFailure};
+use super::{FluxFailure, SlurmFailure};
 use crate::failed::Failed;
 use crate::plan::{DecodeError, Reason, Refusal, VariableName};
-use crate::{bpf, cgroup, guard};
+use crate::{bpf, cgroup};
 use std::fmt;
 use std::io;
 
@@ -85,8 +85,6 @@ pub enum Failure {
     Flux(FluxFailure),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
-    /// The guard of the user's slice cannot be made to hold.
-    Guard(guard::Error),
     /// What the login can open was not to be found out.
     Probe(Failed),
     /// The job has no device containment and `require_devices` asks for one.
@@ -97,8 +95,6 @@ pub enum Failure {
     LeafVanished(cgroup::Error),
     /// A variable for the login was not taken.
     Variable(VariableName),
-    /// The login cannot have the limits of its job.
-    Limits(LimitsFailure),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
     Stuck(Box<Failure>, cgroup::Error),
@@ -113,21 +109,16 @@ impl Failure {
             Self::Fault(Fault::Timeout | Fault::Reply(DecodeError::Version(_))) | Self::Late => {
                 Reason::Timeout
             }
-            Self::Bpf(bpf::Error::Locked { .. })
-            | Self::Guard(guard::Error::Bpf(bpf::Error::Locked { .. })) => Reason::Timeout,
+            Self::Bpf(bpf::Error::Locked { .. }) => Reason::Timeout,
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,
-            Self::Cgroup(_)
-            | Self::LeafVanished(_)
-            | Self::Variable(_)
-            | Self::Limits(_)
-            | Self::Stuck(..) => Reason::AdoptionFailed,
+            Self::Cgroup(_) | Self::LeafVanished(_) | Self::Variable(_) | Self::Stuck(..) => {
+                Reason::AdoptionFailed
+            }
             Self::Slurm(failure) => failure.reason(),
             Self::Flux(failure) => failure.reason(),
-            Self::Bpf(_) | Self::Guard(_) | Self::Probe(_) | Self::Uncontained => {
-                Reason::CannotConfine
-            }
+            Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
 }
@@ -143,14 +134,12 @@ impl fmt::Display for Failure {
             Self::Slurm(failure) => failure.fmt(f),
             Self::Flux(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
-            Self::Guard(error) => write!(f, "guard: {error}"),
             Self::Probe(failed) => failed.fmt(f),
             Self::Uncontained => {
                 f.write_str("the job has no device containment, and require_devices is set")
             }
             Self::Late => f.write_str("the time budget was used up before the move"),
             Self::Variable(name) => write!(f, "set {name} for the login: libpam did not take it"),
-            Self::Limits(failure) => failure.fmt(f),
             Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
         }
     }
@@ -180,20 +169,8 @@ impl From<FluxFailure> for Failure {
     }
 }
 
-impl From<LimitsFailure> for Failure {
-    fn from(failure: LimitsFailure) -> Self {
-        Self::Limits(failure)
-    }
-}
-
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         Self::Bpf(error)
-    }
-}
-
-impl From<guard::Error> for Failure {
-    fn from(error: guard::Error) -> Self {
-        Self::Guard(error)
     }
 }

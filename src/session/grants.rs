@@ -200,8 +200,6 @@ mod tests {
             dropped: Vec::new(),
             env,
             groups: ["44", "105"].map(|gid| gid.parse().unwrap()).into(),
-            limits_of: None,
-            guard: crate::plan::Allowlist::new(),
         }
     }
 

@@ -7,7 +7,6 @@ use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
 use super::decision::with_plan;
 use super::grants::{Environment, Giving, Grants, shown};
-use super::guard::guard;
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{
@@ -171,48 +170,40 @@ impl Case<'_> {
         let visit = self.visit(plan);
         match way_back {
             None => {
-                let guard = guard(&visit, false)?;
                 let foreseen = Target::open(&visit)?.foresee(&visit)?;
-                Ok(self.admitted(plan, &foreseen, guard))
+                Ok(self.admitted(plan, &foreseen))
             }
             Some(way_back) => {
                 let grants = Grants::of(plan, self.settings);
                 let giving = Giving::new(self.environment, &grants.variables);
-                let guard = guard(&visit, true)?;
                 let adopted = adopt(&visit, way_back?, giving)?;
-                Ok(self.adopted(plan, &adopted, grants, guard))
+                Ok(self.adopted(plan, &adopted, grants))
             }
         }
     }
 
-    fn admitted(&self, plan: &Plan, foreseen: &Foreseen, guard: &str) -> Outcome {
+    fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
         let decision = match self.settings.observe {
             true => self.decision("observe", Severity::Info, Reason::Admitted),
             false => self.decision("admit", Severity::Info, Reason::Admitted),
         };
-        let line = with_plan(decision, plan, &foreseen.cgroup, foreseen.containment, None)
-            .with("guard", guard);
+        let line = with_plan(decision, plan, &foreseen.cgroup, foreseen.containment, None);
         let ruling = if self.settings.observe { Ruling::Ignore } else { Ruling::Admit };
         let would = if self.settings.observe { "adopt" } else { "" };
         self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants, guard: &str) -> Outcome {
+    fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants) -> Outcome {
         let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
         let Joined { cgroup, confinement, tried, .. } = &adopted.joined;
         let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
             .with("env", shown(&adopted.variables))
-            .with("groups", shown(&grants.groups))
-            .with("limits", if adopted.limited { "job" } else { "" })
-            .with("guard", guard);
+            .with("groups", shown(&grants.groups));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome =
             Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
         let mut remarks = grants.remarks(&adopted.variables);
         remarks.extend(tried.trouble.iter().map(ToString::to_string));
-        if let (Some(pid), false) = (plan.limits_of, adopted.limited) {
-            remarks.push(format!("limits: process {pid} of the job has ended, none were taken"));
-        }
         remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome.groups = grants.groups;

@@ -4,7 +4,6 @@
 use super::Failure;
 use super::flux::keeper::Started;
 use super::grants::Giving;
-use super::limits::{Limits, Setting};
 use super::way_back::WayBack;
 use crate::cgroup::{Dir, MadeMark};
 use crate::plan::{LeafName, VariableName};
@@ -14,7 +13,6 @@ use crate::plan::{LeafName, VariableName};
 pub(super) struct Undo<'a> {
     way_back: WayBack,
     giving: Giving<'a>,
-    limits: Setting,
     made: Option<(Dir, LeafName)>,
     keeper: Option<Started>,
     moved: bool,
@@ -23,8 +21,7 @@ pub(super) struct Undo<'a> {
 impl<'a> Undo<'a> {
     /// Nothing has been changed yet.
     pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
-        let limits = Setting::default();
-        Self { way_back, giving, limits, made: None, keeper: None, moved: false }
+        Self { way_back, giving, made: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -72,14 +69,6 @@ impl<'a> Undo<'a> {
         self.giving.put()
     }
 
-    /// Gives the login these limits.
-    ///
-    /// # Errors
-    /// [`Failure::Limits`].
-    pub(super) fn limit(&mut self, limits: &Limits) -> Result<(), Failure> {
-        Ok(self.limits.put(limits)?)
-    }
-
     /// Nobody watches any more; where the login is now, it is by its own doing.
     pub(super) fn end_watch(&mut self) {
         self.way_back.end_watch();
@@ -97,7 +86,6 @@ impl<'a> Undo<'a> {
         if let Some(keeper) = self.keeper.take() {
             keeper.keep();
         }
-        self.limits.keep();
         self.giving.keep()
     }
 
@@ -111,7 +99,6 @@ impl<'a> Undo<'a> {
     }
 
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
-        self.limits.take_back();
         self.giving.take_back();
         let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {

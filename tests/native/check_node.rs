@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{ALICE, Mount, Node, Outcome, User, eventually, on_node, on_node_with};
+use crate::support::{ALICE, BOB, Flags, Mount, Node, Outcome, eventually, on_node, on_node_with};
 
 /// What `check` says, whatever its exit status.
 pub(crate) struct Checked {
@@ -167,86 +167,69 @@ fn processes_that_are_hidden_are_found() {
     });
 }
 
-#[test]
-fn users_who_linger_are_found_unless_they_are_exempt() {
-    on_node(|node| {
-        node.folder("/var/lib/systemd/linger", 0o755);
-        for name in ["alice", "opsuser", "root"] {
-            node.write(&format!("/var/lib/systemd/linger/{name}"), "");
-        }
-        node.configure("exempt_groups = ops\n");
-        let checked = check(node);
-        checked.says("warning", "users-lingering", "alice");
-        checked.spares("users-lingering", "opsuser").spares("users-lingering", "root");
-    });
+/// Has `systemctl show` say of every slice but these that it is closed, as a drop-in does.
+fn closed_but(node: &Node, open: &str) {
+    node.folder("/run/systemd/system", 0o755);
+    let text = format!(
+        "#!/bin/sh\nfor unit; do case $unit in {open}) echo DevicePolicy=auto;; \
+         *.slice) echo DevicePolicy=closed;; esac; done\n"
+    );
+    node.write("/run/systemctl", &text);
+    node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
 }
 
 #[test]
-fn a_drop_in_is_believed_when_systemd_knows_it() {
+fn users_slices_that_are_not_closed_are_found() {
     on_node(|node| {
-        node.folder("/run/systemd/system", 0o755);
-        let systemctl = |lines: &str, reload: &str| {
-            let text = format!(
-                "#!/bin/sh\ncase \"$*\" in *cat*) printf '{lines}';; *) echo {reload};; esac\n"
-            );
-            node.write("/run/systemctl", &text);
-            node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
-        };
-        systemctl("[Service]\\nExecStart=/lib/systemd/x\\n", "no");
-        check(node).says("warning", "guard-drop-in", "nothing guards");
-        systemctl("[Service]\\nExecStartPost=/usr/bin/job-adopt guard --uid %%i\\n", "no");
-        check(node).says("fine", "guard-drop-in", "is guarded");
-        systemctl("ExecStartPost=/usr/bin/job-adopt guard --uid %%i\\n", "yes");
-        check(node).says("warning", "guard-drop-in", "not read it");
-        systemctl("ExecStartPost=-/usr/bin/job-adopt guard --uid %%i\\n", "no");
-        check(node).says("warning", "guard-drop-in", "may fail");
+        check(node).says("note", "slices-drop-in", "systemd does not run");
+        closed_but(node, "*.slice");
+        check(node).says("warning", "slices-drop-in", "opens every device");
+        node.configure("flux_user = no-such-user\n");
+        closed_but(node, "user-0.slice");
+        check(node).says("fine", "slices-drop-in", "closed").spares("slices-exempt", "");
+        node.configure("flux_user = no-such-user\nexempt_uids = 1002\n");
+        check(node).says("warning", "slices-exempt", "user-1002.slice");
+        closed_but(node, "user-0.slice|user-1002.slice");
+        check(node).spares("slices-exempt", "");
         node.write("/run/systemctl", "#!/bin/sh\nsleep 100\n");
         node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
-        check(node).says("unknown", "guard-drop-in", "timed out");
+        check(node).says("unknown", "slices-drop-in", "timed out");
     });
 }
 
 #[test]
-fn a_slice_without_its_guard_is_found() {
-    on_node_with(Mount::Namespace, |node| {
-        node.cgroup().child("user.slice").create();
-        let slice = |user: User| {
-            let name = format!("user-{}.slice", user.uid);
-            node.cgroup().child("user.slice").child(&name).create().clone()
+fn closed_slices_are_warned_of_while_logins_stay_in_them() {
+    on_node(|node| {
+        closed_but(node, "user-0.slice");
+        let observed = |node: &Node| {
+            check(node).says("warning", "slices-observe", "lose their GPUs");
         };
-        slice(ALICE);
-        check(node).says("warning", "guard-slice", "user-1001.slice").says(
-            "warning",
-            "guard-slice",
-            "not guarded",
-        );
-        node.job_adopt(&["guard", "--uid", "1001"]).ok();
-        check(node).says("fine", "guard-slice", "user-1001.slice");
-        node.configure("guarded = char-mem\n");
-        check(node).says("warning", "guard-slice", "another list");
-        node.configure("exempt_uids = 1001\n");
-        check(node).spares("guard-slice", "user-1001");
-        node.configure("guarded = none\n");
-        check(node).says("warning", "guard-devices", "every device");
-        node.configure("guarded = /dev/no-such-device\n");
-        let checked = check(node);
-        checked.says("warning", "guard-devices", "nothing is guarded");
-        checked.spares("guard-slice", "");
+        check(node).spares("slices-observe", "");
+        node.arguments("observe");
+        observed(node);
+        node.arguments("");
         node.configure("enforce = if-exists:/no/such/path\n");
-        let checked = check(node);
-        checked.spares("guard-slice", "").spares("guard-drop-in", "").spares("cron-guard", "");
+        observed(node);
+        closed_but(node, "*.slice");
+        check(node).spares("slices-observe", "").spares("slices-drop-in", "");
     });
 }
 
 #[test]
-fn a_slice_that_holds_a_job_is_not_missed() {
+fn a_slice_without_a_filter_is_found() {
     on_node_with(Mount::Namespace, |node| {
-        let job = "/user.slice/user-1001.slice/job";
-        node.sh(&format!("mkdir -p /sys/fs/cgroup{job}")).ok();
-        let record = ["register", "--id", "7", "--uid", "1001", "--policy", "closed"];
-        node.job_adopt(&[&record[..], &["--cgroup", job]].concat()).ok();
-        check(node).says("note", "guard-slice", "job 7").spares("guard-slice", "every device");
-        node.job_adopt(&["unregister", "7"]).ok();
+        closed_but(node, "user-0.slice|user-1002.slice");
+        node.configure("exempt_uids = 1002\n");
+        let users = node.cgroup().child("user.slice").create().clone();
+        let [hers, his] = [ALICE, BOB]
+            .map(|user| users.child(&format!("user-{}.slice", user.uid)).create().clone());
+        check(node)
+            .says("warning", "slices-closed", "user-1001.slice")
+            .spares("slices-closed", "user-1002");
+        hers.attach(Flags::Multi, "sd_devices", &["195:1"]);
+        check(node).says("fine", "slices-closed", "every user's slice");
+        his.attach(Flags::Multi, "sd_devices", &["195:1"]);
+        check(node).says("warning", "slices-exempt", "user-1002.slice");
     });
 }
 
@@ -277,10 +260,11 @@ fn processes_outside_of_jobs_are_counted() {
 #[test]
 fn a_daemon_that_runs_commands_of_users_is_found() {
     on_node(|node| {
+        closed_but(node, "user-0.slice");
         node.sh("install -m 0755 /bin/sleep /usr/sbin/cron").ok();
         let mut cron = node.daemon(&node.outside(), "/usr/sbin/cron");
         let mut cron = cron.arg("60").spawn().unwrap();
-        let stands = || check(node).all("cron-guard").any(|it| it["severity"] == "warning");
+        let stands = || check(node).all("cron-closed").any(|it| it["severity"] == "warning");
         eventually("it is found", stands);
         let _ = cron.kill();
         let _ = cron.wait();

@@ -29,8 +29,6 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
             dropped: Vec::new(),
             env: Variables::default(),
             groups: Vec::new(),
-            limits_of: None,
-            guard: Allowlist::new(),
         }),
     }
 }

@@ -16,7 +16,7 @@ fn with_used_up_limit(node: &Node, privileges: &str) -> crate::support::Outcome 
     node.sh(&format!("exec prlimit --nproc=0:0 setpriv {privileges} {phases}"))
 }
 
-pub(crate) fn may_raise_limits() -> bool {
+fn may_raise_limits() -> bool {
     const SYS_RESOURCE: u32 = 24;
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();

@@ -43,13 +43,13 @@ fn a_command_and_a_copy_read_nothing_of_ours() {
         let job = node.job(ALICE, "4250").started(1_795_200_000).devices(&["/dev/nvidia9"]).start();
         is_quiet(node, sshd, "one job, a device that does not resolve");
         node.log.line("rule=only-job");
-        node.configure("limits = job\nenv = full\n");
-        is_quiet(node, sshd, "with limits");
+        node.configure("env = full\n");
+        is_quiet(node, sshd, "with an environment");
         let _newer = node.job(ALICE, "4242").start();
         is_quiet(node, sshd, "two jobs");
         node.log.line("rule=newest");
         node.write("/run/job-adopt/jobs/1001/7.json", "{");
-        node.configure("limits = job\ncdi_gids = no-such-group\n");
+        node.configure("cdi_gids = no-such-group\n");
         node.log.clear();
         is_quiet(node, sshd, "a broken record and a group that is not there");
         node.log.line("warning=");

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pam_job_adopt::removed;
+
 use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
 
 #[test]
@@ -145,5 +147,30 @@ fn a_wrong_configuration_refuses_and_is_named() {
         node.sh("chmod 644 /etc/security/job_adopt.conf; chown alice /etc/security/job_adopt.conf")
             .ok();
         node.account(ALICE).failed().says("[JA09]");
+    });
+}
+
+/// Whoever updates with a line of an earlier version reads what to write instead.
+#[test]
+fn what_was_removed_is_refused_and_its_replacement_is_named() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        let refused = |instead: &str| {
+            node.account(ALICE).failed().says("[JA09]");
+            node.log.line(instead);
+        };
+        for (key, instead) in removed::KEYS {
+            node.configure(&format!("{key} = none\n"));
+            refused(&format!("key {key} {instead}"));
+        }
+        node.configure("");
+        for (argument, instead) in removed::ARGUMENTS {
+            node.arguments(&format!("{argument}=1"));
+            refused(&format!("argument {argument}=1: {instead}"));
+        }
+        for (words, instead) in removed::COMMAND_LINE {
+            let words: Vec<&str> = words.split(' ').collect();
+            node.job_adopt(&words).exits(2).says(instead);
+        }
     });
 }

@@ -56,49 +56,16 @@ pub fn allow(list: &Allowlist) -> Vec<Insn> {
     allow_rules(list.rules())
 }
 
-/// A program that refuses what is listed and allows everything else.
-///
-/// A request is refused if its device is listed and any access that it wants is. One that wants
-/// none is allowed.
-#[must_use]
-pub fn deny(list: &Allowlist) -> Vec<Insn> {
-    deny_rules(list.rules())
-}
-
 /// As [`allow`], for any number of entries.
 ///
 /// Jumps reach 32,767 instructions, which is enough for 8,192 entries of any kind. Where a longer
 /// list does not fit, the program refuses everything.
 #[must_use]
 pub fn allow_rules(rules: &[DeviceRule]) -> Vec<Insn> {
-    program(Mode::Allow, rules).unwrap_or_else(|| answer(false).to_vec())
+    program(rules).unwrap_or_else(|| answer(false).to_vec())
 }
 
-/// As [`deny`], for any number of entries, with the limit of [`allow_rules`].
-#[must_use]
-pub fn deny_rules(rules: &[DeviceRule]) -> Vec<Insn> {
-    program(Mode::Deny, rules).unwrap_or_else(|| answer(false).to_vec())
-}
-
-/// What being listed means.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Allow,
-    Deny,
-}
-
-impl Mode {
-    /// Requested bits of which each alone refuses a listed device. Bits that the kernel may add
-    /// to the access one day are not allowed by any list of today.
-    fn refused(self, listed: Access) -> u32 {
-        match self {
-            Self::Allow => !listed.bits() << ACCESS_SHIFT,
-            Self::Deny => listed.bits() << ACCESS_SHIFT,
-        }
-    }
-}
-
-fn program(mode: Mode, rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+fn program(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     // Most devices are character devices: their tree comes first.
     let trees: Vec<(DeviceType, Vec<Step>)> = [DeviceType::Char, DeviceType::Block]
         .into_iter()
@@ -106,7 +73,7 @@ fn program(mode: Mode, rules: &[DeviceRule]) -> Option<Vec<Insn>> {
         .map(|kind| (kind, steps(kind, rules)))
         .collect();
     if trees.is_empty() {
-        return Some(answer(mode == Mode::Deny).to_vec());
+        return Some(answer(false).to_vec());
     }
     let mut code = Assembler::default();
     let leaves = Leaves::new(&mut code, &trees);
@@ -120,8 +87,14 @@ fn program(mode: Mode, rules: &[DeviceRule]) -> Option<Vec<Insn>> {
             code.place(other);
         }
     }
-    leaves.emit(&mut code, mode);
+    leaves.emit(&mut code);
     code.finish()
+}
+
+/// Requested bits of which each alone refuses a listed device. Bits that the kernel may add to the
+/// access one day are not allowed by any list of today.
+fn refused(listed: Access) -> u32 {
+    !listed.bits() << ACCESS_SHIFT
 }
 
 /// Returns at once.
@@ -184,16 +157,13 @@ impl Leaves {
         if access == Access::NONE { Some(self.unlisted) } else { self.listed.get(&access).copied() }
     }
 
-    fn emit(&self, code: &mut Assembler, mode: Mode) {
+    fn emit(&self, code: &mut Assembler) {
         for (access, label) in &self.listed {
             code.place(*label);
-            code.jump_if(BPF_JSET, ACCESS_TYPE, mode.refused(*access), self.refuse);
+            code.jump_if(BPF_JSET, ACCESS_TYPE, refused(*access), self.refuse);
             code.extend(&answer(true));
         }
         code.place(self.unlisted);
-        if mode == Mode::Deny {
-            code.extend(&answer(true));
-        }
         code.place(self.refuse);
         code.extend(&answer(false));
     }

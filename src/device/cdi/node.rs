@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use super::{CdiFault, Edits, NodeEdit, NodeFault, NodeKind};
-use crate::device::{Device, Found, Node, NodeError, Tree, guard, nvidia};
+use crate::device::{Device, Found, Node, NodeError, Tree, driver, nvidia};
 use crate::plan::Access;
 
 /// Most device nodes, variables and groups that edits are taken with, and names together. A list
@@ -50,7 +50,7 @@ fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, NodeFault> {
         node => node.map_err(failed)?,
     };
     agree(path, edit, node)?;
-    guard::check(tree, path, node).map_err(NodeFault::Misfit)?;
+    driver::check(tree, path, node).map_err(NodeFault::Misfit)?;
     let number = |why| NodeFault::Number { path: path.clone(), why };
     found.devices.push(Device::of(path, node, access).map_err(number)?);
     Ok(found)

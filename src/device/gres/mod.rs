@@ -6,7 +6,7 @@ mod hostlist;
 mod inventory;
 
 use super::slurm::Files;
-use super::{Device, Found, Settings, Tree, guard};
+use super::{Device, Found, Settings, Tree, driver};
 use crate::plan::Access;
 
 pub use conf::{GresConf, Resource};
@@ -75,7 +75,7 @@ fn node_name(settings: &Settings) -> Result<String, GresError> {
 
 fn device(tree: &Tree, file: &str) -> Result<Device, GresError> {
     let node = tree.node(file).map_err(|error| GresError::Node(file.to_owned(), error))?;
-    guard::check(tree, file, node).map_err(GresError::Misfit)?;
+    driver::check(tree, file, node).map_err(GresError::Misfit)?;
     Device::of(file, node, Access::RW).map_err(|error| GresError::Number(file.to_owned(), error))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use nix::errno::Errno;
 
 use super::{CAPS, Gpu, NvidiaError};
-use crate::device::{Device, Found, Node, NodeError, Tree, guard};
+use crate::device::{Device, Found, Node, NodeError, Tree, driver};
 use crate::plan::{Access, DeviceType, decimal};
 
 const CHANNELS: &str = "nvidia-caps-imex-channels";
@@ -44,7 +44,7 @@ const SHARED: [Shared; 2] = [
 pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, NvidiaError> {
     let path = format!("/dev/nvidia{}", gpu.minor);
     let node = tree.node(&path).map_err(|why| NvidiaError::node(&path, why))?;
-    guard::check(tree, &path, node)?;
+    driver::check(tree, &path, node)?;
     Ok(vec![Device::of(&path, node, Access::RW)?].into())
 }
 
@@ -102,7 +102,7 @@ pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, NvidiaError>
         return Err(NvidiaError::Channel(minor));
     }
     let node = Node { kind: DeviceType::Char, major: loaded(tree, driver)?, minor };
-    guard::check(tree, path, node)?;
+    driver::check(tree, path, node)?;
     Ok(Some(node))
 }
 
@@ -148,7 +148,7 @@ pub(super) fn promised(
         Err(NodeError::Open(Errno::ENOENT)) => found.warnings.push(unborn_warning(path)),
         Err(why) => return Err(NvidiaError::node(path, why)),
     }
-    guard::check(tree, path, node)?;
+    driver::check(tree, path, node)?;
     found.devices.push(Device::of(path, node, access)?);
     Ok(found)
 }

@@ -51,14 +51,6 @@ impl Resolver {
         specifier::resolve(&self.tree, specifier)
     }
 
-    /// As [`Resolver::specifier`], for a list that refuses: however much it is, nothing is opened.
-    ///
-    /// # Errors
-    /// As [`Resolver::specifier`].
-    pub fn devices(&self, specifier: &Specifier) -> Result<Found, ResolveError> {
-        specifier::devices(&self.tree, specifier)
-    }
-
     /// The devices that these names stand for together. CDI names are looked up in one go, so that
     /// what a specification says for all its devices counts once.
     ///

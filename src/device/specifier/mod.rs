@@ -12,7 +12,7 @@ use crate::plan::{Access, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 
 pub use glob::{Glob, GlobError};
 use path_pattern::PathPattern;
-pub(super) use resolve::{devices, resolve};
+pub(super) use resolve::resolve;
 
 /// A device or a class of devices, and what may be done with it.
 #[derive(Clone, Debug, PartialEq, Eq)]

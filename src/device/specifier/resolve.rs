@@ -37,20 +37,9 @@ pub(in crate::device) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
 ) -> Result<Found, ResolveError> {
-    let mut found = devices(tree, specifier)?;
+    let mut found = by_name(tree, &specifier.name, specifier.access)?;
     found.warnings.extend(too_wide(tree, specifier, &found));
     Ok(found)
-}
-
-/// As [`resolve`], without a warning that it opens too much: for a list that refuses.
-///
-/// # Errors
-/// As [`resolve`].
-pub(in crate::device) fn devices(
-    tree: &Tree,
-    specifier: &Specifier,
-) -> Result<Found, ResolveError> {
-    by_name(tree, &specifier.name, specifier.access)
 }
 
 fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, ResolveError> {

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::TopologyError;
 use super::card::{Card, Make, directory, missing_is};
 use crate::device::gpu_name::PciAddress;
-use crate::device::{Device, Found, NodeError, Tree, guard, major, nvidia};
+use crate::device::{Device, Found, NodeError, Tree, driver, major, nvidia};
 use crate::plan::{Access, DeviceType};
 
 /// Most devices of one class on a function.
@@ -168,7 +168,7 @@ fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, To
         let (path, numbers) = (path.to_owned(), numbers.to_owned());
         return Err(TopologyError::Elsewhere { path, node, numbers });
     }
-    guard::check(tree, path, node)?;
+    driver::check(tree, path, node)?;
     let device = Device::of(path, node, Access::RW);
     device.map(Some).map_err(|why| TopologyError::Number { path: path.to_owned(), why })
 }

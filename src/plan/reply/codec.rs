@@ -2,9 +2,8 @@
 
 use super::{Containment, Plan, Refusal, Reply, Rule, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_GUARDED,
-    MAX_PROBES, MAX_VARIABLES, Placement, Probe, ProcessId, Reader, Reason, VERSION, Variables,
-    Writer,
+    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
+    MAX_VARIABLES, Placement, Probe, Reader, Reason, VERSION, Variables, Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
@@ -93,8 +92,6 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
     write_texts(out, "env", &env);
     let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
     write_texts(out, "group", &groups);
-    out.int("limits_of", plan.limits_of.map_or(0, |pid| pid.number().into()));
-    write_devices(out, "guard", &plan.guard);
 }
 
 fn write_devices(out: &mut Writer, key: &str, list: &Allowlist) {
@@ -126,11 +123,6 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
         dropped: read_texts(input, "dropped")?,
         env: read_env(input)?,
         groups: read_groups(input)?,
-        limits_of: match input.int("limits_of")? {
-            0 => None,
-            pid => Some(ProcessId::new(pid).ok_or_else(|| DecodeError::value("limits_of"))?),
-        },
-        guard: read_devices(input, "guard", MAX_GUARDED)?,
     })
 }
 

@@ -4,7 +4,7 @@ mod codec;
 
 pub(super) use codec::check_version;
 
-use super::{Allowlist, GroupId, JobId, Placement, Probe, ProcessId, Reason, Variables};
+use super::{Allowlist, GroupId, JobId, Placement, Probe, Reason, Variables};
 
 /// Most bytes of a reply.
 pub const REPLY_MAX: usize = 64 * 1024;
@@ -141,11 +141,6 @@ pub struct Plan {
     pub env: Variables,
     /// Groups that they ask for, likewise, at most [`super::MAX_GROUPS`].
     pub groups: Vec<GroupId>,
-    /// A process of the user's in the job, whose resource limits the login is to have.
-    pub limits_of: Option<ProcessId>,
-    /// What nothing below the user's own slice of systemd's may open, at most
-    /// [`super::MAX_GUARDED`] entries; empty where that slice is not to be guarded.
-    pub guard: Allowlist,
 }
 
 /// Why there is no plan.

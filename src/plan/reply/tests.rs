@@ -1,9 +1,7 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{
-    DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, ProcessId, Variable, Variables,
-};
+use crate::plan::{DecodeError, GroupId, MAX_ENTRIES, MAX_PROBES, Placement, Variable, Variables};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
@@ -29,14 +27,6 @@ fn plan() -> Plan {
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: env(&["NVIDIA_VISIBLE_DEVICES=void", "NVCT_EMPTY_DEVICE="]),
         groups: [44, 105].into_iter().map(|gid| GroupId::new(gid).unwrap()).collect(),
-        limits_of: ProcessId::new(4_194_303),
-        guard: ["c:195:-1:rwm", "c:226:128:rwm"].into_iter().fold(
-            Allowlist::new(),
-            |mut list, rule| {
-                list.push(rule.parse().unwrap()).unwrap();
-                list
-            },
-        ),
     }
 }
 
@@ -80,7 +70,6 @@ fn round_trips() {
         Verdict::Admit(Plan { containment: Containment::Both(Allowlist::new()), ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
         Verdict::Admit(Plan { env: Variables::default(), groups: Vec::new(), ..plan() }),
-        Verdict::Admit(Plan { limits_of: None, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::OnlyJob, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::Caller, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::Chosen, ..plan() }),
@@ -170,10 +159,6 @@ fn values_out_of_range_are_refused() {
         ("group.0\0s44", "group.0\0s4294967295"),
         ("rule\0snewest", "rule\0soldest"),
         ("rule\0snewest", "rule\0s"),
-        ("limits_of\0i4194303", "limits_of\0i4194304"),
-        ("limits_of\0i4194303", "limits_of\0i4294967298"),
-        ("limits_of\0i4194303", "limits_of\0i-2"),
-        ("limits_of\0i4194303", "limits_of\0i1"),
     ] {
         let changed = text.replacen(good, bad, 1);
         assert_ne!(changed, text, "{good}");

@@ -258,37 +258,3 @@ fn the_hosts_own_name_is_not_cut_for_slurms_files() {
         assert_eq!(named(node, host).as_deref(), name, "{node} on {host}");
     }
 }
-
-#[test]
-fn a_users_slice_is_guarded_where_it_is_there() {
-    let mut bench = Bench::new();
-    bench.job("7", STRICT);
-    assert!(bench.plan().guard.is_empty());
-    bench.scratch.dir("cg/user.slice/user-55.slice");
-    assert!(bench.plan().guard.is_empty());
-    bench.scratch.dir("cg/user.slice/user-5.slice");
-    let rules = bench.plan().guard.rules().to_vec();
-    assert!(rules.contains(&"c:195:-1:rwm".parse().unwrap()), "{rules:?}");
-    for text in ["guarded = none", "exempt_uids = 5", "flux_user = alice"] {
-        bench.configure(text);
-        assert!(bench.plan().guard.is_empty(), "{text}");
-    }
-    bench.configure("guarded = /dev/none");
-    assert!(bench.ask().warnings.iter().any(|text| text.contains("/dev/none rw is left out")));
-    bench.configure("");
-    bench.request.phase = Phase::Account;
-    assert!(bench.plan().guard.is_empty());
-}
-
-#[test]
-fn a_slice_with_a_job_of_the_users_is_not_guarded() {
-    let bench = Bench::new();
-    bench.scratch.dir("cg/user.slice/user-5.slice/scope");
-    bench.job("7", STRICT);
-    assert!(!bench.plan().guard.is_empty());
-    let text = format!(
-        r#"{{"version":1,"id":"8","uid":5,"cgroup":"/user.slice/user-5.slice/scope","started":1{STRICT}}}"#
-    );
-    bench.scratch.file("jobs/5/8.json", &text);
-    assert!(bench.plan().guard.is_empty());
-}

@@ -23,6 +23,8 @@ pub enum Fault {
     Form,
     /// There is no such key.
     Unknown(String),
+    /// The key was removed: it, and what replaces it.
+    Removed(String, &'static str),
     /// The key stood above already.
     Twice(String),
     /// The value of the key is not what is wanted.
@@ -46,6 +48,7 @@ impl fmt::Display for Fault {
             Self::Encoding => f.write_str("not UTF-8"),
             Self::Form => f.write_str("not of the form key = value"),
             Self::Unknown(key) => write!(f, "unknown key {key}"),
+            Self::Removed(key, instead) => write!(f, "key {key} {instead}"),
             Self::Twice(key) => write!(f, "key {key} stands twice"),
             Self::Value(key, wanted) => write!(f, "the value of {key} is not {wanted}"),
             Self::Entry(key, entry, why) => write!(f, "entry {entry:?} of {key}: {why}"),

@@ -7,7 +7,7 @@ fn every_key() {
         b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
           registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
           message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n\
-          cdi_env = A, B\ncdi_gids = render, 44\nlimits = job\n\
+          cdi_env = A, B\ncdi_gids = render, 44\n\
           callerid_networks = 10.1.0.0/16, fd77::5\ncallerid_timeout = 150\n",
     );
     let config = config.unwrap();
@@ -19,7 +19,6 @@ fn every_key() {
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
     assert_eq!(config.devices.cdi_env, ["A", "B"]);
     assert_eq!((config.devices.cdi_gids, config.cdi_groups), (vec![44], vec!["render".into()]));
-    assert_eq!(config.limits, Limits::Job);
     let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse().unwrap());
     assert_eq!(config.caller.networks, networks.into_iter().collect());
     assert_eq!(config.caller.timeout, Duration::from_millis(150));
@@ -30,8 +29,6 @@ fn what_no_key_says() {
     let config = Config::parse(b"").unwrap();
     assert!(config.caller.networks.is_empty(), "nobody is asked");
     assert_eq!(config.caller.timeout, Duration::from_millis(300));
-    assert_eq!(config.limits, Limits::None);
-    assert_eq!(Config::parse(b"limits = none").unwrap().limits, Limits::None);
 }
 
 #[test]
@@ -86,7 +83,6 @@ fn faults_name_line_and_key() {
             "entry \"LD_PRELOAD\" of cdi_env: a variable of this name decides what programs run",
         ),
         ("cdi_env = A,A", 1, "entry \"A\" of cdi_env: stands twice"),
-        ("limits = jobs", 1, "the value of limits is not none or job"),
         (
             "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
             1,

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::callerid::Networks;
-use crate::device::Specifier;
 
 /// Where logins are judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,28 +44,6 @@ pub enum JobEnvironment {
     Id,
     /// What the scheduler gives a shell in the allocation.
     Full,
-}
-
-/// Whose resource limits a job's logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limits {
-    /// Those that sshd and its PAM stack give.
-    #[default]
-    None,
-    /// Those of the job's own processes.
-    Job,
-}
-
-/// What users' slices are guarded against.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Guarded {
-    /// Accelerators: NVIDIA's and AMD's, and what renders.
-    #[default]
-    Accelerators,
-    /// What these specifiers name.
-    These(Vec<Specifier>),
-    /// Nothing: no slice is guarded.
-    Nothing,
 }
 
 /// Who may say which job an ssh client runs in.

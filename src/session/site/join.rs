@@ -1,7 +1,6 @@
 //! The move into the leaf: confine, enter, verify.
 
 use super::super::adopt::Joined;
-use super::super::home::Home;
 use super::super::probe::Tried;
 use super::super::target::not_frozen;
 use super::super::undo::Undo;
@@ -51,12 +50,7 @@ fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo<'_>) -> Result<Joi
     enter(&leaf, &claim, &confinement, visit, undo)
         .map_err(|failure| explain(failure, &leaf, &claim))?;
     undo.give()?;
-    Ok(Joined {
-        cgroup: leaf.dir()?.path().to_owned(),
-        home: Home::Unified(leaf.job()?.path().to_owned()),
-        confinement,
-        tried: Tried::default(),
-    })
+    Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), confinement, tried: Tried::default() })
 }
 
 /// A leaf on which the containment holds.

@@ -75,7 +75,7 @@ impl Site {
     /// [`Failure::Bpf`].
     pub(super) fn has_filter(&self) -> Result<bool, Failure> {
         let level = Level::read(self.place.dir()?)?;
-        Ok(level.programs.iter().any(|program| program.purpose().is_none()))
+        Ok(level.programs.iter().any(|program| !program.is_ours()))
     }
 
     /// As [`super::Target::foresee`].

@@ -67,6 +67,6 @@ impl Job {
         undo.end_watch();
         arrival.verify_place()?;
         undo.give()?;
-        Ok(Joined { cgroup: arrival.leaf(), home: self.layout.home(), confinement, tried })
+        Ok(Joined { cgroup: arrival.leaf(), confinement, tried })
     }
 }

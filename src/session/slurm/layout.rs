@@ -1,6 +1,5 @@
 //! How Slurm lays out a job's cgroups, by where the daemon of its extern step is.
 
-use super::super::home::Home;
 use super::super::probe::Tried;
 use super::super::undo::Undo;
 use super::super::{Failure, Visit};
@@ -49,14 +48,6 @@ impl Layout {
         match self {
             Self::Unified(step) => step.leaf(),
             Self::Legacy(step) => step.leaf(),
-        }
-    }
-
-    /// The job's own cgroup.
-    pub(super) fn home(&self) -> Home {
-        match self {
-            Self::Unified(step) => Home::Unified(step.job().to_owned()),
-            Self::Legacy(step) => Home::Freezer(step.job().to_owned()),
         }
     }
 

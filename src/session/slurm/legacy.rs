@@ -35,11 +35,6 @@ impl Step {
         self.job.step()
     }
 
-    /// The job's own cgroup.
-    pub(super) fn job(&self) -> &str {
-        self.job.path()
-    }
-
     /// Controllers of each hierarchy that the job uses.
     pub(super) fn hierarchies(&self) -> impl Iterator<Item = &str> {
         self.job.hierarchies()

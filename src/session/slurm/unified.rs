@@ -62,11 +62,6 @@ impl Step {
         format!("{}/{user}/{leaf}", self.path)
     }
 
-    /// The job's own cgroup.
-    pub(super) fn job(&self) -> &str {
-        self.path.rsplit_once('/').map_or("", |(job, _)| job)
-    }
-
     /// # Errors
     /// [`Failure::Frozen`] with the cgroup that is.
     pub(super) fn not_frozen(&self) -> Result<(), Failure> {

@@ -9,7 +9,6 @@ mod harness;
 mod hierarchies;
 mod joining;
 mod launching;
-mod limits;
 mod lying;
 mod nodes;
 mod passing;

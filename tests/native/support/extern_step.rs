@@ -38,8 +38,6 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         dropped: Vec::new(),
         env: Variables::default(),
         groups: Vec::new(),
-        limits_of: None,
-        guard: pam_job_adopt::plan::Allowlist::new(),
     }
 }
 

@@ -38,16 +38,7 @@ pub(crate) struct Attached {
 impl Attached {
     /// Whether the name is of our form: `ja_` and 12 hexadecimal digits.
     pub(crate) fn is_ours(&self) -> bool {
-        self.is_named("ja_")
-    }
-
-    /// Whether it is a guard of ours: `jg_` and 12 hexadecimal digits.
-    pub(crate) fn is_guard(&self) -> bool {
-        self.is_named("jg_")
-    }
-
-    fn is_named(&self, prefix: &str) -> bool {
-        self.name.strip_prefix(prefix).is_some_and(|hash| {
+        self.name.strip_prefix("ja_").is_some_and(|hash| {
             hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
         })
     }
@@ -96,10 +87,5 @@ impl Cgroup {
     /// Filters of ours right here.
     pub(crate) fn our_filters(&self) -> Vec<Attached> {
         self.filters().into_iter().filter(Attached::is_ours).collect()
-    }
-
-    /// Guards of ours right here.
-    pub(crate) fn guards(&self) -> Vec<Attached> {
-        self.filters().into_iter().filter(Attached::is_guard).collect()
     }
 }

@@ -4,9 +4,7 @@
 use std::os::unix::fs::chown;
 use std::process::{Child, Stdio};
 
-use pam_job_adopt::plan::{
-    Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict,
-};
+use pam_job_adopt::plan::{Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict};
 
 use super::{Cgroup, FLUX, Mount, Node, Tool, User, eventually, on_node_with};
 
@@ -38,8 +36,6 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             dropped: Vec::new(),
             env: Variables::default(),
             groups: Vec::new(),
-            limits_of: None,
-            guard: Allowlist::new(),
         }),
     }
 }

@@ -76,8 +76,7 @@ const NEEDED: [Needed; 8] = [
     Needed {
         name: "CAP_SYS_RESOURCE",
         bit: 1 << 24,
-        loses: "no limit can be raised: the helper runs under those of the login, and limits=job \
-                gives no more than sshd has",
+        loses: "no limit can be raised: the helper runs under those of the login",
         vital: false,
         admin: false,
     },

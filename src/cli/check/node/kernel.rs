@@ -63,7 +63,7 @@ fn filter(dir: &Dir) -> Vec<Finding> {
         Err(error) => {
             let text = format!(
                 "no filter can be put on a cgroup ({error}): jobs with a device list \
-                                and the guard of users' slices are refused"
+                                are refused"
             );
             let remedy = "CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and Linux 5.1; as root with \
                           CAP_BPF and CAP_NET_ADMIN, and no lockdown=confidentiality";

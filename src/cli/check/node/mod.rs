@@ -1,11 +1,10 @@
-//! The node itself: kernel, mounts, users, guards.
+//! The node itself: kernel, mounts, users.
 //!
 //! Nothing is changed but for one cgroup that is made, tried and removed again ([`kernel`]).
 
 mod capabilities;
 mod cgroups;
 mod confinement;
-mod guards;
 mod kernel;
 mod knobs;
 mod mountinfo;
@@ -14,6 +13,7 @@ mod procfs;
 mod runtime;
 mod scratch;
 mod server;
+mod slices;
 mod strays;
 mod systemctl;
 mod users;
@@ -37,14 +37,14 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     findings.extend(procfs::findings(&mounts));
     findings.extend(runtime::findings(&mounts, scene));
     findings.extend(confinement::findings(&servers, scene));
-    findings.extend(guards::findings(scene));
+    findings.extend(slices::findings(scene));
     findings.extend(others::findings(scene));
     findings.extend(strays::findings(scene));
     findings
 }
 
 impl Scene {
-    /// Whether logins are judged on this node (`enforce`); where they are not, nothing is guarded.
+    /// Whether logins are judged on this node (`enforce`); where they are not, nobody's slice is to be closed.
     fn is_enforced(&self) -> bool {
         match &self.config.enforce {
             Enforce::IfExists(path) => {

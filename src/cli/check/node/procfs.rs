@@ -29,8 +29,7 @@ fn of(proc: &Mount, helper_in: impl Fn(u32) -> bool) -> Finding {
     }
     let text = format!(
         "{text}, from {HELPER} as well: jobs of records and of Slurm are found all the same, jobs \
-         of Flux and the limits of limits=job are not, and other nodes are not told whose a \
-         connection is"
+         of Flux are not, and other nodes are not told whose a connection is"
     );
     let remedy = format!(
         "mount -o remount,gid=N /proc, N being the primary group of {HELPER} (the helper has no \

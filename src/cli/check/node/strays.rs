@@ -18,7 +18,7 @@ const NAMED: usize = 8;
 /// How many of a user's processes are outside of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
-    /// In the slice of systemd's that is the user's own, where a guard reaches.
+    /// In the user's own slice, which systemd closes.
     in_slice: usize,
     elsewhere: usize,
 }
@@ -58,8 +58,8 @@ fn found(counts: &BTreeMap<u32, Count>) -> Finding {
         names.push(format!("and {} more", counts.len() - NAMED));
     }
     let text = format!(
-        "{} of their processes are in none of their jobs: {inside} in their own slices, where the \
-         guard reaches, {elsewhere} elsewhere",
+        "{} of their processes are in none of their jobs: {inside} in their own slices, \
+         {elsewhere} elsewhere",
         inside + elsewhere
     );
     let remedy = "see which they are: ps -u USER -o pid,cgroup,args; what was started before the \

@@ -1,8 +1,7 @@
-//! Who the guard is not for, and from which number on accounts are people's.
+//! Who is exempt, and from which number on accounts are people's.
 
 use super::Scene;
-use crate::resolve::spared;
-use std::cell::RefCell;
+use crate::cli::slices::exempt;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -12,29 +11,22 @@ const UID_MIN: u32 = 1000;
 const NOBODY: [u32; 2] = [65_534, u32::MAX];
 
 /// The accounts of a node.
-pub(super) struct Users<'a> {
-    scene: &'a Scene,
+pub(super) struct Users {
     first: u32,
-    known: RefCell<BTreeMap<u32, bool>>,
+    exempt: BTreeMap<u32, String>,
 }
 
-impl<'a> Users<'a> {
-    pub(super) fn of(scene: &'a Scene) -> Self {
+impl Users {
+    /// What cannot be looked up makes nobody exempt.
+    pub(super) fn of(scene: &Scene) -> Self {
         let defs = fs::read_to_string(scene.at("/etc/login.defs")).unwrap_or_default();
-        Self { scene, first: uid_min(&defs).unwrap_or(UID_MIN), known: RefCell::default() }
+        let exempt = exempt(&scene.config).unwrap_or_default();
+        Self { first: uid_min(&defs).unwrap_or(UID_MIN), exempt }
     }
 
-    /// Whether it is a person whom the guard is for.
+    /// Whether it is a person who is not exempt.
     pub(super) fn is_bound(&self, uid: u32) -> bool {
-        if uid < self.first || NOBODY.contains(&uid) {
-            return false;
-        }
-        *self.known.borrow_mut().entry(uid).or_insert_with(|| !self.is_exempt(uid))
-    }
-
-    /// Whether the guard is not for them. What cannot be looked up makes nobody exempt.
-    pub(super) fn is_exempt(&self, uid: u32) -> bool {
-        spared(uid, None, &self.scene.config, &mut Vec::new()).is_some()
+        uid >= self.first && !NOBODY.contains(&uid) && !self.exempt.contains_key(&uid)
     }
 }
 

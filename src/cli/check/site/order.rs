@@ -1,7 +1,6 @@
 //! What stands after our session line, or beside our lines.
 
 use super::{Check, Finding, Site};
-use crate::resolve::Limits;
 use crate::resolve::stack::{Entry, Group};
 
 const ORDER: Check = "pam-order";
@@ -25,10 +24,10 @@ const RIVALS: [&str; 4] = ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", 
 pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(last) = site.session.iter().rposition(|entry| entry.ours == Some(Ok(()))) {
-        let after = site.session.iter().skip(last + 1).filter_map(|entry| late(site, entry));
+        let after = site.session.iter().skip(last + 1).filter_map(late);
         found.extend(after);
         if let (true, Some(ours)) = (found.is_empty(), site.session.get(last)) {
-            let text = "no module known to move logins or to set limits follows it";
+            let text = "no module known to move logins follows it";
             found.push(Finding::fine(ORDER, &ours.place, text));
         }
     }
@@ -36,7 +35,7 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     found
 }
 
-fn late(site: &Site<'_>, entry: &Entry) -> Option<Finding> {
+fn late(entry: &Entry) -> Option<Finding> {
     let (file, place) = (entry.file(), &entry.place);
     let below = "move our session line below it";
     if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
@@ -51,9 +50,6 @@ fn late(site: &Site<'_>, entry: &Entry) -> Option<Finding> {
         "pam_loginuid.so" => {
             "runs after ours: a login that ours refuses has no audit session, by which unregister \
              knows what a login left behind"
-        }
-        "pam_limits.so" if site.scene.config.limits == Limits::Job => {
-            "runs after ours, and replaces the job's limits (limits = job) by its own"
         }
         _ => return None,
     };

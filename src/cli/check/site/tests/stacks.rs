@@ -104,8 +104,6 @@ fn what_moves_logins_after_ours_is_an_error() {
     }
     let included = SSHD.replace("session include common\n", "") + "session substack common\n";
     Laid::new().sshd(&included).is(&["Error pam-order common:8"]);
-    let limits = format!("{SSHD}session required pam_limits.so\n");
-    Laid::new().sshd(&limits).conf("limits = job\n").is(&["Note pam-order sshd:9"]);
 }
 
 #[test]
