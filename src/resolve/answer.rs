@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
-use super::grants;
 use super::guarded;
 use super::message::message;
 use super::plan::plan;
@@ -160,8 +159,7 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let (resolver, warnings) = self.resolver(request, config, &job);
-                survey.faults.extend(warnings);
+                let resolver = self.resolver(request, config, &job);
                 let planned = plan(&job, rule, &request.unit, config, &resolver, evidence);
                 match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
                     Ok((plan, warnings)) => {
@@ -181,16 +179,13 @@ impl Node {
         Settings { node_name, ..config.devices.clone() }
     }
 
-    /// Beside it, what an administrator should know about the configuration. Where Slurm has said
-    /// what it calls the node, its files are read for that.
-    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> (Resolver, Vec<String>) {
+    /// Where Slurm has said what it calls the node, its files are read for that.
+    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> Resolver {
         let mut settings = Self::settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
-        let (groups, warnings) = grants::looked_up(&config.cdi_groups);
-        settings.cdi_gids.extend(groups);
-        (Resolver::new(self.tree(), settings), warnings)
+        Resolver::new(self.tree(), settings)
     }
 
     fn tree(&self) -> Tree {

@@ -15,7 +15,6 @@ mod environment;
 mod evidence;
 mod fit;
 mod flux;
-mod grants;
 mod guarded;
 mod harden;
 mod health;

@@ -6,7 +6,7 @@ mod settle;
 use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
 use super::decision::with_plan;
-use super::grants::{Environment, Giving, Grants, shown};
+use super::environment::Environment;
 use super::guard::guard;
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
@@ -15,7 +15,7 @@ use super::{
     decision_line,
 };
 use crate::chosen::Choices;
-use crate::plan::{GroupId, Phase, Plan, Reason, Reply, Request, Stack, Verdict};
+use crate::plan::{Phase, Plan, Reason, Reply, Request, Stack, Variable, Verdict};
 use crate::sys::clock;
 
 /// What becomes of the login as far as this module goes.
@@ -40,8 +40,6 @@ pub struct Outcome {
     pub welcome: Option<String>,
     /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
-    /// Groups that the login is to have besides its own, once its process has these.
-    pub groups: Vec<GroupId>,
 }
 
 /// Rules on one login; in the session phase this takes the login into the job. `slurm_user` looks
@@ -82,7 +80,6 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
         refusal: Some(refusal_text(reason, &words)),
         welcome: None,
         lines: vec![line],
-        groups: Vec::new(),
     }
 }
 
@@ -176,11 +173,9 @@ impl Case<'_> {
                 Ok(self.admitted(plan, &foreseen, guard))
             }
             Some(way_back) => {
-                let grants = Grants::of(plan, self.settings);
-                let giving = Giving::new(self.environment, &grants.variables);
                 let guard = guard(&visit, true)?;
-                let adopted = adopt(&visit, way_back?, giving)?;
-                Ok(self.adopted(plan, &adopted, grants, guard))
+                let adopted = adopt(&visit, way_back?, self.environment)?;
+                Ok(self.adopted(plan, &adopted, guard))
             }
         }
     }
@@ -197,21 +192,24 @@ impl Case<'_> {
         self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants, guard: &str) -> Outcome {
+    fn adopted(&self, plan: &Plan, adopted: &Adopted, guard: &str) -> Outcome {
         let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
         let Joined { cgroup, confinement, tried, .. } = &adopted.joined;
         let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
-            .with("env", shown(&adopted.variables))
-            .with("groups", shown(&grants.groups))
+            .with("env", adopted.variables.join(" "))
             .with("guard", guard);
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome =
             Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
-        let mut remarks = grants.remarks(&adopted.variables);
+        let names = plan.env.iter().map(Variable::name);
+        let set_before: Vec<_> = names.filter(|name| !adopted.variables.contains(name)).collect();
+        let mut remarks = Vec::new();
+        if !set_before.is_empty() {
+            remarks.push(format!("set by another module: {}", set_before.join(" ")));
+        }
         remarks.extend(tried.trouble.iter().map(ToString::to_string));
         remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
-        outcome.groups = grants.groups;
         outcome
     }
 
@@ -250,7 +248,7 @@ impl Case<'_> {
         if left_out > 0 {
             lines.push(about("warning", &format!("and {left_out} more")));
         }
-        Outcome { ruling, refusal: None, welcome: None, lines, groups: Vec::new() }
+        Outcome { ruling, refusal: None, welcome: None, lines }
     }
 
     /// A line beside the decision.

@@ -4,7 +4,7 @@
 mod node;
 mod promises;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Named, Policy, Resolved, Specifier, Unfit, Wanted, allowlist};
 use crate::plan::{Access, DeviceType};

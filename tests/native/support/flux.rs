@@ -37,7 +37,6 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),
-            groups: Vec::new(),
             guard: Allowlist::new(),
         }),
     }
