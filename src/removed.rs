@@ -8,6 +8,8 @@ const CDI_ENV: &str = "was removed; logins are given the variables that the key 
 const CDI_GIDS: &str =
     "was removed; pam_group can add groups, and an auth line of this module does nothing";
 
+const DEVICES: &str = "was removed; devices --cgroup shows what the filters of a job let through";
+
 /// Keys of the configuration.
 pub const KEYS: &Removed = &[
     ("cdi_env", CDI_ENV),
@@ -22,7 +24,8 @@ pub const KEYS: &Removed = &[
 pub const ARGUMENTS: &Removed = &[("cdi_env", CDI_ENV), ("cdi_gids", CDI_GIDS)];
 
 /// Commands of `job-adopt` (`NAME`), and their options (`COMMAND --OPTION`).
-pub const COMMAND_LINE: &Removed = &[];
+pub const COMMAND_LINE: &Removed =
+    &[("devices --policy", DEVICES), ("devices --would-deny", DEVICES)];
 
 /// What is said of a name, where it was removed.
 #[must_use]
