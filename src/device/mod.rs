@@ -16,8 +16,6 @@ mod gpu_name;
 pub mod gres;
 pub mod guard;
 mod major;
-#[cfg(test)]
-mod mixes;
 mod named;
 pub mod nvidia;
 mod policy;
@@ -47,3 +45,6 @@ pub use settings::Settings;
 pub use specifier::{Glob, GlobError, Specifier, SpecifierError};
 pub use topology::TopologyError;
 pub use tree::{FileError, Node, NodeError, Tree};
+
+#[cfg(test)]
+mod tests;
