@@ -145,7 +145,7 @@ impl Node {
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
-            Rule::Chosen => self.wish(request.uid, jobs, evidence, &mut survey.faults),
+            Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.faults),
             Rule::OnlyJob | Rule::Newest => None,
         });
         (reply.verdict, reply.detail) = match choice {

@@ -25,7 +25,6 @@ mod selection;
 mod slurm;
 pub mod stack;
 mod survey;
-mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{

@@ -1,7 +1,7 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 mod refused;
-mod settle;
+mod second;
 
 use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
@@ -138,7 +138,7 @@ impl Case<'_> {
             _ if stack_judged && stack != Stack::Effective => self.refuse(&Failure::Stack(detail)),
             Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
             Verdict::Admit(mut plan) => {
-                let ready = self.settle(&mut plan);
+                let ready = self.ask_again(&mut plan);
                 match ready.and_then(|()| self.carry_out(&plan, way_back)) {
                     Ok(outcome) => outcome,
                     Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
