@@ -4,22 +4,32 @@
 /// Removed names, each with the rest of the sentence that refuses it.
 pub type Removed = [(&'static str, &'static str)];
 
+const CDI_ENV: &str = "was removed; logins are given the variables that the key env names, and pam_env can set others";
+const CDI_GIDS: &str =
+    "was removed; pam_group can add groups, and an auth line of this module does nothing";
+
+const DEVICES: &str = "was removed; devices --cgroup shows what the filters of a job let through";
+
 /// Keys of the configuration.
 pub const KEYS: &Removed = &[
+    ("cdi_env", CDI_ENV),
+    ("cdi_gids", CDI_GIDS),
     (
         "limits",
-        "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's \
-         unit",
+        "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's unit",
     ),
     ("guarded", "was removed; systemd closes users' slices: job-adopt slices --write"),
 ];
 
 /// Arguments of the PAM line.
-pub const ARGUMENTS: &Removed = &[];
+pub const ARGUMENTS: &Removed = &[("cdi_env", CDI_ENV), ("cdi_gids", CDI_GIDS)];
 
 /// Commands of `job-adopt` (`NAME`), and their options (`COMMAND --OPTION`).
-pub const COMMAND_LINE: &Removed =
-    &[("guard", "was removed; systemd closes users' slices: job-adopt slices --write")];
+pub const COMMAND_LINE: &Removed = &[
+    ("devices --policy", DEVICES),
+    ("devices --would-deny", DEVICES),
+    ("guard", "was removed; systemd closes users' slices: job-adopt slices --write"),
+];
 
 /// What is said of a name, where it was removed.
 #[must_use]

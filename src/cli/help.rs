@@ -115,11 +115,9 @@ Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.
 pub(super) const DEVICES: &str = "\
 usage: job-adopt devices [OPTIONS] NAME...
        job-adopt devices [OPTIONS] --cgroup PATH | --job ID
-       job-adopt devices [OPTIONS] --cgroup PATH | --job ID --would-deny [NAME...]
 
 Shows what names of devices stand for on this node; or what the filters at a cgroup let through,
-whoever attached them (root); or which devices that its processes have open an allowlist would
-refuse (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:N,
+whoever attached them (root). NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:N,
 imex/N, or all for all GPUs of NVIDIA's.
 
   --device 'SPEC ACCESS' a device; may be repeated, ACCESS is rw unless given
@@ -129,15 +127,12 @@ imex/N, or all for all GPUs of NVIDIA's.
   --device-dir DIR       a directory whose entries name devices; may be repeated
   --cgroup PATH          a cgroup below the cgroup v2 mount
   --job ID               the cgroup that logins to a job of the registry go to
-  --would-deny           try an allowlist: the one named here, else that of the job's record
-  --policy POLICY        closed (the default), strict or auto; for --would-deny
   --root DIR             look names and nodes up below DIR, in files of the caller's
   --json                 as JSON; job-adopt(1) has the keys
   --conf FILE            configuration in place of /etc/security/job_adopt.conf
   --help                 show this text
 
-Exit status: 0 fine, 1 a name does not resolve or an open device would be refused, 2 wrong usage,
-3 cannot tell.
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.
 ";
 
 pub(super) const CHECK: &str = "\

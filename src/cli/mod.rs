@@ -45,7 +45,7 @@ use std::process::ExitCode;
 /// Fine.
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
-/// `devices` that do not resolve or would be refused, `check` of a node where something is amiss,
+/// `devices` that do not resolve, `check` of a node where something is amiss,
 /// `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.

@@ -32,14 +32,10 @@ pub struct Found {
     pub devices: Vec<Device>,
     /// What an administrator should know, as of a device that will be missed.
     pub warnings: Vec<String>,
-    /// Environment variables that a CDI specification sets, name and value.
-    pub env: Vec<(String, String)>,
-    /// Groups that a CDI specification adds, by number; never 0.
-    pub gids: Vec<u32>,
 }
 
 impl Found {
-    /// Adds what another name stands for. Of a variable the last value counts.
+    /// Adds what another name stands for.
     pub fn extend(&mut self, other: Self) {
         for device in other.devices {
             if !self.devices.contains(&device) {
@@ -49,15 +45,6 @@ impl Found {
         for warning in other.warnings {
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
-            }
-        }
-        for (name, value) in other.env {
-            self.env.retain(|(known, _)| *known != name);
-            self.env.push((name, value));
-        }
-        for gid in other.gids {
-            if !self.gids.contains(&gid) {
-                self.gids.push(gid);
             }
         }
     }

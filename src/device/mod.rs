@@ -15,8 +15,6 @@ mod gpu;
 mod gpu_name;
 pub mod gres;
 mod major;
-#[cfg(test)]
-mod mixes;
 mod named;
 pub mod nvidia;
 mod policy;
@@ -45,3 +43,6 @@ pub use settings::Settings;
 pub use specifier::{Glob, GlobError, Specifier, SpecifierError};
 pub use topology::TopologyError;
 pub use tree::{FileError, Node, NodeError, Tree};
+
+#[cfg(test)]
+mod tests;

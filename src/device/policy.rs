@@ -65,7 +65,7 @@ pub struct Wanted<'a> {
     pub named: Vec<Named>,
 }
 
-/// A job's allowlist, and what else its names stand for.
+/// A job's allowlist, and what there is to say about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// What the job may open.
@@ -74,10 +74,6 @@ pub struct Resolved {
     pub dropped: Vec<String>,
     /// What an administrator should know.
     pub warnings: Vec<String>,
-    /// Environment variables for a login, name and value.
-    pub env: Vec<(String, String)>,
-    /// Groups for a login, by number.
-    pub gids: Vec<u32>,
 }
 
 /// Why a job has no allowlist.
@@ -157,8 +153,6 @@ impl Resolved {
             self.list.push(device.rule).map_err(|_| Unfit::TooMany)?;
         }
         self.warnings.extend(found.warnings);
-        self.env.extend(found.env);
-        self.gids.extend(found.gids);
         Ok(())
     }
 }

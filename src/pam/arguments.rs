@@ -2,7 +2,7 @@
 //! unknown, malformed or given twice is refused by name: a typo must not open a login. So is what
 //! asks for something that this module does not do; docs/slurm.md has the table.
 
-use crate::plan::{MAX_GROUPS, MAX_VARIABLES, Several, VariableError, VariableName};
+use crate::plan::Several;
 use crate::removed::{self, instead};
 use crate::session::{Action, Settings, Severity};
 use std::fmt;
@@ -109,8 +109,6 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
         "wait_job" => settings.wait_job = seconds(value, 0)?,
         "exempt_uids" => settings.exempt_uids = list(value, NUMBERS)?,
         "exempt_groups" => settings.exempt_groups = list(value, LIST)?,
-        "cdi_env" => settings.cdi_env = variables(value)?,
-        "cdi_gids" => settings.cdi_gids = at_most(MAX_GROUPS, list(value, NUMBERS)?)?,
         _ => return Err("is unknown"),
     }
     Ok(())
@@ -213,18 +211,6 @@ fn list<T: FromStr>(value: &str, wrong: &'static str) -> Parsed<Vec<T>> {
             false => item.parse().map_err(|_| wrong),
         })
         .collect()
-}
-
-fn variables(value: &str) -> Parsed<Vec<VariableName>> {
-    let name = |name: &String| match name.parse() {
-        Err(VariableError::Never) => Err("names a variable that decides what programs run"),
-        other => other.map_err(|_| "has an entry that is no name of a variable"),
-    };
-    at_most(MAX_VARIABLES, list::<String>(value, LIST)?.iter().map(name).collect::<Parsed<_>>()?)
-}
-
-fn at_most<T>(most: usize, list: Vec<T>) -> Parsed<Vec<T>> {
-    if list.len() > most { Err("has more entries than one login is given") } else { Ok(list) }
 }
 
 #[cfg(test)]

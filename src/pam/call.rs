@@ -2,12 +2,12 @@
 
 use super::arguments;
 use crate::log::{self, Speaker};
-use crate::plan::{Phase, Reason, Variable, VariableName};
+use crate::plan::{Phase, Reason, Variable};
 use crate::session::{
     self, Account, Budget, Environment, Line, Login, Outcome, Ruling, Settings, Severity,
 };
 use crate::switch;
-use crate::sys::pam::{Handle, Item, Kept, Style};
+use crate::sys::pam::{Handle, Item, Style};
 use pam_sys::PamReturnCode;
 
 /// System user that the unprivileged half runs as.
@@ -49,32 +49,28 @@ pub(super) fn answer(
     }
 }
 
-/// Logs a panic: it was caught, in a phase the login is refused, and somebody should read this.
-pub(super) fn panicked(phase: Option<Phase>, words: &str) {
-    let line = Line::new(Severity::Alert);
-    let line = match phase {
-        Some(phase) => line
-            .with("decision", "refuse")
-            .with("code", Reason::Configuration)
-            .with("phase", phase.as_str()),
-        None => line,
-    };
-    let line = line.with("error", format_args!("internal error, please report: {words}"));
-    write_log(&[line], Severity::Alert, "pam", phase.map_or("setcred", Phase::as_str));
+/// Logs a panic: it was caught, the login is refused, and somebody should read this.
+pub(super) fn panicked(phase: Phase, words: &str) {
+    let line = Line::new(Severity::Alert)
+        .with("decision", "refuse")
+        .with("code", Reason::Configuration)
+        .with("phase", phase.as_str())
+        .with("error", format_args!("internal error, please report: {words}"));
+    write_log(&[line], Severity::Alert, "pam", phase);
 }
 
 /// The PAM environment, which sshd hands to the login's processes.
 impl Environment for Handle {
-    fn has(&self, name: &VariableName) -> bool {
-        self.has_env(name.as_str())
+    fn has(&self, name: &str) -> bool {
+        self.has_env(name)
     }
 
     fn put(&self, variable: &Variable) -> bool {
         self.put_env(&variable.to_string())
     }
 
-    fn remove(&self, name: &VariableName) {
-        let _ = self.put_env(name.as_str());
+    fn remove(&self, name: &str) {
+        let _ = self.put_env(name);
     }
 }
 
@@ -117,19 +113,7 @@ impl Call<'_> {
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
         let outcome =
             session::judge(&self.login, settings, helper, self.handle, &slurm_user, &budget);
-        self.keep_groups(&outcome);
         self.tell(&outcome, settings.log_level, flags)
-    }
-
-    /// Leaves the login's groups for `auth`, or takes away what an earlier line has left.
-    fn keep_groups(&self, outcome: &Outcome) {
-        let groups: Vec<u32> = outcome.groups.iter().map(|group| group.number()).collect();
-        let kept = Kept { uid: self.login.uid, groups };
-        // Where libpam has no memory for it, the login goes without these groups.
-        let _ = match kept.groups.is_empty() {
-            false => self.handle.keep(Some(kept)),
-            true => self.handle.kept().is_none() || self.handle.keep(None),
-        };
     }
 
     /// The argument that exempts the user, if one does.
@@ -165,13 +149,13 @@ impl Call<'_> {
     }
 
     fn log(&self, least: Severity, lines: &[Line]) {
-        write_log(lines, least, &self.login.service, self.login.phase.as_str());
+        write_log(lines, least, &self.login.service, self.login.phase);
     }
 }
 
 /// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
 /// of pam_syslog(3), which log readers know.
-pub(super) fn write_log(lines: &[Line], least: Severity, service: &str, step: &str) {
-    let prefix = format!("pam_job_adopt({service}:{step}): ");
+fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
+    let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
     log::write(lines, least, Speaker { process: service, prefix: &prefix });
 }

@@ -9,7 +9,6 @@
 mod allowlist;
 mod device_rule;
 mod environment;
-mod group;
 mod kv;
 mod name;
 mod placement;
@@ -21,10 +20,7 @@ mod request;
 pub use allowlist::{Allowlist, MAX_ENTRIES};
 pub(crate) use device_rule::decimal;
 pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
-pub use environment::{
-    ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, VariableName, Variables,
-};
-pub use group::{GroupError, GroupId, MAX_GROUPS};
+pub use environment::{ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, Variables};
 pub use kv::{DecodeError, Reader, Writer};
 pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName};
 pub use placement::Placement;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
-use super::grants;
 use super::message::message;
 use super::plan::plan;
 use super::stack::judge;
@@ -144,7 +143,7 @@ impl Node {
         let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
-            Rule::Chosen => self.wish(request.uid, jobs, evidence, &mut survey.faults),
+            Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.faults),
             Rule::OnlyJob | Rule::Newest => None,
         });
         (reply.verdict, reply.detail) = match choice {
@@ -158,8 +157,7 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let (resolver, warnings) = self.resolver(request, config, &job);
-                survey.faults.extend(warnings);
+                let resolver = self.resolver(request, config, &job);
                 match plan(&job, rule, &request.unit, config, &resolver, evidence) {
                     Ok((plan, warnings)) => {
                         survey.faults.extend(warnings);
@@ -178,16 +176,13 @@ impl Node {
         Settings { node_name, ..config.devices.clone() }
     }
 
-    /// Beside it, what an administrator should know about the configuration. Where Slurm has said
-    /// what it calls the node, its files are read for that.
-    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> (Resolver, Vec<String>) {
+    /// Where Slurm has said what it calls the node, its files are read for that.
+    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> Resolver {
         let mut settings = Self::settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
-        let (groups, warnings) = grants::looked_up(&config.cdi_groups);
-        settings.cdi_gids.extend(groups);
-        (Resolver::new(self.tree(), settings), warnings)
+        Resolver::new(self.tree(), settings)
     }
 
     fn tree(&self) -> Tree {

@@ -1,5 +1,6 @@
 //! Which of a user's jobs a login joins.
 
+use super::{Evidence, Node};
 use crate::plan::{JobId, Rule, Several};
 use crate::source::Job;
 
@@ -49,6 +50,36 @@ fn joined(job: Option<Job>, rule: Rule) -> Choice {
 fn age(job: &Job) -> (i64, usize, &str) {
     let id = job.id.as_str();
     (job.started, id.len(), id)
+}
+
+impl Node {
+    /// The one of these jobs that the user has chosen; `None` also for a choice that cannot be
+    /// used, of which `warnings` then tells.
+    pub(super) fn chosen(
+        &self,
+        uid: u32,
+        jobs: &[Job],
+        evidence: &mut Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Option<JobId> {
+        let id = match self.choices().read(uid) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                evidence.add("chosen", "none");
+                return None;
+            }
+            Err(error) => {
+                warnings.push(format!("choice not used: {error}"));
+                return None;
+            }
+        };
+        let exactly = jobs.iter().find(|job| job.id == id);
+        let meant = exactly.or_else(|| jobs.iter().find(|job| job.goes_by(&id)));
+        if meant.is_none() {
+            warnings.push(format!("chosen job {id} is not running here"));
+        }
+        meant.map(|job| job.id.clone())
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use std::time::Duration;
 use self::text::{
     account, enforce, is_of_host_name, network, pair, path, shown, sources, specifier,
 };
-use super::grants;
 use crate::device::{Settings, Specifier};
 use crate::plan::{Request, SourceName, decimal};
 use crate::registry::Registry;
@@ -42,9 +41,6 @@ pub struct Config {
     pub always_allowed: Vec<Specifier>,
     /// Where names of devices are looked up.
     pub devices: Settings,
-    /// Groups, by name, that a CDI specification may add to a login besides those that `devices`
-    /// has by number.
-    pub cdi_groups: Vec<String>,
     /// How Slurm's jobs are found and contained.
     pub slurm: Slurm,
     /// What of a job's environment its logins are given.
@@ -71,7 +67,6 @@ impl Default for Config {
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
             devices: Settings::default(),
-            cdi_groups: Vec::new(),
             slurm: Slurm::default(),
             env: JobEnvironment::default(),
             exempt_uids: Vec::new(),
@@ -173,10 +168,6 @@ impl Config {
             "cdi_dirs" => {
                 let dirs: Option<Vec<_>> = value.split(',').map(|dir| path(dir.trim())).collect();
                 self.devices.cdi_dirs = dirs.ok_or_else(|| bad("a list of absolute paths"))?;
-            }
-            "cdi_env" => self.devices.cdi_env = grants::names(value).map_err(entry)?,
-            "cdi_gids" => {
-                (self.devices.cdi_gids, self.cdi_groups) = grants::groups(value).map_err(entry)?;
             }
             "nodename" => {
                 let name = (value.len() <= 64 && value.bytes().all(is_of_host_name))

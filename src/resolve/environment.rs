@@ -21,25 +21,8 @@ const OPTIONAL: [&str; 4] =
 const GPUS: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
 
-/// The variables for a login to `job` under `containment`: those of the job, and then those that its
-/// devices ask for (`asked`). What there is not is named in `warnings`.
+/// The variables for a login to `job` under `containment`. What there is not is named in `warnings`.
 pub(super) fn variables(
-    job: &Job,
-    env: JobEnvironment,
-    containment: &Containment,
-    asked: Variables,
-    warnings: &mut Vec<String>,
-) -> Variables {
-    let mut variables = of_job(job, env, containment, warnings);
-    for variable in asked.iter() {
-        if let Err(error) = variables.push(variable.clone()) {
-            warnings.push(format!("variable {} is left out: {error}", variable.name()));
-        }
-    }
-    variables
-}
-
-fn of_job(
     job: &Job,
     env: JobEnvironment,
     containment: &Containment,
@@ -109,12 +92,7 @@ fn full(
 }
 
 fn add(variables: &mut Variables, name: &str, value: &str) -> Result<(), String> {
-    let variable = Variable::new(name, value).map_err(|error| format!("{name}: {error}"))?;
-    if !variable.is_plain() {
-        return Err(format!(
-            "{name} has a value with blanks, signs that a shell reads, or what looks like an option"
-        ));
-    }
+    let variable = Variable::new(name, value).map_err(|error| format!("{name} {error}"))?;
     variables.push(variable).map_err(|error| format!("{name}: {error}"))
 }
 

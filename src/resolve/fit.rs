@@ -50,16 +50,16 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use crate::plan::{
-        Allowlist, Containment, ENVIRONMENT_MAX, GroupId, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
-        MAX_VARIABLES, Placement, Plan, REPLY_MAX, Rule, Stack, Variable, Variables,
+        Allowlist, Containment, ENVIRONMENT_MAX, MAX_ENTRIES, MAX_PROBES, Placement, Plan,
+        REPLY_MAX, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
     fn env() -> Variables {
         let mut env = Variables::default();
-        for number in 0..MAX_VARIABLES {
-            let value = "v".repeat(ENVIRONMENT_MAX / MAX_VARIABLES - 4);
-            env.push(Variable::new(&format!("V{number:02}"), &value).unwrap()).unwrap();
+        for name in ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_USER"] {
+            let value = "v".repeat(ENVIRONMENT_MAX / 4 - name.len() - 1);
+            env.push(Variable::new(name, &value).unwrap()).unwrap();
         }
         env
     }
@@ -81,9 +81,9 @@ mod tests {
             verdict: Verdict::Admit(Plan {
                 job: "j".repeat(64).parse().unwrap(),
                 rule: Rule::Newest,
-                placement: Placement::Cgroup {
-                    path: format!("/{}", "c".repeat(4094)).parse().unwrap(),
-                    leaf: Some("l".repeat(64).parse().unwrap()),
+                placement: Placement::Extern {
+                    spool: format!("/{}", "c".repeat(4094)).parse().unwrap(),
+                    node: "n".repeat(64).parse().unwrap(),
                 },
                 ends: Some(i64::MAX),
                 gpus: u32::MAX,
@@ -91,15 +91,12 @@ mod tests {
                 probes: vec![probe; MAX_PROBES],
                 dropped: vec![long; 5000],
                 env: env(),
-                groups: (0..MAX_GROUPS as u32)
-                    .map(|below| GroupId::new(u32::MAX - 1 - below).unwrap())
-                    .collect(),
             }),
         };
         let bytes = fit(reply).encode();
         assert!(bytes.len() < REPLY_MAX, "{} bytes", bytes.len());
         let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
-        assert_eq!((plan.env.iter().count(), plan.groups.len()), (MAX_VARIABLES, MAX_GROUPS));
+        assert_eq!(plan.env, env());
         assert_eq!(plan.dropped.len(), DROPPED_MAX);
         assert_eq!(plan.dropped.last().unwrap(), "and 4961 more");
     }

@@ -15,7 +15,6 @@ mod environment;
 mod evidence;
 mod fit;
 mod flux;
-mod grants;
 mod harden;
 mod health;
 mod main;
@@ -25,7 +24,6 @@ mod selection;
 mod slurm;
 pub mod stack;
 mod survey;
-mod wish;
 
 pub use answer::{Node, answer};
 pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};

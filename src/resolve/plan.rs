@@ -2,11 +2,9 @@
 
 use super::flux::by_flux;
 use super::slurm::by_slurm;
-use super::{Config, Evidence, environment, grants};
+use super::{Config, Evidence, environment};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
-use crate::plan::{
-    Allowlist, Containment, GroupId, Placement, Plan, Reason, Refusal, Rule, Variables,
-};
+use crate::plan::{Allowlist, Containment, Placement, Plan, Reason, Refusal, Rule};
 use crate::registry::{Devices, Record};
 use crate::source::Job;
 
@@ -39,8 +37,8 @@ pub(super) fn plan(
             return Err(misconfigured(job, cause));
         }
     };
-    let Contained { containment, dropped, mut warnings, env, groups } = contained;
-    let env = environment::variables(job, config.env, &containment, env, &mut warnings);
+    let Contained { containment, dropped, mut warnings } = contained;
+    let env = environment::variables(job, config.env, &containment, &mut warnings);
     // Without a list of the job's own no list tells which of Slurm's GPUs are the job's.
     let list = containment.list().filter(|_| has_list(job));
     let gpus = list.map_or(0, gpu_count);
@@ -50,7 +48,6 @@ pub(super) fn plan(
     }
     dropped.iter().for_each(|device| evidence.add("dropped", device));
     env.iter().for_each(|variable| evidence.add("env", variable));
-    groups.iter().for_each(|group| evidence.add("group", group));
     probes.iter().for_each(|probe| evidence.add("probe", probe));
     let plan = Plan {
         job: job.id.clone(),
@@ -62,7 +59,6 @@ pub(super) fn plan(
         probes,
         dropped,
         env,
-        groups,
     };
     Ok((plan, warnings))
 }
@@ -88,22 +84,12 @@ pub struct Contained {
     pub dropped: Vec<String>,
     /// What an administrator should know.
     pub warnings: Vec<String>,
-    /// Variables for its logins.
-    pub env: Variables,
-    /// Groups for its logins.
-    pub groups: Vec<GroupId>,
 }
 
 impl Contained {
     /// Nothing has to hold.
     pub(super) fn none() -> Self {
-        Self {
-            containment: Containment::None,
-            dropped: Vec::new(),
-            warnings: Vec::new(),
-            env: Variables::default(),
-            groups: Vec::new(),
-        }
+        Self { containment: Containment::None, dropped: Vec::new(), warnings: Vec::new() }
     }
 }
 
@@ -132,17 +118,15 @@ fn enforce(
     config: &Config,
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
-    let Resolved { list, dropped, mut warnings, env, gids } =
-        allowlist(wanted, &config.always_allowed, resolver).map_err(|error| {
+    let Resolved { list, dropped, warnings } = allowlist(wanted, &config.always_allowed, resolver)
+        .map_err(|error| {
             let cause = format!("job {}: {error}", job.id);
             match error {
                 Unfit::Unresolved(device) => refuse(job, Reason::DeviceUnknown, device.name, cause),
                 Unfit::TooMany => refuse(job, Reason::Configuration, String::new(), cause),
             }
         })?;
-    let env = grants::variables(env, &mut warnings);
-    let groups = grants::group_ids(gids, &mut warnings);
-    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings, env, groups })
+    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
 }
 
 fn refuse(job: &Record, reason: Reason, device: String, cause: String) -> NoPlan {

@@ -1,13 +1,13 @@
 //! The move into the job; or everything as it was.
 
-use super::grants::Giving;
+use super::environment::{self, Environment};
 use super::probe::Tried;
 use super::site::{self, Spot};
 use super::undo::Undo;
 use super::way_back::WayBack;
 use super::{Failure, Visit, slurm};
 use crate::bpf::Confinement;
-use crate::plan::{Placement, VariableName};
+use crate::plan::Placement;
 
 /// Where a login is now, and what holds there.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Joined {
 pub(super) struct Adopted {
     pub(super) joined: Joined,
     /// The variables that it was given.
-    pub(super) variables: Vec<VariableName>,
+    pub(super) variables: Vec<&'static str>,
 }
 
 /// Takes the calling process into the job.
@@ -34,9 +34,9 @@ pub(super) struct Adopted {
 pub(super) fn adopt(
     visit: &Visit<'_>,
     way_back: WayBack,
-    giving: Giving<'_>,
+    environment: &dyn Environment,
 ) -> Result<Adopted, Failure> {
-    let mut undo = Undo::new(way_back, giving);
+    let mut undo = Undo::new(way_back);
     let joined = match &visit.plan.placement {
         Placement::Cgroup { path, leaf } => {
             site::adopt(visit, Spot::Stamped { path, leaf: leaf.as_ref() }, &mut undo)
@@ -46,5 +46,8 @@ pub(super) fn adopt(
             site::adopt(visit, Spot::Unit { path, flux: *flux }, &mut undo)
         }
     }?;
-    Ok(Adopted { joined, variables: undo.commit() })
+    let variables = environment::set(environment, &visit.plan.env);
+    let variables = variables.map_err(|failure| undo.back(failure))?;
+    undo.commit();
+    Ok(Adopted { joined, variables })
 }

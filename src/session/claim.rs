@@ -47,7 +47,7 @@ impl Claim {
         &self,
         leaf: &Leaf,
         visit: &Visit<'_>,
-        undo: &mut Undo<'_>,
+        undo: &mut Undo,
     ) -> Result<Option<Keep>, Failure> {
         match self {
             Self::Stamp(_) => Ok(None),

@@ -2,7 +2,7 @@
 
 use super::{FluxFailure, SlurmFailure};
 use crate::failed::Failed;
-use crate::plan::{DecodeError, Reason, Refusal, VariableName};
+use crate::plan::{DecodeError, Reason, Refusal};
 use crate::{bpf, cgroup};
 use std::fmt;
 use std::io;
@@ -94,7 +94,7 @@ pub enum Failure {
     /// The leaf went away while the login was on its way into it, and the job is still there.
     LeafVanished(cgroup::Error),
     /// A variable for the login was not taken.
-    Variable(VariableName),
+    Variable(&'static str),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
     Stuck(Box<Failure>, cgroup::Error),

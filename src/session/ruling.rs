@@ -1,12 +1,12 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 mod refused;
-mod settle;
+mod second;
 
 use super::adopt::{Adopted, Joined, adopt};
 use super::ask::Question;
 use super::decision::with_plan;
-use super::grants::{Environment, Giving, Grants, shown};
+use super::environment::Environment;
 use super::text::{Words, refusal_text, success_text};
 use super::way_back::{Departure, WayBack};
 use super::{
@@ -14,7 +14,7 @@ use super::{
     decision_line,
 };
 use crate::chosen::Choices;
-use crate::plan::{GroupId, Phase, Plan, Reason, Reply, Request, Stack, Verdict};
+use crate::plan::{Phase, Plan, Reason, Reply, Request, Stack, Variable, Verdict};
 use crate::sys::clock;
 
 /// What becomes of the login as far as this module goes.
@@ -39,8 +39,6 @@ pub struct Outcome {
     pub welcome: Option<String>,
     /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
-    /// Groups that the login is to have besides its own, once its process has these.
-    pub groups: Vec<GroupId>,
 }
 
 /// Rules on one login; in the session phase this takes the login into the job. `slurm_user` looks
@@ -81,7 +79,6 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
         refusal: Some(refusal_text(reason, &words)),
         welcome: None,
         lines: vec![line],
-        groups: Vec::new(),
     }
 }
 
@@ -140,7 +137,7 @@ impl Case<'_> {
             _ if stack_judged && stack != Stack::Effective => self.refuse(&Failure::Stack(detail)),
             Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
             Verdict::Admit(mut plan) => {
-                let ready = self.settle(&mut plan);
+                let ready = self.ask_again(&mut plan);
                 match ready.and_then(|()| self.carry_out(&plan, way_back)) {
                     Ok(outcome) => outcome,
                     Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
@@ -174,10 +171,8 @@ impl Case<'_> {
                 Ok(self.admitted(plan, &foreseen))
             }
             Some(way_back) => {
-                let grants = Grants::of(plan, self.settings);
-                let giving = Giving::new(self.environment, &grants.variables);
-                let adopted = adopt(&visit, way_back?, giving)?;
-                Ok(self.adopted(plan, &adopted, grants))
+                let adopted = adopt(&visit, way_back?, self.environment)?;
+                Ok(self.adopted(plan, &adopted))
             }
         }
     }
@@ -193,20 +188,23 @@ impl Case<'_> {
         self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, adopted: &Adopted, grants: Grants) -> Outcome {
+    fn adopted(&self, plan: &Plan, adopted: &Adopted) -> Outcome {
         let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
         let Joined { cgroup, confinement, tried, .. } = &adopted.joined;
         let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
-            .with("env", shown(&adopted.variables))
-            .with("groups", shown(&grants.groups));
+            .with("env", adopted.variables.join(" "));
         let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
         outcome.welcome =
             Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
-        let mut remarks = grants.remarks(&adopted.variables);
+        let names = plan.env.iter().map(Variable::name);
+        let set_before: Vec<_> = names.filter(|name| !adopted.variables.contains(name)).collect();
+        let mut remarks = Vec::new();
+        if !set_before.is_empty() {
+            remarks.push(format!("set by another module: {}", set_before.join(" ")));
+        }
         remarks.extend(tried.trouble.iter().map(ToString::to_string));
         remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
-        outcome.groups = grants.groups;
         outcome
     }
 
@@ -245,7 +243,7 @@ impl Case<'_> {
         if left_out > 0 {
             lines.push(about("warning", &format!("and {left_out} more")));
         }
-        Outcome { ruling, refusal: None, welcome: None, lines, groups: Vec::new() }
+        Outcome { ruling, refusal: None, welcome: None, lines }
     }
 
     /// A line beside the decision.

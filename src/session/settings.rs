@@ -1,7 +1,7 @@
 //! What the admin set by PAM arguments.
 
 use crate::log::Severity;
-use crate::plan::{GroupId, Reason, Request, Several, VariableName};
+use crate::plan::{Reason, Request, Several};
 use std::time::Duration;
 
 /// What becomes of a login that would be refused.
@@ -57,10 +57,6 @@ pub struct Settings {
     pub exempt_uids: Vec<u32>,
     /// `exempt_groups=`
     pub exempt_groups: Vec<String>,
-    /// `cdi_env=`: variables that a login may be given.
-    pub cdi_env: Vec<VariableName>,
-    /// `cdi_gids=`: groups that a login may be given.
-    pub cdi_gids: Vec<GroupId>,
 }
 
 impl Default for Settings {
@@ -81,8 +77,6 @@ impl Default for Settings {
             observe: false,
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
-            cdi_env: Vec::new(),
-            cdi_gids: Vec::new(),
         }
     }
 }

@@ -3,25 +3,23 @@
 
 use super::Failure;
 use super::flux::keeper::Started;
-use super::grants::Giving;
 use super::way_back::WayBack;
 use crate::cgroup::{Dir, MadeMark};
-use crate::plan::{LeafName, VariableName};
+use crate::plan::LeafName;
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
-pub(super) struct Undo<'a> {
+pub(super) struct Undo {
     way_back: WayBack,
-    giving: Giving<'a>,
     made: Option<(Dir, LeafName)>,
     keeper: Option<Started>,
     moved: bool,
 }
 
-impl<'a> Undo<'a> {
+impl Undo {
     /// Nothing has been changed yet.
-    pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
-        Self { way_back, giving, made: None, keeper: None, moved: false }
+    pub(super) fn new(way_back: WayBack) -> Self {
+        Self { way_back, made: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -49,9 +47,9 @@ impl<'a> Undo<'a> {
     ///
     /// # Errors
     /// As [`WayBack::require`].
-    pub(super) fn require_ways<'b>(
+    pub(super) fn require_ways<'a>(
         &self,
-        hierarchies: impl IntoIterator<Item = &'b str>,
+        hierarchies: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Failure> {
         Ok(self.way_back.require(hierarchies)?)
     }
@@ -59,14 +57,6 @@ impl<'a> Undo<'a> {
     /// From here on the login may be in the job.
     pub(super) fn moving(&mut self) {
         self.moved = true;
-    }
-
-    /// Gives the login its variables.
-    ///
-    /// # Errors
-    /// [`Failure::Variable`].
-    pub(super) fn give(&mut self) -> Result<(), Failure> {
-        self.giving.put()
     }
 
     /// Nobody watches any more; where the login is now, it is by its own doing.
@@ -79,14 +69,13 @@ impl<'a> Undo<'a> {
         self.way_back.is_watched()
     }
 
-    /// Everything stays as it is now, and with it these variables.
-    pub(super) fn commit(mut self) -> Vec<VariableName> {
+    /// Everything stays as it is now.
+    pub(super) fn commit(mut self) {
         self.made = None;
         self.moved = false;
         if let Some(keeper) = self.keeper.take() {
             keeper.keep();
         }
-        self.giving.keep()
     }
 
     /// Changes everything back and returns the failure to report: the one that led here, or that
@@ -99,7 +88,6 @@ impl<'a> Undo<'a> {
     }
 
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
-        self.giving.take_back();
         let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
@@ -112,7 +100,7 @@ impl<'a> Undo<'a> {
     }
 }
 
-impl Drop for Undo<'_> {
+impl Drop for Undo {
     fn drop(&mut self) {
         let _ = self.change_back();
     }

@@ -95,27 +95,6 @@ pub fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
         .map(drop)
 }
 
-/// Type and number of the device that a path leads to, links followed: the bits of `S_IFMT`, major
-/// and minor. `None` for what is no device. Nothing is opened, and a file system that answers from
-/// elsewhere is not asked (`AT_STATX_DONT_SYNC`), so that one of a user's own making keeps nobody
-/// waiting.
-///
-/// # Errors
-/// As `statx(2)`.
-pub fn device_at(path: &CStr) -> io::Result<Option<(libc::mode_t, u32, u32)>> {
-    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_NO_AUTOMOUNT;
-    // SAFETY: an all-zero statx is a valid one.
-    let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is NUL-terminated, and the structure is ours and of this type.
-    let result = unsafe {
-        libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, libc::STATX_TYPE, &raw mut found)
-    };
-    super::checked(libc::c_long::from(result))?;
-    let format = libc::mode_t::from(found.stx_mode) & libc::S_IFMT;
-    let device = matches!(format, libc::S_IFCHR | libc::S_IFBLK);
-    Ok(device.then_some((format, found.stx_rdev_major, found.stx_rdev_minor)))
-}
-
 /// What an open file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -163,13 +142,6 @@ pub fn facts(fd: BorrowedFd<'_>) -> io::Result<Facts> {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-
-    #[test]
-    fn devices_are_told_from_files() {
-        assert_eq!(device_at(c"/dev/null").unwrap(), Some((libc::S_IFCHR, 1, 3)));
-        assert_eq!(device_at(c"/dev").unwrap(), None);
-        assert_eq!(device_at(c"/dev/none").unwrap_err().raw_os_error(), Some(libc::ENOENT));
-    }
 
     #[test]
     fn mounts_are_told_apart_and_files_are_what_they_are() {

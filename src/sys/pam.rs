@@ -37,19 +37,6 @@ pub enum Style {
     Info,
 }
 
-/// Name under which libpam keeps [`Kept`] for us.
-const KEPT: &CStr = c"pam_job_adopt_groups";
-
-/// What one call of the module leaves for a later one of the same transaction, be it in a process
-/// that was forked meanwhile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The user that it is for.
-    pub uid: u32,
-    /// Numbers of groups.
-    pub groups: Vec<u32>,
-}
-
 /// The handle of one PAM transaction, for the time of one call of the module.
 #[derive(Debug)]
 pub struct Handle(*mut PamHandle);
@@ -111,33 +98,6 @@ impl Handle {
         code == 0
     }
 
-    /// Keeps this for later calls, or nothing any more. Whether libpam has done so.
-    #[must_use]
-    pub fn keep(&self, kept: Option<Kept>) -> bool {
-        let data = kept.map_or(std::ptr::null_mut(), |kept| Box::into_raw(Box::new(kept)));
-        // SAFETY: handle and name are valid, and `release` is for what `data` is.
-        let code = unsafe {
-            pam_sys::raw::pam_set_data(self.0, KEPT.as_ptr(), data.cast(), Some(release))
-        };
-        if code != 0 {
-            release(self.0, data.cast(), code);
-        }
-        code == 0
-    }
-
-    /// What was kept.
-    #[must_use]
-    pub fn kept(&self) -> Option<Kept> {
-        let mut data: *const c_void = std::ptr::null();
-        // SAFETY: handle and name are valid; libpam writes one pointer on success.
-        let code = unsafe { pam_sys::raw::pam_get_data(self.0, KEPT.as_ptr(), &raw mut data) };
-        if code != 0 {
-            return None;
-        }
-        // SAFETY: null, or what `keep` has made; nobody changes it.
-        unsafe { data.cast::<Kept>().as_ref() }.cloned()
-    }
-
     /// The account of that name; `None` when there is none, or the look-up failed.
     #[must_use]
     pub fn account(&self, name: &str) -> Option<Account> {
@@ -188,15 +148,6 @@ impl Handle {
         // SAFETY: null, or the application's conversation, valid for the transaction.
         let conversation = unsafe { value.cast::<PamConversation>().as_ref() }?;
         Some((conversation.conv?, conversation.data_ptr))
-    }
-}
-
-/// Frees what [`Handle::keep`] has made. Only libpam calls this otherwise, once for each, also in
-/// the copy of a forked process; nothing but memory is touched.
-extern "C" fn release(_handle: *mut PamHandle, data: *mut c_void, _status: c_int) {
-    if !data.is_null() {
-        // SAFETY: `keep` has made it of a box, and nobody refers to it any more.
-        drop(unsafe { Box::from_raw(data.cast::<Kept>()) });
     }
 }
 

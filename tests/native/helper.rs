@@ -28,7 +28,6 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),
-            groups: Vec::new(),
         }),
     }
 }

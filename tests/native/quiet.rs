@@ -49,9 +49,9 @@ fn a_command_and_a_copy_read_nothing_of_ours() {
         is_quiet(node, sshd, "two jobs");
         node.log.line("rule=newest");
         node.write("/run/job-adopt/jobs/1001/7.json", "{");
-        node.configure("cdi_gids = no-such-group\n");
+        node.configure("always_allowed = /dev/not-here\n");
         node.log.clear();
-        is_quiet(node, sshd, "a broken record and a group that is not there");
+        is_quiet(node, sshd, "a broken record and a device that is not there");
         node.log.line("warning=");
         drop(job);
     });

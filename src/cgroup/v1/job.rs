@@ -36,12 +36,6 @@ impl Job {
         Some(Self { path: path.to_owned(), hierarchies })
     }
 
-    /// Its own cgroup, the same in each hierarchy.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
-    }
-
     /// The cgroup of its logins, the same in each hierarchy.
     #[must_use]
     pub fn step(&self) -> String {

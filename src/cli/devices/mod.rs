@@ -1,24 +1,21 @@
-//! `devices`: what names of devices stand for, what a job's filters let through, and which open
-//! devices an allowlist would refuse.
+//! `devices`: what names of devices stand for, and what a job's filters let through.
 
 mod asked;
 mod attached;
-mod descriptors;
 mod nodes;
-mod open;
 mod resolved;
 mod target;
 
 use super::options::Known;
 use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, require_root, show};
-use crate::device::{Policy, Resolver, Tree};
+use crate::device::{Resolver, Tree};
 use crate::trust::Trust;
 use nix::unistd::Uid;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::Path;
 
-pub(super) const KNOWN: [Known; 12] = [
+pub(super) const KNOWN: [Known; 10] = [
     Known::Flag("--json"),
     Known::Once("--conf"),
     Known::Once("--root"),
@@ -29,8 +26,6 @@ pub(super) const KNOWN: [Known; 12] = [
     Known::Many("--device-dir"),
     Known::Once("--cgroup"),
     Known::Once("--job"),
-    Known::Flag("--would-deny"),
-    Known::Once("--policy"),
 ];
 
 pub(super) fn command(
@@ -57,23 +52,6 @@ pub(super) fn command(
             report.write(json, output)?;
             Ok(report.code())
         }
-        Question::WouldDeny => {
-            require_root("read open devices")?;
-            let target = target::Target::of(&options)?;
-            let (resolver, config) = (resolver(&options)?, config(&options)?);
-            let policy: Option<Policy> =
-                options.parsed("--policy", "policy (closed, strict or auto)")?;
-            let list = match (policy, asked.is_empty()) {
-                (None, true) => open::recorded(&target, &config, &resolver)?,
-                (policy, _) => {
-                    let policy = policy.unwrap_or(Policy::Closed);
-                    open::wanted(&asked, policy, &config, &resolver)?
-                }
-            };
-            let report = open::Report::of(&target, &list, resolver.tree())?;
-            report.write(json, output)?;
-            Ok(report.code())
-        }
     }
 }
 
@@ -84,8 +62,6 @@ enum Question {
     Resolve,
     /// What the filters at a cgroup let through.
     Attached,
-    /// Which open devices an allowlist would refuse.
-    WouldDeny,
 }
 
 impl Question {
@@ -95,24 +71,8 @@ impl Question {
             (true, true) => return wrong("give one of --cgroup and --job, not both"),
             (cgroup, job) => cgroup || job,
         };
-        if options.has("--would-deny") {
-            let policy = options.value("--policy");
-            return match (placed, named || policy.is_some()) {
-                (false, _) => wrong("option --would-deny needs --cgroup or --job"),
-                (true, false) if !options.has("--job") => {
-                    wrong("which allowlist: name devices, or give --policy or --job")
-                }
-                (true, _) if !named && policy == Some("auto") => {
-                    wrong("option --policy: auto without a device refuses nothing")
-                }
-                (true, _) => Ok(Self::WouldDeny),
-            };
-        }
         match (placed, named) {
-            _ if options.has("--policy") => wrong("option --policy needs --would-deny"),
-            (true, true) => {
-                wrong("with --cgroup or --job, devices are named for --would-deny only")
-            }
+            (true, true) => wrong("give devices, or one of --cgroup and --job, not both"),
             (true, false) => Ok(Self::Attached),
             (false, true) => Ok(Self::Resolve),
             (false, false) => wrong("name a device, or give --cgroup or --job"),
@@ -183,10 +143,6 @@ mod tests {
             ("--gpu 0 --root /x", Question::Resolve),
             ("--cgroup /a", Question::Attached),
             ("--job 7", Question::Attached),
-            ("--job 7 --would-deny", Question::WouldDeny),
-            ("--job 7 --would-deny --policy strict 0", Question::WouldDeny),
-            ("--cgroup /a --would-deny /dev/null", Question::WouldDeny),
-            ("--cgroup /a --would-deny --policy closed", Question::WouldDeny),
         ] {
             assert_eq!(question(line).unwrap(), asked, "{line}");
         }
@@ -198,10 +154,8 @@ mod tests {
             "",
             "--json",
             "--cgroup /a --job 7",
-            "--would-deny /dev/null",
             "--cgroup /a /dev/null",
             "--cgroup /a --would-deny",
-            "--job 7 --would-deny --policy auto",
             "--policy closed /dev/null",
         ] {
             assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");

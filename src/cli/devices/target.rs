@@ -10,14 +10,7 @@ use crate::trust::Trust;
 
 /// A cgroup, as `--cgroup` or `--job` names it.
 #[derive(Debug)]
-pub(super) struct Target {
-    place: Placed,
-    /// The job's record, where a job was named.
-    pub(super) record: Option<Record>,
-}
-
-#[derive(Debug)]
-enum Placed {
+pub(super) enum Target {
     Cgroup(Place),
     Leaf(Leaf),
 }
@@ -30,8 +23,7 @@ impl Target {
         if let Some(path) = options.value("--cgroup") {
             let path: CgroupPath =
                 path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?;
-            let place = open(&path)?;
-            return Ok(Self { place: Placed::Cgroup(place), record: None });
+            return open(&path).map(Self::Cgroup);
         }
         let id = options.value("--job").unwrap_or_default();
         let id: JobId =
@@ -46,28 +38,19 @@ impl Target {
         };
         let place = open(path)?;
         let kind = LeafKind::choose(place.dir()?, record.leaf.as_ref())?;
-        let place = match Leaf::open(place, kind)? {
-            Ok(leaf) => Placed::Leaf(leaf),
+        Ok(match Leaf::open(place, kind)? {
+            Ok(leaf) => Self::Leaf(leaf),
             // No login has made it yet: what holds at the job will hold in it.
-            Err(job) => Placed::Cgroup(job),
-        };
-        Ok(Self { place, record: Some(record) })
+            Err(job) => Self::Cgroup(job),
+        })
     }
 
     /// The cgroup itself first, for a job that of its logins; the root last.
     pub(super) fn levels(&self) -> &[Dir] {
-        match &self.place {
-            Placed::Cgroup(place) => place.levels(),
-            Placed::Leaf(leaf) => leaf.levels(),
+        match self {
+            Self::Cgroup(place) => place.levels(),
+            Self::Leaf(leaf) => leaf.levels(),
         }
-    }
-
-    /// The cgroup that all processes are in or below, for a job its own.
-    pub(super) fn top(&self) -> Result<&Dir, Error> {
-        Ok(match &self.place {
-            Placed::Cgroup(place) => place.dir()?,
-            Placed::Leaf(leaf) => leaf.job()?,
-        })
     }
 
     /// Path of the cgroup itself.

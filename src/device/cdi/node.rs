@@ -12,8 +12,8 @@ use super::{CdiFault, Edits, NodeEdit, NodeFault, NodeKind};
 use crate::device::{Device, Found, Node, NodeError, Tree, driver, nvidia};
 use crate::plan::Access;
 
-/// Most device nodes, variables and groups that edits are taken with, and names together. A list
-/// holds a quarter as many, and each is compared with those before it.
+/// Most device nodes that edits are taken with, and names together. A list holds a quarter as many,
+/// and each is compared with those before it.
 pub(super) const EDITS_MAX: usize = 4096;
 
 /// What the edits of the specification `file` stand for on this node.
@@ -21,10 +21,10 @@ pub(super) const EDITS_MAX: usize = 4096;
 /// # Errors
 /// [`CdiFault::Node`] for the first node that is not what it has to be, [`CdiFault::TooMany`].
 pub(super) fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, CdiFault> {
-    if [edits.nodes.len(), edits.env.len(), edits.gids.len()].iter().any(|some| *some > EDITS_MAX) {
+    if edits.nodes.len() > EDITS_MAX {
         return Err(CdiFault::TooMany);
     }
-    let mut found = Found { env: edits.env.clone(), gids: edits.gids.clone(), ..Found::default() };
+    let mut found = Found::default();
     for edit in &edits.nodes {
         let failed = |why| CdiFault::Node { file: file.to_owned(), why: Box::new(why) };
         found.extend(device(tree, edit).map_err(failed)?);

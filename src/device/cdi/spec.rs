@@ -47,10 +47,6 @@ pub struct SpecDevice {
 pub struct Edits {
     /// `deviceNodes`.
     pub nodes: Vec<NodeEdit>,
-    /// `env`, name and value.
-    pub env: Vec<(String, String)>,
-    /// `additionalGids` without 0.
-    pub gids: Vec<u32>,
 }
 
 /// One of `deviceNodes`.

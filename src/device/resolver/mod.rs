@@ -153,18 +153,16 @@ impl Resolver {
         Ok(found)
     }
 
-    /// What specifications say, and of variables and groups what the site lets through.
+    /// What specifications say.
     fn cdi(&self, names: &[String]) -> Result<Found, Unresolved> {
         let Some(first) = names.first() else { return Ok(Found::default()) };
         let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
         let catalog = self.catalog.get_or_init(read).as_ref();
         let catalog = catalog.map_err(|fault| CdiError::new(first, fault.clone()))?;
-        let mut found = cdi::resolve(&self.tree, catalog, names)?;
+        let found = cdi::resolve(&self.tree, catalog, names)?;
         for name in names {
             confirm::confirm(&self.tree, catalog, name)?;
         }
-        found.env.retain(|(name, _)| self.settings.cdi_env.contains(name));
-        found.gids.retain(|gid| self.settings.cdi_gids.contains(gid));
         Ok(found)
     }
 }

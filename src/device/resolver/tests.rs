@@ -248,23 +248,3 @@ fn the_name_that_fails_is_the_one_that_is_told() {
     let error = resolver.named(&[cdi("0"), gpu("9")]).unwrap_err();
     assert_eq!(error.name, "GPU 9");
 }
-
-/// Whether names stand in one key of a record or in several: otherwise the file would take back
-/// from a device what that says of a variable.
-#[test]
-fn what_a_specification_says_for_all_its_devices_counts_once_over_all_names() {
-    let scratch = node();
-    let text = r#"{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["A=all"]},
-        "devices":[{"name":"0","containerEdits":{"env":["A=own"]}},
-        {"name":"1","containerEdits":{"deviceNodes":[{"path":"/dev/nvidia1"}]}}]}"#;
-    scratch.file("etc/cdi/nvidia.json", text);
-    scratch.file("run/list/cdi/nvidia.com/gpu/1", "");
-    let settings = Settings { cdi_env: vec!["A".into()], ..Settings::default() };
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
-    let resolver = Resolver::new(tree, settings);
-    for other in [cdi("1"), Named::Dir("/run/list".into())] {
-        let found = resolver.named(&[cdi("0"), other]).unwrap();
-        assert_eq!(found.env, [("A".to_owned(), "own".to_owned())]);
-        assert_eq!(found.devices.len(), 1);
-    }
-}

@@ -221,6 +221,4 @@ impl fmt::Display for SpecifierError {
 impl std::error::Error for SpecifierError {}
 
 #[cfg(test)]
-mod by_chance;
-#[cfg(test)]
 mod tests;

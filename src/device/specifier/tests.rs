@@ -2,6 +2,8 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::device::{NodeError, ResolveError, Resolver, Settings, Tree};
+use crate::plan::DeviceRule;
+use crate::random::Random;
 use crate::trust::tests::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n195 nvidia\n\
@@ -269,4 +271,38 @@ fn this_node_has_null() {
     assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
     let found = resolver.specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();
     assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:r");
+}
+
+/// Whether a text says itself that it stands for all minors.
+fn is_whole(text: &str) -> bool {
+    text.starts_with("char-") || text.starts_with("block-")
+}
+
+#[test]
+fn only_a_class_or_a_major_stands_for_every_minor() {
+    let scratch = Scratch::new();
+    let drivers = "Character devices:\n102 x\n136 pts\n195 nvidia\n510 nvidia-uvm\n";
+    scratch.file("proc/devices", drivers);
+    for (number, name) in ["sda", "sda1", "nvidia0", "cpu/0/msr", "fuse"].iter().enumerate() {
+        scratch.file(&format!("dev/{name}"), &format!("c {}:{number}", 100 + number));
+    }
+    let mut random = Random::new(11);
+    let pieces = ["*", "?", "/", "s", "da", "nvidia", "0", "cpu", "195", ":", "[!a]", "[0-9]"];
+    let starts = ["/dev/", "char-", "block-", "/dev/char/", "/dev/block/", "@hpc", ""];
+    let mut resolved = [0, 0];
+    for _ in 0..20_000 {
+        let start = random.one_of(&starts);
+        let end: String = (0..random.below(6)).map(|_| random.one_of(&pieces)).collect();
+        let text = format!("{start}{end}");
+        let Ok(specifier) = text.parse::<Specifier>() else { continue };
+        assert_eq!(specifier.to_string().parse(), Ok(specifier.clone()), "{text}");
+        let Ok(found) = found(&scratch, &text) else { continue };
+        let whole = |rule: &DeviceRule| rule.minor().is_none();
+        for device in &found.devices {
+            assert_eq!(whole(&device.rule), is_whole(&text), "{text}");
+            assert_eq!(device.rule.access(), specifier.access(), "{text}");
+        }
+        resolved[usize::from(is_whole(&text))] += 1;
+    }
+    assert!(resolved.iter().all(|count| *count > 100), "{resolved:?}");
 }

@@ -22,7 +22,7 @@ fn every_argument_is_taken() {
         "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
          action_generic_failure=ignore service=ssh-alt nodename=gpu017 log_level=debug2 \
          helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-         exempt_groups=wheel,ops cdi_env=A,B_1 cdi_gids=44,105",
+         exempt_groups=wheel,ops",
     )
     .unwrap();
     assert_eq!(settings.no_jobs, Action::Ignore);
@@ -38,10 +38,6 @@ fn every_argument_is_taken() {
     assert!(settings.require_devices && settings.observe);
     assert_eq!(settings.exempt_uids, [5, 6]);
     assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
-    let names: Vec<_> = settings.cdi_env.iter().map(VariableName::as_str).collect();
-    assert_eq!(names, ["A", "B_1"]);
-    let numbers: Vec<_> = settings.cdi_gids.iter().map(|group| group.number()).collect();
-    assert_eq!(numbers, [44, 105]);
 }
 
 #[test]
@@ -87,13 +83,6 @@ fn mistakes_are_refused_by_name() {
         "exempt_uids=-1",
         "exempt_uids=root",
         "exempt_groups=,",
-        "cdi_env=",
-        "cdi_env=A,LD_PRELOAD",
-        "cdi_env=A-B",
-        "cdi_gids=0",
-        "cdi_gids=44,0",
-        "cdi_gids=video",
-        "cdi_gids=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
         "nonsense",
         "",
         "=",

@@ -2,8 +2,8 @@
 
 use super::{Containment, Plan, Refusal, Reply, Rule, Stack, Verdict};
 use crate::plan::{
-    Allowlist, DecodeError, DeviceRule, GroupId, LeafName, MAX_ENTRIES, MAX_GROUPS, MAX_PROBES,
-    MAX_VARIABLES, Placement, Probe, Reader, Reason, VERSION, Variables, Writer,
+    Allowlist, DecodeError, DeviceRule, JobId, LeafName, MAX_ENTRIES, MAX_PROBES, MAX_VARIABLES,
+    Placement, Probe, Reader, Reason, SourceName, VERSION, Variable, Variables, Writer,
 };
 
 /// Most bytes of the scheduler's command, and of the site's text.
@@ -90,8 +90,6 @@ fn write_plan(out: &mut Writer, plan: &Plan) {
     write_texts(out, "dropped", &plan.dropped);
     let env: Vec<String> = plan.env.iter().map(ToString::to_string).collect();
     write_texts(out, "env", &env);
-    let groups: Vec<String> = plan.groups.iter().map(ToString::to_string).collect();
-    write_texts(out, "group", &groups);
 }
 
 fn write_devices(out: &mut Writer, key: &str, list: &Allowlist) {
@@ -100,16 +98,13 @@ fn write_devices(out: &mut Writer, key: &str, list: &Allowlist) {
 }
 
 fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
+    let job = parsed(input, "job")?;
+    let rule = read_rule(input)?;
+    let placement = read_placement(input)?;
+    let source = placement.source();
     Ok(Plan {
-        job: parsed(input, "job")?,
-        rule: match input.string("rule")? {
-            "only-job" => Rule::OnlyJob,
-            "caller" => Rule::Caller,
-            "chosen" => Rule::Chosen,
-            "newest" => Rule::Newest,
-            _ => return Err(DecodeError::value("rule")),
-        },
-        placement: read_placement(input)?,
+        rule,
+        placement,
         ends: time(input, "ends")?,
         gpus: u32::try_from(input.int("gpus")?).map_err(|_| DecodeError::value("gpus"))?,
         containment: match input.string("mode")? {
@@ -121,9 +116,19 @@ fn read_plan(input: &mut Reader<'_>) -> Result<Plan, DecodeError> {
         },
         probes: read_probes(input)?,
         dropped: read_texts(input, "dropped")?,
-        env: read_env(input)?,
-        groups: read_groups(input)?,
+        env: read_env(input, &job, source)?,
+        job,
     })
+}
+
+fn read_rule(input: &mut Reader<'_>) -> Result<Rule, DecodeError> {
+    match input.string("rule")? {
+        "only-job" => Ok(Rule::OnlyJob),
+        "caller" => Ok(Rule::Caller),
+        "chosen" => Ok(Rule::Chosen),
+        "newest" => Ok(Rule::Newest),
+        _ => Err(DecodeError::value("rule")),
+    }
 }
 
 fn write_placement(out: &mut Writer, placement: &Placement) {
@@ -170,26 +175,21 @@ fn read_probes(input: &mut Reader<'_>) -> Result<Vec<Probe>, DecodeError> {
         .collect()
 }
 
-fn read_env(input: &mut Reader<'_>) -> Result<Variables, DecodeError> {
+fn read_env(
+    input: &mut Reader<'_>,
+    job: &JobId,
+    source: SourceName,
+) -> Result<Variables, DecodeError> {
     let mut env = Variables::default();
     for index in 0..input.count("env.count", MAX_VARIABLES)? {
         let key = format!("env.{index}");
-        env.push(parsed(input, &key)?).map_err(|_| DecodeError::value(&key))?;
-    }
-    Ok(env)
-}
-
-fn read_groups(input: &mut Reader<'_>) -> Result<Vec<GroupId>, DecodeError> {
-    let mut groups = Vec::new();
-    for index in 0..input.count("group.count", MAX_GROUPS)? {
-        let key = format!("group.{index}");
-        let group = parsed(input, &key)?;
-        if groups.contains(&group) {
+        let variable: Variable = parsed(input, &key)?;
+        if !variable.is_of(job, source) {
             return Err(DecodeError::value(&key));
         }
-        groups.push(group);
+        env.push(variable).map_err(|_| DecodeError::value(&key))?;
     }
-    Ok(groups)
+    Ok(env)
 }
 
 fn read_devices(input: &mut Reader<'_>, name: &str, most: usize) -> Result<Allowlist, DecodeError> {

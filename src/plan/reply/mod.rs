@@ -4,7 +4,7 @@ mod codec;
 
 pub(super) use codec::check_version;
 
-use super::{Allowlist, GroupId, JobId, Placement, Probe, Reason, Variables};
+use super::{Allowlist, JobId, Placement, Probe, Reason, Variables};
 
 /// Most bytes of a reply.
 pub const REPLY_MAX: usize = 64 * 1024;
@@ -137,10 +137,8 @@ pub struct Plan {
     pub probes: Vec<Probe>,
     /// Device specifiers that were asked for and could not be resolved, each with the reason.
     pub dropped: Vec<String>,
-    /// Variables that the job's devices ask for; a login gets those that the module lets through.
+    /// Variables for the login, which describe this job.
     pub env: Variables,
-    /// Groups that they ask for, likewise, at most [`super::MAX_GROUPS`].
-    pub groups: Vec<GroupId>,
 }
 
 /// Why there is no plan.

@@ -219,32 +219,6 @@ fn evidence_tells_what_was_seen() {
     assert!(evidence.to_string().contains("rule: newest (8)\n"), "{evidence}");
 }
 
-/// Variables and groups are off until the site names them.
-#[test]
-fn a_specification_adds_to_a_login_only_what_the_site_names() {
-    let bench = Bench::new();
-    bench.scratch.file("proc/devices", "Character devices:\n195 nvidia\n");
-    bench.scratch.file("dev/nvidia0", "c 195:0");
-    bench.scratch.file(
-        "etc/cdi/x.json",
-        r#"{"cdiVersion":"0.7.0","kind":"x.org/gpu",
-            "containerEdits":{"env":["A=1","B=2","C=\u0007"],"additionalGids":[44,45]},
-            "devices":[{"name":"0","containerEdits":{"deviceNodes":[{"path":"/dev/nvidia0"}]}}]}"#,
-    );
-    bench.job("7", r#","cdi":["x.org/gpu=0"]"#);
-    let given = || {
-        let plan = bench.plan();
-        let env: Vec<_> = plan.env.iter().map(ToString::to_string).collect();
-        (env.join(" "), plan.groups.iter().map(|group| group.number()).collect::<Vec<_>>())
-    };
-    bench.configure("");
-    assert_eq!(given(), (String::new(), vec![]));
-    bench.configure("cdi_env = B, C, D\ncdi_gids = 45, 46\n");
-    assert_eq!(given(), ("B=2".into(), vec![45]));
-    let warnings = bench.ask().warnings;
-    assert!(warnings.iter().any(|text| text.starts_with("variable C is left out")), "{warnings:?}");
-}
-
 /// Else a login would look at other lines of `gres.conf` than `register` did.
 #[test]
 fn the_hosts_own_name_is_not_cut_for_slurms_files() {

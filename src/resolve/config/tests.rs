@@ -7,7 +7,6 @@ fn every_key() {
         b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
           registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
           message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n\
-          cdi_env = A, B\ncdi_gids = render, 44\n\
           callerid_networks = 10.1.0.0/16, fd77::5\ncallerid_timeout = 150\n",
     );
     let config = config.unwrap();
@@ -17,8 +16,6 @@ fn every_key() {
     assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
     assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
-    assert_eq!(config.devices.cdi_env, ["A", "B"]);
-    assert_eq!((config.devices.cdi_gids, config.cdi_groups), (vec![44], vec!["render".into()]));
     let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse().unwrap());
     assert_eq!(config.caller.networks, networks.into_iter().collect());
     assert_eq!(config.caller.timeout, Duration::from_millis(150));
@@ -78,12 +75,6 @@ fn faults_name_line_and_key() {
         ("message_file = a", 1, "the value of message_file is not an absolute path"),
         ("Registry = /a", 1, "unknown key Registry"),
         (
-            "cdi_env = A, LD_PRELOAD",
-            1,
-            "entry \"LD_PRELOAD\" of cdi_env: a variable of this name decides what programs run",
-        ),
-        ("cdi_env = A,A", 1, "entry \"A\" of cdi_env: stands twice"),
-        (
             "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
             1,
             "entry \"10.2.0.5/16\" of callerid_networks: an address in a network, not the network; \
@@ -109,11 +100,6 @@ fn faults_name_line_and_key() {
             "callerid_timeout = 1s",
             1,
             "the value of callerid_timeout is not a number of milliseconds, 10 to 2000",
-        ),
-        (
-            "cdi_gids = video, 0",
-            1,
-            "entry \"0\" of cdi_gids: the number of a group is 1 to 4294967294",
         ),
     ] {
         let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();

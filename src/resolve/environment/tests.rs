@@ -22,7 +22,7 @@ const NO_LIST: &str = r#""options":{"DevicePolicy":"auto"}"#;
 /// What a login is given, and the warnings.
 fn given(job: &Job, env: JobEnvironment, containment: &Containment) -> (String, Vec<String>) {
     let mut warnings = Vec::new();
-    let variables = variables(job, env, containment, Variables::default(), &mut warnings);
+    let variables = variables(job, env, containment, &mut warnings);
     let shown: Vec<_> = variables.iter().map(ToString::to_string).collect();
     (shown.join(" "), warnings)
 }
@@ -159,18 +159,4 @@ fn tasks_are_told_where_the_numbers_leave_no_choice() {
     }
     assert_eq!(tasks_per_node(None, "3", "1(x3)").as_deref(), Some("1(x3)"));
     assert_eq!(tasks_per_node(None, "1", "2"), None);
-}
-
-#[test]
-fn the_jobs_own_come_before_those_that_its_devices_ask_for() {
-    let mut asked = Variables::default();
-    asked.push(Variable::new("SLURM_JOB_ID", "8").unwrap()).unwrap();
-    asked.push(Variable::new("A", "1").unwrap()).unwrap();
-    let mut warnings = Vec::new();
-    let job = job(SLURMS, LIST);
-    let inherit = Containment::Inherit;
-    let both = variables(&job, JobEnvironment::Id, &inherit, asked, &mut warnings);
-    let shown: Vec<_> = both.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["SLURM_JOB_ID=7", "A=1"]);
-    assert_eq!(warnings, ["variable SLURM_JOB_ID is left out: given twice"]);
 }

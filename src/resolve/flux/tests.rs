@@ -1,6 +1,5 @@
 use super::*;
 use crate::device::{Settings, Tree};
-use crate::plan::Variables;
 use crate::registry::Record;
 use crate::trust::tests::Scratch;
 
@@ -60,7 +59,6 @@ fn the_imps_filter_holds() {
     let mut bench = Bench::new();
     let contained = bench.ask("").unwrap();
     assert_eq!(contained.containment, Containment::Inherit);
-    assert_eq!(contained.env, Variables::default());
     bench.record(r#""options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.ask("").unwrap().containment, Containment::Inherit);
     bench.record(r#""options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/nvidia0","rw"]]}"#);

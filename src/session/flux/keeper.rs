@@ -62,7 +62,7 @@ pub(in super::super) fn ensure(
     leaf: &Leaf,
     imp: &Imp,
     visit: &Visit<'_>,
-    undo: &mut Undo<'_>,
+    undo: &mut Undo,
 ) -> Result<Keep, Failure> {
     let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
     let keep = Keep { keepers, leaf: leaf.dir()?.identity()?.1 };

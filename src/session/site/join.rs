@@ -18,7 +18,7 @@ use crate::cgroup::{self, Entry, Leaf, LeafKind, Place};
 pub(in super::super) fn adopt(
     visit: &Visit<'_>,
     spot: Spot<'_>,
-    undo: &mut Undo<'_>,
+    undo: &mut Undo,
 ) -> Result<Joined, Failure> {
     let mut again = true;
     loop {
@@ -41,7 +41,7 @@ fn leaf_or_job(failure: Failure, visit: &Visit<'_>, spot: Spot<'_>) -> Failure {
     }
 }
 
-fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo<'_>) -> Result<Joined, Failure> {
+fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo) -> Result<Joined, Failure> {
     let Site { place, kind, claim } = Site::open(visit, spot)?;
     let (leaf, confinement) = confined_leaf(place, kind, visit, undo)?;
     if confinement == Confinement::None && visit.require_devices {
@@ -49,7 +49,6 @@ fn attempt(visit: &Visit<'_>, spot: Spot<'_>, undo: &mut Undo<'_>) -> Result<Joi
     }
     enter(&leaf, &claim, &confinement, visit, undo)
         .map_err(|failure| explain(failure, &leaf, &claim))?;
-    undo.give()?;
     Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), confinement, tried: Tried::default() })
 }
 
@@ -58,7 +57,7 @@ fn confined_leaf(
     place: Place,
     kind: LeafKind,
     visit: &Visit<'_>,
-    undo: &mut Undo<'_>,
+    undo: &mut Undo,
 ) -> Result<(Leaf, Confinement), Failure> {
     let leaf = open_or_make(place, kind, undo)?;
     if leaf.kind().child().is_some() {
@@ -74,7 +73,7 @@ fn confined_leaf(
     }
 }
 
-fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo<'_>) -> Result<Leaf, Failure> {
+fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, Failure> {
     let job = match Leaf::open(place, kind.clone())? {
         Ok(leaf) => return Ok(leaf),
         Err(job) => job,
@@ -95,7 +94,7 @@ fn enter(
     claim: &Claim,
     confinement: &Confinement,
     visit: &Visit<'_>,
-    undo: &mut Undo<'_>,
+    undo: &mut Undo,
 ) -> Result<(), Failure> {
     let entry = Entry::open(leaf.dir()?)?;
     let keep = claim.keep(leaf, visit, undo)?;

@@ -17,7 +17,7 @@ pub(in super::super) fn adopt(
     visit: &Visit<'_>,
     spool: &AbsolutePath,
     node: &NodeName,
-    undo: &mut Undo<'_>,
+    undo: &mut Undo,
 ) -> Result<Joined, Failure> {
     // The first exchange asks, and adds nothing: a daemon that is stopped does not answer it, so
     // that none is ever sent an order which it would carry out whenever it goes on, on a process
@@ -46,7 +46,7 @@ fn job_or_login(failure: Failure, look: Result<Job, Failure>) -> Failure {
 }
 
 impl Job {
-    fn join(&mut self, visit: &Visit<'_>, undo: &mut Undo<'_>) -> Result<Joined, Failure> {
+    fn join(&mut self, visit: &Visit<'_>, undo: &mut Undo) -> Result<Joined, Failure> {
         // What cannot be confined is not moved either.
         self.layout.foresee(visit)?;
         self.layout.require_ways(undo)?;
@@ -66,7 +66,6 @@ impl Job {
         arrival.verify_filters()?;
         undo.end_watch();
         arrival.verify_place()?;
-        undo.give()?;
         Ok(Joined { cgroup: arrival.leaf(), confinement, tried })
     }
 }

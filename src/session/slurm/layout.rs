@@ -87,7 +87,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`Failure::Cgroup`].
-    pub(super) fn require_ways(&self, undo: &Undo<'_>) -> Result<(), Failure> {
+    pub(super) fn require_ways(&self, undo: &Undo) -> Result<(), Failure> {
         match self {
             Self::Unified(_) => Ok(()),
             Self::Legacy(step) => undo.require_ways(step.hierarchies()),

@@ -37,7 +37,6 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         probes: Vec::new(),
         dropped: Vec::new(),
         env: Variables::default(),
-        groups: Vec::new(),
     }
 }
 

@@ -35,7 +35,6 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),
-            groups: Vec::new(),
         }),
     }
 }

@@ -17,8 +17,6 @@ pub(crate) enum Tool {
     Filter,
     /// Runs PAM twice in one process and compares the process before and after.
     Cycles,
-    /// Asks for credentials in every way, and shows the groups that come of it.
-    Credentials,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
     Reaper,
     /// Stands in for the daemon of a Slurm job's extern step, and takes logins in.
@@ -37,12 +35,11 @@ pub(crate) enum Tool {
     Imp,
 }
 
-const ALL: [(Tool, &str, &str); 13] = [
+const ALL: [(Tool, &str, &str); 12] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
-    (Tool::Credentials, "credentials", include_str!("../tools/credentials.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),

@@ -87,10 +87,7 @@ fn groups(site: &Site<'_>) -> Vec<Finding> {
         .lines
         .iter()
         .map(|line| (line.entry.place.to_string(), "exempt_groups", &line.settings.exempt_groups));
-    let of_file = [
-        (object.clone(), "exempt_groups", &config.exempt_groups),
-        (object, "cdi_gids", &config.cdi_groups),
-    ];
+    let of_file = [(object, "exempt_groups", &config.exempt_groups)];
     let missing = |name: &&String| matches!(Group::from_name(name), Ok(None));
     let judged = of_file.into_iter().chain(of_lines).filter_map(|(object, key, names)| {
         let names: Vec<_> = names.iter().filter(missing).map(String::as_str).collect();

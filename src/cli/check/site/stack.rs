@@ -120,29 +120,9 @@ fn unreadable(site: &Site<'_>, check: Check, why: &str) -> Finding {
     }
 }
 
-/// An auth line is needed for groups alone, which sshd sets before it opens the session.
+/// An auth line of ours, which earlier versions had a use for.
 fn auth(site: &Site<'_>) -> Option<Finding> {
-    let session = site.lines.iter().find(|line| line.group == Group::Session)?;
-    let config = &site.scene.config;
-    let wanted = !config.devices.cdi_gids.is_empty() || !config.cdi_groups.is_empty();
-    let place = &session.entry.place;
-    if session.settings.cdi_gids.is_empty() {
-        let text = "does not name the groups of cdi_gids in the configuration: no login is given \
-                    them";
-        let remedy = "write their numbers behind this line as cdi_gids=, and add an auth line";
-        return wanted.then(|| Finding::warning(AUTH, place, text, remedy));
-    }
-    let line = "put \"auth optional pam_job_adopt.so\" above every other auth line";
-    match site.auth.iter().position(is_for_service) {
-        None => {
-            let text = "has cdi_gids=, but there is no auth line: no login is given the groups";
-            Some(Finding::warning(AUTH, place, text, line))
-        }
-        Some(0) => Some(Finding::fine(AUTH, place, "its groups can be given, by the auth line")),
-        Some(at) => {
-            let place = site.auth.get(at).map_or(place, |entry| &entry.place);
-            let text = "stands below other auth lines, any of which may end the stack before it";
-            Some(Finding::note(AUTH, place, text, line))
-        }
-    }
+    let entry = site.auth.iter().find(|entry| is_for_service(entry))?;
+    let text = "does nothing: no login is given groups";
+    Some(Finding::note(AUTH, &entry.place, text, "take this line out"))
 }

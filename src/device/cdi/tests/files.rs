@@ -103,10 +103,6 @@ fn older_and_newer_files_of_a_vendor_mean_the_same_devices() {
         scratch.file("run/cdi/nvidia.yaml", text);
         assert_eq!(rules(&scratch, &["nvidia.com/gpu=0"]), Ok(expected.to_vec()));
     }
-    let scratch = machine();
-    scratch.file("etc/cdi/nvidia.yaml", OLD);
-    let found = found(&scratch, &["nvidia.com/gpu=1"]).unwrap();
-    assert_eq!(found.env, [("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())]);
 }
 
 #[test]

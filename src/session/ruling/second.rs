@@ -9,7 +9,7 @@ use crate::session::flux::{FluxFailure, policy};
 impl Case<'_> {
     /// Has the helper read the unit's file where the plan cannot be carried out without it, and
     /// takes over its second plan. That is for the same login and has to be about the same job.
-    pub(super) fn settle(&mut self, plan: &mut Plan) -> Result<(), Failure> {
+    pub(super) fn ask_again(&mut self, plan: &mut Plan) -> Result<(), Failure> {
         let Some(unit) = policy(&self.visit(plan))? else { return Ok(()) };
         // There is a job: nothing is waited for.
         let request = Request { unit, wait_ms: 0, ..self.request() };

@@ -1,0 +1,300 @@
+//! The variables that a login may be given: those of a fixed table, which describe its job, with
+//! values that no shell reads as anything but themselves and no program as an option.
+
+use super::{JobId, SourceName};
+use std::fmt;
+use std::str::FromStr;
+
+/// Most bytes of `NAME=VALUE`.
+const VARIABLE_MAX: usize = 1024;
+/// Most variables of one login.
+pub const MAX_VARIABLES: usize = TABLE.len();
+/// Most bytes of all variables of one login together, as `NAME=VALUE` each.
+pub const ENVIRONMENT_MAX: usize = 4096;
+
+/// What the value of a variable is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// The id of the job that the login joins.
+    Id,
+    /// Numbers, in Slurm's form `2(x3),1`. Scripts count with them: in an arithmetic expression a
+    /// shell takes a name in a value for a variable of its own, which may be assigned to (`PATH=1`).
+    Numbers,
+    /// Names, lists of them, or a path.
+    Word,
+}
+
+use Form::{Id, Numbers, Word};
+use SourceName::{Flux, Slurm};
+
+/// Every variable that there is, with the scheduler whose logins may have it. None has a program
+/// loaded or run, or names a file that one reads; launchers and libraries read them to know how many
+/// processes to start and which of the GPUs, that the filter lets through anyway, to use. What a
+/// subverted helper could do with them stands in docs/threats.md.
+const TABLE: [(&str, SourceName, Form); 19] = [
+    ("CUDA_VISIBLE_DEVICES", Slurm, Word),
+    ("FLUX_JOB_ID", Flux, Id),
+    ("GPU_DEVICE_ORDINAL", Slurm, Word),
+    ("ROCR_VISIBLE_DEVICES", Slurm, Word),
+    ("SLURM_CLUSTER_NAME", Slurm, Word),
+    ("SLURM_JOBID", Slurm, Id),
+    ("SLURM_JOB_ACCOUNT", Slurm, Word),
+    ("SLURM_JOB_CPUS_PER_NODE", Slurm, Numbers),
+    ("SLURM_JOB_ID", Slurm, Id),
+    ("SLURM_JOB_NODELIST", Slurm, Word),
+    ("SLURM_JOB_NUM_NODES", Slurm, Numbers),
+    ("SLURM_JOB_PARTITION", Slurm, Word),
+    ("SLURM_JOB_UID", Slurm, Numbers),
+    ("SLURM_JOB_USER", Slurm, Word),
+    ("SLURM_NNODES", Slurm, Numbers),
+    ("SLURM_NODELIST", Slurm, Word),
+    ("SLURM_SUBMIT_DIR", Slurm, Word),
+    ("SLURM_TASKS_PER_NODE", Slurm, Numbers),
+    ("ZE_AFFINITY_MASK", Slurm, Word),
+];
+
+/// A variable of the table, with a value of its form and at most 1,024 bytes as `NAME=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    name: &'static str,
+    source: SourceName,
+    form: Form,
+    value: String,
+}
+
+impl Variable {
+    /// A variable of that name with that value.
+    ///
+    /// # Errors
+    /// [`VariableError`] for a name or a value that no login is given.
+    pub fn new(name: &str, value: &str) -> Result<Self, VariableError> {
+        let found = TABLE.into_iter().find(|(known, ..)| *known == name);
+        let (name, source, form) = found.ok_or(VariableError::Name)?;
+        let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
+        let counts = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
+        let of_form = form != Numbers || value.bytes().all(counts);
+        match short && of_form && is_plain(value) {
+            true => Ok(Self { name, source, form, value: value.to_owned() }),
+            false => Err(VariableError::Value),
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether a login to this job of that source may have it: it is its scheduler's, and names no
+    /// other job.
+    pub(super) fn is_of(&self, job: &JobId, source: SourceName) -> bool {
+        self.source == source && (self.form != Id || self.value == job.as_str())
+    }
+
+    /// Bytes of `NAME=VALUE`.
+    fn len(&self) -> usize {
+        self.name.len() + 1 + self.value.len()
+    }
+}
+
+/// Whether a value is of characters that no shell gives a meaning in a word: letters, digits and
+/// those of Slurm's lists, of paths and of UUIDs. A bracket is one at most for the names of files, a
+/// parenthesis for a text that is read as a command. And nothing in it, be it an entry of a list,
+/// begins as an option does: ssh(1) takes one for a node of that name, and runs what it says.
+fn is_plain(value: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+,:@/=[]()".contains(&byte);
+    let option = |entry: &str| entry.starts_with('-');
+    !value.is_empty() && value.bytes().all(plain) && !value.split([',', '[']).any(option)
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
+}
+
+impl FromStr for Variable {
+    type Err = VariableError;
+
+    fn from_str(text: &str) -> Result<Self, VariableError> {
+        let (name, value) = text.split_once('=').ok_or(VariableError::Name)?;
+        Self::new(name, value)
+    }
+}
+
+/// The variables of one login: no name twice, at most [`ENVIRONMENT_MAX`] bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(Vec<Variable>);
+
+impl Variables {
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`VariableError`] for a second one of that name, and for one too many.
+    pub fn push(&mut self, variable: Variable) -> Result<(), VariableError> {
+        if self.0.iter().any(|known| known.name == variable.name) {
+            return Err(VariableError::Twice);
+        }
+        let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();
+        if bytes > ENVIRONMENT_MAX {
+            return Err(VariableError::TooMany);
+        }
+        self.0.push(variable);
+        Ok(())
+    }
+
+    /// The variables, in the order in which they were added.
+    pub fn iter(&self) -> std::slice::Iter<'_, Variable> {
+        self.0.iter()
+    }
+}
+
+/// Why a login is not given a variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableError {
+    /// It is not of the table.
+    Name,
+    /// The value has another form, or is too long.
+    Value,
+    /// There is one of that name already.
+    Twice,
+    /// There are as many bytes as one login is given.
+    TooMany,
+}
+
+impl fmt::Display for VariableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => f.write_str("no login is given a variable of this name"),
+            Self::Value => f.write_str(
+                "has a value that is empty or too long, or has blanks, signs that a shell reads, or \
+                 what looks like an option",
+            ),
+            Self::Twice => f.write_str("given twice"),
+            Self::TooMany => write!(f, "more than {ENVIRONMENT_MAX} bytes of variables"),
+        }
+    }
+}
+
+impl std::error::Error for VariableError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_is_taken_but_those_of_the_table() {
+        assert!(TABLE.is_sorted_by_key(|(name, ..)| *name));
+        for (name, ..) in TABLE {
+            assert_eq!(Variable::new(name, "7").unwrap().to_string(), format!("{name}=7"));
+        }
+        for bad in [
+            "",
+            "A",
+            "PATH",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "BASH_ENV",
+            "PYTHONPATH",
+            "SLURM_CONF",
+            "SLURM_PROCID",
+            "SLURM_STEP_ID",
+            "SLURM_NTASKS",
+            "SLURM_JOB_ID ",
+            "slurm_job_id",
+            "OMPI_MCA_plm_rsh_agent",
+            "CUDA_CACHE_PATH",
+            "CUDA_INJECTION64_PATH",
+            "NVIDIA_VISIBLE_DEVICES",
+        ] {
+            assert_eq!(Variable::new(bad, "7"), Err(VariableError::Name), "{bad:?}");
+            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(VariableError::Name), "{bad}");
+        }
+        assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(VariableError::Name));
+    }
+
+    #[test]
+    fn values_are_short_and_nothing_that_a_shell_expands_or_a_program_takes_for_an_option() {
+        let make = |value: &str| Variable::new("SLURM_JOB_NODELIST", value);
+        for good in [
+            "n[1-3,7]",
+            "2(x3),1",
+            "/home/a.b/c+d",
+            "GPU-1,MIG-GPU-2/1/0",
+            "a@b:c=d",
+            "n[1-3,7]-ib",
+            "/home/-a",
+            "a--b",
+            "[1-3]",
+            &"v".repeat(1024 - "SLURM_JOB_NODELIST=".len()),
+        ] {
+            assert!(make(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "a b",
+            "a\nb",
+            "a\0",
+            "\u{1b}[2J",
+            "\u{e4}",
+            "$(x)",
+            "`x`",
+            "a;b",
+            "a|b",
+            "a&b",
+            "<a",
+            "~",
+            "*",
+            "?",
+            "'a'",
+            "\\",
+            "-oProxyCommand=/tmp/x",
+            "n1,-oProxyCommand=/tmp/x",
+            "n[-x",
+            "-1",
+            "--rsh=x",
+            &"v".repeat(1025 - "SLURM_JOB_NODELIST=".len()),
+        ] {
+            assert_eq!(make(bad), Err(VariableError::Value), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_scripts_count_with_is_numbers() {
+        for name in ["SLURM_NNODES", "SLURM_TASKS_PER_NODE", "SLURM_JOB_UID"] {
+            assert!(Variable::new(name, "2(x3),1").is_ok());
+            for bad in ["PATH=1", "2(x3),y", "n1", "1-2"] {
+                assert_eq!(Variable::new(name, bad), Err(VariableError::Value), "{name}={bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_login_is_given_what_its_own_scheduler_says_of_its_own_job() {
+        let job: JobId = "4242".parse().unwrap();
+        let is_of = |text: &str, source| text.parse::<Variable>().unwrap().is_of(&job, source);
+        for good in ["SLURM_JOB_ID=4242", "SLURM_JOBID=4242", "CUDA_VISIBLE_DEVICES=0,1"] {
+            assert!(is_of(good, Slurm), "{good}");
+            assert!(!is_of(good, Flux) && !is_of(good, SourceName::Registry), "{good}");
+        }
+        assert!(is_of("FLUX_JOB_ID=4242", Flux) && !is_of("FLUX_JOB_ID=4242", Slurm));
+        for bad in ["SLURM_JOB_ID=4243", "SLURM_JOBID=4242,1", "SLURM_JOBID=42"] {
+            assert!(!is_of(bad, Slurm), "{bad}");
+        }
+        assert!(!is_of("FLUX_JOB_ID=f2", Flux));
+    }
+
+    #[test]
+    fn a_login_is_given_no_name_twice_and_no_more_than_the_limit() {
+        let mut variables = Variables::default();
+        let of = |name: &str, value: &str| Variable::new(name, value).unwrap();
+        variables.push(of("SLURM_JOB_ID", "7")).unwrap();
+        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(VariableError::Twice));
+        let long = "x".repeat(1000);
+        for (name, ..) in TABLE.into_iter().filter(|(.., form)| *form == Word).take(4) {
+            variables.push(of(name, &long)).unwrap();
+        }
+        assert_eq!(variables.push(of("SLURM_SUBMIT_DIR", &long)), Err(VariableError::TooMany));
+        assert_eq!(variables.iter().count(), 5);
+    }
+}
