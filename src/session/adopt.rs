@@ -6,9 +6,9 @@ use super::limits::limits_of;
 use super::probe::Tried;
 use super::site::{self, Spot};
 use super::undo::Undo;
-use super::way_back::WayBack;
 use super::{Failure, Visit, slurm};
 use crate::bpf::Confinement;
+use crate::cgroup::Origin;
 use crate::plan::{Placement, VariableName};
 
 /// Where a login is now, and what holds there.
@@ -39,10 +39,10 @@ pub(super) struct Adopted {
 /// filter, which belongs to the job: another login may rely on it.
 pub(super) fn adopt(
     visit: &Visit<'_>,
-    way_back: WayBack,
+    origin: Origin,
     giving: Giving<'_>,
 ) -> Result<Adopted, Failure> {
-    let mut undo = Undo::new(way_back, giving);
+    let mut undo = Undo::new(origin, giving);
     let joined = match &visit.plan.placement {
         Placement::Cgroup { path, leaf } => {
             site::adopt(visit, Spot::Stamped { path, leaf: leaf.as_ref() }, &mut undo)

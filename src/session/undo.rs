@@ -1,18 +1,17 @@
-//! Whatever happens between the first change and the proof, also a panic or the death of sshd:
-//! nothing of this login stays behind.
+//! Whatever happens between the first change and the proof, also a panic: nothing of this login
+//! stays behind.
 
 use super::Failure;
 use super::flux::keeper::Started;
 use super::grants::Giving;
 use super::limits::{Limits, Setting};
-use super::way_back::WayBack;
-use crate::cgroup::{Dir, MadeMark};
+use crate::cgroup::{Dir, MadeMark, Origin};
 use crate::plan::{LeafName, VariableName};
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
 pub(super) struct Undo<'a> {
-    way_back: WayBack,
+    origin: Origin,
     giving: Giving<'a>,
     limits: Setting,
     made: Option<(Dir, LeafName)>,
@@ -22,9 +21,9 @@ pub(super) struct Undo<'a> {
 
 impl<'a> Undo<'a> {
     /// Nothing has been changed yet.
-    pub(super) fn new(way_back: WayBack, giving: Giving<'a>) -> Self {
+    pub(super) fn new(origin: Origin, giving: Giving<'a>) -> Self {
         let limits = Setting::default();
-        Self { way_back, giving, limits, made: None, keeper: None, moved: false }
+        Self { origin, giving, limits, made: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -33,10 +32,7 @@ impl<'a> Undo<'a> {
     /// As [`Dir::make_child`] and [`MadeMark::set`]; what was made is then undone like the rest.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
-        // Told before it is made: of a login that dies in between, nothing may stay either.
-        self.way_back.making(&format!("{}/{name}", job.path()));
         if !job.make_child(name.as_str())? {
-            self.way_back.not_made();
             return Ok(());
         }
         self.made = Some((below, name.clone()));
@@ -51,12 +47,12 @@ impl<'a> Undo<'a> {
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
     ///
     /// # Errors
-    /// As [`WayBack::require`].
+    /// As [`Origin::require`].
     pub(super) fn require_ways<'b>(
         &self,
         hierarchies: impl IntoIterator<Item = &'b str>,
     ) -> Result<(), Failure> {
-        Ok(self.way_back.require(hierarchies)?)
+        Ok(self.origin.require(hierarchies)?)
     }
 
     /// From here on the login may be in the job.
@@ -78,16 +74,6 @@ impl<'a> Undo<'a> {
     /// [`Failure::Limits`].
     pub(super) fn limit(&mut self, limits: &Limits) -> Result<(), Failure> {
         Ok(self.limits.put(limits)?)
-    }
-
-    /// Nobody watches any more; where the login is now, it is by its own doing.
-    pub(super) fn end_watch(&mut self) {
-        self.way_back.end_watch();
-    }
-
-    /// Whether a move would still be looked after.
-    pub(super) fn is_watched(&self) -> bool {
-        self.way_back.is_watched()
     }
 
     /// Everything stays as it is now, and with it these variables.
@@ -113,11 +99,10 @@ impl<'a> Undo<'a> {
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
         self.limits.take_back();
         self.giving.take_back();
-        let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
+        let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
             let _ = job.remove_child(name.as_str());
-            self.way_back.not_made();
         }
         // Last of all, since it looks for itself whether the leaf is still needed.
         self.keeper = None;
