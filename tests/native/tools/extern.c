@@ -17,7 +17,7 @@
  *   lie-later    lies of every add but the first
  *   aside        is itself in no step's cgroup
  *   accounted    moves on to "task_3", removing "task_special", as with jobacct_gather/cgroup
- *                                                  pids      numbers processes on its own
+ *   pids         numbers processes on its own
  */
 #define _GNU_SOURCE
 #include <errno.h>
