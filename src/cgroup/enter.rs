@@ -2,9 +2,8 @@
 
 use super::v1::Hierarchies;
 use super::{Dir, Error, Membership, Mount, Result};
-use crate::sys::child::ORIGINS_MAX;
 use nix::unistd::write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Where the login came from, in every hierarchy that is mounted here, each with its
 /// `cgroup.procs` open: the way back needs no path.
@@ -24,21 +23,26 @@ struct Way {
 }
 
 impl Origin {
-    /// Opens the calling process's own cgroups; `mount` is cgroup v2's, on a node that has one. A
-    /// v1 hierarchy in which there is no way back does no harm until a job is found to use it.
+    /// Opens the calling process's own cgroups. A v1 hierarchy in which there is no way back does
+    /// no harm until a job is found to use it.
     ///
     /// # Errors
     /// As [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
     /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
     /// [`Error::NotMounted`] for a node that has no hierarchy at all.
-    pub fn open(mount: Option<&Mount>) -> Result<Self> {
+    pub fn open() -> Result<Self> {
         let before = Membership::own()?;
         let mut ways = Vec::new();
-        if let Some(mount) = mount {
-            mount.require_own_namespace()?;
-            let path = unified(&before)?;
-            let procs = lookup(mount.root(), path)?.open_procs()?;
-            ways.push(Way { controllers: String::new(), path: path.to_owned(), procs });
+        match Mount::open() {
+            Ok(mount) => {
+                mount.require_own_namespace()?;
+                let path = unified(&before)?;
+                let procs = lookup(mount.root(), path)?.open_procs()?;
+                ways.push(Way { controllers: String::new(), path: path.to_owned(), procs });
+            }
+            // A node that has cgroup v1 only.
+            Err(Error::NotMounted) => {}
+            Err(error) => return Err(error),
         }
         if before.legacy().next().is_some() {
             let hierarchies = Hierarchies::read()?;
@@ -47,7 +51,7 @@ impl Origin {
                     lookup(&hierarchies.root(controllers)?, path).ok()?.open_procs().ok()?;
                 Some(Way { controllers: controllers.to_owned(), path: path.to_owned(), procs })
             });
-            ways.extend(v1.take(ORIGINS_MAX - 1));
+            ways.extend(v1);
         }
         if ways.is_empty() { Err(Error::NotMounted) } else { Ok(Self { before, ways }) }
     }
@@ -65,11 +69,6 @@ impl Origin {
                 why: "is in use by the job and not mounted here: no way back would lead there",
             }),
         }
-    }
-
-    /// `cgroup.procs` of each hierarchy, at most [`ORIGINS_MAX`].
-    pub fn ways(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.ways.iter().map(|way| way.procs.as_fd())
     }
 
     /// Moves the calling process back, in every hierarchy in which it is elsewhere now; where one

@@ -4,9 +4,9 @@ use super::environment::{self, Environment};
 use super::probe::Tried;
 use super::site::{self, Spot};
 use super::undo::Undo;
-use super::way_back::WayBack;
 use super::{Failure, Visit, slurm};
 use crate::bpf::Confinement;
+use crate::cgroup::Origin;
 use crate::plan::Placement;
 
 /// Where a login is now, and what holds there.
@@ -33,10 +33,10 @@ pub(super) struct Adopted {
 /// filter, which belongs to the job: another login may rely on it.
 pub(super) fn adopt(
     visit: &Visit<'_>,
-    way_back: WayBack,
+    origin: Origin,
     environment: &dyn Environment,
 ) -> Result<Adopted, Failure> {
-    let mut undo = Undo::new(way_back);
+    let mut undo = Undo::new(origin);
     let joined = match &visit.plan.placement {
         Placement::Cgroup { path, leaf } => {
             site::adopt(visit, Spot::Stamped { path, leaf: leaf.as_ref() }, &mut undo)

@@ -1,68 +1,81 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
-use super::attendant::{Attendant, wait_for};
-use super::way_back::Departure;
 use super::{Account, Budget, Fault, executable};
 use crate::plan::{REPLY_MAX, Reply, Request};
-use crate::sys::child::{HelperSpec, Report};
+use crate::sys::child::{End, Helper, HelperSpec};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
-use nix::sys::wait::WaitStatus;
-use nix::unistd::{Pid, pipe2, read, write};
+use nix::unistd::{pipe2, read, write};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-/// A question that is being answered. Dropping it ends the processes.
-#[derive(Debug)]
-pub(super) struct Question {
-    attendant: Attendant,
-    answer: OwnedFd,
+/// How long an answer is left in its pipe: it fits, and is read when the helper has ended. One that
+/// does not fit is read piece by piece.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Asks, and waits for the answer until the budget is used up. Only one that is whole, and followed
+/// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
+///
+/// # Errors
+/// A [`Fault`] for a helper that is not fit to be run, or cannot be, and for anything but one whole
+/// reply of this version.
+pub(super) fn ask(
+    helper: &str,
+    account: Option<Account>,
+    request: &Request,
+    budget: &Budget,
+) -> Result<Reply, Fault> {
+    let account = account.filter(|account| account.uid != 0 && account.gid != 0);
+    let account = account.ok_or(Fault::Account)?;
+    let executable = executable::open("helper", helper)?;
+    let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
+    let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
+    // Ours alone: the helper may wait for room, we do not wait for it.
+    fcntl(&answer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(start("fcntl"))?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(start("open /dev/null"))?;
+    let spec = HelperSpec {
+        executable: executable.as_fd(),
+        name: c"resolve",
+        stdin: question.as_fd(),
+        stdout: stdout.as_fd(),
+        stderr: null.as_fd(),
+        uid: account.uid,
+        gid: account.gid,
+        patience: budget.left(),
+    };
+    let helper = Helper::start(&spec).map_err(|failure| Fault::Start {
+        step: failure.step,
+        source: io::Error::from_raw_os_error(failure.errno),
+    })?;
+    // With our copy open the end of the answer could not be seen.
+    drop(stdout);
+    heard(helper, &answer, budget)
 }
 
-impl Question {
-    /// Asks. With a departure the attendant will look after the move as well.
-    ///
-    /// # Errors
-    /// A [`Fault`] for a helper that is not fit to be run, or cannot be.
-    pub(super) fn put(
-        helper: &str,
-        account: Option<Account>,
-        request: &Request,
-        departure: Option<&Departure>,
-        budget: &Budget,
-    ) -> Result<Self, Fault> {
-        let account = account.filter(|account| account.uid != 0 && account.gid != 0);
-        let account = account.ok_or(Fault::Account)?;
-        let executable = executable::open("helper", helper)?;
-        let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
-        let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
-        let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(start("open /dev/null"))?;
-        let helper = HelperSpec {
-            executable: executable.as_fd(),
-            name: c"resolve",
-            stdin: question.as_fd(),
-            stdout: stdout.as_fd(),
-            stderr: null.as_fd(),
-            uid: account.uid,
-            gid: account.gid,
+fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Fault> {
+    let mut buffer = vec![0; REPLY_MAX + 1];
+    let mut length = 0;
+    loop {
+        let until = budget.deadline().min(Instant::now() + LOOK);
+        let end = helper.wait(Some(answer.as_fd()), until);
+        length += match read(answer, buffer.get_mut(length..).unwrap_or_default()) {
+            Ok(more) => more,
+            Err(Errno::EAGAIN | Errno::EINTR) => 0,
+            Err(errno) => return Err(start("read answer")(errno)),
         };
-        let watch = departure.map(|departure| departure.watch(budget));
-        // Our copies of the helper's ends close here, or the end of its answer could not be seen.
-        Ok(Self { attendant: Attendant::start(helper, watch)?, answer })
-    }
-
-    /// Waits for the answer until the budget is used up. Only one that is whole, and followed by
-    /// exit status 0, is believed.
-    ///
-    /// # Errors
-    /// A [`Fault`] for anything but one whole reply of this version.
-    pub(super) fn answer(self, budget: &Budget) -> Result<(Reply, Attendant), Fault> {
-        let bytes = read_answer(&self.answer, budget)?;
-        judge_end(self.attendant.report(budget)?)?;
-        let reply = Reply::decode(&bytes).map_err(Fault::Reply)?;
-        Ok((reply, self.attendant))
+        if length > REPLY_MAX {
+            return Err(Fault::TooLong);
+        }
+        if let Some(end) = end {
+            judge_end(end, budget)?;
+            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(Fault::Reply);
+        }
+        if budget.left().is_zero() {
+            return Err(Fault::Timeout);
+        }
     }
 }
 
@@ -80,36 +93,13 @@ fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
     if write(&writer, bytes)? == bytes.len() { Ok(reader) } else { Err(Errno::EMSGSIZE) }
 }
 
-/// Everything up to the end of the answer.
-fn read_answer(answer: &OwnedFd, budget: &Budget) -> Result<Vec<u8>, Fault> {
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        wait_for(answer, budget)?;
-        match read(answer, &mut chunk) {
-            Ok(0) => return Ok(bytes),
-            Ok(length) => bytes.extend_from_slice(chunk.get(..length).unwrap_or_default()),
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(start("read answer")(errno)),
-        }
-        if bytes.len() > REPLY_MAX {
-            return Err(Fault::TooLong);
-        }
-    }
-}
-
-fn judge_end(report: Report) -> Result<(), Fault> {
-    let status = match report {
-        Report::Ended(status) => status,
-        Report::Failed(failure) => {
-            let source = io::Error::from_raw_os_error(failure.errno);
-            return Err(Fault::Start { step: failure.step, source });
-        }
-    };
-    match WaitStatus::from_raw(Pid::from_raw(0), status) {
-        Ok(WaitStatus::Exited(_, 0)) => Ok(()),
-        Ok(WaitStatus::Exited(_, code)) => Err(Fault::Ended(format!("exit status {code}"))),
-        Ok(WaitStatus::Signaled(_, signal, _)) => Err(Fault::Ended(format!("killed by {signal}"))),
-        _ => Err(Fault::Ended(format!("wait status {status}"))),
+/// Where the application has reaped the helper before us nothing is known, and the answer has to
+/// speak for itself: no part of one is a reply.
+fn judge_end(end: End, budget: &Budget) -> Result<(), Fault> {
+    match end {
+        End::Killed(libc::SIGKILL) if budget.left().is_zero() => Err(Fault::Timeout),
+        End::Exited(0) | End::Unknown => Ok(()),
+        End::Exited(code) => Err(Fault::Ended(format!("exit status {code}"))),
+        End::Killed(signal) => Err(Fault::Ended(format!("killed by signal {signal}"))),
     }
 }

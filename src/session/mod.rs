@@ -9,7 +9,6 @@
 
 mod adopt;
 mod ask;
-mod attendant;
 mod claim;
 mod decision;
 mod environment;
@@ -26,7 +25,6 @@ mod target;
 mod text;
 mod undo;
 mod visit;
-mod way_back;
 
 pub use crate::log::{Line, Severity};
 pub use decision::decision_line;

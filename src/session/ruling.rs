@@ -4,15 +4,15 @@ mod refused;
 mod second;
 
 use super::adopt::{Adopted, Joined, adopt};
-use super::ask::Question;
+use super::ask::ask;
 use super::decision::with_plan;
 use super::environment::Environment;
 use super::text::{Words, refusal_text, success_text};
-use super::way_back::{Departure, WayBack};
 use super::{
     Account, Budget, Failure, Foreseen, Line, Login, Settings, Severity, Target, Visit,
     decision_line,
 };
+use crate::cgroup::Origin;
 use crate::chosen::Choices;
 use crate::plan::{Phase, Plan, Reason, Reply, Request, Stack, Variable, Verdict};
 use crate::sys::clock;
@@ -53,17 +53,12 @@ pub fn judge(
     budget: &Budget,
 ) -> Outcome {
     let mut case = Case { login, settings, account, environment, slurm_user, budget, reply: None };
-    let moves = login.phase == Phase::Session && !settings.observe;
-    let departure = moves.then(Departure::open);
-    let from = departure.as_ref().and_then(|departure| departure.as_ref().ok());
-    let question = Question::put(&settings.helper, account, &case.request(), from, budget);
-    match question.and_then(|question| question.answer(budget)) {
+    match ask(&settings.helper, account, &case.request(), budget) {
         Err(fault) => case.refuse(&fault.into()),
-        Ok((reply, attendant)) => {
-            let way_back = departure.map(|departure| Ok(WayBack::new(departure?, attendant)));
+        Ok(reply) => {
             let stack = reply.stack;
             let (verdict, detail) = case.take(reply);
-            case.rule(verdict, stack, detail, way_back)
+            case.rule(verdict, stack, detail)
         }
     }
 }
@@ -124,13 +119,7 @@ impl Case<'_> {
         (verdict, detail)
     }
 
-    fn rule(
-        &mut self,
-        verdict: Verdict,
-        stack: Stack,
-        detail: String,
-        way_back: Option<Result<WayBack, Failure>>,
-    ) -> Outcome {
+    fn rule(&mut self, verdict: Verdict, stack: Stack, detail: String) -> Outcome {
         let stack_judged = self.login.phase == Phase::Account;
         match verdict {
             Verdict::NotEnforced => self.not_enforced(&detail),
@@ -138,7 +127,7 @@ impl Case<'_> {
             Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
             Verdict::Admit(mut plan) => {
                 let ready = self.ask_again(&mut plan);
-                match ready.and_then(|()| self.carry_out(&plan, way_back)) {
+                match ready.and_then(|()| self.carry_out(&plan)) {
                     Ok(outcome) => outcome,
                     Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
                     Err(failure) => self.refuse_plan(&failure, &plan),
@@ -158,23 +147,15 @@ impl Case<'_> {
         }
     }
 
-    /// With a way back the login goes into the job; without one it is only looked at.
-    fn carry_out(
-        &self,
-        plan: &Plan,
-        way_back: Option<Result<WayBack, Failure>>,
-    ) -> Result<Outcome, Failure> {
+    /// Takes the login into the job, or only looks at it.
+    fn carry_out(&self, plan: &Plan) -> Result<Outcome, Failure> {
         let visit = self.visit(plan);
-        match way_back {
-            None => {
-                let foreseen = Target::open(&visit)?.foresee(&visit)?;
-                Ok(self.admitted(plan, &foreseen))
-            }
-            Some(way_back) => {
-                let adopted = adopt(&visit, way_back?, self.environment)?;
-                Ok(self.adopted(plan, &adopted))
-            }
+        if self.login.phase == Phase::Account || self.settings.observe {
+            let foreseen = Target::open(&visit)?.foresee(&visit)?;
+            return Ok(self.admitted(plan, &foreseen));
         }
+        let adopted = adopt(&visit, Origin::open()?, self.environment)?;
+        Ok(self.adopted(plan, &adopted))
     }
 
     fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {

@@ -1,16 +1,15 @@
-//! Whatever happens between the first change and the proof, also a panic or the death of sshd:
-//! nothing of this login stays behind.
+//! Whatever happens between the first change and the proof, also a panic: nothing of this login
+//! stays behind.
 
 use super::Failure;
 use super::flux::keeper::Started;
-use super::way_back::WayBack;
-use crate::cgroup::{Dir, MadeMark};
+use crate::cgroup::{Dir, MadeMark, Origin};
 use crate::plan::LeafName;
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
 pub(super) struct Undo {
-    way_back: WayBack,
+    origin: Origin,
     made: Option<(Dir, LeafName)>,
     keeper: Option<Started>,
     moved: bool,
@@ -18,8 +17,8 @@ pub(super) struct Undo {
 
 impl Undo {
     /// Nothing has been changed yet.
-    pub(super) fn new(way_back: WayBack) -> Self {
-        Self { way_back, made: None, keeper: None, moved: false }
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { origin, made: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -28,10 +27,7 @@ impl Undo {
     /// As [`Dir::make_child`] and [`MadeMark::set`]; what was made is then undone like the rest.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
-        // Told before it is made: of a login that dies in between, nothing may stay either.
-        self.way_back.making(&format!("{}/{name}", job.path()));
         if !job.make_child(name.as_str())? {
-            self.way_back.not_made();
             return Ok(());
         }
         self.made = Some((below, name.clone()));
@@ -46,27 +42,17 @@ impl Undo {
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
     ///
     /// # Errors
-    /// As [`WayBack::require`].
+    /// As [`Origin::require`].
     pub(super) fn require_ways<'a>(
         &self,
         hierarchies: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Failure> {
-        Ok(self.way_back.require(hierarchies)?)
+        Ok(self.origin.require(hierarchies)?)
     }
 
     /// From here on the login may be in the job.
     pub(super) fn moving(&mut self) {
         self.moved = true;
-    }
-
-    /// Nobody watches any more; where the login is now, it is by its own doing.
-    pub(super) fn end_watch(&mut self) {
-        self.way_back.end_watch();
-    }
-
-    /// Whether a move would still be looked after.
-    pub(super) fn is_watched(&self) -> bool {
-        self.way_back.is_watched()
     }
 
     /// Everything stays as it is now.
@@ -88,11 +74,10 @@ impl Undo {
     }
 
     fn change_back(&mut self) -> crate::cgroup::Result<()> {
-        let result = if std::mem::take(&mut self.moved) { self.way_back.go() } else { Ok(()) };
+        let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
             let _ = job.remove_child(name.as_str());
-            self.way_back.not_made();
         }
         // Last of all, since it looks for itself whether the leaf is still needed.
         self.keeper = None;

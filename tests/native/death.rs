@@ -1,11 +1,11 @@
-//! sshd is killed in the middle of a login: what it has begun is tidied up by what is left of it.
+//! sshd is killed in the middle of a login: at most an empty leaf is left, which the next login
+//! or the end of the job takes.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{ALICE, Cgroup, Fake, Job, Node, eventually, on_node};
+use crate::support::{ALICE, Fake, Node, eventually, on_node};
 
 /// Each call of a login from the making of its leaf up to its decision: name, and how many of
 /// that name it has made by then.
@@ -32,21 +32,8 @@ fn calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
     calls
 }
 
-fn is_marked(leaf: &Cgroup) -> bool {
-    let mut getfattr = Command::new("getfattr");
-    getfattr.args(["-n", "trusted.job_adopt_made"]).arg(leaf.dir());
-    getfattr.output().unwrap().status.success()
-}
-
-/// A leaf that a dead login has made is gone; after the move it may have to stay, as that of a
-/// login that ends, and then it is marked as ours to remove.
-fn is_tidy(job: &Job<'_>, moved: bool) -> bool {
-    let leaf = job.cgroup.child("logins");
-    !leaf.exists() || (moved && is_marked(&leaf))
-}
-
 #[test]
-fn a_login_that_is_killed_leaves_nothing() {
+fn a_login_that_is_killed_leaves_an_empty_leaf_at_most() {
     on_node(|node| {
         node.session_alone("");
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
@@ -57,16 +44,18 @@ fn a_login_that_is_killed_leaves_nothing() {
         leaf.remove();
         let calls = calls_from_mkdir(node);
         assert!(calls.len() > 10, "{calls:?}");
-        let the_move = calls.iter().position(|(call, _)| call == "write").unwrap();
-        for (position, (call, number)) in calls.iter().enumerate() {
+        for (call, number) in &calls {
             eventually("the leaf is free", || leaf.pids_or_none().is_empty());
             leaf.remove();
             let inject = format!("inject={call}:signal=SIGKILL:when={number}");
             let outcome = node.session_under_strace("/tmp/strace", &["-e", &inject], ALICE);
             let what = format!("killed at {call} {number}: {outcome}");
             eventually(&format!("no process is left, {what}"), || node.processes().len() == before);
-            eventually(&format!("no leaf is left, {what}"), || is_tidy(&job, position > the_move));
+            eventually(&format!("the leaf is empty, {what}"), || leaf.pids_or_none().is_empty());
+            assert!(job.cgroup.children().len() <= 1, "{what}");
+            assert_eq!(job.cgroup.our_filters().len(), 1, "{what}");
         }
+        node.session(ALICE).ok().stands_in(&leaf);
     });
 }
 

@@ -106,6 +106,75 @@ fn one_that_hangs() {
     refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
 }
 
+/// Whatever it does to stay: it does not outlive its phase.
+#[test]
+fn one_that_will_not_end() {
+    let undying = || Fake::new().verb("undying", 0);
+    refused("undying", "[JA08]", undying().verb("sleep", 3600));
+    refused("undying and stopped", "[JA08]", undying().verb("raise", 19).verb("sleep", 3600));
+    refused("undying, its output closed", "[JA08]", undying().verb("close", 0).verb("sleep", 3600));
+    refused("undying, and too much", "[JA0", undying().verb("flood", 1 << 20).verb("sleep", 3600));
+}
+
+/// A whole answer counts once, from a helper that has ended.
+#[test]
+fn one_that_answers_and_stays_or_answers_again() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=1");
+        let good = admit("4242", &job.cgroup).encode();
+        let fake = |bytes: &[u8]| Fake::new().verb("undying", 0).says(bytes);
+        fake(&good).verb("close", 0).verb("sleep", 3600).install(node);
+        both_refuse(node, "answered, and stayed", "[JA08]");
+        fake(&good).verb("reply", 0).install(node);
+        both_refuse(node, "answered twice", "[JA0");
+        fake(&good[..good.len() / 2]).verb("raise", 9).install(node);
+        both_refuse(node, "died over its answer", "[JA0");
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// It can stop other helpers, which have its uid, and even a process that is about to become one,
+/// for which sshd stands still. Each login is over in time all the same.
+#[test]
+fn one_that_stops_all_others() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.arguments("timeout=2");
+        Fake::new().verb("undying", 0).verb("stop-others", 0).install(node);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let outcome = node.account(ALICE).failed();
+                    assert!(outcome.took < Duration::from_secs(8), "{outcome}");
+                });
+            }
+        });
+        eventually("no helper is left", || node.helpers().is_empty());
+    });
+}
+
+/// Stopped when it has changed its identity and has not executed its program.
+#[test]
+fn one_that_is_stopped_before_it_begins() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.session_alone("timeout=2");
+        let before = node.processes().len();
+        for call in ["setresuid", "capset"] {
+            let inject = format!("inject={call}:signal=SIGSTOP:when=1");
+            let trace = format!("trace={call}");
+            let options = ["-e", &trace, "-e", &inject];
+            let outcome = node.session_under_strace("/tmp/strace", &options, ALICE);
+            assert!(outcome.took < Duration::from_secs(15), "{call}: {outcome}");
+            node.log.decision("JA08");
+            node.log.clear();
+            eventually("nothing is left", || node.processes().len() == before);
+        }
+        node.session(ALICE).ok();
+    });
+}
+
 /// A process that the helper leaves behind keeps the pipe open; it must not keep the login.
 #[test]
 fn one_that_leaves_a_child() {

@@ -1,6 +1,7 @@
 //! sshd's process is a guest's house, and nothing is left behind.
 
-use crate::support::{ALICE, CAROL, Cgroup, Node, Outcome, Tool, eventually, on_node};
+use crate::helper::admit;
+use crate::support::{ALICE, CAROL, Cgroup, Fake, Node, Outcome, Tool, eventually, on_node};
 
 /// Accounts and sessions in one process, which compares itself before and after each.
 fn cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
@@ -23,7 +24,17 @@ fn refusals_change_nothing_either() {
     on_node(|node| {
         cycles(node, CAROL, "3").exits(10).keeps_quiet_about("CHANGED").stands_in(&node.outside());
         node.arguments("timeout=1");
-        crate::support::Fake::new().verb("sleep", 3600).install(node);
+        for fake in [
+            Fake::new().verb("sleep", 3600),
+            Fake::new().verb("undying", 0).verb("raise", 19),
+            Fake::new().verb("flood", 1 << 20),
+            Fake::new().verb("raise", 9),
+        ] {
+            fake.install(node);
+            cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+        }
+        let path = "/usr/libexec/job-adopt/resolve";
+        node.sh(&format!("echo no program >{path}")).ok();
         cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();
         node.stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
@@ -45,7 +56,7 @@ fn logins_through_a_step_daemon_change_nothing() {
 #[test]
 fn neither_do_refusals_through_a_step_daemon() {
     let faults = ["hang", "refuse", "close-add", "exit-add", "hang-add", "lie", "elsewhere"];
-    for fault in faults.into_iter().chain(["move-then", "hang-then", "exit-then", "freeze-add"]) {
+    for fault in faults.into_iter().chain(["move-then", "hang-then", "exit-then"]) {
         on_node(|node| {
             let step = node.step(ALICE, &[fault]);
             node.session_alone("timeout=1");
@@ -54,7 +65,6 @@ fn neither_do_refusals_through_a_step_daemon() {
             outcome.says("[JA0").stands_in(&node.outside());
             let daemon = usize::from(!fault.starts_with("exit"));
             eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
-            step.cgroup().child("user").freeze(false);
             step.empty();
         });
     }
@@ -125,14 +135,48 @@ fn an_applications_view_of_its_children_does_not_matter() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
-        for mode in ["default", "ignored", "nowait", "handler"] {
+        for mode in ["default", "ignored", "nowait", "handler", "blocked"] {
             for _ in 0..5 {
                 let outcome = node.run("reaper", &["alice", mode]).ok();
-                outcome.says("account 0 session 0 called 0 reaped 0 same 1");
+                outcome.says("account 0 session 0 called 0 reaped 0 same 1 pending 0");
             }
         }
         assert_eq!(job.cgroup.pids().len(), 1);
         let refused = node.run("reaper", &["carol", "handler"]).failed();
-        refused.says("[JA01]").says("called 0 reaped 0 same 1");
+        refused.says("[JA01]").says("called 0 reaped 0 same 1 pending 0");
+    });
+}
+
+/// Another thread waits for whatever child ends, and may well reap the helper. Then a whole answer
+/// counts, and a part of one does not.
+#[test]
+fn a_helper_that_the_application_reaps_has_to_have_answered_in_whole() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
+        let reply = admit("4242", &job.cgroup).encode();
+        Fake::new().says(&reply[..]).install(node);
+        for _ in 0..10 {
+            node.run("reaper", &["alice", "thread"]).ok().says("account 0 session 0");
+        }
+        Fake::new().says(&reply[..reply.len() - 8]).install(node);
+        for _ in 0..10 {
+            node.run("reaper", &["alice", "thread"]).failed().says("[JA0");
+        }
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// A child of the application's that ends in the middle of a call stays its own, and its handler
+/// hears of it.
+#[test]
+fn an_applications_own_child_is_left_to_it() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
+        let slow = Fake::new().verb("sleep", 1).answers(&admit("4242", &job.cgroup));
+        slow.install(node);
+        let outcome = node.run("reaper", &["alice", "child"]).ok();
+        outcome.says("child 7").says("account 0 session 0 called 1 reaped 1 same 1 pending 0");
     });
 }

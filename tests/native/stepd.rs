@@ -187,17 +187,6 @@ fn a_suspended_job_takes_nobody() {
     });
 }
 
-/// Frozen between the look and the move, the login is set free outside.
-#[test]
-fn a_job_that_is_suspended_on_the_way_is_left_again() {
-    on_node(|node| {
-        let (step, outcome) = session_against(node, "timeout=3", &["freeze-add"]);
-        outcome.says("JA04").stands_in(&node.outside());
-        step.cgroup().child("user").freeze(false);
-        step.empty();
-    });
-}
-
 /// A login is added by number, which has to mean the login to the daemon as well.
 #[test]
 fn a_daemon_to_which_numbers_mean_other_processes_is_sent_none() {

@@ -56,24 +56,3 @@ fn a_login_that_is_late_does_not_move() {
         assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
     });
 }
-
-/// Held up in its very last look, for longer than a frozen login would be waited for: whoever
-/// would move it back is gone by then, and it is where it was admitted to.
-#[test]
-fn nobody_moves_a_login_that_was_verified() {
-    on_node(|node| {
-        node.session_alone("timeout=10");
-        let job = node.job(ALICE, "4242").start();
-        let only = ["-e", "trace=openat2"];
-        node.session_under_strace("/tmp/strace", &only, ALICE).ok().stands_in(&job.cgroup);
-        let log = node.read("/tmp/strace");
-        let login = log.split_whitespace().next().unwrap();
-        // A call that another process interrupts stands there twice.
-        let begun = |line: &&str| line.starts_with(login) && line.contains(" openat2(");
-        let looks = log.lines().filter(begun).count();
-        let held = format!("inject=openat2:delay_enter=11000000:when={looks}");
-        let outcome = node.session_under_strace("/tmp/strace", &["-e", &held], ALICE);
-        outcome.ok().stands_in(&job.cgroup);
-        assert!(node.read("/tmp/strace").contains("DELAYED"), "the login was not held up");
-    });
-}

@@ -1,17 +1,17 @@
 //! Our end of the keeper: see [`crate::keeper`].
 
-use super::super::attendant::wait_for;
 use super::super::executable;
 use super::super::undo::Undo;
-use super::super::{Failure, Fault, Visit};
+use super::super::{Budget, Failure, Fault, Visit};
 use super::{FluxFailure, Imp};
 use crate::cgroup::Leaf;
 use crate::failed::Failed;
 use crate::keeper::{KEEP, READY};
 use crate::lock::{Keepers, Lock};
-use crate::sys::child::{KeeperSpec, Report, spawn_keeper};
+use crate::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::sys::stat::Mode;
 use std::ffi::CString;
@@ -115,15 +115,32 @@ fn start(leaf: &Leaf, imp: &Imp, visit: &Visit<'_>) -> Result<Started, Failure> 
     // Its end of what it says has to be the only one.
     drop(theirs);
     wait_for(&talk, visit.budget)?;
-    let mut packet = [0; Report::MAX];
+    let mut packet = [0; SpawnFailure::MAX];
     let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
     match packet.get(..length).unwrap_or_default() {
         READY => Ok(Started(talk)),
-        packet => Err(match Report::decode(packet) {
-            Some(Report::Failed(failure)) => {
-                failed(failure.step)(Errno::from_raw(failure.errno).into()).into()
-            }
-            _ => FluxFailure::NoKeeper.into(),
+        packet => Err(match SpawnFailure::decode(packet) {
+            Some(failure) => failed(failure.step)(Errno::from_raw(failure.errno).into()).into(),
+            None => FluxFailure::NoKeeper.into(),
         }),
+    }
+}
+
+/// Waits until there is something to read, or the end of it.
+///
+/// # Errors
+/// [`Fault::Timeout`] when the budget is used up first.
+fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Fault> {
+    loop {
+        let left = budget.left();
+        if left.is_zero() {
+            return Err(Fault::Timeout);
+        }
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(Fault::Start { step: "poll", source: errno.into() }),
+        }
     }
 }

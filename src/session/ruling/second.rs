@@ -3,7 +3,7 @@
 use super::Case;
 use crate::plan::{Plan, Request, Verdict};
 use crate::session::Failure;
-use crate::session::ask::Question;
+use crate::session::ask::ask;
 use crate::session::flux::{FluxFailure, policy};
 
 impl Case<'_> {
@@ -13,9 +13,7 @@ impl Case<'_> {
         let Some(unit) = policy(&self.visit(plan))? else { return Ok(()) };
         // There is a job: nothing is waited for.
         let request = Request { unit, wait_ms: 0, ..self.request() };
-        let question =
-            Question::put(&self.settings.helper, self.account, &request, None, self.budget)?;
-        let (reply, _) = question.answer(self.budget)?;
+        let reply = ask(&self.settings.helper, self.account, &request, self.budget)?;
         match self.take(reply) {
             (Verdict::Admit(second), _)
                 if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>

@@ -27,7 +27,7 @@ pub(in super::super) fn adopt(
             Err(failure) => undo.back(failure),
         };
         match leaf_or_job(failure, visit, spot) {
-            Failure::LeafVanished(_) if undo.is_watched() && std::mem::take(&mut again) => {}
+            Failure::LeafVanished(_) if std::mem::take(&mut again) => {}
             failure => return Err(failure),
         }
     }
@@ -110,7 +110,6 @@ fn enter(
     }
     claim.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
-    undo.end_watch();
     entry.verify(leaf.root()?)?;
     Ok(())
 }
@@ -124,13 +123,8 @@ fn provoke_panic(visit: &Visit<'_>) {
     }
 }
 
-/// A login that is elsewhere after the move may have been frozen with the job and set free by
-/// its attendant: then that is the reason. And so is the end of a job that was alive when it was
-/// checked.
+/// The end of a job that was alive when it was checked is the reason, and not what came of it.
 fn explain(failure: Failure, leaf: &Leaf, claim: &Claim) -> Failure {
-    if let Err(frozen @ Failure::Frozen(_)) = not_frozen(leaf.levels()) {
-        return frozen;
-    }
     match leaf.job() {
         Ok(job) => claim.explain(failure, job),
         Err(_) => failure,

@@ -26,7 +26,7 @@ pub(in super::super) fn adopt(
     let joined = job.join(visit, undo);
     joined.map_err(|failure| match (undo.back(failure), job.layout.not_frozen()) {
         (stuck @ Failure::Stuck(..), _) => stuck,
-        // It may have been frozen with the job, and set free by its attendant.
+        // Frozen with its job, the daemon does not answer.
         (_, Err(frozen @ Failure::Frozen(_))) => frozen,
         (failure, _) => job_or_login(failure, Job::open(visit, spool, node)),
     })
@@ -60,11 +60,9 @@ impl Job {
             return Err(Failure::Uncontained);
         }
         let tried = arrival.try_devices(&visit.plan.probes)?;
-        // Still the user's and alive, every required filter in force, and last of all, when
-        // nobody watches any more who could still move it, the login in its place.
+        // Still the user's and alive, every required filter in force, the login in its place.
         require(visit, self.daemon.ask_again(deadline).map_err(SlurmFailure::Daemon)?)?;
         arrival.verify_filters()?;
-        undo.end_watch();
         arrival.verify_place()?;
         Ok(Joined { cgroup: arrival.leaf(), confinement, tried })
     }

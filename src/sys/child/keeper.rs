@@ -1,10 +1,13 @@
 //! The way to a keeper: a process that is neither sshd's child nor in its session, and that stays.
 
-use super::helper::{RawFailure, Step, clear_exec_context, limit, reset_signals};
-use super::{Child, FD_FLOOR, RawFdGuard, Report, clone_with, close_from, raise};
+use super::{RawFailure, Step, block, clear_exec_context, close_from, limit, reset_signals};
+use nix::sys::signal::{SIGKILL, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What a keeper is started with.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ impl Handed {
 
 /// Starts a keeper. What is returned is the process in between, which ends by itself as soon as it
 /// has made the keeper: that is then nobody's child but the system's first process's. A keeper that
-/// could not be executed is told of by a [`Report`] on the other end of its socket.
+/// could not be executed is told of by a [`super::SpawnFailure`] on the other end of its socket.
 ///
 /// # Errors
 /// `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`.
@@ -113,9 +116,9 @@ pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> io::Result<Child> {
 /// # Safety
 /// Only where the socket is in its place.
 unsafe fn tell(failure: RawFailure) {
-    let report = Report::packet(Report::FAILED, failure.step as u8, failure.errno);
+    let packet = failure.packet();
     // SAFETY: sends from our own stack.
-    unsafe { libc::send(FIRST, report.as_ptr().cast(), report.len(), libc::MSG_NOSIGNAL) };
+    unsafe { libc::send(FIRST, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
 }
 
 /// Returns only on failure.
@@ -134,7 +137,7 @@ unsafe fn become_keeper(raised: &[RawFdGuard], title: &CStr) -> RawFailure {
         let mut end = 0;
         for fd in raised {
             if libc::dup2(fd.0, end) == -1 {
-                return failed(Step::Dup2);
+                return failed(Step::Dup);
             }
             end += 1;
         }
@@ -150,6 +153,7 @@ unsafe fn become_keeper(raised: &[RawFdGuard], title: &CStr) -> RawFailure {
             return failed(Step::Chdir);
         }
         reset_signals();
+        block(0);
         libc::syscall(
             libc::SYS_execveat,
             EXECUTABLE,
@@ -159,5 +163,70 @@ unsafe fn become_keeper(raised: &[RawFdGuard], title: &CStr) -> RawFailure {
             libc::AT_EMPTY_PATH,
         );
         failed(Step::Execveat)
+    }
+}
+
+/// A child that nobody else waits for. Dropping it ends and reaps it.
+#[derive(Debug)]
+pub struct Child(Pid);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = kill(self.0, SIGKILL);
+        while waitpid(self.0, Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
+    }
+}
+
+/// Lowest number for the descriptors that travel to the child, so that their places can be filled
+/// without harm.
+const FD_FLOOR: RawFd = 40;
+
+/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
+struct RawFdGuard(RawFd);
+
+impl Drop for RawFdGuard {
+    fn drop(&mut self) {
+        let _ = nix::unistd::close(self.0);
+    }
+}
+
+fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
+    use nix::fcntl::{FcntlArg, fcntl};
+    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
+}
+
+/// Runs `body` in a new process without an exit signal, every signal blocked: no `SIGCHLD` reaches
+/// the application, and none of its handlers can reap it.
+fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
+    let before = block(u64::MAX);
+    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
+    // `body`, whose authors promise system calls only, and never returns from this block.
+    let result = crate::sys::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
+    if let Ok(0) = result {
+        // A panic, which there should be none of, must not carry the child back into sshd's code.
+        let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(127);
+        // SAFETY: in the child: _exit runs no handler of the application.
+        unsafe { libc::_exit(status) }
+    }
+    block(before);
+    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(Child(Pid::from_raw(pid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_is_ended_and_reaped() {
+        let child = clone_with(|| {
+            // SAFETY: waits for the kill.
+            unsafe { libc::pause() };
+            0
+        })
+        .unwrap();
+        let pid = child.0;
+        drop(child);
+        assert_eq!(kill(pid, None), Err(nix::Error::ESRCH));
     }
 }

@@ -1,89 +1,192 @@
-//! Processes that sshd does not know of: the attendant, the helper that it starts, and the keepers
-//! of leaves, which outlive both.
-//!
-//! The attendant is made by `clone(2)` without an exit signal: no `SIGCHLD` reaches the
-//! application, none of its handlers can reap it, and its signal dispositions need no change.
-//! After `clone` only system calls happen, on memory that was laid out before.
+//! Processes that sshd's own code does not know of: the helper, which is gone when it has answered,
+//! and the keepers of leaves, which outlive the login.
 
-mod attendant;
 mod helper;
 mod keeper;
 
-pub use attendant::{AttendantSpec, ORIGINS_MAX, Report, Watch, spawn_attendant};
-pub use helper::{HelperSpec, SpawnFailure};
+pub use helper::{End, Helper, HelperSpec};
 pub use keeper::{Handed, KeeperSpec, spawn_keeper};
 
-use nix::sys::signal::{SIGKILL, SigSet, SigmaskHow, kill, sigprocmask};
-use nix::sys::wait::{WaitPidFlag, waitpid};
-use nix::unistd::Pid;
-use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::RawFd;
 
-/// A child that nobody else waits for. Dropping it ends and reaps it.
-#[derive(Debug)]
-pub struct Child(Pid);
+/// The step on the way to `execve` that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpawnFailure {
+    /// The system call.
+    pub step: &'static str,
+    /// Its `errno`.
+    pub errno: i32,
+}
 
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = kill(self.0, SIGKILL);
-        while waitpid(self.0, Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
+impl SpawnFailure {
+    /// Most bytes of one in a packet.
+    pub const MAX: usize = 6;
+    const KIND: u8 = b'f';
+
+    fn last(step: &'static str) -> Self {
+        Self { step, errno: nix::errno::Errno::last_raw() }
+    }
+
+    /// Reads a packet; `None` for anything else.
+    #[must_use]
+    pub fn decode(packet: &[u8]) -> Option<Self> {
+        let [Self::KIND, step, number @ ..] = packet else { return None };
+        let errno = i32::from_ne_bytes(number.try_into().ok()?);
+        Some(Self { step: STEPS.get(usize::from(*step)).copied().unwrap_or("?"), errno })
     }
 }
 
-/// Lowest number for the descriptors that travel to the child, so that the standard ones can be
-/// laid over without harm, and the attendant's places after them.
-const FD_FLOOR: RawFd = 40;
+/// The same, as a new process tells it.
+#[derive(Clone, Copy, Debug)]
+struct RawFailure {
+    step: Step,
+    errno: i32,
+}
 
-/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
-struct RawFdGuard(RawFd);
-
-impl Drop for RawFdGuard {
-    fn drop(&mut self) {
-        let _ = nix::unistd::close(self.0);
+impl RawFailure {
+    fn packet(self) -> [u8; SpawnFailure::MAX] {
+        let [a, b, c, d] = self.errno.to_ne_bytes();
+        [SpawnFailure::KIND, self.step as u8, a, b, c, d]
     }
 }
 
-fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
-    use nix::fcntl::{FcntlArg, fcntl};
-    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
+impl From<RawFailure> for SpawnFailure {
+    fn from(raw: RawFailure) -> Self {
+        let step = STEPS.get(usize::from(raw.step as u8)).copied().unwrap_or("?");
+        Self { step, errno: raw.errno }
+    }
 }
 
-/// Runs `body` in a new process without an exit signal, every signal blocked.
-fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
-    let mut before = SigSet::empty();
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before))?;
-    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
-    // `body`, whose authors promise system calls only, and never returns from this block.
-    let result = super::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
-    if let Ok(0) = result {
-        // A panic, which there should be none of, must not carry the child back into sshd's code.
-        let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(127);
-        // SAFETY: in the child: _exit runs no handler of the application.
-        unsafe { libc::_exit(status) }
-    }
-    let restored = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
-    let child = Child(Pid::from_raw(pid));
-    restored?;
-    Ok(child)
+/// The steps, by the system call that each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Step {
+    Clone,
+    Timer,
+    Dup,
+    Chdir,
+    Setsid,
+    Setgroups,
+    Setresgid,
+    Setresuid,
+    Dumpable,
+    Capset,
+    NoNewPrivs,
+    Pdeathsig,
+    ParentGone,
+    Execveat,
 }
+
+const STEPS: [&str; 14] = [
+    "clone",
+    "timer",
+    "dup",
+    "chdir",
+    "setsid",
+    "setgroups",
+    "setresgid",
+    "setresuid",
+    "dumpable",
+    "capset",
+    "no_new_privs",
+    "pdeathsig",
+    "parent gone",
+    "execveat",
+];
+
+/// A system call without the C library's wrapper around it, which may take locks, be a point of
+/// cancellation, or act on every thread of the process.
+macro_rules! sys {
+    ($number:ident $(, $argument:expr)* $(,)?) => {
+        libc::syscall(libc::$number $(, $argument)*)
+    };
+}
+use sys;
 
 /// Closes every descriptor from `first` on.
 ///
 /// # Safety
-/// Only in a process that [`clone_with`] has just made.
+/// Only in a new process, which has a table of descriptors of its own.
 unsafe fn close_from(first: RawFd) {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: plain numbers. The loop is for kernels before 5.9 (no close_range).
+    // SAFETY: plain numbers, and a structure on our own stack. The loop is for kernels before 5.9
+    // (no close_range).
     unsafe {
-        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
+        if sys!(SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
             let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
             let most = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX).clamp(1024, 1 << 20);
             for fd in first..most {
-                libc::close(fd);
+                sys!(SYS_close, fd);
             }
+        }
+    }
+}
+
+/// Forgets the SELinux context that pam_selinux has asked for the user's shell: it would apply to
+/// the next exec. It is this thread's own. Without SELinux nothing happens.
+///
+/// # Safety
+/// Only in a new process.
+unsafe fn clear_exec_context() {
+    let path = c"/proc/thread-self/attr/exec";
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: a NUL-terminated path and an empty write.
+    unsafe {
+        let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+        let fd = sys!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
+        if fd != -1 {
+            sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
+            sys!(SYS_close, fd);
+        }
+    }
+}
+
+/// The kernel's `struct sigaction`, at least as long as on any machine.
+type Action = [u64; 4];
+/// The default one: all zero.
+const DEFAULT_ACTION: Action = [0; 4];
+/// Bytes of the kernel's set of signals.
+const MASK: usize = 8;
+
+/// Every signal at its default: ignored ones would outlive the exec.
+///
+/// # Safety
+/// Only in a new process, which has dispositions of its own.
+unsafe fn reset_signals() {
+    for signal in 1..65 {
+        let none = std::ptr::null_mut::<u64>();
+        // SAFETY: reads a structure that is there for good; the kernel refuses those signals that
+        // cannot be set.
+        unsafe { sys!(SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), none, MASK) };
+    }
+}
+
+/// Sets the signals that this thread blocks; returns those that it did.
+fn block(signals: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: reads and writes numbers on our own stack, of the size that it is told.
+    unsafe {
+        sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, &raw mut before, MASK)
+    };
+    before
+}
+
+/// Sets a limit; where the hard one is lower and may not be raised (no `CAP_SYS_RESOURCE`), as
+/// much of it as there is.
+///
+/// # Safety
+/// Only in a new process, which has limits of its own.
+unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers and a structure on our own stack.
+    unsafe {
+        let both = libc::rlimit { rlim_cur: wanted, rlim_max: wanted };
+        if libc::setrlimit(resource, &raw const both) == -1 {
+            let mut found = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(resource, &raw mut found);
+            found.rlim_cur = found.rlim_max;
+            libc::setrlimit(resource, &raw const found);
         }
     }
 }
@@ -93,15 +196,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_ended_and_reaped() {
-        let child = clone_with(|| {
-            // SAFETY: waits for the kill.
-            unsafe { libc::pause() };
-            0
-        })
-        .unwrap();
-        let pid = child.0;
-        drop(child);
-        assert_eq!(kill(pid, None), Err(nix::Error::ESRCH));
+    fn a_failure_is_read_back() {
+        let raw = RawFailure { step: Step::Setgroups, errno: libc::EPERM };
+        let failure = SpawnFailure { step: "setgroups", errno: libc::EPERM };
+        assert_eq!(SpawnFailure::decode(&raw.packet()), Some(failure));
+        assert_eq!(SpawnFailure::from(raw), failure);
+        for packet in [&b""[..], b"f", b"f\0\0", b"x\0\0\0\0\0", b"f\0\0\0\0\0\0"] {
+            assert_eq!(SpawnFailure::decode(packet), None, "{packet:?}");
+        }
+        assert_eq!(STEPS.len(), Step::Execveat as usize + 1);
+    }
+
+    #[test]
+    fn what_is_blocked_is_as_before() {
+        let before = block(u64::MAX);
+        let all = block(before);
+        // All but the two that no process can block.
+        assert_eq!((!all).count_ones(), 2);
+        assert_eq!(block(before), before);
     }
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use pam_job_adopt::plan::{Allowlist, Containment, Placement, Reply, Verdict};
 
 use crate::helper::admit;
-use crate::support::{
-    ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm, while_held,
-};
+use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};
 
 /// Traces what is sent, and how the order to a step's daemon to take a process in begins there.
 const SENT: [&str; 2] = ["-e", "trace=sendto"];
@@ -198,26 +196,6 @@ fn moving_in_part(slurm: &Slurm<'_>, job: &SlurmJob<'_>, hierarchy: &str, result
     let outcome = slurm.node.run("bash", &["-c", &script, daemon.stdout.trim()]);
     assert!(!outcome.stdout.contains("nothing was injected"), "{outcome}");
     outcome
-}
-
-/// The step is frozen between the check and the move: the login must not hang in it.
-#[test]
-fn one_frozen_in_the_window_is_let_go() {
-    on_slurm(|slurm| {
-        let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
-        slurm.node.session_reporting("timeout=5");
-        // The second question to the daemon is the one that moves.
-        let delay = ["-e", "inject=sendto:delay_enter=60000000:when=2"];
-        let freezer = job.dir("freezer").join("step_extern/freezer.state");
-        let login = || slurm.node.session_under_strace("/tmp/s", &delay, ALICE);
-        let freeze = || std::fs::write(&freezer, "FROZEN").unwrap();
-        let outcome = while_held(slurm.node, login, freeze);
-        assert!(outcome.took < Duration::from_secs(15), "{outcome}");
-        went_back(slurm, &outcome, "JA04");
-        std::fs::write(&freezer, "THAWED").unwrap();
-        slurm.node.session(ALICE).ok().joins(&job);
-    });
 }
 
 #[test]

@@ -1,7 +1,8 @@
 /*
  * cycles USER N: runs account and session N times in one process, each time with a fresh
  * pam_start, and fails where the process is not the same afterwards: descriptors, signal
- * dispositions and mask, umask, working directory, environment, threads, credentials.
+ * dispositions and mask, umask, working directory, environment, threads, credentials, children, and
+ * whether it may be dumped.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -10,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -75,6 +78,9 @@ static char *snapshot(void)
     list_status(out);
     copy_file(out, "/proc/self/limits");
     copy_file(out, "/proc/self/attr/exec");
+    fprintf(out, "dumpable %d\n", prctl(PR_GET_DUMPABLE));
+    siginfo_t child;
+    fprintf(out, "children %d\n", waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) == 0);
     fprintf(out, "cwd %s\n", getcwd(folder, sizeof folder));
     for (char **entry = environ; *entry; entry++)
         fprintf(out, "env %s\n", *entry);

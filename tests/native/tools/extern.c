@@ -17,7 +17,7 @@
  *   lie-later    lies of every add but the first
  *   aside        is itself in no step's cgroup
  *   accounted    moves on to "task_3", removing "task_special", as with jobacct_gather/cgroup
- *   freeze-add   freezes the job as it adds        pids      numbers processes on its own
+ *   pids         numbers processes on its own
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -101,8 +101,6 @@ static void add(int32_t pid)
     const char *leaf = fault("elsewhere") ? "/step_extern/user/other" : "/step_extern/user/task_special";
     char procs[64];
     make(leaf);
-    if (fault("freeze-add"))
-        put("/step_extern/user/cgroup.freeze", "1");
     snprintf(procs, sizeof procs, "%s/cgroup.procs", leaf);
     put(procs, digits);
     if (fault("accounted")) {

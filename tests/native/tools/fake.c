@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -92,6 +93,22 @@ static void linger(void)
     }
 }
 
+/* Takes what is to end it out of the way, as far as a process can. */
+static void undying(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    prctl(PR_SET_PDEATHSIG, 0);
+}
+
+/* Stops whatever it may, over and over. */
+static void stop_others(void)
+{
+    for (;;)
+        kill(-1, SIGSTOP);
+}
+
 static void play(const char *verb, long number)
 {
     if (!strcmp(verb, "read"))
@@ -110,6 +127,10 @@ static void play(const char *verb, long number)
         fclose(stdout);
     else if (!strcmp(verb, "linger"))
         linger();
+    else if (!strcmp(verb, "undying"))
+        undying();
+    else if (!strcmp(verb, "stop-others"))
+        stop_others();
     else if (!strcmp(verb, "describe"))
         describe();
     else if (!strcmp(verb, "exit"))
