@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, Node, Outcome, User, eventually, on_node, while_delayed};
+use crate::support::{ALICE, Node, Outcome, User, eventually, on_node, while_held};
 
 /// By the module's own measure; on a busy machine not every time.
 fn refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Outcome) {
@@ -50,7 +50,7 @@ fn one_frozen_in_the_window_is_let_go() {
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=6000000"];
         let login = || node.pam_under_strace(&delay, ALICE);
-        let outcome = while_delayed(node, login, || _ = job.cgroup.freeze(true));
+        let outcome = while_held(node, login, || _ = job.cgroup.freeze(true));
         assert!(outcome.code != 0, "{outcome}");
         assert!(outcome.took < Duration::from_secs(60), "{outcome}");
         job.cgroup.freeze(false);
