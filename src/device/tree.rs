@@ -15,6 +15,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
 
 use super::ProcDevices;
 use crate::plan::DeviceType;
+use crate::proc;
 use crate::trust::Trust;
 
 /// Most bytes of a file of `/proc` or `/sys`; `/proc/driver/nvidia-caps/mig-minors`, the largest of
@@ -148,13 +149,7 @@ impl Tree {
 
     fn read(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: std::io::Error| FileError::new("read", path, &error);
-        let file = File::open(self.at(path)).map_err(failed)?;
-        let mut bytes = Vec::new();
-        file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > FILE_MAX {
-            return Err(failed(Errno::EFBIG.into()));
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        proc::read_at_most(&self.at(path), FILE_MAX).map_err(failed)
     }
 
     /// The names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.

@@ -13,5 +13,5 @@ mod process;
 mod unit;
 
 pub use f58::FluxId;
-pub use process::{Imp, Process, Shell, imp, shell};
+pub use process::{Imp, Shell, imp, is_imp, shell};
 pub use unit::{Unit, folders, unit_at};

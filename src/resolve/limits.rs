@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::cgroup::subtree::{Found, processes_unless};
 use crate::cgroup::{Dir, Error, Membership, Mount, v1};
-use crate::legible;
 use crate::plan::{CgroupPath, LeafName, Placement, ProcessId};
+use crate::proc;
 use crate::source::Job;
 use crate::stepd::{SocketName, job_of, pid_of, step_of};
 
@@ -135,7 +135,7 @@ struct Process {
 impl Process {
     /// `None` where it is gone, or not to be seen.
     fn read(pid: i32) -> Option<Self> {
-        Self::parse(&legible::read(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&proc::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// The name stands in parentheses and may hold anything, parentheses as well.
@@ -155,7 +155,7 @@ impl Process {
 
 /// Real, effective, saved and file system uid of a process (proc_pid_status(5)).
 fn owners(pid: i32) -> Option<[u32; 4]> {
-    let status = legible::read(format!("/proc/{pid}/status")).ok()?;
+    let status = proc::read(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let uids: Vec<u32> = line.split_ascii_whitespace().filter_map(|uid| uid.parse().ok()).collect();
     uids.try_into().ok()

@@ -4,22 +4,21 @@ use super::super::Error;
 use crate::bpf::interpret::Request;
 use crate::legible::legible;
 use crate::plan::{Access, DeviceType};
+use crate::proc::{self, Proc};
 use crate::sys;
 use crate::sys::process::share_descriptors;
 use nix::errno::Errno;
 use nix::sys::statfs::statfs;
 use nix::sys::statvfs::FsFlags;
 use std::ffi::{CStr, CString};
-use std::fs;
-use std::io::{self, Read};
-use std::str::FromStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Most descriptors of one process that are looked at.
 const MOST: usize = 65_536;
 /// Most tables of descriptors that the threads of one process have.
 const MOST_TABLES: usize = 64;
-/// Most bytes of `/proc/PID/fdinfo/FD`; what matters here stands first.
-const INFO_MAX: u64 = 4096;
 
 /// The devices of one process.
 #[derive(Debug, Default)]
@@ -48,15 +47,14 @@ pub(super) fn of_process(pid: i32, rest: &mut usize) -> Result<Holder, Error> {
 /// make one of its own (`unshare(2)`), and the first thread, whose table `/proc/PID/fd` shows, can
 /// have ended before the others.
 fn tables(pid: i32) -> Result<Vec<i32>, Error> {
-    let dir = format!("/proc/{pid}/task");
-    let failed = |error: io::Error| Error::failed("list", &dir, error);
+    let dir = Proc::here().dir(pid).join("task");
+    let failed = |error: io::Error| Error::failed("list", dir.display(), error);
     let mut tables = Vec::new();
-    let Some(entries) = unless_gone(fs::read_dir(&dir)).map_err(failed)? else {
+    let Some(threads) = unless_gone(proc::numbers(&dir)).map_err(failed)? else {
         return Ok(tables);
     };
-    for entry in entries {
-        let Some(entry) = unless_gone(entry).map_err(failed)? else { break };
-        let Some(thread) = number(&entry) else { continue };
+    for thread in threads {
+        let Some(thread) = unless_gone(thread).map_err(failed)? else { break };
         // Where it cannot be told they are looked at one by one.
         let same = |other: &i32| share_descriptors(*other, thread).unwrap_or(false);
         if tables.iter().any(same) {
@@ -64,39 +62,39 @@ fn tables(pid: i32) -> Result<Vec<i32>, Error> {
         }
         if tables.len() >= MOST_TABLES {
             let cause = "its threads have more tables of descriptors than are looked at";
-            return Err(Error::failed("list", dir, cause));
+            return Err(Error::failed("list", dir.display(), cause));
         }
         tables.push(thread);
     }
     Ok(tables)
 }
 
-fn number<T: FromStr>(entry: &fs::DirEntry) -> Option<T> {
-    entry.file_name().to_str()?.parse().ok()
-}
-
 impl Holder {
     fn fill(&mut self, pid: i32, most: usize) -> Result<(), Error> {
-        let command = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        self.command = legible(String::from_utf8_lossy(&command).trim_end_matches('\n'));
+        let dir = Proc::here().dir(pid);
+        let command = proc::read(dir.join("comm")).unwrap_or_default();
+        self.command = legible(command.trim_end_matches('\n'));
         for thread in tables(pid)? {
-            self.look(&format!("/proc/{pid}/task/{thread}"), most)?;
+            self.look(&dir.join("task").join(thread.to_string()), most)?;
         }
         Ok(())
     }
 
     /// Adds what a thread has open.
-    fn look(&mut self, thread: &str, most: usize) -> Result<(), Error> {
-        let dir = format!("{thread}/fd");
-        let failed = |error: io::Error| Error::failed("list", &dir, error);
-        let Some(entries) = unless_gone(fs::read_dir(&dir)).map_err(failed)? else {
+    fn look(&mut self, thread: &Path, most: usize) -> Result<(), Error> {
+        let dir = thread.join("fd");
+        let failed = |error: io::Error| Error::failed("list", dir.display(), error);
+        let Some(descriptors) = unless_gone(proc::numbers(&dir)).map_err(failed)? else {
             return Ok(());
         };
-        for entry in entries {
-            let Some(entry) = unless_gone(entry).map_err(failed)? else { break };
-            let Some(descriptor) = number(&entry) else { continue };
+        for descriptor in descriptors {
+            let Some(descriptor) = unless_gone(descriptor).map_err(failed)? else { break };
             if self.count >= most {
-                return Err(Error::failed("list", dir, "there are more than are looked at"));
+                return Err(Error::failed(
+                    "list",
+                    dir.display(),
+                    "there are more than are looked at",
+                ));
             }
             self.count += 1;
             if let Some(request) = of_descriptor(thread, descriptor)? {
@@ -111,10 +109,11 @@ impl Holder {
 
 /// What the kernel asked when the descriptor was opened; `None` for what is no device, or was only
 /// looked up (`O_PATH`).
-fn of_descriptor(thread: &str, number: u32) -> Result<Option<Request>, Error> {
-    let path = format!("{thread}/fd/{number}");
-    let failed = |error: io::Error| Error::failed("read", &path, error);
-    let c_path = CString::new(path.as_str()).map_err(|_| failed(Errno::EINVAL.into()))?;
+fn of_descriptor(thread: &Path, number: u32) -> Result<Option<Request>, Error> {
+    let path = thread.join("fd").join(number.to_string());
+    let failed = |error: io::Error| Error::failed("read", path.display(), error);
+    let c_path =
+        CString::new(path.as_os_str().as_bytes()).map_err(|_| failed(Errno::EINVAL.into()))?;
     let device = match unless_gone(sys::file::device_at(&c_path)) {
         Ok(device) => device.flatten(),
         // As of a user's own file system, which even root may not look into. No device works there.
@@ -124,21 +123,12 @@ fn of_descriptor(thread: &str, number: u32) -> Result<Option<Request>, Error> {
     // Of a device alone: what else is open can tell any length of text about itself (a line for
     // each watch of epoll(7) and inotify(7)), and as often as it is open.
     let Some((format, major, minor)) = device else { return Ok(None) };
-    let info = unless_gone(info(&format!("{thread}/fdinfo/{number}"))).map_err(failed)?;
-    let flags = info.as_deref().and_then(|info| field(info, "flags:"));
+    let info = thread.join("fdinfo").join(number.to_string());
+    let info = unless_gone(proc::read(info)).map_err(failed)?;
+    let flags = info.as_deref().and_then(|info| proc::field(info, "flags:"));
     let kind = if format == libc::S_IFBLK { DeviceType::Block } else { DeviceType::Char };
     let request = |access| Request { kind, major, minor, access };
     Ok(flags.and_then(opened_for).map(request))
-}
-
-fn info(path: &str) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(INFO_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// By the flags of open(2), in octal; `None` for `O_PATH`. Mode 3 is checked as both.
@@ -170,6 +160,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::OpenOptionsExt;
 
     fn own() -> Vec<Request> {

@@ -6,7 +6,6 @@
 //! looks at the chosen one once more.
 
 mod account;
-mod age;
 mod look;
 
 use std::collections::BTreeMap;
@@ -18,6 +17,7 @@ use super::{Found, Job, Source, SourceError};
 use crate::flux::{Unit, folders};
 use crate::legible::legible;
 use crate::plan::{CgroupPath, JobId, Placement, SourceName};
+use crate::proc::Proc;
 pub use account::Account;
 use look::{Look, Seen};
 
@@ -31,7 +31,7 @@ pub struct FluxSource {
     /// Where cgroup v2 is mounted.
     mount: PathBuf,
     /// Where proc(5) is.
-    proc: PathBuf,
+    proc: Proc,
 }
 
 /// A unit of a job's, and its cgroup's path below the mount.
@@ -50,7 +50,7 @@ impl FluxSource {
     /// below `root`.
     #[must_use]
     pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
-        Self { account, mount, proc: root.join("proc") }
+        Self { account, mount, proc: Proc::at(root.join("proc")) }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.

@@ -1,6 +1,6 @@
 //! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)): which mounts a process has, and which it sees.
 
-use crate::legible;
+use crate::proc;
 use std::path::Path;
 
 /// One mount.
@@ -32,7 +32,7 @@ impl Mounts {
     /// # Errors
     /// As `read(2)`.
     pub(super) fn of(dir: &Path) -> std::io::Result<Self> {
-        legible::read(dir.join("mountinfo")).map(|text| Self::parse(&text))
+        proc::read_table(dir.join("mountinfo")).map(|text| Self::parse(&text))
     }
 
     /// Reads the text of such a file; a line that is not of its form is no mount.
