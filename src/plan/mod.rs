@@ -27,7 +27,7 @@ pub use environment::{
 };
 pub use group::{GroupError, GroupId, MAX_GROUPS};
 pub use kv::{DecodeError, Reader, Writer};
-pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName};
+pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName, is_within};
 pub use placement::Placement;
 pub use probe::{MAX_PROBES, Probe, ProbeError};
 pub use process::ProcessId;

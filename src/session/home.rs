@@ -1,6 +1,7 @@
 //! Which processes are a job's: those in its own cgroup and below it.
 
 use crate::cgroup::Membership;
+use crate::plan::is_within;
 
 /// A job's own cgroup, in the hierarchy that the end of the job goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +19,7 @@ impl Home {
             Self::Unified(job) => (job, process.unified()),
             Self::Freezer(job) => (job, process.of_controller("freezer")),
         };
-        let rest = found.and_then(|found| found.strip_prefix(job.as_str()));
-        !job.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        !job.is_empty() && found.is_some_and(|found| is_within(found, job))
     }
 }
 
