@@ -8,12 +8,14 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
 
 use super::ProcDevices;
+use super::slurm::Files;
 use crate::plan::DeviceType;
 use crate::proc;
 use crate::trust::Trust;
@@ -27,12 +29,21 @@ const NAMES_MAX: usize = 65_536;
 const STAND_IN_MAX: u64 = 32;
 
 /// A node's files, below `/` or, for tests and dry runs, below another directory.
-#[derive(Debug)]
+///
+/// Clones share what was read, so that one phase sees one state of it.
+#[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
     trust: Trust,
+    seen: Rc<Seen>,
+}
+
+/// What was read already.
+#[derive(Debug, Default)]
+struct Seen {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
     texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
+    slurm: RefCell<Option<Files>>,
 }
 
 /// What a device node is.
@@ -69,8 +80,7 @@ impl Tree {
     }
 
     fn over(root: &Path, trust: Trust) -> Self {
-        let (drivers, texts) = (OnceCell::new(), RefCell::default());
-        Self { root: root.to_owned(), trust, drivers, texts }
+        Self { root: root.to_owned(), trust, seen: Rc::default() }
     }
 
     /// Who has to own the files that root writes, as device specifications are.
@@ -139,11 +149,11 @@ impl Tree {
     /// # Errors
     /// [`FileError`]; `EFBIG` past a mebibyte.
     pub fn text(&self, path: &str) -> Result<String, FileError> {
-        if let Some(text) = self.texts.borrow().get(path) {
+        if let Some(text) = self.seen.texts.borrow().get(path) {
             return text.clone();
         }
         let text = self.read(path);
-        self.texts.borrow_mut().insert(path.to_owned(), text.clone());
+        self.seen.texts.borrow_mut().insert(path.to_owned(), text.clone());
         text
     }
 
@@ -194,7 +204,12 @@ impl Tree {
     /// [`FileError`].
     pub fn drivers(&self) -> Result<&ProcDevices, FileError> {
         let read = || self.text("/proc/devices").map(|text| ProcDevices::parse(&text));
-        self.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
+        self.seen.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+
+    /// Slurm's files, once they were found.
+    pub(super) fn slurm(&self) -> &RefCell<Option<Files>> {
+        &self.seen.slurm
     }
 
     fn is_laid_out(&self) -> bool {

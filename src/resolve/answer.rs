@@ -129,7 +129,8 @@ impl Node {
         evidence: &mut Evidence,
     ) {
         let began = Instant::now();
-        let sources = match self.sources(&request.node, config) {
+        let tree = self.tree();
+        let sources = match self.sources(&tree, &request.node, config) {
             Ok(sources) => sources,
             Err(cause) => {
                 reply.detail = cause;
@@ -161,7 +162,7 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let (resolver, warnings) = self.resolver(request, config, &job);
+                let (resolver, warnings) = self.resolver(tree, request, config, &job);
                 survey.faults.extend(warnings);
                 let planned = plan(&job, rule, &request.unit, config, &resolver, evidence);
                 match planned.and_then(|it| self.guard(it, request, config, &resolver, in_slice)) {
@@ -189,14 +190,20 @@ impl Node {
 
     /// Beside it, what an administrator should know about the configuration. Where Slurm has said
     /// what it calls the node, its files are read for that.
-    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> (Resolver, Vec<String>) {
+    fn resolver(
+        &self,
+        tree: Tree,
+        request: &Request,
+        config: &Config,
+        job: &Job,
+    ) -> (Resolver, Vec<String>) {
         let mut settings = Self::settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
         let (groups, warnings) = grants::looked_up(&config.cdi_groups);
         settings.cdi_gids.extend(groups);
-        (Resolver::new(self.tree(), settings), warnings)
+        (Resolver::new(tree, settings), warnings)
     }
 
     fn ground(&self, uid: u32) -> Ground<'_> {
@@ -204,7 +211,7 @@ impl Node {
         Ground { root, owner, uid }
     }
 
-    fn tree(&self) -> Tree {
+    pub(super) fn tree(&self) -> Tree {
         match &self.cgroup {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
@@ -217,6 +224,7 @@ impl Node {
 
     pub(super) fn sources(
         &self,
+        tree: &Tree,
         node: &str,
         config: &Config,
     ) -> Result<Vec<Box<dyn Source>>, String> {
@@ -229,7 +237,7 @@ impl Node {
                 SourceName::Slurm => {
                     let settings = Self::settings(node, config);
                     let spool = config.slurm.spool.clone();
-                    Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
+                    Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
                 }
                 SourceName::Flux => {
                     let account = Account::Name(config.flux_user.clone());

@@ -141,7 +141,7 @@ impl Node {
         uid: u32,
         deadline: Instant,
     ) -> Result<(Vec<Job>, Vec<String>), String> {
-        let sources = self.sources(&host_name(), config)?;
+        let sources = self.sources(&self.tree(), &host_name(), config)?;
         let mut survey = Survey::of(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.jobs);
         Ok((jobs, survey.warnings()))

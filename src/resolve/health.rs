@@ -35,6 +35,6 @@ impl Node {
             let answer = source.jobs(uid, began + each);
             Health { source: source.name(), answer, took: began.elapsed() }
         };
-        Ok(self.sources(node, config)?.into_iter().map(ask).collect())
+        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(ask).collect())
     }
 }

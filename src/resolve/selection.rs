@@ -20,7 +20,7 @@ impl Node {
     /// until `deadline`; `node` is this node's name.
     #[must_use]
     pub fn selection(&self, config: &Config, node: &str, uid: u32, deadline: Instant) -> Selection {
-        let sources = match self.sources(node, config) {
+        let sources = match self.sources(&self.tree(), node, config) {
             Ok(sources) => sources,
             Err(cause) => return Selection { jobs: Vec::new(), unsure: vec![cause] },
         };

@@ -15,5 +15,5 @@ pub use account::believed;
 pub use cgroup_conf::{constrains, constrains_devices};
 pub use error::{ConfError, LineFault};
 pub use lines::{At, Line, Text, joined};
-pub use place::Files;
+pub use place::{Files, Texts};
 pub use spool::{NodesDirs, SpoolPath};
