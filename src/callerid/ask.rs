@@ -13,7 +13,7 @@ use nix::sys::socket::{
     getsockopt, recv, send, socket,
 };
 
-use super::wait::wait;
+use super::wait;
 use super::{Answer, Flow, LINE_MAX, PORT, Query};
 
 /// Why there is no answer.

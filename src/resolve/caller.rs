@@ -1,4 +1,4 @@
-//! Which of a user's jobs an ssh client runs in.
+//! Which of a user's jobs an ssh client runs in, and which the user has chosen.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -153,6 +153,36 @@ impl Node {
     pub fn holder<'a>(&self, jobs: &'a [Job], cgroup: u64, deadline: Instant) -> Option<&'a JobId> {
         let mount = self.cgroup_mount().ok()?;
         holder(jobs, cgroup, Ground { mount: &mount, owner: self.trust.owner(), deadline })
+    }
+}
+
+impl Node {
+    /// The one of these jobs that the user has chosen; `None` also for a choice that cannot be
+    /// used, of which `warnings` then tells.
+    pub(super) fn wish(
+        &self,
+        uid: u32,
+        jobs: &[Job],
+        evidence: &mut Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Option<JobId> {
+        let wish = match self.choices().read(uid) {
+            Ok(Some(wish)) => wish,
+            Ok(None) => {
+                evidence.add("chosen", "none");
+                return None;
+            }
+            Err(error) => {
+                warnings.push(format!("choice not used: {error}"));
+                return None;
+            }
+        };
+        let exactly = jobs.iter().find(|job| job.id == wish);
+        let meant = exactly.or_else(|| jobs.iter().find(|job| job.goes_by(&wish)));
+        if meant.is_none() {
+            warnings.push(format!("chosen job {wish} is not running here"));
+        }
+        meant.map(|job| job.id.clone())
     }
 }
 

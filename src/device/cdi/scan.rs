@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::catalog::{Catalog, File, Suspect};
-use super::{CdiFault, FileFault, Format, Spec, Unusable, kind};
+use super::{CdiFault, FileFault, Format, Spec, Unusable, name};
 use crate::device::Tree;
 use crate::trust::TrustedDir;
 
@@ -92,7 +92,7 @@ impl Scan {
             return Err((FileFault::Bytes, None));
         }
         let spec = Spec::parse(&bytes, format)
-            .map_err(|error| (FileFault::Spec(error), kind::of(&bytes, format)))?;
+            .map_err(|error| (FileFault::Spec(error), name::kind_of(&bytes, format)))?;
         let devices = self.devices.saturating_add(spec.devices.len());
         if devices > DEVICES_MAX {
             return Err((FileFault::Devices, Some(spec.kind)));
