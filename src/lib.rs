@@ -25,6 +25,7 @@
 //! | [`removed`] | as its caller | names that earlier versions knew, and what replaces each |
 //! | [`failed`] | as its caller | a system call that failed: operation, object, why |
 //! | [`legible`] | as its caller | texts of others, made fit for one line |
+//! | [`proc`] | as its caller | what `/proc` tells about processes |
 //! | [`lock`] | root | one writer at a time: locks on a root-only file |
 //! | [`log`] | root | lines to syslog |
 //! | [`trust`] | as its caller | reading what only root can have written |
@@ -50,6 +51,7 @@ pub mod lock;
 pub mod log;
 pub mod pam;
 pub mod plan;
+pub mod proc;
 #[cfg(test)]
 mod random;
 pub mod registry;

@@ -19,7 +19,12 @@ mod holder;
 mod ident;
 mod networks;
 mod serve;
-mod wait;
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 pub use ask::{AskError, ask};
 pub use flow::{Flow, plain};
@@ -30,3 +35,24 @@ pub use serve::{Connection, NoConnection, Patience};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;
+
+/// Waits until `fd` can be read from or written to, as `flags` say, or has failed, which is told
+/// where that is done.
+///
+/// # Errors
+/// `ETIMEDOUT`, else as `poll(2)`.
+fn wait(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Errno::ETIMEDOUT);
+        }
+        // Rounded up: with less than a millisecond left poll(2) would not wait at all.
+        let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
+        match poll(&mut [PollFd::new(fd.as_fd(), flags)], timeout.unwrap_or(PollTimeout::MAX)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

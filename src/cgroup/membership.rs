@@ -1,7 +1,7 @@
 //! Which cgroups a process is in, one for each hierarchy: `/proc/PID/cgroup` (cgroups(7)).
 
 use super::{Error, Result};
-use crate::legible;
+use crate::proc;
 
 /// The cgroups of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Membership {
     }
 
     fn read(file: &str) -> Result<Self> {
-        let text = legible::read(file).map_err(|error| Error::system("read", file, error))?;
+        let text = proc::read(file).map_err(|error| Error::system("read", file, error))?;
         Self::parse(&text).ok_or_else(|| Error::Malformed { object: file.to_owned() })
     }
 

@@ -1,8 +1,8 @@
 //! A job's cgroup and every cgroup above it.
 
 use super::{Dir, Error, Result};
-use crate::legible;
 use crate::plan::CgroupPath;
+use crate::proc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, stat};
@@ -78,7 +78,7 @@ impl Mount {
         }
         const FILE: &str = "/proc/self/mountinfo";
         // Users' mounts stand there too, on directories of any name.
-        let text = legible::read(FILE).map_err(|error| Error::system("read", FILE, error))?;
+        let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
         // The last mount on a place is the one that is seen.
         let root = text.lines().rev().find_map(|line| root_of_mount(line, self.at));
         match root {

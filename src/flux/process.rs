@@ -1,22 +1,6 @@
-//! Which processes of a unit are its IMP and the job's shell, by what the kernel says of them
-//! (proc_pid_status(5)).
+//! Which processes of a unit are its IMP and the job's shell, by what the kernel says of them.
 
-use crate::legible;
-use std::io;
-use std::path::Path;
-
-/// A process, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its number.
-    pub pid: i32,
-    /// That of its parent.
-    pub parent: i32,
-    /// Real, effective, saved and file system uid.
-    pub uids: [u32; 4],
-    /// Whether it is over, and only its parent has not heard of that.
-    pub ended: bool,
-}
+use crate::proc::{Proc, Process};
 
 /// The IMP of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,51 +20,24 @@ pub enum Shell {
     Several,
 }
 
-impl Process {
-    /// Reads about a process; `proc` is where proc(5) is mounted.
-    ///
-    /// # Errors
-    /// `ENOENT` or `ESRCH` for one that is gone or hidden; [`io::ErrorKind::InvalidData`] for lines
-    /// that are not as documented.
-    pub fn read(proc: &Path, pid: i32) -> io::Result<Self> {
-        let text = legible::read(proc.join(pid.to_string()).join("status"))?;
-        Self::parse(pid, &text).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
+/// Whether a process has the uids of an IMP that this account started: a setuid program keeps the
+/// real one of its caller.
+#[must_use]
+pub fn is_imp(process: &Process, flux: u32) -> bool {
+    !process.ended && process.uids == [flux, 0, 0, 0]
+}
 
-    /// Reads the text of such a file. A process's name stands in it with its line ends escaped.
-    fn parse(pid: i32, text: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
-            lines.next().map(str::trim)
-        };
-        let mut numbers = field("Uid:")?.split_ascii_whitespace().map(str::parse);
-        let mut uids = [0_u32; 4];
-        for uid in &mut uids {
-            *uid = numbers.next()?.ok()?;
-        }
-        let ended = matches!(field("State:")?.as_bytes().first()?, b'Z' | b'X');
-        Some(Self { pid, parent: field("PPid:")?.parse().ok()?, uids, ended })
-    }
-
-    /// Whether it has the uids of an IMP that this account started: a setuid program keeps the real
-    /// one of its caller.
-    #[must_use]
-    pub fn is_imp(&self, flux: u32) -> bool {
-        !self.ended && self.uids == [flux, 0, 0, 0]
-    }
-
-    /// The user that it is altogether, where that is neither root nor this account.
-    fn user(&self, flux: u32) -> Option<u32> {
-        let [uid, ..] = self.uids;
-        (!self.ended && self.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
-    }
+/// The user that a process is altogether, where that is neither root nor this account.
+fn user(process: &Process, flux: u32) -> Option<u32> {
+    let [uid, ..] = process.uids;
+    (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
 }
 
 /// The IMP among the processes of a unit's own cgroup, `flux` being the uid of Flux's account. A
 /// child that it has just forked looks like it for a moment.
 #[must_use]
 pub fn imp(processes: &[Process], flux: u32) -> Option<Imp> {
-    let imps = || processes.iter().filter(|process| process.is_imp(flux));
+    let imps = || processes.iter().filter(|process| is_imp(process, flux));
     let mut first = imps().filter(|one| !imps().any(|other| other.pid == one.parent));
     match (first.next(), first.next()) {
         (Some(process), None) => Some(Imp { pid: process.pid }),
@@ -91,25 +48,15 @@ pub fn imp(processes: &[Process], flux: u32) -> Option<Imp> {
 /// The job's shell: the IMP's child that is a user's altogether. Looked for among what the kernel
 /// lists as its children and among `processes`, those of the unit's own cgroup.
 #[must_use]
-pub fn shell(proc: &Path, imp: Imp, processes: &[Process], flux: u32) -> Shell {
+pub fn shell(proc: &Proc, imp: Imp, processes: &[Process], flux: u32) -> Shell {
     let here = processes.iter().filter(|process| process.parent == imp.pid).copied();
-    let mut users = children(proc, imp).into_iter().chain(here).filter_map(|one| one.user(flux));
+    let children = proc.children(imp.pid).into_iter().chain(here);
+    let mut users = children.filter_map(|child| user(&child, flux));
     match users.next() {
         None => Shell::None,
         Some(uid) if users.all(|other| other == uid) => Shell::Of(uid),
         Some(_) => Shell::Several,
     }
-}
-
-/// The IMP's children by the kernel's list, which not every kernel has, and which may miss one while
-/// another ends (proc_pid_task(5)).
-fn children(proc: &Path, imp: Imp) -> Vec<Process> {
-    let pid = imp.pid.to_string();
-    let list = proc.join(&pid).join("task").join(&pid).join("children");
-    let text = legible::read(list).unwrap_or_default();
-    let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-    let read = pids.filter_map(|pid| Process::read(proc, pid).ok());
-    read.filter(|process| process.parent == imp.pid).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +67,7 @@ mod tests {
     const FLUX: u32 = 992;
 
     fn process(pid: i32, parent: i32, uids: [u32; 4]) -> Process {
-        Process { pid, parent, uids, ended: false }
+        Process { pid, parent, uids, ended: false, namespaces: 1 }
     }
 
     fn text(process: &Process) -> String {
@@ -131,20 +78,6 @@ mod tests {
              {effective}\t{saved}\t{files}\nGid:\t0\t0\t0\t0\n",
             process.pid, process.parent
         )
-    }
-
-    #[test]
-    fn a_status_file() {
-        let one = process(7, 3, [992, 0, 0, 0]);
-        assert_eq!(Process::parse(7, &text(&one)), Some(one));
-        let ended = Process { ended: true, ..one };
-        assert_eq!(Process::parse(7, &text(&ended)), Some(ended));
-        for bad in ["", "State:\tS\nPPid:\t1\n", "State:\tS\nPPid:\t1\nUid:\t1 2 3\n"] {
-            assert_eq!(Process::parse(7, bad), None, "{bad:?}");
-        }
-        let own = Process::read(Path::new("/proc"), std::process::id().cast_signed()).unwrap();
-        assert!(!own.ended && own.parent > 0);
-        assert!(Process::read(Path::new("/proc"), -1).is_err());
     }
 
     #[test]
@@ -183,9 +116,10 @@ mod tests {
             scratch.file(&format!("{}/status", child.pid), &text(child));
             list.push_str(&format!("{} ", child.pid));
         }
-        let without = shell(scratch.path(), Imp { pid: 9 }, children, FLUX);
+        let proc = Proc::at(scratch.path().to_owned());
+        let without = shell(&proc, Imp { pid: 9 }, children, FLUX);
         scratch.file("9/task/9/children", &list);
-        [shell(scratch.path(), Imp { pid: 9 }, &[], FLUX), without]
+        [shell(&proc, Imp { pid: 9 }, &[], FLUX), without]
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) use device_rule::decimal;
 pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
 pub use environment::{ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, Variables};
 pub use kv::{DecodeError, Reader, Writer};
-pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName};
+pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName, is_within};
 pub use placement::Placement;
 pub use probe::{MAX_PROBES, Probe, ProbeError};
 pub use reason::Reason;

@@ -48,6 +48,13 @@ fn is_straight(path: &str) -> bool {
         })
 }
 
+/// Whether an absolute path, of a cgroup or a file, is `top` or below it. All is below `/`.
+#[must_use]
+pub fn is_within(path: &str, top: &str) -> bool {
+    let rest = path.strip_prefix(top.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $error:expr, $check:expr) => {
         $(#[$doc])*
@@ -140,6 +147,23 @@ mod tests {
         let long = "a".repeat(65);
         for bad in ["", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "a\0", "ä", &long] {
             assert!(bad.parse::<JobId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_within_itself_and_those_above() {
+        for (path, top, within) in [
+            ("/a/b", "/a/b", true),
+            ("/a/b/c d", "/a/b", true),
+            ("/a", "/", true),
+            ("/", "/", true),
+            ("/a/bc", "/a/b", false),
+            ("/a", "/a/b", false),
+            ("/", "/a", false),
+            ("/x/a/b", "/a/b", false),
+            ("", "/a", false),
+        ] {
+            assert_eq!(is_within(path, top), within, "{path} {top}");
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::caller::Caller;
 use super::choose::{Choice, choose};
 use super::fit::fit;
-use super::message::message;
+use super::fit::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
@@ -126,7 +126,8 @@ impl Node {
         evidence: &mut Evidence,
     ) {
         let began = Instant::now();
-        let sources = match self.sources(&request.node, config) {
+        let tree = self.tree();
+        let sources = match self.sources(&tree, &request.node, config) {
             Ok(sources) => sources,
             Err(cause) => {
                 reply.detail = cause;
@@ -157,7 +158,7 @@ impl Node {
             }
             Choice::Job(job, rule) => {
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let resolver = self.resolver(request, config, &job);
+                let resolver = self.resolver(tree, request, config, &job);
                 match plan(&job, rule, &request.unit, config, &resolver, evidence) {
                     Ok((plan, warnings)) => {
                         survey.faults.extend(warnings);
@@ -177,15 +178,15 @@ impl Node {
     }
 
     /// Where Slurm has said what it calls the node, its files are read for that.
-    fn resolver(&self, request: &Request, config: &Config, job: &Job) -> Resolver {
+    fn resolver(&self, tree: Tree, request: &Request, config: &Config, job: &Job) -> Resolver {
         let mut settings = Self::settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
-        Resolver::new(self.tree(), settings)
+        Resolver::new(tree, settings)
     }
 
-    fn tree(&self) -> Tree {
+    pub(super) fn tree(&self) -> Tree {
         match &self.cgroup {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
@@ -198,6 +199,7 @@ impl Node {
 
     pub(super) fn sources(
         &self,
+        tree: &Tree,
         node: &str,
         config: &Config,
     ) -> Result<Vec<Box<dyn Source>>, String> {
@@ -210,7 +212,7 @@ impl Node {
                 SourceName::Slurm => {
                     let settings = Self::settings(node, config);
                     let spool = config.slurm.spool.clone();
-                    Ok(Box::new(SlurmSource::new(self.tree(), settings, spool)))
+                    Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
                 }
                 SourceName::Flux => {
                     let account = Account::Name(config.flux_user.clone());

@@ -3,10 +3,11 @@
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
+use nix::errno::Errno;
+use nix::sys::prctl::set_dumpable;
 use nix::unistd::Uid;
 
 use super::answer::answer;
-use super::harden::harden;
 use crate::plan::{DecodeError, Reason, Refusal, Reply, Request, Stack, VERSION, Verdict};
 
 const USAGE: &str = "\
@@ -81,6 +82,15 @@ fn say(bytes: &[u8]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// No tracer of the same user: whoever could write this process's memory would write the plan. An
+/// exec undoes this, so that it cannot be done before; limits come from the privileged half.
+///
+/// # Errors
+/// The system call's own error.
+pub(super) fn harden() -> Result<(), Errno> {
+    set_dumpable(false)
 }
 
 #[cfg(test)]

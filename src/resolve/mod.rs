@@ -12,23 +12,41 @@ mod caller;
 mod choose;
 mod config;
 mod environment;
-mod evidence;
 mod fit;
 mod flux;
-mod harden;
-mod health;
 mod main;
-mod message;
 mod plan;
-mod selection;
 mod slurm;
 pub mod stack;
 mod survey;
 
+use std::fmt;
+
+use crate::legible::legible;
+
 pub use answer::{Node, answer};
 pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};
-pub use evidence::Evidence;
-pub use health::Health;
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
-pub use selection::Selection;
+pub use survey::{Health, Selection};
+
+/// Lines of a word and what there is to say about it, in the order in which they came to light.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence(Vec<(&'static str, String)>);
+
+impl Evidence {
+    /// The lines.
+    pub fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(word, text)| (*word, text.as_str()))
+    }
+
+    fn add(&mut self, word: &'static str, text: impl fmt::Display) {
+        self.0.push((word, legible(&text.to_string())));
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|(word, text)| writeln!(f, "{word}: {text}"))
+    }
+}

@@ -1,8 +1,8 @@
-//! Asking every source about one user.
+//! Asking every source about one user: for a login, for a choice of jobs, and for how they are.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Evidence;
+use super::{Config, Evidence, Node};
 use crate::plan::{JobId, Reason, SourceName};
 use crate::registry::{NOTE_VALID, Place, Record, Via};
 use crate::source::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
@@ -217,5 +217,62 @@ impl Survey {
         ] {
             texts.iter().for_each(|text| evidence.add(word, text));
         }
+    }
+}
+
+/// The running jobs of one user on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Their ids.
+    pub jobs: Vec<JobId>,
+    /// What may have hidden others, each with the cause.
+    pub unsure: Vec<String>,
+}
+
+impl Node {
+    /// The jobs among which a login of this user would be, looked up with the caller's own rights
+    /// until `deadline`; `node` is this node's name.
+    #[must_use]
+    pub fn selection(&self, config: &Config, node: &str, uid: u32, deadline: Instant) -> Selection {
+        let sources = match self.sources(&self.tree(), node, config) {
+            Ok(sources) => sources,
+            Err(cause) => return Selection { jobs: Vec::new(), unsure: vec![cause] },
+        };
+        let mut survey = Survey::of(&sources, uid, deadline);
+        let jobs = std::mem::take(&mut survey.jobs).into_iter().map(|job| job.id).collect();
+        Selection { jobs, unsure: survey.warnings() }
+    }
+}
+
+/// What one source answers, and how long it takes.
+#[derive(Debug)]
+pub struct Health {
+    /// Which source.
+    pub source: SourceName,
+    /// Its answer.
+    pub answer: Result<Found, SourceError>,
+    /// How long that took.
+    pub took: Duration,
+}
+
+impl Node {
+    /// Asks each source of the configuration about a user, as at a login to the node of that name,
+    /// for `each` at most.
+    ///
+    /// # Errors
+    /// A text where none can be asked.
+    pub fn health(
+        &self,
+        node: &str,
+        config: &Config,
+        uid: u32,
+        each: Duration,
+    ) -> Result<Vec<Health>, String> {
+        let ask = |source: Box<dyn crate::source::Source>| {
+            let began = Instant::now();
+            let answer = source.jobs(uid, began + each);
+            Health { source: source.name(), answer, took: began.elapsed() }
+        };
+        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(ask).collect())
     }
 }

@@ -1,10 +1,12 @@
 //! Processes that a person or a scheduler started: a fork of our own, and signals that cannot meet
 //! a process that took over a number.
 
+use crate::proc;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 /// Exit status of a child whose code panicked, as the Rust runtime has it.
 const PANICKED: i32 = 101;
@@ -15,7 +17,7 @@ const PANICKED: i32 = 101;
 /// # Errors
 /// `EBUSY` in a process of several threads; else as `fork(2)`.
 pub fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    if !is_single_threaded()? {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     // SAFETY: there is no other thread that could hold a lock which the child would wait for.
@@ -31,6 +33,10 @@ pub fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
             unsafe { libc::_exit(status) }
         }
     }
+}
+
+fn is_single_threaded() -> io::Result<bool> {
+    Ok(proc::numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
 }
 
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
@@ -57,10 +63,9 @@ pub fn keep_standard_descriptors_only() -> io::Result<()> {
 }
 
 fn mark_one_by_one() -> io::Result<()> {
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.parse::<libc::c_int>().ok());
-        if let Some(number) = number.filter(|number| *number > 2) {
+    for number in proc::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
+        let number = number?;
+        if number > 2 {
             // SAFETY: sets a flag by which nobody's memory is affected; that of the listing, which
             // stands in it as well, is set already.
             unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -72,8 +77,7 @@ fn mark_one_by_one() -> io::Result<()> {
 /// Takes every variable from the environment of this process, where it has one thread only; with
 /// more it does nothing.
 pub fn clear_environment() {
-    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
-    if threads.is_ok_and(|threads| threads == 1) {
+    if is_single_threaded().unwrap_or(false) {
         // SAFETY: no other thread can be reading the environment.
         unsafe { libc::clearenv() };
     }

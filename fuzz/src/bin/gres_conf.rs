@@ -5,12 +5,15 @@ use libfuzzer_sys::fuzz_target;
 use pam_job_adopt::device::gres::GresConf;
 
 fuzz_target!(|text: &str| {
-    match GresConf::parse(text, "gpu", "gpu017") {
+    let conf = GresConf::parse(text, "gpu017").and_then(|conf| {
+        conf.resources("gpu").map_err(|(at, fault)| (at.line, fault))
+    });
+    match conf {
         Ok(conf) => {
             for index in 0..conf.count().min(100) {
-                let resource = conf.resource(index).expect("an index below the count");
-                assert!((1..=text.lines().count()).contains(&resource.at.line));
-                for file in resource.files {
+                let (record, files) = conf.resource(index).expect("an index below the count");
+                assert!((1..=text.lines().count()).contains(&record.at.line));
+                for file in files {
                     let climbs = file.split('/').any(|part| part == "..");
                     assert!(file.starts_with("/dev/") && !climbs, "{file:?}");
                 }

@@ -21,7 +21,7 @@ use nix::sys::socket::{
 };
 
 use super::plain;
-use super::wait::wait;
+use super::wait;
 
 /// How long the kernel is waited for; it answers while it is asked.
 const TIME: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! Where the v1 hierarchies are mounted (proc(5), `/proc/PID/mountinfo`).
 
 use crate::cgroup::{Dir, Error, Result};
-use crate::legible;
+use crate::proc;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ impl Hierarchies {
     /// As `open(2)` and `read(2)` of `/proc/self/mountinfo`.
     pub fn read() -> Result<Self> {
         const FILE: &str = "/proc/self/mountinfo";
-        let text = legible::read(FILE).map_err(|error| Error::system("read", FILE, error))?;
+        let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
         Ok(Self::parse(&text))
     }
 

@@ -7,6 +7,7 @@
 
 use super::Hierarchies;
 use crate::cgroup::{Dir, Error, Membership, Result};
+use crate::plan::is_within;
 
 /// The extern step's own cgroup in each hierarchy.
 const STEP: &str = "/step_extern";
@@ -80,8 +81,7 @@ impl Job {
         let step = self.step();
         for wanted in &self.hierarchies {
             let found = login.path(wanted).unwrap_or_default();
-            let rest = found.strip_prefix(step.as_str());
-            if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            if !is_within(found, &step) {
                 return Err(Error::Elsewhere {
                     wanted: format!("{wanted}:{step}"),
                     found: format!("{wanted}:{found}"),

@@ -2,7 +2,7 @@
 
 use crate::cgroup::Dir;
 use crate::cgroup::subtree::{self, Found};
-use crate::legible;
+use crate::proc::{self, Proc};
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,8 +49,8 @@ pub(in super::super) fn table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(in super::super) fn read(pid: i32) -> Option<Process> {
-    let stat = legible::read(format!("/proc/{pid}/stat")).ok()?;
-    let mut process = parse_stat(pid, &stat)?;
+    let proc::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
+    let mut process = Process { pid, parent, terminal, start, ..Process::default() };
     process.session = session(pid);
     process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
     if process.is_sshd {
@@ -61,44 +61,34 @@ pub(in super::super) fn read(pid: i32) -> Option<Process> {
 
 /// When the process of that number started; `None` where there is none.
 pub(super) fn started(pid: i32) -> Option<u64> {
-    let stat = legible::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(pid, &stat).map(|process| process.start)
-}
-
-/// The name stands in parentheses and may hold anything, parentheses as well.
-fn parse_stat(pid: i32, stat: &str) -> Option<Process> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    Some(Process {
-        pid,
-        parent: fields.get(1)?.parse().ok()?,
-        terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
-        start: fields.get(19)?.parse().ok()?,
-        ..Process::default()
-    })
+    Proc::here().stat(pid).ok().map(|stat| stat.start)
 }
 
 fn session(pid: i32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/sessionid")).ok()?;
+    let text = proc::read(Proc::here().dir(pid).join("sessionid")).ok()?;
     text.trim().parse().ok().filter(|&session| session != NO_SESSION)
 }
 
 /// Whether a process is an sshd, of a login or not: by the executable, which it cannot choose,
 /// unlike its name; and root's, since a user may run an sshd as well.
 pub(in super::super) fn runs_sshd(pid: i32) -> bool {
-    let Ok(path) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+    let Ok(path) = fs::read_link(Proc::here().dir(pid).join("exe")) else { return false };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
 }
 
 /// Whether a process has a TCP socket that listens.
 fn listens(pid: i32) -> bool {
-    let listening: BTreeSet<String> = ["tcp", "tcp6"]
+    let dir = Proc::here().dir(pid);
+    let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
         .iter()
-        .filter_map(|table| fs::read_to_string(format!("/proc/{pid}/net/{table}")).ok())
+        .filter_map(|table| proc::read_table(dir.join(table)).ok())
         .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
         .collect();
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    let mut targets = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    let dir = dir.join("fd");
+    let Ok(descriptors) = proc::numbers::<u32>(&dir) else { return false };
+    let mut targets = descriptors
+        .flatten()
+        .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());
     targets.any(|target| listening.contains(&*target.to_string_lossy()))
 }
 
@@ -117,9 +107,8 @@ fn is_sshd_path(path: &str) -> bool {
 
 /// Whom a process belongs to; `None` where it is gone.
 pub(in super::super) fn real_uid(pid: i32) -> Option<Uid> {
-    let status = legible::read(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok().map(Uid::from_raw)
+    let [uid, ..] = Proc::here().process(pid).ok()?.uids;
+    Some(Uid::from_raw(uid))
 }
 
 #[cfg(test)]
@@ -127,15 +116,6 @@ mod tests {
     use super::*;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
-
-    #[test]
-    fn stat_with_any_name() {
-        let stat = "7 (a) b) (c) S 3 7 7 34817 7 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123 0 0";
-        let process = parse_stat(7, stat).unwrap();
-        assert_eq!((process.parent, process.terminal, process.start), (3, 34817, 123));
-        assert_eq!(parse_stat(7, "7 (a) S 3"), None);
-        assert_eq!(parse_stat(7, ""), None);
-    }
 
     /// Else it would outlive the job, and could be anybody's in a cgroup that becomes one.
     #[test]

@@ -2,7 +2,7 @@
 //! else a directory of ours.
 
 use super::super::{Error, ending};
-use crate::cgroup::{self, Dir, MadeMark, Mount, ScopeMark, Stamp};
+use crate::cgroup::{self, Dir, MadeMark, Membership, Mount, ScopeMark, Stamp};
 use crate::plan::{CgroupPath, JobId};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -135,8 +135,7 @@ fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
 }
 
 fn unified_path(pid: Pid) -> Option<CgroupPath> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::"))?.parse().ok()
+    Membership::of(pid.as_raw()).ok()?.unified()?.parse().ok()
 }
 
 /// Of the characters of an id, a unit's name takes all but `+`, which is written as systemd does

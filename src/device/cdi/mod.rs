@@ -7,7 +7,6 @@
 mod catalog;
 mod document;
 mod error;
-mod kind;
 mod name;
 mod node;
 mod scan;

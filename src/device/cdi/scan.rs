@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::catalog::{Catalog, File, Suspect};
-use super::{CdiFault, FileFault, Format, Spec, Unusable, kind};
+use super::{CdiFault, FileFault, Format, Spec, Unusable, name};
 use crate::device::Tree;
 use crate::trust::TrustedDir;
 
@@ -92,7 +92,7 @@ impl Scan {
             return Err((FileFault::Bytes, None));
         }
         let spec = Spec::parse(&bytes, format)
-            .map_err(|error| (FileFault::Spec(error), kind::of(&bytes, format)))?;
+            .map_err(|error| (FileFault::Spec(error), name::kind_of(&bytes, format)))?;
         let devices = self.devices.saturating_add(spec.devices.len());
         if devices > DEVICES_MAX {
             return Err((FileFault::Devices, Some(spec.kind)));
@@ -111,4 +111,225 @@ fn format_of(name: &str) -> Option<Format> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::trust::Distrust;
+    use crate::trust::tests::Scratch;
+
+    /// A specification of `v.com/gpu` with these devices.
+    fn json(devices: &[&str]) -> String {
+        let device = |name: &&str| {
+            format!(
+                r#"{{"name":"{name}","containerEdits":{{"deviceNodes":[{{"path":"/dev/x"}}]}}}}"#
+            )
+        };
+        let devices: Vec<String> = devices.iter().map(device).collect();
+        let devices = devices.join(",");
+        format!(r#"{{"cdiVersion":"0.6.0","kind":"v.com/gpu","devices":[{devices}]}}"#)
+    }
+
+    /// A specification of `v.com/gpu` with this device and this many bytes.
+    fn padded(device: &str, bytes: usize) -> String {
+        let text = json(&[device]);
+        text.clone() + &" ".repeat(bytes - text.len())
+    }
+
+    fn scan(scratch: &Scratch, dirs: &[&str]) -> Result<Catalog, CdiFault> {
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
+        read(&tree, &dirs)
+    }
+
+    /// The file whose definition of a device counts.
+    fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
+        let name = format!("v.com/gpu={device}").parse().unwrap();
+        catalog.definition(&name).ok().map(|(file, _)| file.path.clone())
+    }
+
+    fn unusable(catalog: &Catalog) -> Vec<(String, FileFault)> {
+        let files = catalog.unusable();
+        files.map(|file| (file.path.display().to_string(), file.why.clone())).collect()
+    }
+
+    #[test]
+    fn specifications_are_the_files_with_the_right_ends_of_the_directory_itself() {
+        let scratch = Scratch::new();
+        let read = ["a.json", ".hidden.json", ".json", "x.tmp.json"];
+        let others = ["a.yml", "b.JSON", "c.Yaml", "d.json.tmp", "json", "e.json5", "sub/f.json"];
+        for (number, name) in read.into_iter().chain(others).enumerate() {
+            scratch.file(&format!("etc/cdi/{name}"), &json(&[&number.to_string()]));
+        }
+        let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
+        for (number, name) in read.iter().enumerate() {
+            let path = Path::new("/etc/cdi").join(name);
+            assert_eq!(file_of(&catalog, &number.to_string()), Some(path));
+        }
+        for number in read.len()..read.len() + others.len() {
+            assert_eq!(file_of(&catalog, &number.to_string()), None, "{number}");
+        }
+        assert_eq!(unusable(&catalog), []);
+    }
+
+    #[test]
+    fn the_last_directory_ranks_highest_and_one_that_is_missing_holds_nothing() {
+        let scratch = Scratch::new();
+        scratch.file("etc/cdi/a.json", &json(&["0", "1"]));
+        scratch.file("run/cdi/a.json", &json(&["1"]));
+        let catalog = scan(&scratch, &["/etc/cdi", "/none/cdi", "/run/cdi"]).unwrap();
+        assert_eq!(file_of(&catalog, "0"), Some("/etc/cdi/a.json".into()));
+        assert_eq!(file_of(&catalog, "1"), Some("/run/cdi/a.json".into()));
+        let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
+        assert_eq!(file_of(&catalog, "1"), Some("/etc/cdi/a.json".into()));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_believed_or_read_fails_every_name() {
+        let scratch = Scratch::new();
+        scratch.file("etc/cdi/a.json", &json(&["0"]));
+        scratch.file("run/file", "");
+        symlink("../etc/cdi", scratch.path().join("run/link")).unwrap();
+        scratch.dir("run/open");
+        scratch.mode("run/open", 0o777);
+        for (dir, cause) in [
+            ("/run/file", Distrust::Open(Errno::ENOTDIR)),
+            ("/run/link", Distrust::Open(Errno::ENOTDIR)),
+            ("/run/open", Distrust::Writable(0o777)),
+            ("/run/../etc/cdi", Distrust::Outside),
+        ] {
+            let fault = scan(&scratch, &[dir, "/etc/cdi"]).unwrap_err();
+            let CdiFault::Dir(error) = &fault else { panic!("{fault}") };
+            assert_eq!(error.cause(), &cause, "{dir}");
+            assert!(fault.to_string().contains(dir), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_believed_is_not_used_and_its_kind_not_either() {
+        let scratch = Scratch::new();
+        scratch.file("etc/cdi/a.json", &json(&["0"]));
+        scratch.file("run/cdi/open.json", "");
+        scratch.mode("run/cdi/open.json", 0o666);
+        scratch.file("run/one", "");
+        let bad = |name: &str| scratch.path().join("run/cdi").join(name);
+        std::fs::hard_link(scratch.path().join("run/one"), bad("two.json")).unwrap();
+        symlink("/etc/cdi/a.json", bad("link.json")).unwrap();
+        symlink("nowhere", bad("gone.json")).unwrap();
+        std::fs::create_dir(bad("sub.json")).unwrap();
+        let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+        let trust = |name: &str, cause| (format!("/run/cdi/{name}"), FileFault::Trust(cause));
+        let expected = [
+            trust("gone.json", Distrust::Open(Errno::ELOOP)),
+            trust("link.json", Distrust::Open(Errno::ELOOP)),
+            trust("open.json", Distrust::Writable(0o666)),
+            trust("sub.json", Distrust::NotRegular),
+            trust("two.json", Distrust::Links(2)),
+        ];
+        for expected in &expected {
+            assert!(unusable(&catalog).contains(expected), "{expected:?}");
+        }
+        assert_eq!(file_of(&catalog, "0"), None);
+    }
+
+    #[test]
+    fn a_file_whose_name_is_no_text_is_not_taken_for_one_that_has_gone() {
+        let scratch = Scratch::new();
+        let dir = scratch.dir("etc/cdi");
+        std::fs::write(dir.join(OsStr::from_bytes(b"\xff.json")), json(&["0"])).unwrap();
+        let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
+        assert_eq!(unusable(&catalog), [("/etc/cdi/\u{fffd}.json".to_owned(), FileFault::Name)]);
+    }
+
+    #[test]
+    fn a_file_that_has_gone_since_the_listing_is_as_if_it_had_never_been_there() {
+        let scratch = Scratch::new();
+        let path = scratch.dir("etc/cdi");
+        let mut scan = Scan { catalog: Catalog::default(), bytes: 0, devices: 0 };
+        let dir = scratch.trust().dir(&path).unwrap();
+        scan.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
+        assert_eq!(scan.catalog.unusable().count(), 0);
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_in_doubt_for_its_own_kind_and_what_has_no_end_for_all() {
+        let scratch = Scratch::new();
+        scratch.file("etc/cdi/a.json", &json(&["0"]));
+        let broken = json(&["0"]).replace("cdiVersion", "version");
+        scratch.file("run/cdi/b.json", &broken.replace("v.com", "w.com"));
+        let dirs = ["/etc/cdi", "/run/cdi"];
+        assert!(file_of(&scan(&scratch, &dirs).unwrap(), "0").is_some());
+        for text in [broken.as_str(), broken.trim_end_matches('}'), "", "[]"] {
+            scratch.file("run/cdi/b.json", text);
+            let catalog = scan(&scratch, &dirs).unwrap();
+            assert_eq!(file_of(&catalog, "0"), None, "{text:?}");
+            assert!(matches!(unusable(&catalog).as_slice(), [(_, FileFault::Spec(_))]), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn directories_are_bounded_in_names_and_in_files() {
+        let scratch = Scratch::new();
+        for number in 0..=FILES_MAX {
+            scratch.file(&format!("etc/cdi/{number}.json"), "");
+        }
+        let crowded = scan(&scratch, &["/etc/cdi"]).unwrap_err();
+        assert_eq!(crowded, CdiFault::Crowded("/etc/cdi".into()));
+        assert_eq!(crowded.to_string(), "/etc/cdi: holds more than 256 specifications");
+        std::fs::remove_file(scratch.path().join("etc/cdi/0.json")).unwrap();
+        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().unusable().count(), FILES_MAX);
+        for number in 0..=NAMES_MAX {
+            std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
+        }
+        let fault = scan(&scratch, &["/run/cdi"]).unwrap_err();
+        let CdiFault::Dir(error) = fault else { panic!("{fault}") };
+        assert_eq!(error.cause(), &Distrust::Crowded(NAMES_MAX));
+    }
+
+    #[test]
+    fn a_file_is_bounded_in_bytes() {
+        let scratch = Scratch::new();
+        let limit = Format::Json.max_bytes();
+        scratch.file("etc/cdi/a.json", &padded("0", limit));
+        assert!(file_of(&scan(&scratch, &["/etc/cdi"]).unwrap(), "0").is_some());
+        scratch.file("etc/cdi/a.json", &padded("0", limit + 1));
+        let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
+        let larger = FileFault::Trust(Distrust::TooLarge(limit as u64));
+        assert_eq!(unusable(&catalog), [("/etc/cdi/a.json".to_owned(), larger)]);
+    }
+
+    #[test]
+    fn all_bytes_together_are_bounded_and_the_highest_directory_is_cut_last() {
+        let scratch = Scratch::new();
+        for name in ["a", "b", "c", "d"] {
+            scratch.file(&format!("etc/cdi/{name}.json"), &padded(name, Format::Json.max_bytes()));
+        }
+        scratch.file("etc/cdi/e.json", "");
+        scratch.mode("etc/cdi/e.json", 0o666);
+        scratch.file("run/cdi/f.json", &json(&["f"]));
+        let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+        // The last one is not looked at any more.
+        let cut = ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), FileFault::Bytes));
+        assert_eq!(unusable(&catalog), cut);
+        for name in ["a", "b", "c", "f"] {
+            assert!(file_of(&catalog, name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn all_devices_together_are_bounded() {
+        let scratch = Scratch::new();
+        let names: Vec<String> = (0..=DEVICES_MAX).map(|number| number.to_string()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        scratch.file("run/cdi/a.json", &json(&names[..DEVICES_MAX]));
+        assert!(file_of(&scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap(), "7").is_some());
+        scratch.file("etc/cdi/b.json", &json(&names[DEVICES_MAX..]));
+        let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+        assert_eq!(unusable(&catalog), [("/etc/cdi/b.json".to_owned(), FileFault::Devices)]);
+        assert!(file_of(&catalog, "7").is_some());
+    }
+}

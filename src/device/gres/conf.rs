@@ -1,5 +1,6 @@
-//! What `gres.conf` says of one resource on one node (gres.conf(5)).
+//! What `gres.conf` says of the resources of one node (gres.conf(5)).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{GresFault, HostList};
@@ -8,7 +9,7 @@ use crate::device::slurm::{At, Line, Text, joined};
 /// Most files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
 /// The keys of a record.
-pub(super) const KEYS: [&str; 13] = [
+const KEYS: [&str; 13] = [
     "AutoDetect",
     "Count",
     "CPUs",
@@ -24,29 +25,35 @@ pub(super) const KEYS: [&str; 13] = [
     "Type",
 ];
 
-/// The records of one resource name that count on one node.
+/// The lines of the file that count on one node, in the order in which Slurm takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GresConf {
-    records: Vec<Record>,
+    lines: Vec<NodeLine>,
     everywhere: Option<bool>,
     here: Option<bool>,
 }
 
-/// One resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resource<'a> {
-    /// Its type; empty where the record gives none.
-    pub kind: &'a str,
-    /// Its files below `/dev`; none where the record only counts.
-    pub files: &'a [String],
-    /// Where its record stands.
-    pub at: &'a At,
+/// The records of one resource name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources(Vec<Record>);
+
+/// A line with what its `NodeName=` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NodeLine {
+    line: Line,
+    /// Whether it names this node, and not every one.
+    here: Result<bool, GresFault>,
 }
 
+/// What stands in one line: resources of one name and type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
-    at: At,
-    kind: String,
+pub struct Record {
+    /// Where it stands.
+    pub at: At,
+    /// The name of the resource.
+    pub name: String,
+    /// Its type; empty where the record gives none.
+    pub kind: String,
     has: Has,
 }
 
@@ -62,30 +69,32 @@ enum Has {
 }
 
 impl GresConf {
-    /// Reads what the text of `gres.conf` says of the resource `name` on the node `node`. Of the
-    /// records of other names and other nodes nothing matters but that their lines can be read.
+    /// Reads what the text of `gres.conf` says of the node `node`.
     ///
     /// # Errors
-    /// The number of the line at fault, and what is wrong with it. There is no answer then, since
-    /// indexes count across lines.
-    pub fn parse(text: &str, name: &str, node: &str) -> Result<Self, (usize, GresFault)> {
+    /// The number of the line at fault, and what is wrong with it.
+    pub fn parse(text: &str, node: &str) -> Result<Self, (usize, GresFault)> {
         let at = |line| At { file: Path::new("").into(), line };
         let texts = joined(text).into_iter().map(|(line, text)| Text { at: at(line), text });
-        let conf = Self::of(&texts.collect::<Vec<_>>(), name, node);
+        let conf = Self::of(&texts.collect::<Vec<_>>(), node);
         conf.map_err(|(at, fault)| (at.line, fault))
     }
 
     /// The same by the lines of the file and of what it includes.
     ///
+    /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
+    /// two arrays one after the other), so that the indexes of a name do not follow the lines.
+    ///
     /// # Errors
-    /// As [`GresConf::parse`], with where the line stands.
-    pub fn of(texts: &[Text], name: &str, node: &str) -> Result<Self, (At, GresFault)> {
+    /// Where the line stands, and what is wrong with it.
+    pub fn of(texts: &[Text], node: &str) -> Result<Self, (At, GresFault)> {
         let mut conf = Self::default();
         for text in texts {
             let fault = |fault| (text.at.clone(), fault);
             let line = text.pairs().map_err(|why| fault(GresFault::Line(why)))?;
-            conf.line(&line, name, node).map_err(fault)?;
+            conf.take(line, node).map_err(fault)?;
         }
+        conf.lines.sort_by_key(|line| line.here != Ok(false));
         Ok(conf)
     }
 
@@ -96,152 +105,193 @@ impl GresConf {
         self.here.or(self.everywhere).unwrap_or(false)
     }
 
+    /// The records of the resource `name`. Those of other names do not matter.
+    ///
+    /// # Errors
+    /// The record at fault. There is no answer then, since indexes count across records.
+    pub fn resources(&self, name: &str) -> Result<Resources, (At, GresFault)> {
+        let is_asked = |line: &&NodeLine| line.name().is_some_and(|own| is(own, name));
+        let (mut found, mut files) = (Resources::default(), 0);
+        for line in self.lines.iter().filter(is_asked) {
+            let Some(record) = line.record(FILES_MAX.saturating_sub(files))? else { continue };
+            if let Some(file) = found.again(&record) {
+                return Err((record.at.clone(), GresFault::Again(file.to_owned())));
+            }
+            files += record.files().len();
+            found.0.push(record);
+        }
+        Ok(found)
+    }
+
+    /// The records of all names.
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, (At, GresFault)>> {
+        self.lines.iter().filter_map(|line| line.record(FILES_MAX).transpose())
+    }
+
+    fn take(&mut self, line: Line, node: &str) -> Result<(), GresFault> {
+        let here = match for_node(&line, node) {
+            Ok(None) => return Ok(()),
+            Ok(Some(here)) => Ok(here),
+            Err(fault) => Err(fault),
+        };
+        if let Some(value) = line.value("AutoDetect") {
+            let on = !is(value, "off");
+            let said = if here.clone()? { &mut self.here } else { &mut self.everywhere };
+            *said = Some(said.unwrap_or(false) || on);
+        } else if line.value("Name").is_none() {
+            here.clone()?;
+            return Err(GresFault::NoName);
+        }
+        self.lines.push(NodeLine { line, here });
+        Ok(())
+    }
+}
+
+impl Resources {
     /// The first record of another type than the one before it. Slurm takes the types in the
     /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
     #[must_use]
     pub fn other_type(&self) -> Option<&At> {
-        let pairs = self.records.iter().zip(self.records.iter().skip(1));
-        let mut others = pairs.filter(|(one, next)| !one.kind.eq_ignore_ascii_case(&next.kind));
+        let pairs = self.0.iter().zip(self.0.iter().skip(1));
+        let mut others = pairs.filter(|(one, next)| !is(&one.kind, &next.kind));
         others.next().map(|(_, other)| &other.at)
     }
 
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.records.iter().fold(0, |count, record| count.saturating_add(record.has.count()))
+        self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
     }
 
-    /// The resource with this index, from 0: the records in the order of their lines, their files
-    /// in the order in which they are listed.
+    /// The resource with this index, from 0, by its record and its files: the records in their
+    /// order, their files in the order in which they are listed.
     #[must_use]
-    pub fn resource(&self, index: u64) -> Option<Resource<'_>> {
+    pub fn resource(&self, index: u64) -> Option<(&Record, &[String])> {
         let mut left = index;
-        for record in &self.records {
-            let count = record.has.count();
+        for record in &self.0 {
+            let count = record.count();
             if left < count {
-                let files = record.has.files(left)?;
-                return Some(Resource { kind: &record.kind, files, at: &record.at });
+                return Some((record, record.files_of(left)?));
             }
             left -= count;
         }
         None
     }
 
-    fn line(&mut self, line: &Line, name: &str, node: &str) -> Result<(), GresFault> {
-        let asked = match line.value("Name") {
-            Some(own) => own.eq_ignore_ascii_case(name),
-            None => true,
-        };
-        let auto_detect = line.value("AutoDetect");
-        if !asked && auto_detect.is_none() {
-            return Ok(());
-        }
-        let nodes = list(line, "NodeName")?;
-        if nodes.as_ref().is_some_and(|nodes| !names_node(nodes, node)) {
-            return Ok(());
-        }
-        if let Some(value) = auto_detect {
-            let on = !value.eq_ignore_ascii_case("off");
-            let said = if nodes.is_some() { &mut self.here } else { &mut self.everywhere };
-            *said = Some(said.unwrap_or(false) || on);
-        }
-        match line.value("Name") {
-            Some(_) if asked => self.record(line),
-            None if auto_detect.is_none() => Err(GresFault::NoName),
-            _ => Ok(()),
-        }
+    /// A file of a record's that is an index already. It would shift those behind it, one way here
+    /// and perhaps another in Slurm.
+    fn again<'a>(&self, record: &'a Record) -> Option<&'a str> {
+        let files = record.apart();
+        let mut known = self.0.iter().flat_map(Record::apart).collect::<BTreeSet<_>>();
+        files.iter().find(|file| !known.insert(file)).map(String::as_str)
+    }
+}
+
+impl NodeLine {
+    fn name(&self) -> Option<&str> {
+        self.line.value("Name")
     }
 
-    fn record(&mut self, line: &Line) -> Result<(), GresFault> {
-        let known = |key: &&str| KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
-        if let Some(key) = line.keys().find(|key| !known(key)) {
-            return Err(GresFault::Unknown(key.to_owned()));
-        }
-        let kind = line.value("Type").unwrap_or_default().to_owned();
-        let count = line.value("Count").map_or(Ok(1), count)?;
-        let has = match (
-            self.files(line, "File")?,
-            self.files(line, "Files")?,
-            self.files(line, "MultipleFiles")?,
-        ) {
-            (Some(files), None, None) | (None, Some(files), None) => self.apart(files)?,
-            (None, None, Some(files)) => Has::Together(files),
-            (None, None, None) => Has::Counted(count),
-            _ => return Err(GresFault::Both),
-        };
-        self.records.push(Record { at: line.at.clone(), kind, has });
-        Ok(())
-    }
-
-    /// The files of a key, as many as the name may still have.
-    fn files(&self, line: &Line, key: &'static str) -> Result<Option<Vec<String>>, GresFault> {
-        let Some(list) = list(line, key)? else { return Ok(None) };
-        let known: usize = self.records.iter().map(|record| record.has.all().len()).sum();
-        let files = list.names(FILES_MAX.saturating_sub(known));
-        let files = files.map_err(|error| GresFault::List(key, error))?;
-        let outside =
-            |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
-        match files.iter().find(outside) {
-            Some(file) => Err(GresFault::Outside(file.clone())),
-            None => Ok(Some(files)),
-        }
-    }
-
-    /// Files of which each is an index of its own. One that has two would shift those behind it,
-    /// one way here and perhaps another in Slurm.
-    fn apart(&self, files: Vec<String>) -> Result<Has, GresFault> {
-        for (at, file) in files.iter().enumerate() {
-            let before = files.iter().take(at).chain(self.records.iter().flat_map(Record::apart));
-            if before.into_iter().any(|known| known == file) {
-                return Err(GresFault::Again(file.clone()));
-            }
-        }
-        Ok(Has::Each(files))
+    /// The record of the line, with no more files than `most`; none where it says only how GPUs are
+    /// found.
+    fn record(&self, most: usize) -> Result<Option<Record>, (At, GresFault)> {
+        let record = self.here.clone().and_then(|_| Record::of(&self.line, most));
+        record.map_err(|fault| (self.line.at.clone(), fault))
     }
 }
 
 impl Record {
+    fn of(line: &Line, most: usize) -> Result<Option<Self>, GresFault> {
+        if let Some(key) = line.keys().find(|key| !KEYS.iter().any(|known| is(known, key))) {
+            return Err(GresFault::Unknown(key.to_owned()));
+        }
+        let Some(name) = line.value("Name") else { return Ok(None) };
+        let kind = line.value("Type").unwrap_or_default().to_owned();
+        let count = line.value("Count").map_or(Ok(1), count)?;
+        let has = match (
+            files(line, "File", most)?,
+            files(line, "Files", most)?,
+            files(line, "MultipleFiles", most)?,
+        ) {
+            (Some(files), None, None) | (None, Some(files), None) => Has::Each(files),
+            (None, None, Some(files)) => Has::Together(files),
+            (None, None, None) => Has::Counted(count),
+            _ => return Err(GresFault::Both),
+        };
+        Ok(Some(Self { at: line.at.clone(), name: name.to_owned(), kind, has }))
+    }
+
+    fn count(&self) -> u64 {
+        match &self.has {
+            Has::Each(files) => files.len() as u64,
+            Has::Together(_) => 1,
+            Has::Counted(count) => *count,
+        }
+    }
+
+    /// All its files.
+    pub(super) fn files(&self) -> &[String] {
+        match &self.has {
+            Has::Each(files) | Has::Together(files) => files,
+            Has::Counted(_) => &[],
+        }
+    }
+
+    /// Of each of its resources the first file.
+    pub(super) fn first_files(&self) -> &[String] {
+        match &self.has {
+            Has::Together(files) => files.get(..1).unwrap_or_default(),
+            Has::Each(_) | Has::Counted(_) => self.files(),
+        }
+    }
+
+    /// The files of which each is a resource of its own.
     fn apart(&self) -> &[String] {
         match &self.has {
             Has::Each(files) => files,
             Has::Together(_) | Has::Counted(_) => &[],
         }
     }
-}
 
-impl Has {
-    fn count(&self) -> u64 {
-        match self {
-            Self::Each(files) => files.len() as u64,
-            Self::Together(_) => 1,
-            Self::Counted(count) => *count,
-        }
-    }
-
-    fn all(&self) -> &[String] {
-        match self {
-            Self::Each(files) | Self::Together(files) => files,
-            Self::Counted(_) => &[],
-        }
-    }
-
-    fn files(&self, index: u64) -> Option<&[String]> {
-        match self {
-            Self::Each(files) => files.get(usize::try_from(index).ok()?).map(std::slice::from_ref),
-            Self::Together(_) | Self::Counted(_) => Some(self.all()),
+    fn files_of(&self, index: u64) -> Option<&[String]> {
+        match &self.has {
+            Has::Each(files) => files.get(usize::try_from(index).ok()?).map(std::slice::from_ref),
+            Has::Together(_) | Has::Counted(_) => Some(self.files()),
         }
     }
 }
 
-pub(super) fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, GresFault> {
+/// Whether two words are the same to Slurm.
+fn is(one: &str, other: &str) -> bool {
+    one.eq_ignore_ascii_case(other)
+}
+
+/// Whether a line names this node, and not every one; `None` where it names others only.
+fn for_node(line: &Line, node: &str) -> Result<Option<bool>, GresFault> {
+    let Some(nodes) = list(line, "NodeName")? else { return Ok(Some(false)) };
+    if !line.keys().next().is_some_and(|first| is(first, "NodeName")) {
+        return Err(GresFault::NodeName);
+    }
+    // Whole, or up to its first dot.
+    let short = node.split('.').next().unwrap_or(node);
+    Ok((nodes.contains(node) || nodes.contains(short)).then_some(true))
+}
+
+/// The files of a key.
+fn files(line: &Line, key: &'static str, most: usize) -> Result<Option<Vec<String>>, GresFault> {
+    let Some(list) = list(line, key)? else { return Ok(None) };
+    let files = list.names(most).map_err(|error| GresFault::List(key, error))?;
+    let outside =
+        |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
+    match files.iter().find(outside) {
+        Some(file) => Err(GresFault::Outside(file.clone())),
+        None => Ok(Some(files)),
+    }
+}
+
+fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, GresFault> {
     let list = line.value(key).map(HostList::parse).transpose();
     list.map_err(|error| GresFault::List(key, error))
-}
-
-/// Whether a list has the node's name, whole or up to its first dot.
-pub(super) fn names_node(nodes: &HostList, node: &str) -> bool {
-    let short = node.split('.').next().unwrap_or(node);
-    nodes.contains(node) || nodes.contains(short)
 }
 
 /// A number, or one of multiples of 1,024 by the letter behind it.
@@ -262,4 +312,194 @@ fn count(text: &str) -> Result<u64, GresFault> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::device::slurm::LineFault;
+    use crate::random::Random;
+
+    fn named(text: &str, name: &str, node: &str) -> Result<Resources, (usize, GresFault)> {
+        GresConf::parse(text, node)?.resources(name).map_err(|(at, fault)| (at.line, fault))
+    }
+
+    fn conf(text: &str, node: &str) -> Resources {
+        named(text, "gpu", node).unwrap()
+    }
+
+    /// The files of each index.
+    fn files(conf: &Resources) -> Vec<Vec<&str>> {
+        let resources = (0..conf.count()).map(|index| conf.resource(index).unwrap());
+        resources.map(|(_, files)| files.iter().map(String::as_str).collect()).collect()
+    }
+
+    #[test]
+    fn each_file_is_an_index_and_lines_go_on_counting() {
+        let text = "NAME=gpu type=a100 FILE=/dev/nvidia[0,2-3] Cores=0-7\n\
+                Name=nic File=/dev/nic0 Strange=1\n\
+                Name=GPU Type=h100 Files=/dev/nvidia1 Count=1 Flags=nvidia_gpu_env\n";
+        let conf = conf(text, "n1");
+        let expected = ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia1"];
+        assert_eq!(files(&conf), expected.map(|file| vec![file]));
+        let kinds: Vec<_> =
+            (0..4).map(|index| conf.resource(index).unwrap().0.kind.as_str()).collect();
+        assert_eq!(kinds, ["a100", "a100", "a100", "h100"]);
+        assert_eq!(conf.resource(3).unwrap().0.at.line, 3);
+        assert_eq!(conf.resource(4), None);
+    }
+
+    #[test]
+    fn a_record_of_multiple_files_is_one_index() {
+        let text = "Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]\n\
+                Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[30-31]\n\
+                Name=gpu Type=a100 File=/dev/nvidia1\n";
+        let expected = [
+            vec!["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"],
+            vec!["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"],
+            vec!["/dev/nvidia1"],
+        ];
+        assert_eq!(files(&conf(text, "n1")), expected);
+    }
+
+    #[test]
+    fn records_of_other_nodes_do_not_count() {
+        let text = "NodeName=gpu[001-002],x Name=gpu File=/dev/nvidia0\n\
+                NodeName=gpu003 Name=gpu File=/dev/nvidia1\n\
+                NodeName=gpu004 Name=gpu Strange=1 File=/etc/passwd\n\
+                Name=gpu File=/dev/nvidia2\n";
+        for (node, expected) in [
+            ("gpu001", vec!["/dev/nvidia2", "/dev/nvidia0"]),
+            ("gpu002.site.example", vec!["/dev/nvidia2", "/dev/nvidia0"]),
+            ("gpu003", vec!["/dev/nvidia2", "/dev/nvidia1"]),
+            ("gpu1", vec!["/dev/nvidia2"]),
+            ("GPU001", vec!["/dev/nvidia2"]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(|file| vec![file]).collect();
+            assert_eq!(files(&conf(text, node)), expected, "{node}");
+        }
+        assert!(named(text, "gpu", "gpu004").is_err());
+    }
+
+    /// Else index 0 here would be another job's GPU there.
+    #[test]
+    fn records_for_every_node_come_first_as_in_slurm() {
+        let text = "NodeName=tux3 Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia[0-1]\n\
+                NodeName=tux3 Name=gpu File=/dev/nvidia4\nName=gpu File=/dev/nvidia3\n";
+        let order = [0, 1, 3, 2, 4].map(|index| vec![format!("/dev/nvidia{index}")]);
+        assert_eq!(files(&conf(text, "tux3")), order);
+    }
+
+    #[test]
+    fn a_name_of_a_node_behind_another_key_is_refused() {
+        for text in ["Name=gpu NodeName=n2 File=/dev/nvidia0", "Name=gpu File=/dev/x nodename=n1"] {
+            assert_eq!(named(text, "gpu", "n1"), Err((1, GresFault::NodeName)), "{text}");
+            assert_eq!(named(text, "nic", "n1").unwrap().count(), 0, "{text}");
+        }
+        let text = "AutoDetect=nvml NodeName=n1";
+        assert_eq!(GresConf::parse(text, "n1"), Err((1, GresFault::NodeName)));
+    }
+
+    #[test]
+    fn names_that_share_a_file_are_counted_apart() {
+        let text = "Name=gpu File=/dev/nvidia[0-1]\nName=shard Count=8 File=/dev/nvidia[0-1]\n";
+        assert_eq!(conf(text, "n").count(), 2);
+        assert_eq!(named(text, "shard", "n").unwrap().count(), 2);
+        assert_eq!(named(text, "mps", "n").unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_only_counted_has_indexes_and_no_files() {
+        let conf = conf("Name=gpu Count=2\nName=gpu File=/dev/nvidia0\n", "n");
+        assert_eq!(conf.count(), 3);
+        assert!(conf.resource(1).unwrap().1.is_empty());
+        assert_eq!(conf.resource(2).unwrap().1, ["/dev/nvidia0"]);
+        let lots = named("Name=bandwidth Count=4G\n", "bandwidth", "n").unwrap();
+        assert_eq!(lots.count(), 4 << 30);
+    }
+
+    #[test]
+    fn auto_detect_is_off_where_the_node_says_so() {
+        for (text, on) in [
+            ("", false),
+            ("AutoDetect=nvml", true),
+            ("autodetect=OFF", false),
+            ("AutoDetect=nvml\nNodeName=n1 AutoDetect=off", false),
+            ("NodeName=n1 AutoDetect=off\nAutoDetect=nvml", false),
+            ("AutoDetect=off\nNodeName=n1 Name=gpu AutoDetect=rsmi", true),
+            ("AutoDetect=off\nNodeName=n2 AutoDetect=rsmi", false),
+            ("AutoDetect=off\nAutoDetect=full", true),
+            ("AutoDetect=full\nAutoDetect=off", true),
+            ("NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0", true),
+        ] {
+            assert_eq!(GresConf::parse(text, "n1").unwrap().auto_detect(), on, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_line_of_the_name_is_an_error_with_its_number() {
+        for (line, fault) in [
+            ("Name=gpu Fil=/dev/nvidia1", GresFault::Unknown("Fil".into())),
+            ("Name=gpu File=/dev/nvidia0 MultipleFiles=/dev/nvidia1", GresFault::Both),
+            ("Name=gpu File=/dev/nvidia0 Files=/dev/nvidia1", GresFault::Both),
+            ("Name=gpu File=/etc/passwd", GresFault::Outside("/etc/passwd".into())),
+            ("Name=gpu File=/dev/../etc/x", GresFault::Outside("/dev/../etc/x".into())),
+            ("Name=gpu File=/dev/nvidia9", GresFault::Again("/dev/nvidia9".into())),
+            ("Name=gpu File=/dev/a,/dev/a", GresFault::Again("/dev/a".into())),
+            ("Name=gpu Count=x", GresFault::Count),
+            ("Name=gpu Count=99999999P", GresFault::Count),
+            ("Name=gpu Count=", GresFault::Line(LineFault::Form)),
+            ("Name=gpu File=/dev/nvidia[0", GresFault::List("File", super::super::HostListError)),
+            ("Name=gpu File=/dev/n[0-1024]", GresFault::List("File", super::super::HostListError)),
+            ("NodeName=n[ Name=gpu", GresFault::List("NodeName", super::super::HostListError)),
+            ("File=/dev/nvidia0", GresFault::NoName),
+            ("Include other", GresFault::Line(LineFault::Form)),
+        ] {
+            let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
+            assert_eq!(named(&text, "gpu", "n1"), Err((3, fault)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_broken_record_of_another_name_hides_nothing() {
+        let text =
+            "Name=nic Fil=/x Count=? File=[\nNodeName=[ Name=nic\nName=gpu File=/dev/nvidia0\n";
+        assert_eq!(files(&conf(text, "n1")), [["/dev/nvidia0"]]);
+    }
+
+    #[test]
+    fn files_of_a_name_are_bounded_over_all_its_records() {
+        let text = "Name=gpu File=/dev/a[0-1023]\n";
+        assert_eq!(conf(text, "n").count(), 1024);
+        let more = format!("{text}Name=gpu File=/dev/b\n");
+        assert!(matches!(named(&more, "gpu", "n"), Err((2, GresFault::List(..)))));
+        let multiple = format!("{text}Name=gpu MultipleFiles=/dev/b\n");
+        assert!(matches!(named(&multiple, "gpu", "n"), Err((2, GresFault::List(..)))));
+    }
+
+    #[test]
+    fn random_files_give_the_indexes_that_their_lists_give_one_by_one() {
+        let mut random = Random::new(5);
+        for _ in 0..500 {
+            let (mut text, mut next) = (String::new(), 0);
+            let (mut expected, mut here) = (Vec::new(), Vec::new());
+            for _ in 0..random.below(6) {
+                let size = 1 + random.below(4);
+                let names: Vec<_> = (next..next + size).map(|at| format!("/dev/x{at}")).collect();
+                next += size;
+                let list = format!("/dev/x[{}-{}]", next - size, next - 1);
+                match random.below(4) {
+                    0 => {
+                        text += &format!("Name=gpu MultipleFiles={list}\n");
+                        expected.push(names);
+                    }
+                    1 => text += &format!("NodeName=n2 Name=gpu File={list}\n"),
+                    2 => text += &format!("Name=nic File={list}\n"),
+                    _ => {
+                        text += &format!("NodeName=n[0-1] Name=gpu File={list}\n");
+                        here.extend(names.into_iter().map(|name| vec![name]));
+                    }
+                }
+            }
+            expected.extend(here);
+            assert_eq!(files(&conf(&text, "n1")), expected, "{text}");
+        }
+    }
+}

@@ -144,6 +144,8 @@ pub enum GresFault {
     Unknown(String),
     /// It names no resource.
     NoName,
+    /// `NodeName=` stands behind another key.
+    NodeName,
     /// The value of this key is no list of names.
     List(&'static str, HostListError),
     /// The value of `Count=` is no number.
@@ -162,6 +164,9 @@ impl fmt::Display for GresFault {
             Self::Line(fault) => fault.fmt(f),
             Self::Unknown(key) => write!(f, "unknown key {key}"),
             Self::NoName => f.write_str("neither Name= nor AutoDetect="),
+            Self::NodeName => f.write_str(
+                "NodeName= must be the first key, or Slurm takes the record for every node",
+            ),
             Self::List(key, error) => write!(f, "{key}=: {error}"),
             Self::Count => f.write_str("Count= is not a number"),
             Self::Both => f.write_str("File=, Files= and MultipleFiles= exclude each other"),

@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::conf::{KEYS, list, names_node};
-use super::{FILES_MAX, GresError, GresFault, NAME, device, node_name};
-use crate::device::slurm::{ConfError, Files, Line};
+use super::conf::FILES_MAX;
+use super::{GresConf, GresError, GresFault, HostListError, NAME, device, node_name};
+use crate::device::slurm::{ConfError, Files};
 use crate::device::{Device, Found, Settings, Tree, topology};
 use crate::plan::{Access, MAX_PROBES, Probe};
-
-/// The keys that give files.
-const FILE_KEYS: [&str; 3] = ["File", "Files", "MultipleFiles"];
 
 /// The device files of all generic resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +16,7 @@ pub struct Inventory {
     files: Vec<String>,
     /// Of each GPU the first file.
     gpus: Vec<String>,
-    everywhere: Option<bool>,
-    here: Option<bool>,
+    auto_detect: bool,
 }
 
 impl Inventory {
@@ -37,11 +33,22 @@ impl Inventory {
             }
             texts => texts?,
         };
-        let node = node_name(settings)?;
-        for text in &texts {
-            let fault = |fault| GresError::line((text.at.clone(), fault));
-            let line = text.pairs().map_err(|why| fault(GresFault::Line(why)))?;
-            inventory.line(&line, &node).map_err(fault)?;
+        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(GresError::line)?;
+        inventory.auto_detect = conf.auto_detect();
+        for record in conf.records() {
+            let record = record.map_err(GresError::line)?;
+            if record.name.eq_ignore_ascii_case("gpu") {
+                inventory.gpus.extend_from_slice(record.first_files());
+            }
+            for file in record.files() {
+                if !inventory.files.contains(file) {
+                    inventory.files.push(file.clone());
+                }
+            }
+            if inventory.files.len() > FILES_MAX {
+                let fault = GresFault::List("File", HostListError);
+                return Err(GresError::line((record.at, fault)));
+            }
         }
         Ok(inventory)
     }
@@ -55,7 +62,7 @@ impl Inventory {
     /// Whether Slurm looks for the GPUs of the node itself.
     #[must_use]
     pub fn auto_detect(&self) -> bool {
-        self.here.or(self.everywhere).unwrap_or(false)
+        self.auto_detect
     }
 
     /// Number of files that are named.
@@ -119,42 +126,6 @@ impl Inventory {
         probes.truncate(MAX_PROBES);
         Ok(probes)
     }
-
-    fn line(&mut self, line: &Line, node: &str) -> Result<(), GresFault> {
-        let nodes = list(line, "NodeName")?;
-        if nodes.as_ref().is_some_and(|nodes| !names_node(nodes, node)) {
-            return Ok(());
-        }
-        if let Some(value) = line.value("AutoDetect") {
-            let on = !value.eq_ignore_ascii_case("off");
-            let said = if nodes.is_some() { &mut self.here } else { &mut self.everywhere };
-            *said = Some(said.unwrap_or(false) || on);
-        }
-        let known = |key: &&str| KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
-        if let Some(key) = line.keys().find(|key| !known(key)) {
-            return Err(GresFault::Unknown(key.to_owned()));
-        }
-        let is_gpu = line.value("Name").is_some_and(|name| name.eq_ignore_ascii_case("gpu"));
-        for key in FILE_KEYS {
-            let Some(files) = list(line, key)? else { continue };
-            let left = FILES_MAX.saturating_sub(self.files.len());
-            let files = files.names(left).map_err(|error| GresFault::List(key, error))?;
-            if is_gpu {
-                let each = if key == "MultipleFiles" { 1 } else { files.len() };
-                self.gpus.extend(files.iter().take(each).cloned());
-            }
-            for file in files {
-                let climbs = file.split('/').any(|part| part == "..");
-                if climbs || !file.starts_with("/dev/") {
-                    return Err(GresFault::Outside(file));
-                }
-                if !self.files.contains(&file) {
-                    self.files.push(file);
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -202,10 +173,10 @@ mod tests {
              Name=gpu Type=a MultipleFiles=/dev/nvidia1,/dev/nvidia3\nName=bw Count=4G\n",
         );
         assert!(has);
-        let own = ["/dev/nvidia2", "/dev/nvidia0", "/dev/nic0", "/dev/nvidia1", "/dev/nvidia3"];
+        let own = ["/dev/nvidia0", "/dev/nic0", "/dev/nvidia1", "/dev/nvidia3", "/dev/nvidia2"];
         assert_eq!(devices[..5], own);
         assert!(devices.contains(&"/dev/nvidiactl".to_owned()), "{devices:?}");
-        assert_eq!(probes, ["/dev/nvidia2", "/dev/nvidia0", "/dev/nvidia1"]);
+        assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia0"]);
     }
 
     #[test]

@@ -9,12 +9,10 @@ use super::slurm::Files;
 use super::{Device, Found, Settings, Tree, driver};
 use crate::plan::Access;
 
-pub use conf::{GresConf, Resource};
+pub use conf::{GresConf, Record, Resources};
 pub use error::{GresError, GresFault};
 pub use hostlist::{HostList, HostListError};
 pub use inventory::Inventory;
-
-use conf::FILES_MAX;
 
 /// The file, beside `slurm.conf`.
 const NAME: &str = "gres.conf";
@@ -39,26 +37,28 @@ pub fn resolve(
     let (path, texts) = (files.path(NAME), files.lines(NAME)?);
     let node = node_name(settings)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    let conf = GresConf::of(&texts, name, &node).map_err(GresError::line)?;
+    let conf = GresConf::of(&texts, &node).map_err(GresError::line)?;
+    let resources = conf.resources(name).map_err(GresError::line)?;
     if conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Err(GresError::AutoDetect(path));
     }
-    if let Some(at) = conf.other_type() {
+    if let Some(at) = resources.other_type() {
         return Err(GresError::Types { path: at.file.to_path_buf(), line: at.line });
     }
-    let resource = conf.resource(u64::from(index)).ok_or_else(|| match conf.count() {
-        0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },
-        count => GresError::Index { path: path.clone(), name: name.to_owned(), count },
-    })?;
-    let (path, line) = (resource.at.file.to_path_buf(), resource.at.line);
-    if kind.is_some_and(|kind| !resource.kind.eq_ignore_ascii_case(kind)) {
-        let kind = resource.kind.to_owned();
+    let (record, files) =
+        resources.resource(u64::from(index)).ok_or_else(|| match resources.count() {
+            0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },
+            count => GresError::Index { path: path.clone(), name: name.to_owned(), count },
+        })?;
+    let (path, line) = (record.at.file.to_path_buf(), record.at.line);
+    if kind.is_some_and(|kind| !record.kind.eq_ignore_ascii_case(kind)) {
+        let kind = record.kind.clone();
         return Err(GresError::Type { path, line, kind });
     }
-    if resource.files.is_empty() {
+    if files.is_empty() {
         return Err(GresError::NoFile { path, line });
     }
-    let devices = resource.files.iter().map(|file| device(tree, file));
+    let devices = files.iter().map(|file| device(tree, file));
     Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
 }
 

@@ -199,6 +199,7 @@ fn a_file_that_others_can_change_is_not_believed() {
     scratch.dir("run/slurm");
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
     assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(GresError::Conf(ConfError::NoConf)));
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();

@@ -4,16 +4,104 @@
 //! Read as Slurm reads them, but only where nobody besides root and Slurm's own account can have
 //! written them.
 
-mod account;
-mod cgroup_conf;
-mod error;
 mod lines;
 mod place;
-mod spool;
+mod values;
 
-pub use account::believed;
-pub use cgroup_conf::{constrains, constrains_devices};
-pub use error::{ConfError, LineFault};
+use std::fmt;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use crate::trust::{Distrust, TrustError};
+
 pub use lines::{At, Line, Text, joined};
-pub use place::Files;
-pub use spool::{NodesDirs, SpoolPath};
+pub use place::{Files, Texts, believed};
+pub use values::{NodesDirs, SpoolPath, constrains, constrains_devices};
+
+/// Why there is no answer from Slurm's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfError {
+    /// There is no `slurm.conf`, and so nothing beside it.
+    NoConf,
+    /// A file is not there, or is not believed.
+    File(TrustError),
+    /// This line of the file is at fault.
+    Line(PathBuf, usize, LineFault),
+}
+
+impl ConfError {
+    fn line(at: &At, fault: LineFault) -> Self {
+        Self::Line(at.file.to_path_buf(), at.line, fault)
+    }
+
+    /// Whether a file is simply not there.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Self::NoConf => true,
+            Self::File(error) => error.is_missing(),
+            Self::Line(..) => false,
+        }
+    }
+}
+
+impl fmt::Display for ConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoConf => f.write_str("slurm.conf is not found, give its path as slurm_conf"),
+            Self::File(error) => write!(f, "{error}{}", advice(error)),
+            Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ConfError {}
+
+/// What to do about a file that is not believed.
+fn advice(error: &TrustError) -> &'static str {
+    match error.cause() {
+        Distrust::Owner(_) | Distrust::Writable(_) => {
+            "; the file and its directories have to be root's or the account slurm's, and writable \
+             by nobody else"
+        }
+        Distrust::Open(Errno::ELOOP | Errno::ENOTDIR) => {
+            "; no symbolic link is followed: give the real path as slurm_conf"
+        }
+        _ => "",
+    }
+}
+
+/// What is wrong with a line of any of Slurm's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineFault {
+    /// It is not `Key=value` pairs.
+    Form,
+    /// The files have more than 65,536 lines or 4 MiB.
+    TooLong,
+    /// It takes in a file whose name cannot be told, or in too many steps.
+    Include,
+    /// The file that it takes in is not there.
+    Included(TrustError),
+    /// A key stands twice.
+    Twice(String),
+    /// The value of the key is not what Slurm takes.
+    Value(&'static str),
+}
+
+impl fmt::Display for LineFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Form => f.write_str("not of the form Key=value Key=value"),
+            Self::TooLong => f.write_str("more than 65,536 lines or 4 MiB, with what is included"),
+            Self::Include => f.write_str(
+                "Include of a pattern, of %c before ClusterName=, or through more than 8 files",
+            ),
+            Self::Included(error) => write!(f, "Include: {error}"),
+            Self::Twice(key) => write!(f, "key {key} stands twice"),
+            Self::Value(key) => write!(f, "{key}= has no value that Slurm takes"),
+        }
+    }
+}
+
+impl std::error::Error for LineFault {}

@@ -1,13 +1,18 @@
-//! Where Slurm's configuration files lie, and what they say with what they include.
+//! Where Slurm's configuration files lie, who is believed to have written them, and what they say
+//! with what they include.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use nix::unistd::User;
+
 use super::lines::{At, Text, joined};
-use super::{ConfError, LineFault, believed};
+use super::{ConfError, LineFault};
 use crate::device::{Settings, Tree};
-use crate::trust::Trust;
+use crate::trust::{Distrust, Trust, TrustError};
 
 /// Most bytes of a file.
 const FILE_MAX: u64 = 1024 * 1024;
@@ -26,12 +31,20 @@ const CONFIGLESS: &str = "/run/slurm";
 const NAME: &str = "slurm.conf";
 
 /// The configuration of the Slurm that this node runs.
+///
+/// It is found once for each [`Tree`], and each of its files is read once.
 #[derive(Clone, Debug)]
 pub struct Files {
     trust: Trust,
+    /// Where the site says that it lies.
+    given: Option<PathBuf>,
     conf: PathBuf,
     dir: PathBuf,
+    read: Rc<RefCell<BTreeMap<PathBuf, Texts>>>,
 }
+
+/// The lines of a file and of what it includes.
+pub type Texts = Rc<[Text]>;
 
 impl Files {
     /// Finds `slurm.conf`, where the site says or Slurm would look. Slurm reads no other file than
@@ -40,6 +53,16 @@ impl Files {
     /// # Errors
     /// [`ConfError::NoConf`], and [`ConfError::File`] for a directory that is not believed.
     pub fn find(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
+        let known = tree.slurm().borrow().clone();
+        if let Some(files) = known.filter(|files| files.given == settings.slurm_conf) {
+            return Ok(files);
+        }
+        let files = Self::look(tree, settings)?;
+        *tree.slurm().borrow_mut() = Some(files.clone());
+        Ok(files)
+    }
+
+    fn look(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
         let conf = match &settings.slurm_conf {
             Some(conf) => tree.at(conf.to_str().ok_or(ConfError::NoConf)?),
             None => {
@@ -51,14 +74,15 @@ impl Files {
             }
         };
         let dir = conf.parent().ok_or(ConfError::NoConf)?.to_owned();
-        Ok(Self { trust: tree.trust().clone(), conf, dir })
+        let (trust, given) = (tree.trust().clone(), settings.slurm_conf.clone());
+        Ok(Self { trust, given, conf, dir, read: Rc::default() })
     }
 
     /// The lines of `slurm.conf`.
     ///
     /// # Errors
     /// As [`Files::lines`].
-    pub fn slurm_conf(&self) -> Result<Vec<Text>, ConfError> {
+    pub fn slurm_conf(&self) -> Result<Texts, ConfError> {
         self.read(self.conf.clone())
     }
 
@@ -66,7 +90,7 @@ impl Files {
     ///
     /// # Errors
     /// [`ConfError`] where it or a file that it includes is missing, not believed, or too large.
-    pub fn lines(&self, name: &str) -> Result<Vec<Text>, ConfError> {
+    pub fn lines(&self, name: &str) -> Result<Texts, ConfError> {
         self.read(self.path(name))
     }
 
@@ -76,10 +100,15 @@ impl Files {
         self.dir.join(name)
     }
 
-    fn read(&self, path: PathBuf) -> Result<Vec<Text>, ConfError> {
+    fn read(&self, path: PathBuf) -> Result<Texts, ConfError> {
+        if let Some(texts) = self.read.borrow().get(&path) {
+            return Ok(Rc::clone(texts));
+        }
         let mut whole = Whole { files: self, texts: Vec::new(), bytes: 0, cluster: None };
-        whole.take(path, DEPTH_MAX)?;
-        Ok(whole.texts)
+        whole.take(path.clone(), DEPTH_MAX)?;
+        let texts: Texts = whole.texts.into();
+        self.read.borrow_mut().insert(path, Rc::clone(&texts));
+        Ok(texts)
     }
 }
 
@@ -163,6 +192,34 @@ fn is_there(path: &Path) -> bool {
     path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)
 }
 
+/// The account that packages of Slurm make. `slurmctld` runs as it and has jobs started as root, so
+/// that it gains nothing by what it owns on a node.
+const ACCOUNT: &str = "slurm";
+
+/// What `read` believes, and where an owner alone speaks against it, what it believes with Slurm's
+/// account taken for root. The account is looked up only then, since that may ask a directory
+/// service.
+///
+/// # Errors
+/// Those of `read`.
+pub fn believed<T>(
+    trust: &Trust,
+    read: impl Fn(&Trust) -> Result<T, TrustError>,
+) -> Result<T, TrustError> {
+    let error = match read(trust) {
+        Err(error) => error,
+        good => return good,
+    };
+    match error.cause() {
+        Distrust::Owner(uid) if is_slurms(*uid) => read(&trust.clone().or_owned_by(*uid)),
+        _ => Err(error),
+    }
+}
+
+fn is_slurms(uid: u32) -> bool {
+    User::from_name(ACCOUNT).ok().flatten().is_some_and(|user| user.uid.as_raw() == uid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +234,25 @@ mod tests {
             format!("{name}:{} {}", text.at.line, text.text)
         };
         Ok(texts.iter().map(shown).collect())
+    }
+
+    /// Else the job could be found by one configuration and its devices by another.
+    #[test]
+    fn what_was_found_and_read_stays_for_one_tree() {
+        let scratch = Scratch::new();
+        let path = scratch.file("etc/slurm-llnl/slurm.conf", "A=1\n");
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let find = || Files::find(&tree.clone(), &Settings::default()).unwrap();
+        assert_eq!(find().slurm_conf().unwrap().len(), 1);
+        scratch.file("etc/slurm/slurm.conf", "A=1\nB=2\n");
+        scratch.file("etc/slurm-llnl/slurm.conf", "");
+        assert_eq!(find().path(NAME), path);
+        assert_eq!(find().slurm_conf().unwrap().len(), 1);
+        assert_eq!(read(&scratch).unwrap().len(), 2, "another tree looks anew");
+        let given = scratch.file("other/slurm.conf", "A=1\nB=2\nC=3\n");
+        let settings =
+            Settings { slurm_conf: Some("/other/slurm.conf".into()), ..Settings::default() };
+        assert_eq!(Files::find(&tree, &settings).unwrap().path(NAME), given);
     }
 
     #[test]
@@ -247,5 +323,28 @@ mod tests {
         scratch.file("etc/slurm/more", &"#".repeat(1024 * 1024 - 1));
         scratch.file("etc/slurm/slurm.conf", &"Include more\n".repeat(5));
         assert!(matches!(read(&scratch), Err(ConfError::Line(_, 1, LineFault::TooLong))));
+    }
+
+    #[test]
+    fn slurms_account_is_believed_and_no_other() {
+        let Ok(Some(slurm)) = User::from_name(ACCOUNT) else {
+            println!("no account {ACCOUNT}: skipped");
+            return;
+        };
+        if !nix::unistd::Uid::effective().is_root() {
+            println!("not root: skipped");
+            return;
+        }
+        let scratch = Scratch::new();
+        let path = scratch.file("etc/slurm.conf", "x");
+        let read = || believed(&scratch.trust(), |trust| trust.read(&path, 9));
+        let give = |uid| std::os::unix::fs::chown(scratch.path().join("etc"), Some(uid), None);
+        give(slurm.uid.as_raw()).unwrap();
+        assert_eq!(read(), Ok(b"x".to_vec()));
+        scratch.mode("etc", 0o775);
+        assert!(matches!(read().unwrap_err().cause(), Distrust::Writable(_)));
+        scratch.mode("etc", 0o755);
+        give(slurm.uid.as_raw() + 1).unwrap();
+        assert!(matches!(read().unwrap_err().cause(), Distrust::Owner(_)));
     }
 }

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::path_pattern::{PathPattern, TooMany};
 use super::{Name, Specifier};
-use crate::device::gpu::gpu_count;
+use crate::device::gpu_count;
 use crate::device::preset::Preset;
 use crate::device::{Device, Found, Node, NodeError, ProcDevices, ResolveError, Tree};
 use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};

@@ -21,7 +21,6 @@
 //! Where the two differ, a job's GPUs are to be named by address or UUID.
 
 mod card;
-mod companions;
 mod error;
 mod nodes;
 mod parts;
@@ -32,9 +31,8 @@ use super::gpu_name::PciAddress;
 use super::{Device, Found, Tree};
 use card::{Card, Cards, Make};
 
-pub use companions::companions;
 pub use error::TopologyError;
-pub use nodes::confirm_drm;
+pub use nodes::{companions, confirm_drm};
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.

@@ -1,6 +1,5 @@
 //! What has to hold for the devices of a job of Flux's.
 
-mod overlap;
 mod unit;
 
 use super::plan::{Contained, NoPlan, contained, has_list, misconfigured};
@@ -8,8 +7,8 @@ use super::{Config, Evidence};
 use crate::device::{Glob, Policy, Resolved, Resolver, Unfit, Wanted, allowlist};
 use crate::plan::{Containment, Placement};
 use crate::source::Job;
-use overlap::overlap;
 use unit::UnitPolicy;
+use unit::overlap;
 
 /// The filter of the IMP holds, and besides it what a record says. Where the privileged half found
 /// no filter at the unit and so gives the unit's text, the policy in there does: the same list as

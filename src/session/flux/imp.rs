@@ -3,15 +3,13 @@
 use super::FluxFailure;
 use crate::cgroup::{Dir, Membership};
 use crate::failed::Failed;
-use crate::flux::{self, Process, Shell};
+use crate::flux::{self, Shell};
+use crate::proc::{Proc, Process};
 use crate::session::Failure;
 use crate::sys::process::pidfd_open;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-
-const PROC: &str = "/proc";
 
 /// The IMP of a job of this user's, held by a descriptor that no other process takes over.
 #[derive(Debug)]
@@ -50,8 +48,7 @@ impl Imp {
     /// Requires an IMP in this unit, alive, with a child that is the user's; `childless` is what it
     /// means if there is none.
     fn look(&self, unit: &Dir, childless: FluxFailure) -> Result<(), FluxFailure> {
-        let is_imp =
-            Process::read(Path::new(PROC), self.pid).is_ok_and(|one| one.is_imp(self.flux));
+        let is_imp = Proc::here().process(self.pid).is_ok_and(|one| flux::is_imp(&one, self.flux));
         let here = Membership::of(self.pid);
         let here = here.as_ref().is_ok_and(|found| found.unified() == Some(unit.path()));
         let shell = self.shell(unit);
@@ -68,7 +65,7 @@ impl Imp {
 
     fn shell(&self, unit: &Dir) -> Shell {
         let shell = |all: &[Process]| {
-            flux::shell(Path::new(PROC), flux::Imp { pid: self.pid }, all, self.flux)
+            flux::shell(&Proc::here(), flux::Imp { pid: self.pid }, all, self.flux)
         };
         match shell(&[]) {
             // Not every kernel lists a process's children.
@@ -100,5 +97,5 @@ impl fmt::Display for Imp {
 fn processes(unit: &Dir) -> crate::cgroup::Result<Vec<Process>> {
     let text = unit.read_all("cgroup.procs")?.unwrap_or_default();
     let pids = text.lines().filter_map(|pid| pid.parse().ok());
-    Ok(pids.filter_map(|pid| Process::read(Path::new(PROC), pid).ok()).collect())
+    Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
 }

@@ -17,6 +17,7 @@ use super::{Failure, Visit};
 use crate::bpf::Level;
 use crate::cgroup::Membership;
 use crate::plan::{AbsolutePath, NodeName};
+use crate::proc::{Proc, Process};
 use crate::stepd::{self, Daemon, SocketName, State};
 use crate::trust::{Distrust, Trust, TrustedDir};
 use layout::Layout;
@@ -112,13 +113,9 @@ fn require(visit: &Visit<'_>, answer: stepd::Answer) -> Result<(), SlurmFailure>
 /// added by number. `NSpid` has one number for each namespace from that of `/proc` downwards
 /// (proc_pid_status(5)).
 fn numbers_are_ours(pid: i32) -> Result<(), SlurmFailure> {
-    let single = |who: &str| {
-        let file = format!("/proc/{who}/status");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        line.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
-    };
-    match pid > 0 && single("self") && single(&pid.to_string()) {
+    let proc = Proc::here();
+    let single = |found: std::io::Result<Process>| found.is_ok_and(|one| one.namespaces == 1);
+    match pid > 0 && single(proc.own()) && single(proc.process(pid)) {
         true => Ok(()),
         false => Err(SlurmFailure::Abroad),
     }

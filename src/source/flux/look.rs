@@ -4,9 +4,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
-use super::age::started;
-use crate::flux::{self, Process, Shell};
-use crate::legible;
+use crate::flux::{self, Shell};
+use crate::proc::{self, Proc, Process};
 
 /// What to do where proc(5) is mounted so that users see their own processes only.
 const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
@@ -16,7 +15,7 @@ const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-ad
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look<'a> {
     /// Where proc(5) is.
-    pub(super) proc: &'a Path,
+    pub(super) proc: &'a Proc,
     /// Uid of Flux's account.
     pub(super) flux: u32,
     /// When all has to be over.
@@ -81,13 +80,13 @@ impl Look<'_> {
                 if self.is_late() {
                     return Seen::Late;
                 }
-                table.processes.extend(Process::read(self.proc, pid));
+                table.processes.extend(self.proc.process(pid));
             }
             shell = flux::shell(self.proc, imp, &table.processes, self.flux);
         }
         match shell {
             Shell::Of(owner) => {
-                Seen::Running { owner, started: started(self.proc, imp.pid).unwrap_or(0) }
+                Seen::Running { owner, started: self.proc.started(imp.pid).unwrap_or(0) }
             }
             Shell::None => Seen::Waiting,
             Shell::Several => Seen::Strange("its IMP has children of several users'".to_owned()),
@@ -105,10 +104,10 @@ impl Look<'_> {
                 return None;
             }
             table.foreign |= pid == 0;
-            match Process::read(self.proc, pid) {
+            match self.proc.process(pid) {
                 Ok(process) => {
                     table.processes.push(process);
-                    if process.is_imp(self.flux) {
+                    if flux::is_imp(&process, self.flux) {
                         break;
                     }
                 }
@@ -121,7 +120,7 @@ impl Look<'_> {
 
     /// Whether processes of others cannot be seen: then the first is hidden too.
     fn is_blind(&self) -> bool {
-        Process::read(self.proc, 1).is_err()
+        self.proc.process(1).is_err()
     }
 
     fn is_late(&self) -> bool {
@@ -131,7 +130,7 @@ impl Look<'_> {
 
 /// The processes of a cgroup itself. A 0 stands for one that has no number here.
 fn pids(dir: &Path) -> io::Result<Vec<i32>> {
-    let text = legible::read(dir.join("cgroup.procs"))?;
+    let text = proc::read_table(dir.join("cgroup.procs"))?;
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 

@@ -5,21 +5,22 @@
 //! and units of the same name in a user's own service manager are nobody's. The privileged half
 //! looks at the chosen one once more.
 
-mod account;
-mod age;
 mod look;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use look::{Look, Seen};
+use nix::unistd::User;
 
 use super::{Found, Job, Source, SourceError};
 use crate::flux::{Unit, folders};
 use crate::legible::legible;
 use crate::plan::{CgroupPath, JobId, Placement, SourceName};
-pub use account::Account;
-use look::{Look, Seen};
+use crate::proc::Proc;
 
 /// Most names of a folder of units.
 const NAMES_MAX: usize = 65_536;
@@ -31,7 +32,7 @@ pub struct FluxSource {
     /// Where cgroup v2 is mounted.
     mount: PathBuf,
     /// Where proc(5) is.
-    proc: PathBuf,
+    proc: Proc,
 }
 
 /// A unit of a job's, and its cgroup's path below the mount.
@@ -50,7 +51,7 @@ impl FluxSource {
     /// below `root`.
     #[must_use]
     pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
-        Self { account, mount, proc: root.join("proc") }
+        Self { account, mount, proc: Proc::at(root.join("proc")) }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.
@@ -158,6 +159,45 @@ fn job(unit: Unit, path: &str, flux: u32, started: i64) -> Option<Job> {
 fn second(job: &Job) -> Option<String> {
     let shown = legible(&job.placement.shown(&job.id));
     Some(format!("{shown}: another broker of this node has the job as well"))
+}
+
+/// An account, by name or by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// As the configuration has it.
+    Name(String),
+    /// Looked up already.
+    Uid(u32),
+}
+
+impl Account {
+    /// Its number; never root's, since everything of root's would look like an IMP.
+    ///
+    /// # Errors
+    /// [`SourceError::Absent`] where there is no such account.
+    pub fn uid(&self) -> Result<u32, SourceError> {
+        let uid = match self {
+            Self::Uid(uid) => *uid,
+            Self::Name(name) => match User::from_name(name) {
+                Ok(Some(user)) => user.uid.as_raw(),
+                Ok(None) => return Err(SourceError::Absent(format!("no account {name}"))),
+                Err(errno) => return Err(SourceError::Failed(format!("account {name}: {errno}"))),
+            },
+        };
+        match uid {
+            0 => Err(SourceError::Failed(format!("flux_user {self} is root, which Flux is not"))),
+            uid => Ok(uid),
+        }
+    }
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Uid(uid) => uid.fmt(f),
+        }
+    }
 }
 
 #[cfg(test)]

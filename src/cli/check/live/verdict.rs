@@ -4,6 +4,7 @@ use super::event::{Event, Place, Step};
 use super::watch::Run;
 use crate::cli::check::{Check, Finding};
 use crate::cli::resolve::Expected;
+use crate::plan::is_within;
 use std::time::Duration;
 
 const STACK: Check = "live-stack";
@@ -242,8 +243,4 @@ impl Judge<'_> {
         });
         troubles.map(|text| Finding::unknown(PLACE, self.user, text, "")).collect()
     }
-}
-
-fn is_within(path: &str, job: &str) -> bool {
-    path.strip_prefix(job).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

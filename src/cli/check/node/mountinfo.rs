@@ -1,6 +1,7 @@
 //! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)): which mounts a process has, and which it sees.
 
-use crate::legible;
+use crate::plan::is_within;
+use crate::proc;
 use std::path::Path;
 
 /// One mount.
@@ -32,7 +33,7 @@ impl Mounts {
     /// # Errors
     /// As `read(2)`.
     pub(super) fn of(dir: &Path) -> std::io::Result<Self> {
-        legible::read(dir.join("mountinfo")).map(|text| Self::parse(&text))
+        proc::read_table(dir.join("mountinfo")).map(|text| Self::parse(&text))
     }
 
     /// Reads the text of such a file; a line that is not of its form is no mount.
@@ -64,7 +65,7 @@ impl Mounts {
                     && other.id != child.id
                     && other.id != parent.id
                     && other.point != child.point
-                    && is_below(&child.point, &other.point)
+                    && is_within(&child.point, &other.point)
             };
             if self.0.iter().any(covers) {
                 return false;
@@ -114,12 +115,6 @@ impl Mount {
     fn all_options(&self) -> impl Iterator<Item = &str> {
         self.options.split(',').chain(self.super_options.split(','))
     }
-}
-
-/// Whether `path` is `above` or below it.
-pub(super) fn is_below(path: &str, above: &str) -> bool {
-    let rest = path.strip_prefix(above.trim_end_matches('/'));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Blanks, tabs, newlines and backslashes stand there as three octal digits after a backslash

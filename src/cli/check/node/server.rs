@@ -5,7 +5,7 @@ use super::cgroups::Hierarchy;
 use super::mountinfo::Mounts;
 use super::{Check, Finding, Scene};
 use crate::cli::ending::{read_process, runs_sshd};
-use crate::legible;
+use crate::proc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, fstat};
@@ -71,7 +71,7 @@ impl Server {
 
 /// The value of a line of `/proc/PID/status`.
 pub(super) fn status(dir: &Path, key: &str) -> Option<String> {
-    let text = legible::read(dir.join("status")).ok()?;
+    let text = proc::read(dir.join("status")).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     Some(value.trim().to_owned())
 }

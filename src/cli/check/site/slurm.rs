@@ -4,7 +4,7 @@
 use super::config::with_its_rights;
 use super::{Check, Finding, Site};
 use crate::device::Tree;
-use crate::device::slurm::{ConfError, Files, Text, constrains_devices};
+use crate::device::slurm::{ConfError, Files, Texts, constrains_devices};
 use crate::plan::SourceName;
 use crate::resolve::SlurmDevices;
 
@@ -19,7 +19,7 @@ const EXTERN: [&str; 2] = ["contain", "x11"];
 /// What was read.
 struct Read {
     conf: String,
-    texts: Vec<Text>,
+    texts: Texts,
     constrains: bool,
 }
 

@@ -1,10 +1,11 @@
-//! `SlurmdSpoolDir` of slurm.conf(5), with what stands for the node in it.
+//! What the files say: `SlurmdSpoolDir` of slurm.conf(5), with what stands for the node in it, and
+//! `ConstrainDevices` of cgroup.conf(5).
 
-use super::{ConfError, LineFault, Text};
+use super::{ConfError, Files, LineFault, Text};
 use crate::plan::NodeName;
 
 /// The key.
-const KEY: &str = "SlurmdSpoolDir";
+const SPOOL: &str = "SlurmdSpoolDir";
 /// What it is without a word about it.
 const DEFAULT: &str = "/var/spool/slurmd";
 
@@ -32,9 +33,10 @@ impl SpoolPath {
     pub fn read(texts: &[Text]) -> Result<Self, ConfError> {
         let mut path = Self(DEFAULT.to_owned());
         for text in texts {
-            let Some(value) = text.setting(KEY) else { continue };
+            let Some(value) = text.setting(SPOOL) else { continue };
             let fault = |fault| ConfError::line(&text.at, fault);
-            path = Self::new(value.map_err(fault)?).ok_or_else(|| fault(LineFault::Value(KEY)))?;
+            path =
+                Self::new(value.map_err(fault)?).ok_or_else(|| fault(LineFault::Value(SPOOL)))?;
         }
         Ok(path)
     }
@@ -86,6 +88,43 @@ impl NodesDirs {
         let below = format!("{parent}/{name}/{}", self.below);
         Some((node, below.trim_end_matches('/').to_owned()))
     }
+}
+
+/// The key.
+const CONSTRAIN: &str = "ConstrainDevices";
+const YES: [&str; 4] = ["yes", "up", "true", "1"];
+const NO: [&str; 4] = ["no", "down", "false", "0"];
+
+/// Whether Slurm keeps its jobs from the devices that are not theirs. Without the file it does not.
+///
+/// # Errors
+/// [`ConfError`].
+pub fn constrains_devices(files: &Files) -> Result<bool, ConfError> {
+    let path = files.path("cgroup.conf");
+    match files.lines("cgroup.conf") {
+        Ok(texts) => constrains(&texts),
+        Err(ConfError::File(error)) if error.is_missing() && error.path() == path => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same by the lines of the file. The last one counts.
+///
+/// # Errors
+/// [`ConfError::Line`].
+pub fn constrains(texts: &[Text]) -> Result<bool, ConfError> {
+    let mut constrains = false;
+    for text in texts {
+        let Some(value) = text.setting(CONSTRAIN) else { continue };
+        let value = value.map_err(|fault| ConfError::line(&text.at, fault))?;
+        let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+        constrains = match (is(YES), is(NO)) {
+            (true, _) => true,
+            (_, true) => false,
+            _ => return Err(ConfError::line(&text.at, LineFault::Value(CONSTRAIN))),
+        };
+    }
+    Ok(constrains)
 }
 
 #[cfg(test)]
@@ -147,5 +186,48 @@ mod tests {
             let found = dirs.of(name).map(|(_, dir)| dir);
             assert_eq!(found.as_deref(), expected, "{path} {name}");
         }
+    }
+
+    use crate::device::{Settings, Tree};
+    use crate::trust::tests::Scratch;
+
+    fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        constrains_devices(&Files::find(&tree, &Settings::default()).unwrap())
+    }
+
+    #[test]
+    fn devices_are_constrained_where_the_last_line_says_so() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", "");
+        assert_eq!(constrained(&scratch), Ok(false), "no file");
+        for (text, constrains) in [
+            ("", false),
+            ("ConstrainDevices=yes", true),
+            ("CgroupPlugin=x\n constraindevices = \"TRUE\" # no", true),
+            ("ConstrainDevices=up\nConstrainDevices=down\n", false),
+            ("ConstrainDevices=0\nConstrainDevices=1\n", true),
+            ("ConstrainRAMSpace=yes", false),
+            ("#ConstrainDevices=yes", false),
+            ("Constrain\\\nDevices=yes", true),
+        ] {
+            scratch.file("etc/slurm/cgroup.conf", text);
+            assert_eq!(constrained(&scratch), Ok(constrains), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_a_fault_and_not_no() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", "");
+        for text in ["ConstrainDevices=maybe", "ConstrainDevices=", "ConstrainDevices=yes\\n"] {
+            scratch.file("etc/slurm/cgroup.conf", text);
+            assert!(matches!(constrained(&scratch), Err(ConfError::Line(_, 1, _))), "{text}");
+        }
+        scratch.file("etc/slurm/cgroup.conf", "Include gone.conf");
+        assert!(constrained(&scratch).unwrap_err().to_string().contains("gone.conf"));
+        scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no");
+        scratch.mode("etc/slurm/cgroup.conf", 0o666);
+        assert!(constrained(&scratch).unwrap_err().to_string().contains("mode 0666"));
     }
 }
