@@ -145,11 +145,9 @@ usage: job-adopt check [OPTIONS]
 
 Looks at all that logins depend on: PAM stacks, sshd, files, sources of jobs, the kernel. Shows what
 is amiss, the gravest first, each with what to do about it. Anybody may run it; much of it only root
-can tell. It leaves the node as it was, but for what modules of others do under --live; the kernel is
-tried in a cgroup of its own, for a moment.
+can tell. It leaves the node as it was; the kernel is tried in a cgroup of its own, for a moment.
 
   --service NAME  the PAM service; sshd unless given
-  --live USER     besides, run the service's PAM stack for USER in a child, as sshd would
   --verbose       show what is fine as well
   --json          as JSON
   --conf FILE     configuration in place of /etc/security/job_adopt.conf

@@ -7,13 +7,10 @@ use super::as_helper::as_helper;
 use super::options::Known;
 use super::{Error, Options, Output, conf, help, people, show};
 use crate::callerid::Flow;
-use crate::plan::{
-    JobId, Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict,
-};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
-    Budget, Failure, Foreseen, Login, Settings, Target, Visit, Words, node_name, policy,
-    refusal_text,
+    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, policy, refusal_text,
 };
 use crate::switch;
 use crate::sys::clock;
@@ -55,34 +52,6 @@ pub(super) fn command(
     Ok(case.finding.code())
 }
 
-/// What a login is expected to get, for `check --live`.
-#[derive(Debug)]
-pub(super) struct Expected {
-    /// As the report has it: `admit`, `ignore`, `refuse` or `unknown`.
-    pub(super) decision: &'static str,
-    /// Of one that is admitted or refused.
-    pub(super) reason: Option<Reason>,
-    /// Why, of one that is not admitted.
-    pub(super) text: String,
-    /// The job of one that is admitted, and what would become of it there.
-    pub(super) job: Option<(JobId, Foreseen)>,
-}
-
-impl Expected {
-    /// Of a login of this user to that service.
-    pub(super) fn of(account: User, service: &str, conf: &str) -> Self {
-        let case = Case::of(&login(account, service, ""), conf);
-        let decision = case.finding.decision();
-        let (reason, text) = match case.finding {
-            Finding::Admitted => (Some(Reason::Admitted), String::new()),
-            Finding::Ignored(why) => (None, why),
-            Finding::Refused(reason, text) => (Some(reason), text),
-            Finding::Unsure => (None, String::new()),
-        };
-        Self { decision, reason, text, job: case.job }
-    }
-}
-
 /// A login, as far as it is known before there is one.
 fn login(account: User, service: &str, connection: &str) -> Login {
     Login {
@@ -100,13 +69,11 @@ fn login(account: User, service: &str, connection: &str) -> Login {
 struct Case {
     finding: Finding,
     evidence: Vec<(String, String)>,
-    /// The job, and what the login would get there.
-    job: Option<(JobId, Foreseen)>,
 }
 
 impl Case {
     fn of(login: &Login, conf: &str) -> Self {
-        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new(), job: None };
+        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
         if login.uid == 0 {
             case.finding = Finding::Ignored("root is never judged".into());
             return case;
@@ -206,7 +173,6 @@ impl Case {
             target.foresee(visit)
         })?;
         self.add("in force", foreseen.containment);
-        self.job = Some((plan.job.clone(), foreseen));
         Ok(())
     }
 

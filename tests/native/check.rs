@@ -32,7 +32,7 @@ fn a_good_set_up_has_nothing_amiss() {
             "fine pam-session /etc/pam.d/sshd:5: ",
             "fine pam-account /etc/pam.d/sshd:2: ",
             "fine module-version ",
-            "fine helper /usr/libexec/job-adopt/resolve: is fit to be run, and of version ",
+            "fine helper /usr/libexec/job-adopt/resolve: is fit, and of version ",
             "fine sshd-pam /usr/sbin/sshd -f /etc/ssh/sshd_config: UsePAM yes",
             "fine sources registry: answers",
         ] {
