@@ -3,8 +3,7 @@
 mod schedulers;
 
 use super::ending::{Process, process_table};
-use super::options::Known;
-use super::{Error, Options, Output, config, help, people, show, table};
+use super::{Conf, Error, Output, people, table};
 use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
 use crate::device::{Resolver, Tree};
 use crate::plan::{Containment, Placement, SourceName};
@@ -12,23 +11,27 @@ use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, contained};
 use crate::source;
 use crate::trust::Trust;
+use clap::Args;
 use nix::unistd::Uid;
 use serde::Serialize;
-use std::ffi::OsString;
 
-const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
+/// Show the jobs of this node
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 fine, 1 a record is broken, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Only this user's
+    #[arg(long)]
+    user: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("list", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::LIST, output);
-    }
-    options.no_operands()?;
-    let config = config(&options)?;
-    let user = match options.value("--user") {
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let user = match &options.user {
         Some(name) => Some(people::account(name)?.uid.as_raw()),
         None => None,
     };
@@ -70,7 +73,7 @@ pub(super) fn command(
     if code == super::EXIT_FINE && !broken.is_empty() {
         code = super::EXIT_FINDINGS;
     }
-    match options.has("--json") {
+    match options.json {
         true => write_json(&jobs, &broken, output)?,
         false => write_table(&jobs, output)?,
     }

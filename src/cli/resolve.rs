@@ -4,8 +4,8 @@ mod report;
 
 use self::report::Finding;
 use super::as_helper::as_helper;
-use super::options::Known;
-use super::{Error, Options, Output, conf, help, people, show};
+use super::command_line::service;
+use super::{Conf, Error, Output, people};
 use crate::callerid::Flow;
 use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
@@ -14,38 +14,46 @@ use crate::session::{
 };
 use crate::switch;
 use crate::sys::clock;
+use clap::Args;
 use nix::unistd::{Uid, User};
-use std::ffi::OsString;
 
-const KNOWN: [Known; 5] = [
-    Known::Once("--user"),
-    Known::Once("--service"),
-    Known::Once("--connection"),
-    Known::Once("--conf"),
-    Known::Flag("--json"),
-];
+/// Show what a login would get, and why, without doing it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Of several jobs, the one that the client of --connection runs in is asked for as at a login.
+The module's own arguments are taken to be the defaults.
+Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Who logs in
+    #[arg(long)]
+    user: String,
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    service: String,
+    /// The connection, as SSH_CONNECTION has it, in one word
+    #[arg(long, value_name = "TEXT", value_parser = connection)]
+    connection: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("resolve", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::RESOLVE, output);
+fn connection(text: &str) -> Result<String, &'static str> {
+    match Flow::of_ssh(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
     }
-    let connection = options.value("--connection");
-    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
-        let why = "takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\"";
-        return Err(options.usage(format!("option --connection: {why}")));
-    }
-    options.no_operands()?;
-    let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
-    let conf = conf(&options)?;
-    let account = people::account(user)?;
-    let service = options.value("--service").unwrap_or("sshd");
-    let login = login(account, service, connection.unwrap_or_default());
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let conf = options.conf.path()?;
+    let account = people::account(&options.user)?;
+    let connection = options.connection.as_deref().unwrap_or_default();
+    let login = login(account, &options.service, connection);
     let case = Case::of(&login, &conf.to_string_lossy());
-    match options.has("--json") {
+    match options.json {
         true => case.write_json(output)?,
         false => case.write_text(output)?,
     }

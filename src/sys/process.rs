@@ -33,20 +33,6 @@ pub fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
     }
 }
 
-/// Whether two threads, of whatever processes, have one table of descriptors.
-///
-/// # Errors
-/// As `kcmp(2)`: `ENOSYS` where the kernel is built without it, `ESRCH` for one that is gone.
-pub fn share_descriptors(one: i32, other: i32) -> io::Result<bool> {
-    const KCMP_FILES: libc::c_int = 2;
-    let none: libc::c_ulong = 0;
-    // SAFETY: the call takes numbers only.
-    let order = super::checked(unsafe {
-        libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, none, none)
-    })?;
-    Ok(order == 0)
-}
-
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
 /// and left it open to programs. Until then all of them stay usable.
 ///

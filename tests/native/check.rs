@@ -186,7 +186,13 @@ fn who_is_not_root_is_told_what_only_root_can_see() {
 #[test]
 fn wrong_usage_is_status_2() {
     on_node(|node| {
-        for options in [&["--service", "a/b"][..], &["--service="], &["--nonsense"], &["operand"]] {
+        for options in [
+            &["--service", "a/b"][..],
+            &["--service="],
+            &["--live", "alice"],
+            &["--nonsense"],
+            &["operand"],
+        ] {
             check(node, options).exits(2).says("try: job-adopt check --help");
         }
         check(node, &["--conf", "/none"]).exits(3).says("read /none");

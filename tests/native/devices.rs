@@ -1,11 +1,8 @@
 //! `job-adopt devices`: what it says is what the kernel does.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
 use serde_json::Value;
 
-use crate::support::{ALICE, Cgroup, DENIED, Flags, Job, Node, Outcome, Tool, eventually, on_node};
+use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, Outcome, on_node};
 
 /// The answer in JSON, with this exit status.
 fn json(node: &Node, code: i32, arguments: &[&str]) -> Value {
@@ -168,55 +165,6 @@ fn a_job_is_shown_where_its_logins_go() {
     });
 }
 
-/// A process of the job that holds two devices, one for reading and one for writing.
-fn hold(node: &Node, job: &Job<'_>) -> std::process::Child {
-    let script = "printf 'a\\033[1m' >/proc/self/comm; exec 3</dev/full 5<> <(:) 4>/dev/zero; \
-                  read _ <&5";
-    let held = node
-        .daemon(&job.cgroup, "bash")
-        .args(["-c", script])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    eventually("the devices are open", || {
-        let holds = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/fd/4")).is_ok();
-        job.cgroup.pids().iter().any(holds)
-    });
-    held
-}
-
-#[test]
-fn open_devices_that_a_list_would_refuse_are_named() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let mut held = hold(node, &job);
-        let would =
-            |code, arguments: &[&str]| json(node, code, &[&["--would-deny"], arguments].concat());
-        // By the job's own list nothing.
-        assert!(array(&would(0, &["--job", "4242"]), "denied").is_empty());
-        let path = job.cgroup.path();
-        let strict = ["--cgroup", path, "--policy", "strict", "/dev/null", "/dev/full w"];
-        let denied = would(1, &strict);
-        let shown = |denied: &Value| {
-            let text = |key: &str| denied[key].to_string().replace('"', "");
-            [text("node"), text("access"), text("command")].join(" ")
-        };
-        let mut all: Vec<String> = array(&denied, "denied").iter().map(shown).collect();
-        all.sort();
-        assert_eq!(all, ["/dev/full r a?[1m", "/dev/zero w a?[1m"], "{denied}");
-        let table = node.job_adopt(&[&["devices", "--would-deny"][..], &strict].concat()).exits(1);
-        assert!(!table.output().contains('\u{1b}'), "{table}");
-        table.says("/dev/zero  char  1:5");
-        would(
-            0,
-            &["--cgroup", path, "--policy", "strict", "/dev/null", "/dev/full", "/dev/zero w"],
-        );
-        held.kill().unwrap();
-        held.wait().unwrap();
-    });
-}
-
 #[test]
 fn names_resolve_for_anybody_and_below_another_root() {
     on_node(|node| {
@@ -234,38 +182,6 @@ fn names_resolve_for_anybody_and_below_another_root() {
     });
 }
 
-/// Those of the job's owner, who may own the inside of its cgroup.
-#[test]
-fn no_process_hides_in_a_cgroup_of_the_users_own() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").start();
-        let path = job.cgroup.path();
-        let would = |cgroup: &str| {
-            let line = ["--would-deny", "--cgroup", cgroup, "--policy", "strict", "/dev/null"];
-            node.job_adopt(&[&["devices"][..], &line].concat())
-        };
-        would(path).exits(0).says("no open device");
-        let dir = job.cgroup.dir().join(OsStr::from_bytes(b"a\xff"));
-        std::fs::create_dir(&dir).unwrap();
-        let mut hidden = node.daemon(&job.cgroup, "sh");
-        let mut hidden = hidden.args(["-c", "exec sleep 60 5<>/dev/full"]).spawn().unwrap();
-        eventually("it has moved", || {
-            let holds = |pid: &&i32| std::fs::read_link(format!("/proc/{pid}/fd/5")).is_ok();
-            let pids = job.cgroup.pids();
-            let pid = pids.iter().find(holds);
-            pid.is_some_and(|pid| std::fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok())
-        });
-        let seen = would(path);
-        job.cgroup.write("cgroup.kill", "1");
-        hidden.wait().unwrap();
-        eventually("it can be removed", || std::fs::remove_dir(&dir).is_ok());
-        seen.exits(1).says("/dev/full  char  1:7");
-        let threads = job.cgroup.child("threads");
-        threads.create().write("cgroup.type", "threaded");
-        would(threads.path()).exits(3).says("is threaded");
-    });
-}
-
 #[test]
 fn a_name_of_the_users_own_does_not_reach_the_terminal() {
     on_node(|node| {
@@ -275,51 +191,8 @@ fn a_name_of_the_users_own_does_not_reach_the_terminal() {
             cgroup = cgroup.child("\u{1b}[1m");
             cgroup.create();
         }
-        let line = "--would-deny --job 4242 --policy strict /dev/null";
-        let outcome = node.sh(&format!("ulimit -n 40; job-adopt devices {line}")).exits(3);
+        let outcome = node.sh("ulimit -n 40; job-adopt list").exits(3);
         let outcome = outcome.says("/?[1m/?[1m").says("open files");
         assert!(!outcome.output().contains('\u{1b}'), "{outcome}");
-    });
-}
-
-#[test]
-fn a_device_in_another_thread_is_seen() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").start();
-        node.install(&Tool::Threads.path(), "/usr/bin/threads");
-        for way in ["alone", "apart"] {
-            let mut held = node.daemon(&job.cgroup, "threads").arg(way).spawn().unwrap();
-            eventually("the device is open", || {
-                let holds = |pid: &i32| {
-                    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-                    tasks.flatten().flatten().any(|task| task.path().join("fd/9").exists())
-                };
-                job.cgroup.pids().iter().any(holds)
-            });
-            let line = ["devices", "--would-deny", "--job", "4242", "--policy", "strict"];
-            let outcome = node.job_adopt(&[&line[..], &["/dev/null"]].concat());
-            job.cgroup.kill();
-            held.wait().unwrap();
-            outcome.exits(1).says("threads").says("/dev/full  char  1:7");
-        }
-    });
-}
-
-/// What is no device may have any length of text about itself.
-#[test]
-fn only_devices_are_asked_how_they_were_opened() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").start();
-        let mut held = hold(node, &job);
-        let command = "devices --would-deny --job 4242 --policy strict /dev/null";
-        let traced = format!("strace -o /tmp/strace -e trace=openat job-adopt {command}");
-        node.sh(&traced).exits(1).says("/dev/full").says("/dev/zero");
-        let trace = node.read("/tmp/strace");
-        let asked: Vec<&str> = trace.lines().filter(|line| line.contains("/fdinfo/")).collect();
-        assert!(asked.iter().any(|line| line.contains("/fdinfo/3\"")), "{trace}");
-        // A pipe.
-        assert!(!asked.iter().any(|line| line.contains("/fdinfo/5\"")), "{trace}");
-        held.kill().unwrap();
-        held.wait().unwrap();
     });
 }

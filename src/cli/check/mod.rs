@@ -21,58 +21,55 @@ mod tests;
 mod users;
 
 use super::as_helper::as_helper;
-use super::options::Known;
-use super::{Error, Options, Output, conf, help, show};
+use super::command_line::service;
+use super::{Conf, Error, Output};
 use crate::device::Tree;
 use crate::resolve::stack::{Entry, Group, entries};
 use crate::resolve::{Config, Enforce};
 use crate::session::Settings;
 use crate::trust::Trust;
+use clap::Args;
 use finding::{Check, Finding, Severity};
 use mounts::Mounts;
 use nix::unistd::{Uid, geteuid};
 use report::Report;
-use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-const KNOWN: [Known; 4] = [
-    Known::Once("--service"),
-    Known::Once("--conf"),
-    Known::Flag("--json"),
-    Known::Flag("--verbose"),
-];
+/// Show what is amiss with this node, and what to do about it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows what refuses logins, admits them outside of their jobs, or lets them out of it, the gravest
+first. Anybody may run it; much of it only root can tell. It leaves the node as it was; the kernel is tried
+in a cgroup of its own, for a moment.
+Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    service: String,
+    /// Show what is fine as well
+    #[arg(long)]
+    verbose: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("check", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::CHECK, output);
-    }
-    options.no_operands()?;
-    let scene = scene(&options)?;
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let conf = options.conf.path()?;
+    // What is wrong with it is one of the findings.
+    let config = Config::read(&conf, &Trust::root()).unwrap_or_default();
+    let scene = Scene { root: "/".into(), service: options.service.clone(), conf, config };
     let mut findings = site(&scene);
     findings.extend(node(&scene));
     let report = Report::of(findings);
-    match options.has("--json") {
+    match options.json {
         true => report.write_json(output.out)?,
-        false => report.write_text(options.has("--verbose"), output.out)?,
+        false => report.write_text(options.verbose, output.out)?,
     }
     Ok(report.code())
-}
-
-/// The node, as it is told by the options.
-fn scene(options: &Options) -> Result<Scene, Error> {
-    let conf = conf(options)?.to_owned();
-    let service = options.value("--service").unwrap_or("sshd").to_owned();
-    if service.is_empty() || service.contains('/') || service.starts_with('.') {
-        return Err(options.usage(format!("option --service: {service} is no PAM service")));
-    }
-    // What is wrong with it is one of the findings.
-    let config = Config::read(&conf, &Trust::root()).unwrap_or_default();
-    Ok(Scene { root: PathBuf::from("/"), service, conf, config })
 }
 
 /// What the site has set up.

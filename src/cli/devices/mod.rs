@@ -1,77 +1,63 @@
-//! `devices`: what names of devices stand for, what a job's filters let through, and which open
-//! devices an allowlist would refuse.
+//! `devices`: what names of devices stand for, and what a job's filters let through.
 
 mod asked;
 mod attached;
-mod descriptors;
 mod nodes;
-mod open;
 mod resolved;
 mod target;
 
-use super::options::Known;
-use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, require_root, show};
-use crate::device::{Policy, Resolver, Tree};
+use super::command_line::value;
+use super::names::DeviceOptions;
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
+use crate::device::{Resolver, Tree};
+use crate::plan::{CgroupPath, JobId};
 use crate::trust::Trust;
+use clap::Args;
 use nix::unistd::Uid;
 use serde::Serialize;
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub(super) const KNOWN: [Known; 12] = [
-    Known::Flag("--json"),
-    Known::Once("--conf"),
-    Known::Once("--root"),
-    Known::Many("--device"),
-    Known::Many("--cdi"),
-    Known::Many("--gpu"),
-    Known::Many("--gres"),
-    Known::Many("--device-dir"),
-    Known::Once("--cgroup"),
-    Known::Once("--job"),
-    Known::Flag("--would-deny"),
-    Known::Once("--policy"),
-];
+/// Show what names of devices stand for, or what filters let through
+#[derive(Debug, Args)]
+#[command(after_help = "\
+NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
+all NVIDIA GPUs. With --cgroup or --job (root): what the filters there let through.
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Names of devices
+    #[arg(value_name = "NAME", value_parser = asked::operand)]
+    operands: Vec<asked::Operand>,
+    #[command(flatten)]
+    named: DeviceOptions,
+    /// A cgroup below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    cgroup: Option<CgroupPath>,
+    /// The cgroup that logins to a job of the registry go to
+    #[arg(long, value_name = "ID", value_parser = value::<JobId>, conflicts_with = "cgroup")]
+    job: Option<JobId>,
+    /// Look names and nodes up below DIR, in files of the caller's
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// As JSON; job-adopt(1) has the keys
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("devices", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::DEVICES, output);
-    }
-    let asked = asked::asked(&options)?;
-    let json = options.has("--json");
-    match Question::of(&options, !asked.is_empty())? {
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    match Question::of(options)? {
         Question::Resolve => {
-            let resolver = resolver(&options)?;
-            let report = resolved::Report::of(&asked, &resolver);
-            report.write(json, output)?;
+            let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
+            let report = resolved::Report::of(&asked::asked(options), &resolver);
+            report.write(options.json, output)?;
             Ok(report.code())
         }
         Question::Attached => {
             require_root("read device filters")?;
-            let target = target::Target::of(&options)?;
-            let report = attached::Report::of(&target, &tree(&options)?)?;
-            report.write(json, output)?;
-            Ok(report.code())
-        }
-        Question::WouldDeny => {
-            require_root("read open devices")?;
-            let target = target::Target::of(&options)?;
-            let (resolver, config) = (resolver(&options)?, config(&options)?);
-            let policy: Option<Policy> =
-                options.parsed("--policy", "policy (closed, strict or auto)")?;
-            let list = match (policy, asked.is_empty()) {
-                (None, true) => open::recorded(&target, &config, &resolver)?,
-                (policy, _) => {
-                    let policy = policy.unwrap_or(Policy::Closed);
-                    open::wanted(&asked, policy, &config, &resolver)?
-                }
-            };
-            let report = open::Report::of(&target, &list, resolver.tree())?;
-            report.write(json, output)?;
+            let target = target::Target::of(options)?;
+            let report = attached::Report::of(&target, &tree(options)?)?;
+            report.write(options.json, output)?;
             Ok(report.code())
         }
     }
@@ -84,52 +70,30 @@ enum Question {
     Resolve,
     /// What the filters at a cgroup let through.
     Attached,
-    /// Which open devices an allowlist would refuse.
-    WouldDeny,
 }
 
 impl Question {
-    fn of(options: &Options, named: bool) -> Result<Self, Error> {
-        let wrong = |what| Err(options.usage(what));
-        let placed = match (options.has("--cgroup"), options.has("--job")) {
-            (true, true) => return wrong("give one of --cgroup and --job, not both"),
-            (cgroup, job) => cgroup || job,
-        };
-        if options.has("--would-deny") {
-            let policy = options.value("--policy");
-            return match (placed, named || policy.is_some()) {
-                (false, _) => wrong("option --would-deny needs --cgroup or --job"),
-                (true, false) if !options.has("--job") => {
-                    wrong("which allowlist: name devices, or give --policy or --job")
-                }
-                (true, _) if !named && policy == Some("auto") => {
-                    wrong("option --policy: auto without a device refuses nothing")
-                }
-                (true, _) => Ok(Self::WouldDeny),
-            };
-        }
+    fn of(options: &Options) -> Result<Self, Error> {
+        let placed = options.cgroup.is_some() || options.job.is_some();
+        let named = !options.operands.is_empty() || !options.named.is_empty();
         match (placed, named) {
-            _ if options.has("--policy") => wrong("option --policy needs --would-deny"),
-            (true, true) => {
-                wrong("with --cgroup or --job, devices are named for --would-deny only")
-            }
+            (true, true) => Err(wrong("with --cgroup or --job no device is named")),
             (true, false) => Ok(Self::Attached),
             (false, true) => Ok(Self::Resolve),
-            (false, false) => wrong("name a device, or give --cgroup or --job"),
+            (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
         }
     }
 }
 
-fn resolver(options: &Options) -> Result<Resolver, Error> {
-    Ok(Resolver::new(tree(options)?, config(options)?.devices))
+fn wrong(what: &str) -> Error {
+    Error::usage("devices", what)
 }
 
 /// The node's own files, or those below `--root`, which have to be the caller's.
 fn tree(options: &Options) -> Result<Tree, Error> {
-    let Some(root) = options.value("--root") else { return Ok(Tree::here()) };
-    let root = Path::new(root)
-        .canonicalize()
-        .map_err(|error| Error::failed("open", crate::legible::legible(root), error))?;
+    let Some(root) = &options.root else { return Ok(Tree::here()) };
+    let shown = || crate::legible::legible(&root.to_string_lossy());
+    let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
     match root == Path::new("/") {
         true => Ok(Tree::here()),
         false => Ok(Tree::laid_out(&root, Trust::below(&root, Uid::effective().as_raw()))),
@@ -144,6 +108,7 @@ fn write_json(shown: &impl Serialize, output: &mut Output<'_>) -> Result<(), Err
 
 #[cfg(test)]
 mod tests {
+    use super::super::command_line::{Asked, Command, parse};
     use super::*;
     use serde_json::Value;
 
@@ -170,10 +135,10 @@ mod tests {
     }
 
     fn question(line: &str) -> Result<Question, Error> {
-        let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from);
-        let options = Options::parse("devices", &KNOWN, words)?;
-        let named = !asked::asked(&options)?.is_empty();
-        Question::of(&options, named)
+        let words = ["devices"].into_iter().chain(line.split_whitespace());
+        let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+        let Asked::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line}") };
+        Question::of(&options)
     }
 
     #[test]
@@ -183,10 +148,6 @@ mod tests {
             ("--gpu 0 --root /x", Question::Resolve),
             ("--cgroup /a", Question::Attached),
             ("--job 7", Question::Attached),
-            ("--job 7 --would-deny", Question::WouldDeny),
-            ("--job 7 --would-deny --policy strict 0", Question::WouldDeny),
-            ("--cgroup /a --would-deny /dev/null", Question::WouldDeny),
-            ("--cgroup /a --would-deny --policy closed", Question::WouldDeny),
         ] {
             assert_eq!(question(line).unwrap(), asked, "{line}");
         }
@@ -194,16 +155,9 @@ mod tests {
 
     #[test]
     fn what_makes_no_question_is_wrong_usage() {
-        for line in [
-            "",
-            "--json",
-            "--cgroup /a --job 7",
-            "--would-deny /dev/null",
-            "--cgroup /a /dev/null",
-            "--cgroup /a --would-deny",
-            "--job 7 --would-deny --policy auto",
-            "--policy closed /dev/null",
-        ] {
+        for line in
+            ["", "--json", "--cgroup /a --job 7", "--cgroup /a /dev/null", "--job 7 --gpu 0"]
+        {
             assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");
         }
     }

@@ -4,7 +4,6 @@ use super::super::Error;
 use crate::device::{Node, NodeError, Tree};
 use crate::legible::legible;
 use crate::plan::DeviceType;
-use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;
 
 /// Most files and directories that are looked at.
@@ -74,15 +73,6 @@ impl Nodes {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Node)> {
         self.0.iter().map(|(path, node)| (path.as_str(), *node))
     }
-
-    /// The first path of each device.
-    pub(super) fn paths(&self) -> HashMap<Node, &str> {
-        let mut paths = HashMap::new();
-        for (path, node) in self.iter() {
-            paths.entry(node).or_insert(path);
-        }
-        paths
-    }
 }
 
 fn is_drivers_directory(tree: &Tree, path: &str) -> bool {
@@ -139,7 +129,7 @@ mod tests {
         assert_eq!(paths(&scratch), all);
         let nodes = Nodes::of(&tree(&scratch)).unwrap();
         let node = Node { kind: DeviceType::Char, major: 195, minor: 0 };
-        assert_eq!(nodes.paths().get(&node), Some(&"/dev/dri/by/card0"));
+        assert!(nodes.iter().any(|found| found == ("/dev/dri/by/card0", node)));
     }
 
     #[test]

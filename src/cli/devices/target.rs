@@ -1,6 +1,7 @@
 //! The cgroup that is asked about.
 
-use super::super::{Error, Options, config};
+use super::super::Error;
+use super::Options;
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place};
 use crate::failed::Failed;
 use crate::legible::legible;
@@ -12,8 +13,6 @@ use crate::trust::Trust;
 #[derive(Debug)]
 pub(super) struct Target {
     place: Placed,
-    /// The job's record, where a job was named.
-    pub(super) record: Option<Record>,
 }
 
 #[derive(Debug)]
@@ -24,19 +23,15 @@ enum Placed {
 
 impl Target {
     /// # Errors
-    /// [`Error::Usage`] for a path or an id that is none, [`Error::Failed`] for a cgroup that
+    /// [`Error::Failed`] for a cgroup that
     /// cannot be opened and a job that the registry does not have, or has no cgroup of.
     pub(super) fn of(options: &Options) -> Result<Self, Error> {
-        if let Some(path) = options.value("--cgroup") {
-            let path: CgroupPath =
-                path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?;
-            let place = open(&path)?;
-            return Ok(Self { place: Placed::Cgroup(place), record: None });
+        if let Some(path) = &options.cgroup {
+            let place = open(path)?;
+            return Ok(Self { place: Placed::Cgroup(place) });
         }
-        let id = options.value("--job").unwrap_or_default();
-        let id: JobId =
-            id.parse().map_err(|error| options.usage(format!("option --job: {error}")))?;
-        let record = record(&id, options)?;
+        let Some(id) = &options.job else { return Err(super::wrong("give --cgroup or --job")) };
+        let record = record(id, options)?;
         let path = match &record.place {
             registry::Place::Cgroup(path) => path,
             registry::Place::Via(via) => {
@@ -51,7 +46,7 @@ impl Target {
             // No login has made it yet: what holds at the job will hold in it.
             Err(job) => Placed::Cgroup(job),
         };
-        Ok(Self { place, record: Some(record) })
+        Ok(Self { place })
     }
 
     /// The cgroup itself first, for a job that of its logins; the root last.
@@ -60,14 +55,6 @@ impl Target {
             Placed::Cgroup(place) => place.levels(),
             Placed::Leaf(leaf) => leaf.levels(),
         }
-    }
-
-    /// The cgroup that all processes are in or below, for a job its own.
-    pub(super) fn top(&self) -> Result<&Dir, Error> {
-        Ok(match &self.place {
-            Placed::Cgroup(place) => place.dir()?,
-            Placed::Leaf(leaf) => leaf.job()?,
-        })
     }
 
     /// Path of the cgroup itself.
@@ -93,7 +80,7 @@ fn not_opened(error: cgroup::Error) -> Error {
 /// The one record of this id.
 fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
-    let mut known = config(options)?.registry.find(&Trust::root(), id)?;
+    let mut known = options.conf.read()?.registry.find(&Trust::root(), id)?;
     match (known.pop(), known.len()) {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),

@@ -2,9 +2,8 @@
 
 mod target;
 
-use super::options::Known;
 use super::register::PATIENCE;
-use super::{Error, Options, Output, config, help, require_root, show};
+use super::{Conf, Error, Output, require_root, show};
 use crate::cgroup::Mount;
 use crate::device::{Resolver, Tree};
 use crate::guard::{self, Ensured, Judged};
@@ -12,36 +11,31 @@ use crate::log::{Line, Severity};
 use crate::plan::Allowlist;
 use crate::resolve::{Config, Enforce, Guarded, Guarding, guarding, spared};
 use crate::switch;
-use std::ffi::OsString;
+use clap::Args;
 use std::time::Instant;
-use target::Target;
+use target::{Target, Whose};
 
-const KNOWN: [Known; 6] = [
-    Known::Once("--uid"),
-    Known::Once("--user"),
-    Known::Flag("--all"),
-    Known::Once("--service"),
-    Known::Flag("--remove"),
-    Known::Once("--conf"),
-];
+/// Keep what users run outside of jobs from GPUs (root)
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    #[command(flatten)]
+    whose: Whose,
+    /// Take the guard off
+    #[arg(long)]
+    remove: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("guard", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::GUARD, output);
-    }
-    options.no_operands()?;
-    if options.value("--uid") == Some("0") || options.value("--user") == Some("root") {
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    if options.whose.is_roots() {
         // Nothing that is broken here may keep root from logging in.
         return show("root's slice is never guarded\n", output);
     }
     require_root("guard slice")?;
     Mount::open()?.require_own_namespace()?;
-    let targets = Target::of(&options)?;
-    let site = if options.has("--remove") { None } else { Some(Site::read(&options, output)?) };
+    let targets = Target::of(&options.whose)?;
+    let site = if options.remove { None } else { Some(Site::read(&options.conf, output)?) };
     if targets.is_empty() {
         writeln!(output.out, "no user has a slice here: nothing to guard")?;
     }
@@ -78,8 +72,8 @@ struct Site {
 }
 
 impl Site {
-    fn read(options: &Options, output: &mut Output<'_>) -> Result<Self, Error> {
-        let config = config(options)?;
+    fn read(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
+        let config = conf.read()?;
         let resolver = Resolver::new(Tree::here(), config.devices.clone());
         let Guarding { list, warnings } = guarding(&config, &resolver).map_err(Error::Failed)?;
         warnings.iter().for_each(|text| output.warn(format_args!("warning: {text}")));

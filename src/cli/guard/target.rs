@@ -1,9 +1,10 @@
 //! Which cgroups a guard is for.
 
-use super::super::{Error, Options, people};
+use super::super::{Error, people};
 use crate::cgroup::{Mount, subtree};
 use crate::guard;
 use crate::plan::{CgroupPath, decimal};
+use clap::Args;
 use nix::unistd::User;
 use std::fmt;
 
@@ -13,6 +14,43 @@ const USERS: &str = "/user.slice";
 const SERVICES: &str = "/system.slice";
 /// Longest name of a unit (systemd.unit(5)).
 const UNIT_MAX: usize = 255;
+
+/// Whose slice, or which service.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Whose {
+    /// Whose slice, by number; root's is never guarded
+    #[arg(long, value_parser = number)]
+    uid: Option<u32>,
+    /// The same by name
+    #[arg(long)]
+    user: Option<String>,
+    /// Those of all users that are there
+    #[arg(long)]
+    all: bool,
+    /// A service in place of a slice, as cron.service
+    #[arg(long, value_name = "NAME", value_parser = service)]
+    service: Option<CgroupPath>,
+}
+
+impl Whose {
+    /// Whether it is root's slice.
+    pub(super) fn is_roots(&self) -> bool {
+        self.uid == Some(0) || self.user.as_deref() == Some("root")
+    }
+}
+
+fn number(text: &str) -> Result<u32, &'static str> {
+    decimal(text).filter(|uid| *uid != u32::MAX).ok_or("not the number of a user")
+}
+
+fn service(name: &str) -> Result<CgroupPath, &'static str> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+    let is_name = name.len() <= UNIT_MAX && name.bytes().all(fits);
+    let stem = name.strip_suffix(".service").filter(|stem| is_name && !stem.is_empty());
+    let path = stem.and_then(|name| format!("{SERVICES}/{name}.service").parse().ok());
+    path.ok_or("not NAME.service")
+}
 
 /// A cgroup that is to be guarded.
 #[derive(Debug)]
@@ -27,42 +65,21 @@ impl Target {
     /// Those that the command line names.
     ///
     /// # Errors
-    /// [`Error::Usage`] for none or for several kinds of them.
-    pub(super) fn of(options: &Options) -> Result<Vec<Self>, Error> {
-        let one_of = ["--uid", "--user", "--all", "--service"];
-        if one_of.iter().filter(|name| options.has(name)).count() != 1 {
-            return Err(options.usage("exactly one of --uid, --user, --all, --service is needed"));
-        }
-        if let Some(name) = options.value("--service") {
-            return Ok(vec![Self::service(name, options)?]);
-        }
-        if options.has("--all") {
-            return Self::all();
-        }
-        let uid = match (options.value("--uid"), options.value("--user")) {
-            (_, Some(name)) => people::account(name)?.uid.as_raw(),
-            (text, None) => {
-                let uid = text.and_then(decimal).filter(|uid| *uid != u32::MAX);
-                let text = text.unwrap_or_default();
-                uid.ok_or_else(|| options.usage(format!("option --uid: {text} is no user number")))?
+    /// [`Error::Failed`] for a user that is none, and where slices cannot be listed.
+    pub(super) fn of(whose: &Whose) -> Result<Vec<Self>, Error> {
+        match whose {
+            Whose { service: Some(path), .. } => Ok(vec![Self { path: path.clone(), uid: None }]),
+            Whose { user: Some(name), .. } => {
+                Ok(vec![Self::user(people::account(name)?.uid.as_raw())?])
             }
-        };
-        Ok(vec![Self::user(uid)?])
+            Whose { uid: Some(uid), .. } => Ok(vec![Self::user(*uid)?]),
+            _ => Self::all(),
+        }
     }
 
     fn user(uid: u32) -> Result<Self, Error> {
         let path = guard::slice(uid).map_err(|error| Error::Failed(error.to_string()))?;
         Ok(Self { path, uid: Some(uid) })
-    }
-
-    fn service(name: &str, options: &Options) -> Result<Self, Error> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
-        let is_name = name.len() <= UNIT_MAX && name.bytes().all(fits);
-        let stem = name.strip_suffix(".service").filter(|stem| is_name && !stem.is_empty());
-        let path = stem.and_then(|name| format!("{SERVICES}/{name}.service").parse().ok());
-        let path = path
-            .ok_or_else(|| options.usage(format!("option --service: {name} is no NAME.service")))?;
-        Ok(Self { path, uid: None })
     }
 
     /// The slices of all users but root's that are there.
