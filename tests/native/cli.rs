@@ -305,7 +305,7 @@ fn a_shell_completes_commands_and_options() {
         node.sh("job-adopt completions bash >/run/completions").ok();
         let words = "COMP_WORDS=(job-adopt \"$@\"); COMP_CWORD=$#";
         let asked = format!(
-            "bash -c '. /run/completions; {words}; _job__adopt job-adopt \"${{@: -1}}\"; echo \"${{COMPREPLY[@]}}\"' bash"
+            "bash -c '. /run/completions; {words}; _job-adopt job-adopt \"${{@: -1}}\"; echo \"${{COMPREPLY[@]}}\"' bash"
         );
         node.sh(&format!("{asked} unr")).ok().says("unregister");
         node.sh(&format!("{asked} check --ver")).ok().says("--verbose");
