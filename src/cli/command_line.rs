@@ -93,6 +93,7 @@ impl Conf {
 
 /// What a command line asks for, or the text that it is answered with on standard output.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one")]
 pub(super) enum Asked {
     Command(Command),
     Text(String),

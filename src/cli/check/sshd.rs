@@ -383,7 +383,7 @@ fn capabilities(pid: i32, effective: Option<String>) -> Option<Finding> {
         return Some(Finding::unknown(CAPABILITIES, object(pid), text, "run this as root"));
     };
     let has = |bit: u32| set & (1 << bit) != 0;
-    let lacks = |(_, bit, admin): &(&str, u32, bool)| !has(*bit) && !(*admin && has(SYS_ADMIN));
+    let lacks = |(_, bit, admin): &(&str, u32, bool)| !(has(*bit) || *admin && has(SYS_ADMIN));
     let missing: Vec<&str> = NEEDED.into_iter().filter(lacks).map(|(name, ..)| name).collect();
     (!missing.is_empty()).then(|| {
         let text = format!("it lacks {}: logins are refused", missing.join(", "));
