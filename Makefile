@@ -4,9 +4,6 @@
 #   make install    the four, the manual pages, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped
-#   make vm-test    of these, the tests on a booted node of Debian: SUITE=bookworm (kernel 6.1,
-#                   Slurm 22.05) or SUITE=trixie (6.12, 24.11); without SUITE one after the
-#                   other. As root; needs qemu-system-x86_64 and mmdebstrap
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
@@ -127,7 +124,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall account test vm-test demo fuzz corpus bench lint clean
+.PHONY: all install uninstall account test demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS))
 
@@ -202,12 +199,6 @@ uninstall:
 test: all $(BUILD)/panicking/pam_job_adopt.so
 	$(call need,$(TEST_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) CARGO=$(CARGO) tests/all
-
-# Looks for QEMU before it builds anything.
-vm-test:
-	tests/vm/tools
-	$(call need,$(BUILD_NEEDS))
-	CARGO=$(CARGO) tests/vm/all $(SUITE)
 
 demo: all
 	$(call need,$(DEMO_NEEDS))
