@@ -1,7 +1,7 @@
 # Builds, installs and tests pam_job_adopt.
 #
 #   make            the module, the helper, the keeper and the admin's program, in $(BUILD)
-#   make install    the four, the manual pages, the units, and the helper's account
+#   make install    the four, the manual pages, completions, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test there is; as root, with nothing skipped. TIER=unit (which needs no
 #                   root), native, node or kernel runs that tier alone, and SUITE=NAME a part of it
@@ -120,6 +120,12 @@ unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(
 # What adds to somebody else's unit or configuration would count as soon as it is where that is looked for.
 dropin_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
 
+# Where a shell looks for the completions of a command.
+BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/job-adopt
+ZSH_COMPLETION = $(PREFIX)/share/zsh/site-functions/_job-adopt
+FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/job-adopt.fish
+COMPLETIONS = bash zsh fish
+
 # unit FILE PATH: puts a unit there, with the paths of our own.
 define unit
 sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-adopt|' '$(1)' | \
@@ -128,7 +134,7 @@ endef
 
 .PHONY: all install uninstall account panicking test demo fuzz corpus bench lint clean
 
-all: $(addprefix $(BUILD)/,$(ARTIFACTS))
+all: $(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS))
 
 # The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
 # it is made as small as it gets, by a profile of its own, and with packed relocations where the C
@@ -149,6 +155,11 @@ $(BUILD)/resolve $(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
 	strip -o $(BUILD)/keeper $(RELEASE)/keeper
 	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
 
+# From the very declaration that the command reads its line by.
+$(BUILD)/completions/%: $(BUILD)/job-adopt
+	mkdir -p $(BUILD)/completions
+	$(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
+
 # For one test: a module that panics at the worst moment. Never installed.
 $(BUILD)/panicking/pam_job_adopt.so: $(SOURCES)
 	$(CARGO) rustc --locked --lib --crate-type cdylib --features provoke-panic \
@@ -161,6 +172,9 @@ install: all
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/keeper,$(LIBEXEC)/keeper)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
+	$(call put,0644,$(BUILD)/completions/bash,$(BASH_COMPLETION))
+	$(call put,0644,$(BUILD)/completions/zsh,$(ZSH_COMPLETION))
+	$(call put,0644,$(BUILD)/completions/fish,$(FISH_COMPLETION))
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
 	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
 	$(call put,0755,packaging/containers/podman,$(PREFIX)/share/job-adopt/containers/podman)
@@ -185,6 +199,7 @@ uninstall:
 	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
 	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
+	rm -f "$(DESTDIR)$(BASH_COMPLETION)" "$(DESTDIR)$(ZSH_COMPLETION)" "$(DESTDIR)$(FISH_COMPLETION)"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")

@@ -136,7 +136,7 @@ impl Proc {
     /// As [`Proc::process`].
     pub fn own(&self) -> io::Result<Process> {
         let text = read(self.at.join("self/status"))?;
-        let own = std::process::id().cast_signed();
+        let own = nix::unistd::getpid().as_raw();
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 

@@ -26,6 +26,11 @@ pub const ARGUMENTS: &Removed = &[("cdi_env", CDI_ENV), ("cdi_gids", CDI_GIDS)];
 
 /// Commands of `job-adopt` (`NAME`), and their options (`COMMAND --OPTION`).
 pub const COMMAND_LINE: &Removed = &[
+    (
+        "check --live",
+        "was removed; try the stack with pamtester(1), and see what a login would get with job-adopt \
+         resolve --user",
+    ),
     ("devices --policy", DEVICES),
     ("devices --would-deny", DEVICES),
     ("guard", "was removed; systemd closes users' slices: job-adopt slices --write"),

@@ -17,18 +17,6 @@ const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
 const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
 const CONFIG: &str = include_str!("../src/resolve/config.rs");
-const COMMANDS: [&str; 10] = [
-    "run",
-    "register",
-    "unregister",
-    "list",
-    "resolve",
-    "devices",
-    "check",
-    "slices",
-    "use",
-    "callerid",
-];
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {
@@ -36,6 +24,16 @@ fn help(command: Option<&str>) -> String {
     let output = program.args(command).arg("--help").output().unwrap();
     assert!(output.status.success(), "{command:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// The commands, as `--help` has them: one in each line of their list.
+fn commands() -> Vec<String> {
+    let help = help(None);
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned());
+    let names: Vec<String> = names.collect();
+    assert!(names.len() >= 8 && names.iter().any(|name| name == "callerid"), "{help}");
+    names
 }
 
 /// The options that a text names, with roff's minus signs or without.
@@ -65,7 +63,7 @@ fn entries(name: &str) -> BTreeSet<String> {
 #[test]
 fn every_option_has_an_entry_and_every_entry_is_an_option() {
     let mut helped = options(&help(None));
-    helped.extend(COMMANDS.iter().flat_map(|command| options(&help(Some(command)))));
+    helped.extend(commands().iter().flat_map(|command| options(&help(Some(command)))));
     let mut described = entries("JOB OPTIONS");
     described.extend(entries("OTHER OPTIONS"));
     assert_eq!(described, helped);
@@ -75,7 +73,7 @@ fn every_option_has_an_entry_and_every_entry_is_an_option() {
 fn the_synopsis_of_a_command_names_its_options() {
     let synopsis = section("SYNOPSIS");
     let jobs = entries("JOB OPTIONS");
-    for command in COMMANDS {
+    for command in &commands() {
         let line = |part: &&str| part.starts_with(&format!(".B job\\-adopt {command}"));
         let line = synopsis.split(".br\n").find(line).unwrap();
         let mut named = options(line);

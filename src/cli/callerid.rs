@@ -1,32 +1,29 @@
 //! `callerid`: answers one question of another node's: which job of this node owns a connection.
 
-use super::options::Known;
-use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, log, show};
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
 use crate::callerid::{Answer, Connection, Flow, Networks, NoConnection, Patience, diag};
 use crate::log::{Line, Severity};
 use crate::resolve::{Config, Node};
+use clap::Args;
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-const KNOWN: [Known; 1] = [Known::Once("--conf")];
+/// Tell another node which job a connection is of (systemd, inetd)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Answers one question of the Identification Protocol (RFC 1413) on standard input. See
+job-adopt-callerid(8).
+Exit status: 0 answered, or nobody asked, 2 no TCP connection, 3 cannot tell.")]
+pub(super) struct Options {
+    #[command(flatten)]
+    conf: Conf,
+}
 
 /// Once there is a connection, nothing but the answer may be written: standard error is the
 /// connection as well, where inetd(8) runs this.
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("callerid", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::CALLERID, output);
-    }
-    options.no_operands()?;
-    let config = match config(&options) {
-        Err(error @ Error::Usage(..)) => return Err(error),
-        config => config,
-    };
+pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read();
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
     let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
     // Without a configuration nobody may be told anything, and is told so.

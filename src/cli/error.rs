@@ -13,7 +13,7 @@ use std::io;
 #[derive(Debug)]
 pub(super) enum Error {
     /// The command line is none: the command, and what is wrong.
-    Usage(&'static str, String),
+    Usage(String, String),
     /// What was given cannot be used.
     Input(String),
     /// Something could not be read or done, in the form "operation object: cause".
@@ -31,6 +31,11 @@ impl Error {
         Self::Failed(format!("{operation} {object}: {cause}"))
     }
 
+    /// A mistake in the command line of a command, of none where that is empty.
+    pub(super) fn usage(command: &str, what: impl fmt::Display) -> Self {
+        Self::Usage(command.to_owned(), what.to_string())
+    }
+
     /// The exit code.
     pub(super) fn code(&self) -> u8 {
         match self {
@@ -43,7 +48,9 @@ impl Error {
     /// The text for standard error; nothing where nobody reads our output any more.
     pub(super) fn text(&self) -> Option<String> {
         match self {
-            Self::Usage("", what) => Some(format!("{what}\ntry: job-adopt --help")),
+            Self::Usage(command, what) if command.is_empty() => {
+                Some(format!("{what}\ntry: job-adopt --help"))
+            }
             Self::Usage(command, what) => {
                 Some(format!("{command}: {what}\ntry: job-adopt {command} --help"))
             }

@@ -1,45 +1,99 @@
 //! A record out of job options.
 
-use super::options::Known;
-use super::{Error, Options, Output, names, people};
-use crate::plan::decimal;
+use super::command_line::value;
+use super::names::{self, DeviceOptions};
+use super::register::Options as Registered;
+use super::{Error, Output, people};
+use crate::device::Policy;
+use crate::plan::{JobId, LeafName, decimal};
 use crate::registry::{Environment, Gpu, Options as Policies, Place, Record};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::collections::BTreeMap;
 
-/// The options of `run` that describe the job.
-pub(super) const COMMON: [Known; 10] = [
-    Known::Once("--id"),
-    Known::Once("--user"),
-    Known::Once("--policy"),
-    Known::Many("--device"),
-    Known::Many("--cdi"),
-    Known::Many("--gpu"),
-    Known::Many("--gres"),
-    Known::Once("--device-dir"),
-    Known::Once("--leaf"),
-    Known::Once("--ends"),
-];
+/// The options by which `run` and `register` describe a job.
+#[derive(Debug, Default, Args)]
+pub(super) struct JobOptions {
+    /// The job's id, unique on this node
+    #[arg(long, value_parser = names::job_id)]
+    pub(super) id: Option<JobId>,
+    /// What is allowed besides the devices
+    #[arg(long, value_parser = policy())]
+    policy: Option<Policy>,
+    #[command(flatten)]
+    devices: DeviceOptions,
+    /// The child cgroup that logins go to
+    #[arg(long, value_name = "NAME", value_parser = value::<LeafName>)]
+    leaf: Option<LeafName>,
+    /// When the job ends, in seconds since the epoch
+    #[arg(long, value_name = "SECONDS")]
+    ends: Option<i64>,
+}
 
-/// The record that the options describe, of the job `id` of `uid` at `place`.
-///
-/// # Errors
-/// [`Error::Usage`] naming the option that is wrong, [`Error::Input`] for a record that is none.
-pub(super) fn record(options: &Options, id: &str, uid: u32, place: Place) -> Result<Record, Error> {
-    let record = Record {
-        id: names::job_id(id).map_err(|error| options.usage(format!("id {id}: {error}")))?,
-        uid,
-        place,
-        started: options.parsed("--started", "time in seconds since the epoch")?,
-        ends: options.parsed("--ends", "time in seconds since the epoch")?,
-        leaf: options.parsed("--leaf", "name of a leaf")?,
-        options: policies(options)?,
-        cdi: some(names::each(options, "--cdi", names::cdi)?),
-        gpus: some(names::each(options, "--gpu", |text| names::gpu(text).map(gpu))?),
-        gres: gres(options)?,
-        device_dir: names::each(options, "--device-dir", names::directory)?.pop(),
-        env: None,
-    };
-    checked(&record)
+fn policy() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(["closed", "strict", "auto"])
+        .try_map(|text| text.parse().map_err(|()| "not a policy"))
+}
+
+impl JobOptions {
+    /// The record that they describe, of the job `id` of `uid` at `place`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] of this command for what is given twice, [`Error::Input`] for a record that
+    /// is none.
+    pub(super) fn record(
+        &self,
+        command: &str,
+        id: &JobId,
+        uid: u32,
+        place: Place,
+    ) -> Result<Record, Error> {
+        let DeviceOptions { cdi, gpu: gpus, device_dir, .. } = &self.devices;
+        if device_dir.len() > 1 {
+            return Err(Error::usage(command, "option --device-dir is given twice"));
+        }
+        let record = Record {
+            id: id.clone(),
+            uid,
+            place,
+            started: None,
+            ends: self.ends,
+            leaf: self.leaf.clone(),
+            options: self.policies(),
+            cdi: some(cdi.clone()),
+            gpus: some(gpus.iter().cloned().map(gpu).collect()),
+            gres: self.gres(),
+            device_dir: device_dir.first().cloned(),
+            env: None,
+        };
+        checked(&record)
+    }
+
+    /// Whether nothing is said.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { id, policy, devices, leaf, ends } = self;
+        let none = id.is_none() && policy.is_none() && leaf.is_none() && ends.is_none();
+        none && devices.is_empty()
+    }
+
+    fn policies(&self) -> Option<Policies> {
+        let allow = self.devices.device.iter().map(|device| {
+            let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
+            (spec.to_owned(), access.to_owned())
+        });
+        let allow = some(allow.collect());
+        (self.policy.is_some() || allow.is_some())
+            .then_some(Policies { policy: self.policy, allow })
+    }
+
+    /// The indexes of all options by their names.
+    fn gres(&self) -> Option<BTreeMap<String, Vec<u32>>> {
+        let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (name, indexes) in &self.devices.gres {
+            gres.entry(name.clone()).or_default().extend(indexes);
+        }
+        (!gres.is_empty()).then_some(gres)
+    }
 }
 
 /// Ranges are the grammar's to judge.
@@ -50,55 +104,54 @@ fn checked(record: &Record) -> Result<Record, Error> {
 /// The record that `register` is given as options.
 ///
 /// # Errors
-/// As [`record`] and [`people::owner`].
-pub(super) fn registered(options: &Options, output: &mut Output<'_>) -> Result<Record, Error> {
-    let id = options.value("--id").ok_or_else(|| options.usage("option --id is needed"))?;
-    let place = match (options.value("--cgroup"), options.value("--via")) {
-        (Some(path), None) => Place::Cgroup(
-            path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?,
-        ),
-        (None, Some(name)) => Place::Via(
-            name.parse().map_err(|()| options.usage("option --via wants slurm or flux"))?,
-        ),
-        _ => return Err(options.usage("exactly one of --cgroup and --via is needed")),
+/// As [`JobOptions::record`] and [`people::owning`].
+pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Result<Record, Error> {
+    let needed = |what| Error::usage("register", what);
+    let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
+    let place = match (&options.cgroup, options.via) {
+        (Some(path), None) => Place::Cgroup(path.clone()),
+        (None, Some(via)) => Place::Via(via),
+        _ => return Err(needed("exactly one of --cgroup and --via is needed")),
     };
-    let env = environment(options, output)?;
-    let record = record(options, id, people::owner(options)?, place)?;
-    checked(&Record { env, ..record })
+    let uid = match (options.uid, &options.user) {
+        (Some(uid), None) => uid,
+        (None, Some(name)) => people::owning(name, "register")?.uid.as_raw(),
+        _ => return Err(needed("exactly one of --uid and --user is needed")),
+    };
+    let env = environment(&options.env, output)?;
+    let record = options.job.record("register", id, uid, place)?;
+    checked(&Record { env, started: options.started, ..record })
+}
+
+/// A variable's name and its value.
+///
+/// # Errors
+/// What is wrong with it; a value that no login is given is no mistake.
+pub(super) fn variable(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
+    match Environment::NAMES.contains(&name) {
+        true => Ok((name.to_owned(), value.to_owned())),
+        false => Err("not among the names that job-adopt-record(5) has"),
+    }
 }
 
 /// The variables of `--env`. A value that no login is given is left out: users choose some of them,
 /// and none may have a prolog fail by the name of a directory.
-fn environment(options: &Options, output: &mut Output<'_>) -> Result<Option<Environment>, Error> {
-    let wrong = |text: &str, why: &str| options.usage(format!("option --env: {text}: {why}"));
+fn environment(
+    given: &[(String, String)],
+    output: &mut Output<'_>,
+) -> Result<Option<Environment>, Error> {
     let mut variables = BTreeMap::new();
-    for text in options.values("--env") {
-        let Some((name, value)) = text.split_once('=') else {
-            return Err(wrong(text, "not of the form NAME=VALUE"));
-        };
-        if !Environment::NAMES.contains(&name) {
-            return Err(wrong(name, "not among the names that job-adopt-record(5) has"));
-        }
+    for (name, value) in given {
         if !Environment::may_be(name, value) {
             output.warn(format_args!(
-                "warning: left out: the value of {name} is not printable, \
-                                      empty or too long"
+                "warning: left out: the value of {name} is not printable, empty or too long"
             ));
-        } else if variables.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(wrong(name, "given twice"));
+        } else if variables.insert(name.clone(), value.clone()).is_some() {
+            return Err(Error::usage("register", format!("option --env: {name}: given twice")));
         }
     }
-    Ok(options.has("--env").then(|| Environment::new(variables)).flatten())
-}
-
-fn policies(options: &Options) -> Result<Option<Policies>, Error> {
-    let policy = options.parsed("--policy", "policy (closed, strict or auto)")?;
-    let allow = some(names::each(options, "--device", |text| {
-        names::specifier(text)?;
-        let (spec, access) = text.split_once(' ').unwrap_or((text, "rw"));
-        Ok((spec.to_owned(), access.to_owned()))
-    })?);
-    Ok((policy.is_some() || allow.is_some()).then_some(Policies { policy, allow }))
+    Ok((!given.is_empty()).then(|| Environment::new(variables)).flatten())
 }
 
 /// A key of a record is there where its option is.
@@ -110,18 +163,9 @@ fn gpu(text: String) -> Gpu {
     decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
 }
 
-/// The indexes of all options by their names.
-fn gres(options: &Options) -> Result<Option<BTreeMap<String, Vec<u32>>>, Error> {
-    let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-    for (name, indexes) in names::each(options, "--gres", names::gres)? {
-        gres.entry(name).or_default().extend(indexes);
-    }
-    Ok((!gres.is_empty()).then_some(gres))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::register::KNOWN;
+    use super::super::command_line::{Asked, Command, parse};
     use super::*;
     use crate::device::Policy;
     use std::ffi::OsString;
@@ -136,7 +180,12 @@ mod tests {
     fn registered_by(words: impl Iterator<Item = String>) -> Result<Record, Error> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut output = Output { out: &mut out, err: &mut err };
-        registered(&Options::parse("register", &KNOWN, words.map(OsString::from))?, &mut output)
+        let words: Vec<OsString> =
+            std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();
+        let Asked::Command(Command::Register(options)) = parse(&words)? else {
+            panic!("{words:?}")
+        };
+        registered(&options, &mut output)
     }
 
     fn with_env(variables: &[&str]) -> Result<Record, Error> {

@@ -1,34 +1,37 @@
 //! `list`: the jobs of this node, their logins and their devices.
 
-mod schedulers;
-
 use super::ending::{Process, process_table};
-use super::options::Known;
-use super::{Error, Options, Output, config, help, people, show, table};
+use super::{Conf, Error, Output, people, table};
 use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
 use crate::device::{Resolver, Tree};
 use crate::plan::{Containment, Placement, SourceName};
 use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, contained};
-use crate::source;
+use crate::source::{self, Account, FluxSource, SlurmSource, SourceError};
 use crate::trust::Trust;
+use clap::Args;
 use nix::unistd::Uid;
 use serde::Serialize;
-use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-const KNOWN: [Known; 3] = [Known::Flag("--json"), Known::Once("--user"), Known::Once("--conf")];
+/// Show the jobs of this node
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 fine, 1 a record is broken, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Only this user's
+    #[arg(long)]
+    user: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("list", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::LIST, output);
-    }
-    options.no_operands()?;
-    let config = config(&options)?;
-    let user = match options.value("--user") {
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let user = match &options.user {
         Some(name) => Some(people::account(name)?.uid.as_raw()),
         None => None,
     };
@@ -61,16 +64,14 @@ pub(super) fn command(
         }
     }
     for source in [SourceName::Slurm, SourceName::Flux] {
-        if config.sources.contains(&source)
-            && !schedulers::add(&mut jobs, user, source, &config, output)
-        {
+        if config.sources.contains(&source) && !add(&mut jobs, user, source, &config, output) {
             code = super::EXIT_FAILED;
         }
     }
     if code == super::EXIT_FINE && !broken.is_empty() {
         code = super::EXIT_FINDINGS;
     }
-    match options.has("--json") {
+    match options.json {
         true => write_json(&jobs, &broken, output)?,
         false => write_table(&jobs, output)?,
     }
@@ -228,6 +229,59 @@ fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Resul
     let text = serde_json::to_string(&List { schema: 1, jobs, broken });
     writeln!(output.out, "{}", text.map_err(std::io::Error::from)?)?;
     Ok(())
+}
+
+/// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The running jobs of a scheduler, and what cannot be told of others.
+fn running(
+    source: SourceName,
+    config: &Config,
+) -> Result<(Vec<(u32, source::Job)>, source::Found), SourceError> {
+    let deadline = Instant::now() + PATIENCE;
+    match source {
+        SourceName::Registry => Ok(Default::default()),
+        SourceName::Slurm => {
+            let (settings, spool) = (config.devices.clone(), config.slurm.spool.clone());
+            SlurmSource::new(Tree::here(), settings, spool).everyones(deadline)
+        }
+        SourceName::Flux => {
+            let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
+            let account = Account::Name(config.flux_user.clone());
+            FluxSource::new(account, PathBuf::from(mount.path()), Path::new("/"))
+                .everyones(deadline)
+        }
+    }
+}
+
+/// Adds the jobs that a scheduler runs for this user, or for all, to those of records. Whether it is
+/// sure that there are no others.
+fn add(
+    jobs: &mut Vec<Job>,
+    user: Option<u32>,
+    source: SourceName,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> bool {
+    let (running, found) = match running(source, config) {
+        Ok(answer) => answer,
+        Err(SourceError::Absent(_)) => return true,
+        Err(error) => {
+            output.warn(format_args!("{}: {error}", source.as_str()));
+            return false;
+        }
+    };
+    for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
+        let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.goes_by(&id));
+        match jobs.iter_mut().find(|own| own.uid == uid && is_own(own)) {
+            Some(own) => own.runs_in(&job),
+            None => jobs.push(Job::of_scheduler(uid, &job)),
+        }
+    }
+    let unsure = || found.broken.iter().chain(&found.silent);
+    unsure().for_each(|text| output.warn(text));
+    unsure().next().is_none()
 }
 
 #[cfg(test)]

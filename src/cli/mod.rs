@@ -7,15 +7,14 @@ mod as_helper;
 mod caller;
 mod callerid;
 mod check;
+mod command_line;
 mod devices;
 mod ending;
 mod error;
-mod help;
 mod job;
 mod list;
 mod names;
 mod occupants;
-mod options;
 mod people;
 mod placed;
 mod register;
@@ -28,18 +27,12 @@ mod use_job;
 
 use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
-use crate::plan::Request;
-use crate::plan::VERSION;
-use crate::removed::{self, instead};
-use crate::resolve::Config;
-use crate::trust::Trust;
 use caller::Caller;
+use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;
-use options::Options;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Fine.
@@ -78,7 +71,8 @@ pub fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
-    let result = command(std::env::args_os().skip(1).collect(), caller, &mut output)
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let result = command(&words, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
         if let Some(text) = error.text() {
@@ -89,56 +83,31 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn command(arguments: Vec<OsString>, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
-    let mut arguments = arguments.into_iter();
-    let Some(first) = arguments.next() else {
-        return Err(Error::Usage("", "a command is needed".into()));
-    };
-    let rest = arguments;
-    match first.to_str() {
-        Some("register") => register::command(rest, output),
-        Some("unregister") => unregister::command(rest, output),
-        Some("run") => run::command(rest, caller, output),
-        Some("list") => list::command(rest, output),
-        Some("resolve") => resolve::command(rest, output),
-        Some("devices") => devices::command(rest, output),
-        Some("check") => check::command(rest, output),
-        Some("slices") => slices::command(rest, output),
-        Some("use") => use_job::command(rest, output),
-        Some("callerid") => callerid::command(rest, output),
-        Some("--help") => show(help::ALL, output),
-        Some("--version") => show(&format!("job-adopt {VERSION}\n"), output),
-        _ => {
-            let name = first.to_string_lossy();
-            let what = match instead(removed::COMMAND_LINE, &name) {
-                Some(instead) => format!("command {name} {instead}"),
-                None => format!("unknown command {name}"),
-            };
-            Err(Error::Usage("", what))
-        }
+fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
+    match command_line::parse(words)? {
+        Asked::Text(text) => show(&text, output),
+        Asked::Command(command) => match command {
+            Command::Run(options) => run::command(&options, caller, output),
+            Command::Register(options) => register::command(&options, output),
+            Command::Unregister(options) => unregister::command(&options, output),
+            Command::List(options) => list::command(&options, output),
+            Command::Resolve(options) => resolve::command(&options, output),
+            Command::Devices(options) => devices::command(&options, output),
+            Command::Check(options) => check::command(&options, output),
+            Command::Slices(options) => slices::command(&options, output),
+            Command::Use(options) => use_job::command(&options, output),
+            Command::Callerid(options) => callerid::command(&options, output),
+            Command::Completions { shell } => {
+                output.out.write_all(&command_line::completions(shell))?;
+                Ok(EXIT_FINE)
+            }
+        },
     }
 }
 
 fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     output.out.write_all(text.as_bytes())?;
     Ok(EXIT_FINE)
-}
-
-/// The site's configuration: that of `--conf`, else the usual one.
-fn config(options: &Options) -> Result<Config, Error> {
-    Ok(Config::read(conf(options)?, &Trust::root())?)
-}
-
-/// Where the configuration is. The usual file may be missing, one that was asked for may not.
-fn conf(options: &Options) -> Result<&Path, Error> {
-    let Some(path) = options.value("--conf") else { return Ok(Path::new(Request::CONF)) };
-    if !path.starts_with('/') {
-        return Err(options.usage(format!("option --conf: {path} is no absolute path")));
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(_) => Ok(Path::new(path)),
-        Err(error) => Err(Error::failed("read", path, error)),
-    }
 }
 
 /// # Errors

@@ -1,29 +1,51 @@
 //! Names of devices as every command takes them: the same text is the same device, or the same
 //! mistake, whether it is asked about or recorded.
 
-use super::{Error, Options};
 use crate::device::cdi::{NameError, QualifiedName};
 use crate::device::{GpuName, GpuNameError, Specifier, SpecifierError};
 use crate::flux::FluxId;
-use crate::legible::legible;
 use crate::plan::{self, JobId, decimal};
+use clap::Args;
 use std::fmt;
 
-/// Reads every value of an option.
-///
-/// # Errors
-/// [`Error::Usage`] naming the option and the value that is no name.
-pub(super) fn each<T>(
-    options: &Options,
-    option: &str,
-    read: impl Fn(&str) -> Result<T, Mistake>,
-) -> Result<Vec<T>, Error> {
-    let one = |text: &str| {
-        let read = if text.is_empty() { Err(Mistake::Empty) } else { read(text) };
-        read.map_err(|mistake| options.usage(format!("option {option}: {}", mistake.about(text))))
-    };
-    options.values(option).map(one).collect()
+/// The options that name devices, of `run`, `register` and `devices`.
+#[derive(Debug, Default, Args)]
+pub(super) struct DeviceOptions {
+    /// A device; may be repeated, ACCESS is rw unless given
+    #[arg(long, value_name = "SPEC ACCESS", value_parser = device)]
+    pub(super) device: Vec<Device>,
+    /// A CDI device; may be repeated
+    #[arg(long, value_name = "VENDOR/CLASS=NAME", value_parser = cdi)]
+    pub(super) cdi: Vec<String>,
+    /// A GPU by number, UUID or PCI address; may be repeated
+    #[arg(long, value_name = "GPU", value_parser = gpu)]
+    pub(super) gpu: Vec<String>,
+    /// A resource in gres.conf, or NAME:TYPE:INDEX; may be repeated
+    #[arg(long, value_name = "NAME:INDEX,...", value_parser = gres)]
+    pub(super) gres: Vec<Gres>,
+    /// A directory whose entries name devices
+    #[arg(long, value_name = "DIRECTORY", value_parser = directory)]
+    pub(super) device_dir: Vec<String>,
 }
+
+impl DeviceOptions {
+    /// Whether they name nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { device, cdi, gpu, gres, device_dir } = self;
+        let named = cdi.iter().chain(gpu).chain(device_dir).next();
+        device.is_empty() && gres.is_empty() && named.is_none()
+    }
+}
+
+/// A specifier with its access, and as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) text: String,
+    pub(super) specifier: Specifier,
+}
+
+/// The name of a generic resource with its type, and indexes.
+pub(super) type Gres = (String, Vec<u32>);
 
 /// A job's id. Flux's own sign in front of one becomes the letter that stands for it in names of
 /// files and units.
@@ -38,6 +60,11 @@ pub(super) fn job_id(text: &str) -> Result<JobId, plan::NameError> {
 /// `SPEC` or `SPEC ACCESS`.
 pub(super) fn specifier(text: &str) -> Result<Specifier, Mistake> {
     text.parse().map_err(Mistake::Specifier)
+}
+
+/// The same, kept as it was written.
+pub(super) fn device(text: &str) -> Result<Device, Mistake> {
+    Ok(Device { text: text.to_owned(), specifier: specifier(text)? })
 }
 
 /// `VENDOR/CLASS=NAME`, as it was written.
@@ -60,7 +87,7 @@ pub(super) fn gpu(text: &str) -> Result<String, Mistake> {
 
 /// `NAME:N` and `NAME:TYPE:N`, and several numbers with commas between them: the name with its type,
 /// and the numbers.
-pub(super) fn gres(text: &str) -> Result<(String, Vec<u32>), Mistake> {
+pub(super) fn gres(text: &str) -> Result<Gres, Mistake> {
     let (name, numbers) = text.rsplit_once(':').ok_or(Mistake::Gres)?;
     let parts: Vec<&str> = name.split(':').collect();
     if parts.len() > 2 || parts.contains(&"") {
@@ -82,8 +109,6 @@ pub(super) fn directory(text: &str) -> Result<String, Mistake> {
 /// Why a text is no name of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// There is no text.
-    Empty,
     Specifier(SpecifierError),
     Cdi(NameError),
     Gpu(GpuNameError),
@@ -95,20 +120,11 @@ pub(super) enum Mistake {
     Directory,
 }
 
-impl Mistake {
-    /// The text and what is wrong with it.
-    pub(super) fn about(self, text: &str) -> String {
-        match self {
-            Self::Empty => self.to_string(),
-            mistake => format!("{}: {mistake}", legible(text)),
-        }
-    }
-}
+impl std::error::Error for Mistake {}
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("the value is empty"),
             Self::Specifier(error) => error.fmt(f),
             Self::Cdi(error) => error.fmt(f),
             Self::Gpu(error) => error.fmt(f),
@@ -172,20 +188,12 @@ mod tests {
 
     #[test]
     fn a_mistake_says_what_would_be_right() {
-        let gpu = |text| gpu(text).unwrap_err().about(text);
-        assert!(
-            gpu("nvidia0").starts_with("nvidia0: not the name of a GPU: "),
-            "{}",
-            gpu("nvidia0")
-        );
-        assert_eq!(gpu("0,1"), "0,1: one GPU per option");
-        assert_eq!(
-            cdi("v/c=0,1").unwrap_err().about("v/c=0,1"),
-            "v/c=0,1: one CDI device per option"
-        );
-        assert_eq!(cdi("v/c=").unwrap_err().about("v/c="), "v/c=: the device's name is empty");
-        let preset = specifier("@hcp").unwrap_err().about("@hcp");
-        assert_eq!(preset, "@hcp: there is no such preset, only @hpc");
-        assert!(gpu("a\u{1b}[1m").starts_with("a?[1m: not"));
+        let gpu = |text| gpu(text).unwrap_err().to_string();
+        assert!(gpu("nvidia0").starts_with("not the name of a GPU: "), "{}", gpu("nvidia0"));
+        assert_eq!(gpu("0,1"), "one GPU per option");
+        assert_eq!(cdi("v/c=0,1").unwrap_err().to_string(), "one CDI device per option");
+        assert_eq!(cdi("v/c=").unwrap_err().to_string(), "the device's name is empty");
+        let preset = specifier("@hcp").unwrap_err().to_string();
+        assert_eq!(preset, "there is no such preset, only @hpc");
     }
 }

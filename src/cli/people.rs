@@ -1,6 +1,7 @@
 //! Users, by name and number.
 
-use super::{Error, Options};
+use super::Error;
+use crate::plan::decimal;
 use crate::registry::Record;
 use nix::unistd::{Uid, User};
 
@@ -24,27 +25,23 @@ pub(super) fn name_of(uid: u32) -> String {
     }
 }
 
-/// The number that `--uid` or `--user` gives.
+/// The number of a user who can own a job.
 ///
 /// # Errors
-/// [`Error::Usage`] without or with both of them, [`Error::Failed`] for a name that is none.
-pub(super) fn owner(options: &Options) -> Result<u32, Error> {
-    let uid = match (options.value("--uid"), options.value("--user")) {
-        (Some(text), None) => {
-            let uid = text.parse::<u32>().ok().filter(|uid| uid.to_string() == text);
-            uid.ok_or_else(|| options.usage(format!("option --uid: {text} is no user number")))?
-        }
-        (None, Some(name)) => account(name)?.uid.as_raw(),
-        _ => return Err(options.usage("exactly one of --uid and --user is needed")),
-    };
-    may_own(uid, options)
+/// A text, for a number that no job can belong to.
+pub(super) fn owner(text: &str) -> Result<u32, String> {
+    let uid = decimal(text).filter(|uid| Record::may_own(*uid));
+    uid.ok_or_else(|| "not the number of a user who can own a job".into())
 }
 
+/// The account of a user who can own a job.
+///
 /// # Errors
-/// [`Error::Usage`] for a number that no job can belong to.
-pub(super) fn may_own(uid: u32, options: &Options) -> Result<u32, Error> {
-    match Record::may_own(uid) {
-        true => Ok(uid),
-        false => Err(options.usage(format!("uid {uid} can own no job"))),
+/// [`Error::Usage`] of this command for a user who cannot, else as [`account`].
+pub(super) fn owning(name: &str, command: &str) -> Result<User, Error> {
+    let account = account(name)?;
+    match Record::may_own(account.uid.as_raw()) {
+        true => Ok(account),
+        false => Err(Error::usage(command, format!("user {name} can own no job"))),
     }
 }

@@ -1,52 +1,85 @@
 //! `register`: makes a job known, for a prolog.
 
-use super::options::Known;
+use super::command_line::value;
+use super::job::JobOptions;
 use super::placed::Placed;
-use super::{Error, Options, Output, config, help, job, require_root, show};
+use super::{Conf, Error, Output, job, people, require_root};
 use crate::cgroup::Stamp;
 use crate::device::{Resolver, Tree};
 use crate::legible::legible;
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
-use crate::plan::{Containment, Reason};
-use crate::registry::{Devices, Place, Record, Registry};
+use crate::plan::{CgroupPath, Containment, Reason};
+use crate::registry::{Devices, Place, Record, Registry, Via};
 use crate::resolve::{Config, Contained, contained};
 use crate::sys::clock;
 use crate::trust::Trust;
-use std::ffi::OsString;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a lock.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) const KNOWN: [Known; 16] = {
-    let [id, user, policy, device, cdi, gpu, gres, dir, leaf, ends] = job::COMMON;
-    let (uid, cgroup, via) = (Known::Once("--uid"), Known::Once("--cgroup"), Known::Once("--via"));
-    let (started, env, conf) =
-        (Known::Once("--started"), Known::Many("--env"), Known::Once("--conf"));
-    [
-        id, user, policy, device, cdi, gpu, gres, dir, leaf, ends, uid, cgroup, via, started, env,
-        conf,
-    ]
-};
+/// Make a job known, for a prolog (root)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Stamps the job's cgroup, confines it to its devices, and writes its record. Without job options the
+record is read from standard input.")]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) job: JobOptions,
+    /// Whose job it is, by number
+    #[arg(long, value_parser = people::owner)]
+    pub(super) uid: Option<u32>,
+    /// The same by name
+    #[arg(long, conflicts_with = "uid")]
+    pub(super) user: Option<String>,
+    /// Its cgroup below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    pub(super) cgroup: Option<CgroupPath>,
+    /// The scheduler that places the logins itself
+    #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
+    pub(super) via: Option<Via>,
+    /// When the job started, in seconds since the epoch; now unless given
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) started: Option<i64>,
+    /// A variable of Slurm's prolog, for env = full; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = job::variable)]
+    pub(super) env: Vec<(String, String)>,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("register", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::REGISTER, output);
-    }
-    options.no_operands()?;
-    require_root("register job")?;
-    let record = match options.none_but(&["--conf"]) {
-        true => read_record()?,
-        false => job::registered(&options, output)?,
+fn via() -> impl TypedValueParser<Value = Via> {
+    PossibleValuesParser::new(["slurm", "flux"])
+        .map(|name| if name == "flux" { Via::Flux } else { Via::Slurm })
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let record = match options.describe() {
+        true => Some(job::registered(options, output)?),
+        false => None,
     };
-    register(record, &config(&options)?, output)?;
+    require_root("register job")?;
+    let record = record.map_or_else(read_record, Ok)?;
+    register(record, &options.conf.read()?, output)?;
     Ok(super::EXIT_FINE)
+}
+
+impl Options {
+    /// Whether they describe a job.
+    fn describe(&self) -> bool {
+        let Self { job, uid, user, cgroup, via, started, env, conf: _ } = self;
+        !job.is_empty()
+            || uid.is_some()
+            || user.is_some()
+            || cgroup.is_some()
+            || via.is_some()
+            || started.is_some()
+            || !env.is_empty()
+    }
 }
 
 fn read_record() -> Result<Record, Error> {

@@ -1,86 +1,61 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
-mod report;
-
-use self::report::Finding;
 use super::as_helper::as_helper;
-use super::options::Known;
-use super::{Error, Options, Output, conf, help, people, show};
+use super::command_line::service;
+use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
 use crate::callerid::Flow;
-use crate::plan::{
-    JobId, Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict,
-};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
 use crate::resolve::{Evidence, Node};
 use crate::session::{
-    Budget, Failure, Foreseen, Login, Settings, Target, Visit, Words, node_name, policy,
-    refusal_text,
+    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, policy, refusal_text,
 };
 use crate::switch;
 use crate::sys::clock;
+use clap::Args;
 use nix::unistd::{Uid, User};
-use std::ffi::OsString;
+use serde::Serialize;
 
-const KNOWN: [Known; 5] = [
-    Known::Once("--user"),
-    Known::Once("--service"),
-    Known::Once("--connection"),
-    Known::Once("--conf"),
-    Known::Flag("--json"),
-];
+/// Show what a login would get, and why, without doing it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Of several jobs, the one that the client of --connection runs in is asked for as at a login.
+The module's own arguments are taken to be the defaults.
+Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Who logs in
+    #[arg(long)]
+    user: String,
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    service: String,
+    /// The connection, as SSH_CONNECTION has it, in one word
+    #[arg(long, value_name = "TEXT", value_parser = connection)]
+    connection: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("resolve", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::RESOLVE, output);
+fn connection(text: &str) -> Result<String, &'static str> {
+    match Flow::of_ssh(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
     }
-    let connection = options.value("--connection");
-    if connection.is_some_and(|text| Flow::of_ssh(text).is_none()) {
-        let why = "takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\"";
-        return Err(options.usage(format!("option --connection: {why}")));
-    }
-    options.no_operands()?;
-    let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
-    let conf = conf(&options)?;
-    let account = people::account(user)?;
-    let service = options.value("--service").unwrap_or("sshd");
-    let login = login(account, service, connection.unwrap_or_default());
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let conf = options.conf.path()?;
+    let account = people::account(&options.user)?;
+    let connection = options.connection.as_deref().unwrap_or_default();
+    let login = login(account, &options.service, connection);
     let case = Case::of(&login, &conf.to_string_lossy());
-    match options.has("--json") {
+    match options.json {
         true => case.write_json(output)?,
         false => case.write_text(output)?,
     }
     Ok(case.finding.code())
-}
-
-/// What a login is expected to get, for `check --live`.
-#[derive(Debug)]
-pub(super) struct Expected {
-    /// As the report has it: `admit`, `ignore`, `refuse` or `unknown`.
-    pub(super) decision: &'static str,
-    /// Of one that is admitted or refused.
-    pub(super) reason: Option<Reason>,
-    /// Why, of one that is not admitted.
-    pub(super) text: String,
-    /// The job of one that is admitted, and what would become of it there.
-    pub(super) job: Option<(JobId, Foreseen)>,
-}
-
-impl Expected {
-    /// Of a login of this user to that service.
-    pub(super) fn of(account: User, service: &str, conf: &str) -> Self {
-        let case = Case::of(&login(account, service, ""), conf);
-        let decision = case.finding.decision();
-        let (reason, text) = match case.finding {
-            Finding::Admitted => (Some(Reason::Admitted), String::new()),
-            Finding::Ignored(why) => (None, why),
-            Finding::Refused(reason, text) => (Some(reason), text),
-            Finding::Unsure => (None, String::new()),
-        };
-        Self { decision, reason, text, job: case.job }
-    }
 }
 
 /// A login, as far as it is known before there is one.
@@ -100,13 +75,11 @@ fn login(account: User, service: &str, connection: &str) -> Login {
 struct Case {
     finding: Finding,
     evidence: Vec<(String, String)>,
-    /// The job, and what the login would get there.
-    job: Option<(JobId, Foreseen)>,
 }
 
 impl Case {
     fn of(login: &Login, conf: &str) -> Self {
-        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new(), job: None };
+        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
         if login.uid == 0 {
             case.finding = Finding::Ignored("root is never judged".into());
             return case;
@@ -206,7 +179,6 @@ impl Case {
             target.foresee(visit)
         })?;
         self.add("in force", foreseen.containment);
-        self.job = Some((plan.job.clone(), foreseen));
         Ok(())
     }
 
@@ -268,5 +240,78 @@ fn words(login: &Login) -> Words {
         message: String::new(),
         waited: Settings::default().timeout.as_millis(),
         now: clock::now(),
+    }
+}
+
+/// What the login would get.
+#[derive(Debug)]
+enum Finding {
+    Admitted,
+    /// The module would leave it to others, for this reason.
+    Ignored(String),
+    /// The code, and the text that the user would read.
+    Refused(Reason, String),
+    /// Only root can see the rest.
+    Unsure,
+}
+
+impl Finding {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Admitted | Self::Ignored(_) => EXIT_FINE,
+            Self::Refused(..) => EXIT_FINDINGS,
+            Self::Unsure => EXIT_FAILED,
+        }
+    }
+
+    fn decision(&self) -> &'static str {
+        match self {
+            Self::Admitted => "admit",
+            Self::Ignored(_) => "ignore",
+            Self::Refused(..) => "refuse",
+            Self::Unsure => "unknown",
+        }
+    }
+}
+
+impl Case {
+    fn write_text(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        match &self.finding {
+            Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+            Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+            Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
+            Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
+        }
+        for (word, text) in &self.evidence {
+            writeln!(output.out, "{word}: {text}")?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            schema: u32,
+            decision: &'static str,
+            code: Option<&'static str>,
+            text: Option<&'a str>,
+            evidence: Vec<Line<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Line<'a> {
+            key: &'a str,
+            value: &'a str,
+        }
+        let (code, text) = match &self.finding {
+            Finding::Admitted => (Some(Reason::Admitted.code()), None),
+            Finding::Refused(reason, text) => (Some(reason.code()), Some(text.as_str())),
+            Finding::Ignored(why) => (None, Some(why.as_str())),
+            Finding::Unsure => (None, None),
+        };
+        let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
+        let decision = self.finding.decision();
+        let shown = serde_json::to_string(&Shown { schema: 1, decision, code, text, evidence });
+        writeln!(output.out, "{}", shown.map_err(std::io::Error::from)?)?;
+        Ok(())
     }
 }

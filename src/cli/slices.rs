@@ -1,19 +1,16 @@
 //! `slices`: the drop-ins by which systemd keeps what users run outside of jobs from GPUs.
 
-use super::options::Known;
-use super::{Error, Options, Output, config, help, require_root, show};
+use super::{Conf, Error, Output, require_root};
 use crate::device::{Resolver, Tree};
 use crate::resolve::Config;
+use clap::Args;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-const KNOWN: [Known; 3] = [Known::Flag("--write"), Known::Once("--root"), Known::Once("--conf")];
 
 /// Where an admin's drop-ins are.
 const UNITS: &str = "/etc/systemd/system";
@@ -24,26 +21,36 @@ const CLOSED: &str = include_str!("../../packaging/systemd/user-.slice.d/job-ado
 /// For root, and for each account that is exempt.
 const EXEMPT: &str = include_str!("../../packaging/systemd/user-0.slice.d/job-adopt.conf");
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("slices", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::SLICES, output);
-    }
-    options.no_operands()?;
-    let config = config(&options)?;
+/// Have systemd keep what users run outside of jobs from GPUs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows the drop-ins by which systemd closes users' slices: what users run outside of jobs opens no
+GPU. One is for all users, with always_allowed of the configuration; one each is for root, for the
+accounts of exempt_uids and exempt_groups, and for Flux's. systemctl daemon-reload makes them count.
+Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
+pub(super) struct Options {
+    /// Write them below /etc/systemd/system, and remove those of accounts that are not exempt any
+    /// more (root)
+    #[arg(long)]
+    write: bool,
+    /// Write them below DIR, as for a node's image
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
     let files = files(&config, &Resolver::new(Tree::here(), config.devices.clone()), output)?;
-    if !options.has("--write") {
+    if !options.write {
         for (name, text) in files {
             writeln!(output.out, "# {UNITS}/{name}/{FILE}\n{text}")?;
         }
         return Ok(super::EXIT_FINE);
     }
     require_root("write drop-ins")?;
-    let root = options.value("--root").unwrap_or("/");
-    let changed = put(&Path::new(root).join(UNITS.trim_start_matches('/')), &files, output)?;
+    let changed = put(&options.root.join(UNITS.trim_start_matches('/')), &files, output)?;
     if changed {
         writeln!(output.out, "now run: systemctl daemon-reload")?;
     }

@@ -1,9 +1,8 @@
 //! `unregister`: makes a job unknown, for an epilog.
 
 use super::ending::{Ending, end};
-use super::options::Known;
 use super::register::PATIENCE;
-use super::{Error, Options, Output, conf, help, names, require_root, show};
+use super::{Conf, Error, Output, names, require_root};
 use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{self, Mount, Stamp};
 use crate::lock::Lock;
@@ -13,38 +12,39 @@ use crate::registry::{Known as KnownJob, Place, Record, Registry};
 use crate::resolve::Config;
 use crate::sys::clock;
 use crate::trust::Trust;
-use std::ffi::OsString;
+use clap::Args;
 use std::time::{Duration, Instant};
 
-const KNOWN: [Known; 2] = [Known::Once("--conf"), Known::Once("--timeout")];
 /// Seconds that the end of a job's processes is waited for.
 const TIMEOUT: u64 = 10;
 /// Most of them.
 const TIMEOUT_MAX: u64 = 3600;
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("unregister", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::UNREGISTER, output);
-    }
-    let ([id], None) = (options.operands.as_slice(), &options.rest) else {
-        return Err(options.usage("exactly one job id is needed"));
-    };
-    let id = id.to_string_lossy();
-    let id = names::job_id(&id).map_err(|error| options.usage(format!("id {id}: {error}")))?;
-    let seconds = options.parsed("--timeout", "number of seconds")?.unwrap_or(TIMEOUT);
-    if seconds > TIMEOUT_MAX {
-        return Err(options.usage(format!("option --timeout: more than {TIMEOUT_MAX} seconds")));
-    }
+/// Make a job unknown and end its logins, for an epilog (root)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ends everything in a cgroup that job-adopt made, the logins alone in another. An unknown ID is no
+failure.")]
+pub(super) struct Options {
+    /// The job
+    #[arg(value_parser = names::job_id)]
+    id: JobId,
+    /// How long to wait until they are gone, at most 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX))]
+    timeout: u64,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let Options { id, timeout, conf } = options;
     require_root("unregister job")?;
-    let (registry, fault) = Config::registry_at(conf(&options)?, &Trust::root())?;
+    let (registry, fault) = Config::registry_at(&conf.path()?, &Trust::root())?;
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }
-    if unregister(&id, &registry, Duration::from_secs(seconds))? == 0 {
+    if unregister(id, &registry, Duration::from_secs(*timeout))? == 0 {
         writeln!(output.out, "no job {id} is registered")?;
     }
     Ok(super::EXIT_FINE)

@@ -1,7 +1,6 @@
 //! `use`: which of their jobs here a user's next logins join.
 
-use super::options::Known;
-use super::{Error, Options, Output, help, names, people, show};
+use super::{Error, Output, names, people};
 use crate::chosen::{ChoiceError, Choices, FILE, Wrong};
 use crate::flux::FluxId;
 use crate::legible::legible;
@@ -9,8 +8,8 @@ use crate::plan::{JobId, Request};
 use crate::resolve::{Config, Node, Selection};
 use crate::session::node_name;
 use crate::trust::Trust;
+use clap::Args;
 use nix::unistd::Uid;
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,37 +19,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Most jobs that a message names.
 const NAMED: usize = 8;
 
-const KNOWN: [Known; 1] = [Known::Flag("--clear")];
+/// Choose which of your jobs here your next logins join
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A choice counts while its job runs here; a login from inside another of your jobs joins that one all
+the same. The first login to a node makes room for the choice, and so does a refusal with JA05.
+Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// The job; what is chosen is shown unless given
+    #[arg(value_parser = names::job_id, conflicts_with = "clear")]
+    job: Option<JobId>,
+    /// Choose none
+    #[arg(long)]
+    clear: bool,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("use", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::USE, output);
-    }
-    let job = match (options.operands.as_slice(), &options.rest) {
-        ([], None) => None,
-        ([id], None) if !options.has("--clear") => Some(parsed(id, &options)?),
-        _ => return Err(options.usage("one job id is needed, or --clear, or nothing")),
-    };
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let uid = Uid::effective();
     if uid.is_root() {
         let why = "root has no jobs; run this as the user whose logins it is for";
         return Err(Error::failed("choose", "job", why));
     }
     let desk = Desk { uid: uid.as_raw(), user: people::name_of(uid.as_raw()), node: node_name() };
-    match job {
-        Some(job) => desk.choose(&job, output),
-        None if options.has("--clear") => desk.clear(output),
+    match &options.job {
+        Some(job) => desk.choose(job, output),
+        None if options.clear => desk.clear(output),
         None => desk.show(output),
     }
-}
-
-fn parsed(id: &OsString, options: &Options) -> Result<JobId, Error> {
-    let id = id.to_string_lossy();
-    names::job_id(&id).map_err(|error| options.usage(format!("id {}: {error}", legible(&id))))
 }
 
 /// The running job of this id, which may be in another of Flux's notations.

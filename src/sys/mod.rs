@@ -10,7 +10,6 @@ pub mod child;
 pub mod clock;
 pub mod file;
 pub mod pam;
-pub mod pam_client;
 pub mod process;
 
 use std::io;

@@ -213,7 +213,7 @@ fn the_origin_is_asked() {
         resolved(other).ok().says(each).says("action_unknown=deny").says("JA05");
         resolved("10.1.0.5 5000").exits(2).says("in one word");
         let split = ["resolve", "--user", "alice", "--connection", "10.1.0.5", "5000"];
-        node.job_adopt(&split).exits(2).says("in one word");
+        node.job_adopt(&split).exits(2).says("5000");
         older.finish();
         std::fs::remove_file(node.path("/tmp/asked")).unwrap();
         from_origin(node).ok().stands_in(&newer.cgroup);

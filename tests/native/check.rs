@@ -32,7 +32,7 @@ fn a_good_set_up_has_nothing_amiss() {
             "fine pam-session /etc/pam.d/sshd:5: ",
             "fine pam-account /etc/pam.d/sshd:2: ",
             "fine module-version ",
-            "fine helper /usr/libexec/job-adopt/resolve: is fit to be run, and of version ",
+            "fine helper /usr/libexec/job-adopt/resolve: is fit, and of version ",
             "fine sshd-pam /usr/sbin/sshd -f /etc/ssh/sshd_config: UsePAM yes",
             "fine sources registry: answers",
         ] {
@@ -186,7 +186,13 @@ fn who_is_not_root_is_told_what_only_root_can_see() {
 #[test]
 fn wrong_usage_is_status_2() {
     on_node(|node| {
-        for options in [&["--service", "a/b"][..], &["--service="], &["--nonsense"], &["operand"]] {
+        for options in [
+            &["--service", "a/b"][..],
+            &["--service="],
+            &["--live", "alice"],
+            &["--nonsense"],
+            &["operand"],
+        ] {
             check(node, options).exits(2).says("try: job-adopt check --help");
         }
         check(node, &["--conf", "/none"]).exits(3).says("read /none");

@@ -261,7 +261,57 @@ fn every_subcommand_explains_itself() {
             node.job_adopt(&[command, "--no-such-option"]).exits(2).says("--no-such-option");
         }
         node.job_adopt(&["--help"]).exits(0).says("register");
-        node.job_adopt(&["no-such-command"]).exits(2);
+        node.job_adopt(&["-h"]).exits(0).says("register");
+        node.job_adopt(&["-V"]).exits(0).says("job-adopt ");
+        node.job_adopt(&["registre"]).exits(2).says("'register'");
+        node.job_adopt(&["list", "--jsno"]).exits(2).says("'--json'");
         node.job_adopt(&[]).exits(2);
+    });
+}
+
+/// Root's rights, the configuration and the registry come after it.
+#[test]
+fn wrong_usage_is_status_2_for_anybody_and_before_anything_else() {
+    on_node(|node| {
+        node.configure("no such line\n");
+        for line in [
+            "run --user alice",
+            "run --user root --policy closed -- true",
+            "register --id 4242",
+            "register --id 4242 --uid 0 --cgroup /a --policy closed",
+            "register --id 4242 --uid 1001 --cgroup /a --started 0",
+            "unregister",
+            "unregister ../x",
+            "unregister --timeout x 7",
+            "list --jsno",
+            "devices --cgroup a",
+            "devices --would-deny",
+            "check --live alice",
+            "guard --uid 1001",
+            "callerid x",
+            "completions tcsh",
+        ] {
+            let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt";
+            let outcome = node.sh(&format!("{alone} {line} </dev/null")).exits(2);
+            assert_eq!(outcome.stdout, "", "{outcome}");
+            assert!(outcome.stderr.lines().count() <= 2, "{outcome}");
+            node.sh(&format!("job-adopt {line} </dev/null")).exits(2);
+        }
+    });
+}
+
+#[test]
+fn a_shell_completes_commands_and_options() {
+    on_node(|node| {
+        node.sh("job-adopt completions bash >/run/completions").ok();
+        let words = "COMP_WORDS=(job-adopt \"$@\"); COMP_CWORD=$#";
+        let asked = format!(
+            "bash -c '. /run/completions; {words}; _job-adopt job-adopt \"${{@: -1}}\"; echo \"${{COMPREPLY[@]}}\"' bash"
+        );
+        node.sh(&format!("{asked} unr")).ok().says("unregister");
+        node.sh(&format!("{asked} check --ver")).ok().says("--verbose");
+        for shell in ["zsh", "fish"] {
+            node.job_adopt(&["completions", shell]).ok().says("unregister").says("timeout");
+        }
     });
 }

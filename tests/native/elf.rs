@@ -79,3 +79,20 @@ fn no_parser_is_in_it() {
         assert!(holds(&helper, word), "the helper does not know {word:?}: a word to replace here");
     }
 }
+
+/// The command line of job-adopt, and what reads it, is the admin's command's alone.
+#[test]
+fn no_command_line_is_in_what_a_login_runs() {
+    let Some(module) = module() else { return };
+    let holds = |path: &std::path::Path, word: &str| {
+        let bytes = std::fs::read(path).unwrap();
+        bytes.windows(word.len()).any(|at| at == word.as_bytes())
+    };
+    for word in ["unrecognized subcommand", "similar argument exists", "was removed; try the stack"]
+    {
+        assert!(holds(&artifact(Artifact::Program), word), "{word:?} is a word to replace here");
+        let others = [Artifact::Helper, Artifact::Keeper].map(artifact);
+        assert!(!others.iter().any(|other| holds(other, word)), "a helper knows {word:?}");
+        assert!(!holds(std::path::Path::new(&module), word), "the module knows {word:?}");
+    }
+}

@@ -112,7 +112,8 @@ fn no_variable_can_be_asked_for_but_those_of_the_job() {
             refused(good.replace(GPUS, bad));
         }
         // Groups were given by earlier versions.
-        refused(good.replace("end\0b", "group.count\0i1\0group.0\0s5044\0end\0b"));
+        let group = "group.count\0i1\0group.0\0s5044\0env.count";
+        refused(good.replace("env.count", group));
         // A job of no scheduler has none at all.
         let job = node.job(ALICE, "777").start();
         let bytes = String::from_utf8(admit("777", &job.cgroup).encode()).unwrap();

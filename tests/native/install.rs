@@ -43,6 +43,9 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/usr/libexec/job-adopt/resolve", 0o711);
     has("/usr/libexec/job-adopt/keeper", 0o755);
     has("/usr/bin/job-adopt", 0o755);
+    has("/usr/share/bash-completion/completions/job-adopt", 0o644);
+    has("/usr/share/zsh/site-functions/_job-adopt", 0o644);
+    has("/usr/share/fish/vendor_completions.d/job-adopt.fish", 0o644);
     has("/usr/lib/sysusers.d/job-adopt.conf", 0o644);
     has("/usr/lib/tmpfiles.d/job-adopt.conf", 0o644);
     has("/usr/share/man/man8/pam_job_adopt.8", 0o644);

@@ -17,7 +17,6 @@ mod support;
 mod caller;
 mod callerid;
 mod check;
-mod check_live;
 mod check_node;
 mod choice;
 mod chosen;

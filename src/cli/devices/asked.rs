@@ -1,9 +1,8 @@
 //! Names of devices on a command line.
 
-use super::super::names::{self, Mistake};
-use super::super::{Error, Options};
+use super::super::names::{self, Device, Gres, Mistake};
+use super::Options;
 use crate::device::{Named, Specifier};
-use crate::legible::legible;
 use crate::plan::decimal;
 
 /// A device that was asked for, as it was written.
@@ -20,51 +19,47 @@ pub(super) enum What {
     Named(Named),
 }
 
+/// What an operand names, which may be several devices.
+#[derive(Clone, Debug)]
+pub(super) struct Operand(Vec<Asked>);
+
 /// Everything that the command line names: operands first, then options by their kind.
-///
-/// # Errors
-/// [`Error::Usage`] for a name that no way of naming devices has.
-pub(super) fn asked(options: &Options) -> Result<Vec<Asked>, Error> {
-    let mut all = Vec::new();
-    for operand in options.operands.iter().chain(options.rest.iter().flatten()) {
-        let text = operand.to_str().ok_or_else(|| {
-            options.usage(format!("operand {} is no UTF-8", legible(&operand.to_string_lossy())))
-        })?;
-        all.extend(of_operand(text).map_err(|why| options.usage(why))?);
-    }
-    all.extend(names::each(options, "--device", specifier)?);
-    all.extend(names::each(options, "--cdi", cdi)?);
-    all.extend(names::each(options, "--gpu", gpu)?);
-    all.extend(names::each(options, "--gres", gres)?.into_iter().flatten());
-    all.extend(names::each(options, "--device-dir", directory)?);
-    Ok(all)
+pub(super) fn asked(options: &Options) -> Vec<Asked> {
+    let Options { operands, named: names, .. } = options;
+    let mut all: Vec<Asked> = operands.iter().flat_map(|operand| operand.0.clone()).collect();
+    all.extend(names.device.iter().map(device));
+    all.extend(names.cdi.iter().map(|text| named(text, Named::Cdi(text.clone()))));
+    all.extend(names.gpu.iter().map(|text| named(text, Named::Gpu(text.clone()))));
+    all.extend(names.gres.iter().flat_map(gres));
+    all.extend(names.device_dir.iter().map(|text| named(text, Named::Dir(text.into()))));
+    all
 }
 
 /// What a name without an option in front of it can only be.
-fn of_operand(text: &str) -> Result<Vec<Asked>, String> {
+///
+/// # Errors
+/// Why no way of naming devices has it.
+pub(super) fn operand(text: &str) -> Result<Operand, String> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-    let one = |asked: Result<Asked, Mistake>| asked.map(|asked| vec![asked]);
-    let asked = if text.is_empty() {
-        return Err("an operand is empty".to_owned());
-    } else if begins(&["/", "char-", "block-", "@"]) {
-        one(specifier(text))
+    let shown = |mistake: Mistake| mistake.to_string();
+    let one = |named: Asked| vec![named];
+    let asked = if begins(&["/", "char-", "block-", "@"]) {
+        one(device(&names::device(text).map_err(shown)?))
     } else if text.contains('=') {
-        one(cdi(text))
+        one(named(text, Named::Cdi(names::cdi(text).map_err(shown)?)))
     } else if text == "all" {
-        Ok(vec![named(text, Named::AllGpus)])
+        one(named(text, Named::AllGpus))
     } else if let Some(channel) = text.strip_prefix("imex/") {
-        let channel = decimal(channel)
-            .ok_or_else(|| format!("{}: not imex/ and the number of a channel", legible(text)))?;
-        Ok(vec![named(text, Named::Imex(channel))])
+        let channel = decimal(channel).ok_or("not imex/ and the number of a channel")?;
+        one(named(text, Named::Imex(channel)))
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
-        one(gpu(text))
+        one(named(text, Named::Gpu(names::gpu(text).map_err(shown)?)))
     } else if text.contains(':') {
-        gres(text)
+        gres(&names::gres(text).map_err(shown)?)
     } else {
-        let what = "no specifier, CDI name, GPU, NAME:INDEX, imex/N or all";
-        return Err(format!("{}: {what}", legible(text)));
+        return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
     };
-    asked.map_err(|mistake| mistake.about(text))
+    Ok(Operand(asked))
 }
 
 /// Whether this is a GPU, or a list of them, which is told to be one too many.
@@ -72,27 +67,13 @@ fn is_gpu(text: &str) -> bool {
     text.split(',').all(|part| names::gpu(part).is_ok())
 }
 
-fn specifier(text: &str) -> Result<Asked, Mistake> {
-    let specifier = names::specifier(text)?;
-    Ok(Asked { text: text.to_owned(), what: What::Specifier(specifier) })
+fn device(device: &Device) -> Asked {
+    Asked { text: device.text.clone(), what: What::Specifier(device.specifier.clone()) }
 }
 
-fn cdi(text: &str) -> Result<Asked, Mistake> {
-    Ok(named(text, Named::Cdi(names::cdi(text)?)))
-}
-
-fn gpu(text: &str) -> Result<Asked, Mistake> {
-    Ok(named(text, Named::Gpu(names::gpu(text)?)))
-}
-
-fn gres(text: &str) -> Result<Vec<Asked>, Mistake> {
-    let (name, indexes) = names::gres(text)?;
+fn gres((name, indexes): &Gres) -> Vec<Asked> {
     let one = |index| named(&format!("{name}:{index}"), Named::Gres { name: name.clone(), index });
-    Ok(indexes.into_iter().map(one).collect())
-}
-
-fn directory(text: &str) -> Result<Asked, Mistake> {
-    Ok(named(text, Named::Dir(names::directory(text)?.into())))
+    indexes.iter().copied().map(one).collect()
 }
 
 fn named(text: &str, name: Named) -> Asked {
@@ -101,14 +82,17 @@ fn named(text: &str, name: Named) -> Asked {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::Error;
+    use super::super::super::command_line::{Asked as Line, Command, parse};
     use super::*;
     use std::ffi::OsString;
 
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
 
     fn read(line: &[&str]) -> Result<Vec<Asked>, Error> {
-        let words = line.iter().map(OsString::from);
-        asked(&Options::parse("devices", &super::super::KNOWN, words)?)
+        let words: Vec<OsString> = ["devices"].iter().chain(line).map(OsString::from).collect();
+        let Line::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line:?}") };
+        Ok(asked(&options))
     }
 
     fn shown(line: &[&str]) -> Vec<String> {
@@ -202,7 +186,7 @@ mod tests {
             (&["@hcp"], "@hcp: there is no such preset"),
             (&["0,1"], "0,1: one GPU per option"),
             (&["gpu:0-3"], "gpu:0-3: ranges are not taken"),
-            (&[""], "an operand is empty"),
+            (&[""], "the value is empty"),
             (&["--gpu", "nvidia0"], "option --gpu: nvidia0: not the name of a GPU: "),
             (&["--gpu", ""], "option --gpu: the value is empty"),
             (&["--device", "@hcp"], "option --device: @hcp: there is no such preset"),

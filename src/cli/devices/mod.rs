@@ -6,50 +6,58 @@ mod nodes;
 mod resolved;
 mod target;
 
-use super::options::Known;
-use super::{EXIT_FAILED, EXIT_FINE, Error, Options, Output, config, help, require_root, show};
+use super::command_line::value;
+use super::names::DeviceOptions;
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
 use crate::device::{Resolver, Tree};
+use crate::plan::{CgroupPath, JobId};
 use crate::trust::Trust;
+use clap::Args;
 use nix::unistd::Uid;
 use serde::Serialize;
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub(super) const KNOWN: [Known; 10] = [
-    Known::Flag("--json"),
-    Known::Once("--conf"),
-    Known::Once("--root"),
-    Known::Many("--device"),
-    Known::Many("--cdi"),
-    Known::Many("--gpu"),
-    Known::Many("--gres"),
-    Known::Many("--device-dir"),
-    Known::Once("--cgroup"),
-    Known::Once("--job"),
-];
+/// Show what names of devices stand for, or what filters let through
+#[derive(Debug, Args)]
+#[command(after_help = "\
+NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
+all NVIDIA GPUs. With --cgroup or --job (root): what the filters there let through.
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Names of devices
+    #[arg(value_name = "NAME", value_parser = asked::operand)]
+    operands: Vec<asked::Operand>,
+    #[command(flatten)]
+    named: DeviceOptions,
+    /// A cgroup below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    cgroup: Option<CgroupPath>,
+    /// The cgroup that logins to a job of the registry go to
+    #[arg(long, value_name = "ID", value_parser = value::<JobId>, conflicts_with = "cgroup")]
+    job: Option<JobId>,
+    /// Look names and nodes up below DIR, in files of the caller's
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// As JSON; job-adopt(1) has the keys
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
 
-pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let options = Options::parse("devices", &KNOWN, arguments)?;
-    if options.has("--help") {
-        return show(help::DEVICES, output);
-    }
-    let asked = asked::asked(&options)?;
-    let json = options.has("--json");
-    match Question::of(&options, !asked.is_empty())? {
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    match Question::of(options)? {
         Question::Resolve => {
-            let resolver = resolver(&options)?;
-            let report = resolved::Report::of(&asked, &resolver);
-            report.write(json, output)?;
+            let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
+            let report = resolved::Report::of(&asked::asked(options), &resolver);
+            report.write(options.json, output)?;
             Ok(report.code())
         }
         Question::Attached => {
             require_root("read device filters")?;
-            let target = target::Target::of(&options)?;
-            let report = attached::Report::of(&target, &tree(&options)?)?;
-            report.write(json, output)?;
+            let target = target::Target::of(options)?;
+            let report = attached::Report::of(&target, &tree(options)?)?;
+            report.write(options.json, output)?;
             Ok(report.code())
         }
     }
@@ -65,31 +73,27 @@ enum Question {
 }
 
 impl Question {
-    fn of(options: &Options, named: bool) -> Result<Self, Error> {
-        let wrong = |what| Err(options.usage(what));
-        let placed = match (options.has("--cgroup"), options.has("--job")) {
-            (true, true) => return wrong("give one of --cgroup and --job, not both"),
-            (cgroup, job) => cgroup || job,
-        };
+    fn of(options: &Options) -> Result<Self, Error> {
+        let placed = options.cgroup.is_some() || options.job.is_some();
+        let named = !options.operands.is_empty() || !options.named.is_empty();
         match (placed, named) {
-            (true, true) => wrong("give devices, or one of --cgroup and --job, not both"),
+            (true, true) => Err(wrong("with --cgroup or --job no device is named")),
             (true, false) => Ok(Self::Attached),
             (false, true) => Ok(Self::Resolve),
-            (false, false) => wrong("name a device, or give --cgroup or --job"),
+            (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
         }
     }
 }
 
-fn resolver(options: &Options) -> Result<Resolver, Error> {
-    Ok(Resolver::new(tree(options)?, config(options)?.devices))
+fn wrong(what: &str) -> Error {
+    Error::usage("devices", what)
 }
 
 /// The node's own files, or those below `--root`, which have to be the caller's.
 fn tree(options: &Options) -> Result<Tree, Error> {
-    let Some(root) = options.value("--root") else { return Ok(Tree::here()) };
-    let root = Path::new(root)
-        .canonicalize()
-        .map_err(|error| Error::failed("open", crate::legible::legible(root), error))?;
+    let Some(root) = &options.root else { return Ok(Tree::here()) };
+    let shown = || crate::legible::legible(&root.to_string_lossy());
+    let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
     match root == Path::new("/") {
         true => Ok(Tree::here()),
         false => Ok(Tree::laid_out(&root, Trust::below(&root, Uid::effective().as_raw()))),
@@ -104,6 +108,7 @@ fn write_json(shown: &impl Serialize, output: &mut Output<'_>) -> Result<(), Err
 
 #[cfg(test)]
 mod tests {
+    use super::super::command_line::{Asked, Command, parse};
     use super::*;
     use serde_json::Value;
 
@@ -130,10 +135,10 @@ mod tests {
     }
 
     fn question(line: &str) -> Result<Question, Error> {
-        let words = line.split(' ').filter(|word| !word.is_empty()).map(OsString::from);
-        let options = Options::parse("devices", &KNOWN, words)?;
-        let named = !asked::asked(&options)?.is_empty();
-        Question::of(&options, named)
+        let words = ["devices"].into_iter().chain(line.split_whitespace());
+        let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+        let Asked::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line}") };
+        Question::of(&options)
     }
 
     #[test]
@@ -150,14 +155,9 @@ mod tests {
 
     #[test]
     fn what_makes_no_question_is_wrong_usage() {
-        for line in [
-            "",
-            "--json",
-            "--cgroup /a --job 7",
-            "--cgroup /a /dev/null",
-            "--cgroup /a --would-deny",
-            "--policy closed /dev/null",
-        ] {
+        for line in
+            ["", "--json", "--cgroup /a --job 7", "--cgroup /a /dev/null", "--job 7 --gpu 0"]
+        {
             assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");
         }
     }

@@ -127,6 +127,9 @@ mod tests {
         symlink(".", scratch.path().join("dev/again")).unwrap();
         let all = ["/dev/dri/by/card0", "/dev/dri/renderD128", "/dev/nvidia0"];
         assert_eq!(paths(&scratch), all);
+        let nodes = Nodes::of(&tree(&scratch)).unwrap();
+        let node = Node { kind: DeviceType::Char, major: 195, minor: 0 };
+        assert!(nodes.iter().any(|found| found == ("/dev/dri/by/card0", node)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The cgroup that is asked about.
 
-use super::super::{Error, Options, config};
+use super::super::Error;
+use super::Options;
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place};
 use crate::failed::Failed;
 use crate::legible::legible;
@@ -17,18 +18,14 @@ pub(super) enum Target {
 
 impl Target {
     /// # Errors
-    /// [`Error::Usage`] for a path or an id that is none, [`Error::Failed`] for a cgroup that
-    /// cannot be opened and a job that the registry does not have, or has no cgroup of.
+    /// [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry does not
+    /// have, or has no cgroup of.
     pub(super) fn of(options: &Options) -> Result<Self, Error> {
-        if let Some(path) = options.value("--cgroup") {
-            let path: CgroupPath =
-                path.parse().map_err(|error| options.usage(format!("option --cgroup: {error}")))?;
-            return open(&path).map(Self::Cgroup);
+        if let Some(path) = &options.cgroup {
+            return open(path).map(Self::Cgroup);
         }
-        let id = options.value("--job").unwrap_or_default();
-        let id: JobId =
-            id.parse().map_err(|error| options.usage(format!("option --job: {error}")))?;
-        let record = record(&id, options)?;
+        let Some(id) = &options.job else { return Err(super::wrong("give --cgroup or --job")) };
+        let record = record(id, options)?;
         let path = match &record.place {
             registry::Place::Cgroup(path) => path,
             registry::Place::Via(via) => {
@@ -76,7 +73,7 @@ fn not_opened(error: cgroup::Error) -> Error {
 /// The one record of this id.
 fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
-    let mut known = config(options)?.registry.find(&Trust::root(), id)?;
+    let mut known = options.conf.read()?.registry.find(&Trust::root(), id)?;
     match (known.pop(), known.len()) {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),

@@ -7,13 +7,15 @@
 mod command;
 mod home;
 
-use super::options::Known;
+use super::job::JobOptions;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Caller, Error, Options, Output, config, help, job, people, require_root, show};
+use super::{Caller, Conf, Error, Output, people, require_root};
+use crate::plan::JobId;
 use crate::registry::{Place, Record};
 use crate::resolve::Config;
 use crate::sys::process::{fork_and, heed_children, is_ignored};
+use clap::Args;
 use command::Command;
 use home::Home;
 use nix::errno::Errno;
@@ -30,12 +32,32 @@ const EXIT_NOT_STARTED: u8 = 125;
 /// Longest wait for the job's processes to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Start a command as a job of a user, without a scheduler (root)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The command has a cgroup and devices of its own, and the job ends with it. It runs in the user's home
+directory and has no controlling terminal; script(1) gives it one. INT, QUIT, TERM and HUP end the
+job.
+Exit status: that of the command, or 125.")]
+pub(super) struct Options {
+    /// Whose job it is
+    #[arg(long)]
+    user: String,
+    #[command(flatten)]
+    job: JobOptions,
+    #[command(flatten)]
+    conf: Conf,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    words: Vec<OsString>,
+}
+
 pub(super) fn command(
-    arguments: impl IntoIterator<Item = OsString>,
+    options: &Options,
     caller: Caller,
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
-    match start(arguments, caller, output) {
+    match start(options, caller, output) {
         Err(error @ Error::Failed(_)) => {
             output.warn(error.text().unwrap_or_default());
             Ok(EXIT_NOT_STARTED)
@@ -44,36 +66,21 @@ pub(super) fn command(
     }
 }
 
-fn start(
-    arguments: impl IntoIterator<Item = OsString>,
-    caller: Caller,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let known: Vec<Known> = job::COMMON.into_iter().chain([Known::Once("--conf")]).collect();
-    let mut options = Options::parse("run", &known, arguments)?;
-    if options.has("--help") {
-        return show(help::RUN, output);
-    }
-    let words = options.rest.take().unwrap_or_default();
-    options.no_operands()?;
-    if words.is_empty() {
-        return Err(options.usage("a command is needed, after --"));
-    }
-    let user = options.value("--user").ok_or_else(|| options.usage("option --user is needed"))?;
-    require_root("run job")?;
-    let account = people::account(user)?;
-    let uid = people::may_own(account.uid.as_raw(), &options)?;
-    let id = options.value("--id").map_or_else(own_id, str::to_owned);
+fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
+    let account = people::owning(&options.user, "run")?;
+    let id = options.job.id.clone().map_or_else(own_id, Ok)?;
     // Which cgroup it will be is known once the process is there.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
-    let record = job::record(&options, &id, uid, Place::Cgroup(pending))?;
-    let config = config(&options)?;
-    let command = Command::new(&account, &words, caller)?;
+    let record = options.job.record("run", &id, account.uid.as_raw(), Place::Cgroup(pending))?;
+    require_root("run job")?;
+    let config = options.conf.read()?;
+    let command = Command::new(&account, &options.words, caller)?;
     run(record, &command, &config, output)
 }
 
-fn own_id() -> String {
-    format!("run-{}", nix::unistd::getpid())
+fn own_id() -> Result<JobId, Error> {
+    let id = format!("run-{}", nix::unistd::getpid());
+    id.parse().map_err(|error| Error::failed("run", &id, error))
 }
 
 fn run(

@@ -21,7 +21,7 @@ pub(super) fn at(path: &str) -> NodeEdit {
 }
 
 pub(super) fn nodes(paths: &[&str]) -> Edits {
-    Edits { nodes: paths.iter().map(|path| at(path)).collect(), ..Edits::default() }
+    Edits { nodes: paths.iter().map(|path| at(path)).collect() }
 }
 
 pub(super) fn device(name: &str, edits: Edits) -> SpecDevice {
@@ -59,7 +59,7 @@ fn gpus() -> (Scratch, Tree, Catalog) {
             .map(|number: usize| device(&number.to_string(), nodes(&[&path(number)])))
             .collect();
         let all = range.map(|number| at(&path(number))).collect();
-        let all = Edits { nodes: all, ..Edits::default() };
+        let all = Edits { nodes: all };
         devices.push(device(&format!("all{half}"), all));
         let mut file = file(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices);
         file.spec.edits = nodes(&[&format!("/dev/ctl{half}")]);

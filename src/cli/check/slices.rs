@@ -6,10 +6,12 @@ use crate::cgroup::{Membership, Mount};
 use crate::cli::ending::real_uid;
 use crate::cli::slices::exempt;
 use crate::plan::CgroupPath;
+use crate::proc::{self, Proc};
 use crate::resolve::stack::{Group, entries};
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 const DROP_IN: Check = "slices-drop-in";
 const OBSERVED: Check = "slices-observe";
@@ -144,10 +146,9 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
 
 /// Those that run, by their executable: numbers and names.
 fn daemons() -> Vec<(i32, String)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = proc::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let daemon = |pid: i32| {
-        let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let path = fs::read_link(Proc::here().dir(pid).join("exe")).ok()?;
         let name = path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned();
         let roots = real_uid(pid).is_some_and(Uid::is_root);
         (roots && DAEMONS.contains(&name.as_str())).then_some((pid, name))

@@ -1,4 +1,4 @@
-//! What the kernel can do, by trying it in a cgroup of our own.
+//! What logins need of the kernel, by trying it in a cgroup of our own.
 
 use super::scratch::Scratch;
 use super::{Check, Finding, Scene};
@@ -13,6 +13,7 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, Uid};
 use std::fmt::Display;
+use std::fs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -21,10 +22,10 @@ const LOAD: Check = "kernel-device-filter";
 const QUERY: Check = "kernel-filter-query";
 const HOLDS: Check = "kernel-filter-holds";
 const FREEZER: Check = "kernel-freezer";
-const KILL: Check = "kernel-cgroup-kill";
 const MARK: Check = "kernel-trusted-xattr";
-const OPENAT2: Check = "kernel-openat2";
 const PIDFD: Check = "kernel-pidfd";
+const UNPRIVILEGED: Check = "kernel-unprivileged-bpf";
+const SELINUX: Check = "selinux";
 
 /// The attribute that is tried; no name of those that mean something.
 const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
@@ -32,11 +33,13 @@ const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
 const TRIAL: Duration = Duration::from_secs(2);
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
+    let mut findings = settings(scene);
     if !Uid::effective().is_root() {
         let text = "what it can do cannot be tried";
-        return vec![Finding::unknown(SCRATCH, "kernel", text, "run this as root")];
+        findings.push(Finding::unknown(SCRATCH, "kernel", text, "run this as root"));
+        return findings;
     }
-    let mut findings = vec![openat2(), pidfd()];
+    findings.push(pidfd());
     let scratch = match Scratch::make(&scene.root) {
         Ok(scratch) => scratch,
         Err(error) => {
@@ -47,9 +50,29 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     };
     let dir = scratch.dir();
     findings.push(Finding::fine(SCRATCH, dir.path(), "a cgroup can be made, tried and removed"));
-    findings.extend([freezer(dir), cgroup_kill(dir), mark(dir)]);
+    findings.extend([freezer(dir), mark(dir)]);
     findings.extend(filter(dir));
     findings
+}
+
+/// What is set, and read without rights.
+fn settings(scene: &Scene) -> Vec<Finding> {
+    let value = |path: &str| fs::read_to_string(scene.at(path)).unwrap_or_default();
+    let mut found = Vec::new();
+    if value("/proc/sys/kernel/unprivileged_bpf_disabled").trim() == "0" {
+        let text = "only filters attached with ALLOW_MULTI, as ours are, can be relied on to stay: \
+                    the others are not safe against removal by an unprivileged process of the node";
+        let remedy =
+            "sysctl kernel.unprivileged_bpf_disabled=1, and know what docs/threats.md says of it";
+        found.push(Finding::note(UNPRIVILEGED, "kernel.unprivileged_bpf_disabled", text, remedy));
+    }
+    if value("/sys/fs/selinux/enforce").trim() == "1" {
+        let text = "it is enforcing, and no policy for it is shipped: sshd may be kept from bpf(2), \
+                    from cgroups or from the helper, and then logins are refused";
+        let remedy = "log in once, and see ausearch -m avc for what was refused";
+        found.push(Finding::warning(SELINUX, "SELinux", text, remedy));
+    }
+    found
 }
 
 fn words(error: impl Display) -> String {
@@ -195,21 +218,6 @@ fn freezer(dir: &Dir) -> Finding {
     }
 }
 
-fn cgroup_kill(dir: &Dir) -> Finding {
-    match dir.read_all("cgroup.kill") {
-        // It cannot be read, and is there.
-        Err(_) => Finding::fine(KILL, "kernel", "a cgroup can be ended at once"),
-        Ok(Some(_)) => Finding::fine(KILL, "kernel", "a cgroup can be ended at once"),
-        Ok(None) => Finding::note(
-            KILL,
-            "kernel",
-            "it has no cgroup.kill: the processes of a job that ends are killed one by one, in \
-             rounds",
-            "Linux 5.14",
-        ),
-    }
-}
-
 fn mark(dir: &Dir) -> Finding {
     let tried = sys::file::set_xattr(dir.as_fd(), TRIED, b"1")
         .and_then(|()| sys::file::get_xattr(dir.as_fd(), TRIED))
@@ -224,27 +232,6 @@ fn mark(dir: &Dir) -> Finding {
             "kernel",
             format!("cgroups cannot carry marks of root's ({error}): no job can be registered"),
             "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no PrivateUsers=",
-        ),
-    }
-}
-
-fn openat2() -> Finding {
-    let root = open("/", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
-    let tried = root.map_err(std::io::Error::from);
-    match tried.and_then(|root| sys::file::find_beneath(root.as_fd(), c"proc").map(drop)) {
-        // Another file system, which it is there to refuse.
-        Ok(()) => Finding::fine(OPENAT2, "kernel", "paths are opened without links (openat2)"),
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-            Finding::fine(OPENAT2, "kernel", "paths are opened without links (openat2)")
-        }
-        Err(error) => Finding::note(
-            OPENAT2,
-            "kernel",
-            format!(
-                "openat2 is not to be had ({error}): paths are opened one component after \
-                     the other instead"
-            ),
-            "Linux 5.6, and no filter of system calls that refuses it",
         ),
     }
 }

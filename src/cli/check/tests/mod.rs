@@ -1,4 +1,4 @@
-//! The checks, over sites laid out in a folder.
+//! What a site has set up, over sites laid out in a folder.
 
 mod files;
 mod stacks;
@@ -69,7 +69,7 @@ impl Laid {
         let text = format!("{registry}{}", self.conf);
         let config = Config::parse(text.as_bytes()).unwrap_or_default();
         let conf = root.join("etc/security/job_adopt.conf");
-        findings(&Scene { root, service: "sshd".into(), conf, config })
+        site(&Scene { root, service: "sshd".into(), conf, config })
     }
 
     /// Every finding that is not fine: severity, check and where, the last part of its object.

@@ -1,15 +1,17 @@
-//! Processes of users that are in none of their jobs.
+//! The node's users, and their processes that are in none of their jobs.
 
-use super::users::Users;
 use super::{Check, Finding, Scene};
 use crate::cgroup::{Membership, Mount, Stamp};
 use crate::cli::ending::real_uid;
 use crate::cli::people;
+use crate::cli::slices::exempt;
 use crate::flux::unit_at;
 use crate::plan::CgroupPath;
+use crate::proc;
 use nix::unistd::User;
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 const STRAYS: Check = "users-outside-jobs";
 /// Most users that are named.
@@ -69,8 +71,7 @@ fn found(counts: &BTreeMap<u32, Count>) -> Finding {
 
 /// Every process, and whose it is.
 fn processes() -> impl Iterator<Item = (i32, u32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = proc::numbers(Path::new("/proc")).into_iter().flatten().flatten();
     pids.filter_map(|pid| Some((pid, real_uid(pid)?.as_raw())))
 }
 
@@ -103,16 +104,49 @@ fn is_schedulers(path: &str, flux: Option<u32>) -> bool {
     below.iter().any(|name| is_job(name))
 }
 
-/// Whether it is the cgroup of a unit of Flux's, or below one.
+/// Whether it is the cgroup of a Flux unit, or below one.
 fn is_below_unit(path: &str, flux: u32) -> bool {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
     ends.filter_map(|end| path.get(..end)).any(|above| unit_at(above, flux).is_some())
 }
 
+/// Where login.defs(5) says nothing.
+const UID_MIN: u32 = 1000;
+/// The account of nobody in particular, and the highest number that is one.
+const NOBODY: [u32; 2] = [65_534, u32::MAX];
+
+/// The accounts of a node.
+struct Users {
+    first: u32,
+    exempt: BTreeMap<u32, String>,
+}
+
+impl Users {
+    /// What cannot be looked up makes nobody exempt.
+    fn of(scene: &Scene) -> Self {
+        let defs = fs::read_to_string(scene.at("/etc/login.defs")).unwrap_or_default();
+        let exempt = exempt(&scene.config).unwrap_or_default();
+        Self { first: uid_min(&defs).unwrap_or(UID_MIN), exempt }
+    }
+
+    /// Whether it is a person who is not exempt.
+    fn is_bound(&self, uid: u32) -> bool {
+        uid >= self.first && !NOBODY.contains(&uid) && !self.exempt.contains_key(&uid)
+    }
+}
+
+/// `UID_MIN` of login.defs(5).
+fn uid_min(defs: &str) -> Option<u32> {
+    defs.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::super::finding::Severity;
     use super::*;
+    use crate::cli::check::Severity;
 
     #[test]
     fn schedulers_cgroups_are_known_by_their_names() {
@@ -151,5 +185,12 @@ mod tests {
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
         assert!(finding.text.contains("20 in their own") && finding.text.contains("10 elsewhere"));
         assert!(finding.object.ends_with("and 2 more"), "{}", finding.object);
+    }
+
+    #[test]
+    fn people_begin_where_login_defs_says() {
+        assert_eq!(uid_min("#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
+        assert_eq!(uid_min("UID_MIN x\n"), None);
+        assert_eq!(uid_min(""), None);
     }
 }

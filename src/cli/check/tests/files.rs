@@ -27,7 +27,6 @@ fn the_helper_is_fit_to_be_run() {
     Laid::new().mode(helper, 0o700).is(&["Error helper resolve"]);
     Laid::new().mode(helper, 0o4711).is(&["Error helper resolve"]);
     Laid::new().mode(helper, 0o733).is(&["Error helper resolve"]);
-    Laid::new().mode(helper, 0o755).is(&["Note helper resolve"]);
     Laid::new().mode("usr/libexec", 0o777).is(&["Error helper resolve"]);
     let line = "pam_job_adopt.so helper=/opt/resolve\n";
     Laid::new().sshd(&SSHD.replace("pam_job_adopt.so\n", line)).is(&["Error helper resolve"]);
@@ -46,7 +45,6 @@ fn the_account_is_of_its_own() {
     with("job-adopt:x:990:0::/:/usr/sbin/nologin").is(&["Error account account job-adopt"]);
     with("job-adopt:x:64030:990::/:/bin/false").is(&["Warning account account job-adopt"]);
     with("job-adopt:x:65534:990::/:/bin/false").is(&["Warning account account job-adopt"]);
-    with("job-adopt:x:990:990::/:/bin/sh").is(&["Note account account job-adopt"]);
 }
 
 #[test]
@@ -73,9 +71,6 @@ fn the_configuration_is_believed_and_right() {
 
 #[test]
 fn keys_that_open_are_told() {
-    Laid::new()
-        .conf("exempt_groups = no-such-group\n")
-        .is(&["Note pam-exemptions sshd:8", "Note groups job_adopt.conf"]);
     let gpus = |text: &str| {
         Laid::new()
             .file("proc/devices", "Character devices:\n 10 misc\n195 nvidia\n")
@@ -86,17 +81,13 @@ fn keys_that_open_are_told() {
     gpus("/dev/fuse").is(&[]);
     gpus("/dev/nvidia0").is(&["Warning always-allowed nvidia0 rw"]);
     gpus("char-nvidia").is(&["Warning always-allowed always_allowed, char-nvidia rw"]);
-    gpus("/dev/gone").is(&["Note always-allowed gone rw"]);
-    Laid::new().conf("message_file = /none\n").is(&["Warning message-file none"]);
+    gpus("/dev/gone").is(&[]);
 }
 
 #[test]
 fn records_are_read() {
-    let record =
-        |cgroup: &str| format!(r#"{{"version":1,"id":"7","uid":5,"cgroup":"{cgroup}","cdi":[]}}"#);
-    let laid = Laid::new().file("run/job-adopt/jobs/5/7.json", &record("/job"));
-    laid.is(&["Note records 7.json"]);
-    laid.scratch.dir("sys/fs/cgroup/job");
+    let record = r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","cdi":[]}"#;
+    let laid = Laid::new().file("run/job-adopt/jobs/5/7.json", record);
     laid.is(&[]);
     let laid = laid.file("run/job-adopt/jobs/5/8.json", "{");
     laid.is(&["Error records 8.json"]);
@@ -104,7 +95,7 @@ fn records_are_read() {
     Laid::new().mode("run/job-adopt/jobs", 0o777).is(&["Error registry jobs"]);
     let laid = Laid::new();
     std::fs::remove_dir(laid.scratch.path().join("run/job-adopt/jobs")).unwrap();
-    laid.is(&["Note registry jobs"]);
+    laid.is(&[]);
 }
 
 #[test]
@@ -157,7 +148,7 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
     std::fs::remove_file(laid.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
     laid.is(&["Warning flux-linger flux"]);
     std::fs::remove_dir_all(laid.scratch.path().join("etc/flux")).unwrap();
-    laid.is(&["Note flux-linger flux"]);
+    laid.is(&[]);
     Laid::new().conf("flux_user = fluxx\n").is(&["Warning flux-account fluxx"]);
     Laid::new().conf("flux_user = fluxx\nsources = registry\n").is(&[]);
     Laid::new().conf("flux_user = root\n").is(&["Error flux-account root"]);
