@@ -42,6 +42,15 @@ pub struct Outcome {
     pub evidence: Vec<(&'static str, String)>,
 }
 
+impl Outcome {
+    /// The cause in full, where evidence was asked for.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let cause = self.evidence.iter().find(|(word, _)| *word == "cause");
+        cause.map(|(_, text)| text.clone()).unwrap_or_default()
+    }
+}
+
 /// What a ruling needs of its surroundings.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
@@ -176,6 +185,7 @@ impl<'a> Case<'a> {
     fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
         let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
         let detail = std::mem::take(&mut reply.detail);
+        self.evidence.extend(reply.warnings.iter().map(|text| ("warning", text.clone())));
         self.reply = Some(reply);
         (verdict, detail)
     }
@@ -192,6 +202,7 @@ impl<'a> Case<'a> {
         let adoption = self.adoption(plan);
         if self.login.phase == Phase::Account || self.means.settings.observe {
             let foreseen = job.foresee(&adoption)?;
+            self.evidence.push(("in force", foreseen.containment.to_owned()));
             return Ok(self.admitted(plan, &foreseen));
         }
         let mut undo = Undo::new(Origin::open()?);
@@ -234,7 +245,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn not_enforced(&self, detail: &str) -> Outcome {
+    fn not_enforced(&mut self, detail: &str) -> Outcome {
+        self.evidence.push(("cause", detail.to_owned()));
         let line = self.decision("ignore", Severity::Info, Reason::Admitted);
         let line = self.closed(line).with("error", detail);
         Outcome { reason: None, ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None) }
