@@ -4,16 +4,14 @@ use super::as_helper::as_helper;
 use super::command_line::service;
 use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
 use crate::callerid::Flow;
-use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Rule, Several, Stack, Verdict};
+use crate::plan::{Phase, Reason, Reply, Request, Rule, Variable, Verdict};
 use crate::resolve::{Evidence, Node};
-use crate::session::{
-    Budget, Failure, Login, Settings, Target, Visit, Words, node_name, policy, refusal_text,
-};
+use crate::session::{Budget, Environment, Fault, Login, Means, Settings, judge, node_name};
 use crate::switch;
-use crate::sys::clock;
 use clap::Args;
 use nix::unistd::{Uid, User};
 use serde::Serialize;
+use std::cell::RefCell;
 
 /// Show what a login would get, and why, without doing it
 #[derive(Debug, Args)]
@@ -84,12 +82,7 @@ impl Case {
             case.finding = Finding::Ignored("root is never judged".into());
             return case;
         }
-        let reply = case.ask(&request(login, conf));
-        let reply = reply.and_then(|reply| case.settle(reply, login, conf));
-        case.finding = match reply {
-            Ok(reply) => case.judge(&reply, login),
-            Err(cause) => case.without_helper(&cause, login),
-        };
+        case.finding = case.both_phases(login, conf);
         if switch::is_off() {
             case.add("off", format!("{} is there: the module ignores every login", switch::OFF));
             case.finding = Finding::Ignored("switched off".into());
@@ -97,89 +90,67 @@ impl Case {
         case
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, String> {
-        let mut evidence = Evidence::default();
-        let reply = as_helper(|| Node::here().answer(request, &mut evidence));
-        self.evidence.clear();
-        self.evidence.extend(evidence.lines().map(|(word, text)| (word.into(), text.into())));
-        reply
-    }
-
-    /// Asks once more where the module would, with the text of a unit's file.
-    fn settle(&mut self, reply: Reply, login: &Login, conf: &str) -> Result<Reply, String> {
-        let Verdict::Admit(plan) = &reply.verdict else { return Ok(reply) };
-        let unit = match Uid::effective().is_root() {
-            true => visiting(plan, login, policy),
-            false => Ok(None),
-        };
-        match unit {
-            Ok(Some(unit)) => self.ask(&Request { unit, ..request(login, conf) }),
-            Ok(None) => Ok(reply),
-            Err(failure) => {
-                self.add("policy", failure);
-                Ok(reply)
+    /// What the module rules. What `session` would say counts where `account` would admit.
+    fn both_phases(&mut self, login: &Login, conf: &str) -> Finding {
+        let finding = self.rule(login, conf);
+        if !matches!(finding, Finding::Admitted) {
+            return finding;
+        }
+        let mut session = Self { finding: Finding::Admitted, evidence: Vec::new() };
+        match session.rule(&Login { phase: Phase::Session, ..login.clone() }, conf) {
+            Finding::Admitted => finding,
+            other => {
+                self.add("phase", "account admits, and session does not");
+                self.evidence.extend(session.evidence);
+                other
             }
         }
     }
 
-    fn judge(&mut self, reply: &Reply, login: &Login) -> Finding {
-        let refuse = |reason, refusal: Option<&Refusal>| {
-            Finding::Refused(reason, text(reason, refusal, reply, login))
-        };
-        if !reply.detail.is_empty() {
-            self.add("cause", &reply.detail);
+    /// The module's own ruling, with its default arguments, that only looks.
+    fn rule(&mut self, login: &Login, conf: &str) -> Finding {
+        let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
+        let budget = Budget::start(settings.timeout);
+        let found = RefCell::new(Found::default());
+        let ask = |request: &Request| found.borrow_mut().ask(request);
+        let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+        let outcome = judge(
+            login,
+            Means {
+                settings: &settings,
+                ask: &ask,
+                environment: &Untouched,
+                slurm_user: &slurm_user,
+                helper_group: None,
+                explain: true,
+                budget: &budget,
+            },
+        );
+        let found = found.into_inner();
+        self.evidence.extend(found.evidence);
+        if let Some(cause) = found.nobody_to_ask {
+            self.add("cause", cause);
+        } else {
+            for (word, text) in &outcome.evidence {
+                // What the user may not see is no cause.
+                if !(found.unsure && *word == "cause") {
+                    self.add(word, text);
+                }
+            }
         }
-        for warning in &reply.warnings {
-            self.add("warning", warning);
-        }
-        if matches!(&reply.verdict, Verdict::Admit(plan) if plan.rule == Rule::Newest) {
+        if found.newest {
             self.add("note", "with action_unknown=deny the module refuses this login: JA05");
         }
-        match &reply.verdict {
-            Verdict::NotEnforced => Finding::Ignored(reply.detail.clone()),
-            // A configuration that is broken says nothing about the stack.
-            _ if reply.stack == Stack::Missing => refuse(Reason::Configuration, None),
-            Verdict::Refuse(refusal) => refuse(refusal.reason, Some(refusal)),
-            Verdict::Admit(_) if !Uid::effective().is_root() => {
+        let why = outcome.cause();
+        match (outcome.reason, outcome.refusal) {
+            _ if found.unsure => {
                 self.add("stamp", "only root can see it, and the filters");
                 Finding::Unsure
             }
-            Verdict::Admit(plan) => match self.look(plan, login) {
-                Ok(()) => Finding::Admitted,
-                Err(failure) => {
-                    self.add("cause", &failure);
-                    let reason = failure.reason();
-                    let jobs = vec![plan.job.clone()];
-                    let refusal = Refusal { reason, jobs, ended: None, device: String::new() };
-                    refuse(reason, Some(&refusal))
-                }
-            },
+            (None, _) => Finding::Ignored(why),
+            (Some(reason), Some(text)) => Finding::Refused(reason, text),
+            (Some(_), None) => Finding::Admitted,
         }
-    }
-
-    /// The module refuses where it has nobody to ask.
-    fn without_helper(&mut self, cause: &str, login: &Login) -> Finding {
-        self.add("cause", cause);
-        let reason = Reason::Configuration;
-        Finding::Refused(reason, refusal_text(reason, &words(login)))
-    }
-
-    /// The checks that the module itself makes before it moves a login.
-    fn look(&mut self, plan: &Plan, login: &Login) -> Result<(), Failure> {
-        let foreseen = visiting(plan, login, |visit| {
-            let target = Target::open(visit)?;
-            let (word, proof) = target.proof();
-            self.add(word, proof);
-            self.add("leaf", target.leaf());
-            for (path, level) in target.filters()? {
-                let how = level.attached.as_str();
-                let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-                self.add("filters", format!("{path}: {how} {}", ids.join(" ")).trim_end());
-            }
-            target.foresee(visit)
-        })?;
-        self.add("in force", foreseen.containment);
-        Ok(())
     }
 
     fn add(&mut self, word: &str, text: impl ToString) {
@@ -187,60 +158,49 @@ impl Case {
     }
 }
 
-/// Does what the module does with a plan, by its default arguments.
-fn visiting<T>(plan: &Plan, login: &Login, what: impl FnOnce(&Visit<'_>) -> T) -> T {
-    let Settings { timeout, helper, .. } = Settings::default();
-    let (helper, budget) = (helper.as_str(), &Budget::start(timeout));
-    let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-    let slurm_user = &slurm_user;
-    what(&Visit { login, plan, require_devices: false, slurm_user, helper, budget })
+/// What the unprivileged half says, asked in this process with that half's rights.
+#[derive(Debug, Default)]
+struct Found {
+    evidence: Vec<(String, String)>,
+    /// Why it was not asked.
+    nobody_to_ask: Option<String>,
+    /// Whether one of several jobs was taken for being the newest.
+    newest: bool,
+    /// Whether only root can tell the rest.
+    unsure: bool,
 }
 
-/// The module's question, with its own defaults.
-fn request(login: &Login, conf: &str) -> Request {
-    let timeout = Settings::default().timeout.as_millis();
-    Request {
-        phase: login.phase,
-        user: login.user.clone(),
-        uid: login.uid,
-        service: login.service.clone(),
-        node: login.node.clone(),
-        rhost: String::new(),
-        ssh_connection: login.ssh_connection.clone(),
-        conf: conf.to_owned(),
-        several: Several::default(),
-        budget_ms: u32::try_from(timeout).unwrap_or(u32::MAX),
-        wait_ms: 0,
-        unit: String::new(),
+impl Found {
+    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+        let mut evidence = Evidence::default();
+        let reply = as_helper(|| Node::here().answer(request, &mut evidence));
+        self.evidence = evidence.lines().map(|(word, text)| (word.into(), text.into())).collect();
+        let reply = reply.map_err(|cause| {
+            self.nobody_to_ask = Some(cause);
+            Fault::Account
+        })?;
+        if let Verdict::Admit(plan) = &reply.verdict {
+            self.newest = plan.rule == Rule::Newest;
+            self.unsure = !Uid::effective().is_root();
+        }
+        Ok(reply)
     }
 }
 
-/// What the user would read.
-fn text(reason: Reason, refusal: Option<&Refusal>, reply: &Reply, login: &Login) -> String {
-    let words = Words {
-        jobs: refusal.map(|refusal| refusal.jobs.clone()).unwrap_or_default(),
-        ended: refusal.and_then(|refusal| refusal.ended),
-        device: refusal.map(|refusal| refusal.device.clone()).unwrap_or_default(),
-        hint: reply.hint.clone(),
-        message: reply.message.clone(),
-        ..words(login)
-    };
-    refusal_text(reason, &words)
-}
+/// Nothing is given to a login that does not come.
+#[derive(Debug)]
+struct Untouched;
 
-/// What every text begins with.
-fn words(login: &Login) -> Words {
-    Words {
-        node: login.node.clone(),
-        user: login.user.clone(),
-        jobs: Vec::new(),
-        ended: None,
-        device: String::new(),
-        hint: String::new(),
-        message: String::new(),
-        waited: Settings::default().timeout.as_millis(),
-        now: clock::now(),
+impl Environment for Untouched {
+    fn has(&self, _name: &str) -> bool {
+        false
     }
+
+    fn put(&self, _variable: &Variable) -> bool {
+        false
+    }
+
+    fn remove(&self, _name: &str) {}
 }
 
 /// What the login would get.

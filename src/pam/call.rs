@@ -2,9 +2,9 @@
 
 use super::arguments;
 use crate::log::{self, Speaker};
-use crate::plan::{Phase, Reason, Variable};
+use crate::plan::{Phase, Reason, Request, Variable};
 use crate::session::{
-    self, Account, Budget, Environment, Line, Login, Outcome, Ruling, Settings, Severity,
+    self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
 };
 use crate::switch;
 use crate::sys::pam::{Handle, Item, Style};
@@ -111,8 +111,17 @@ impl Call<'_> {
         let helper = self.handle.account(HELPER_USER);
         let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
-        let outcome =
-            session::judge(&self.login, settings, helper, self.handle, &slurm_user, &budget);
+        let ask = |request: &Request| session::ask(&settings.helper, helper, request, &budget);
+        let means = Means {
+            settings,
+            ask: &ask,
+            environment: self.handle,
+            slurm_user: &slurm_user,
+            helper_group: helper.map(|account| account.gid),
+            explain: false,
+            budget: &budget,
+        };
+        let outcome = session::judge(&self.login, means);
         self.tell(&outcome, settings.log_level, flags)
     }
 
@@ -129,7 +138,7 @@ impl Call<'_> {
     fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
         self.log(least, &outcome.lines);
         if flags & PAM_SILENT == 0 {
-            if let Some(text) = &outcome.refusal {
+            if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
                 self.handle.say(Style::Error, text);
             }
             if let Some(text) = &outcome.welcome {

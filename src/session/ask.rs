@@ -1,14 +1,15 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
-use super::{Account, Budget, Fault, executable};
+use super::{Account, Budget, Fault};
 use crate::plan::{REPLY_MAX, Reply, Request};
 use crate::sys::child::{End, Helper, HelperSpec};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::unistd::{pipe2, read, write};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long an answer is left in its pipe: it fits, and is read when the helper has ended. One that
@@ -21,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Errors
 /// A [`Fault`] for a helper that is not fit to be run, or cannot be, and for anything but one whole
 /// reply of this version.
-pub(super) fn ask(
+pub fn ask(
     helper: &str,
     account: Option<Account>,
     request: &Request,
@@ -29,7 +30,7 @@ pub(super) fn ask(
 ) -> Result<Reply, Fault> {
     let account = account.filter(|account| account.uid != 0 && account.gid != 0);
     let account = account.ok_or(Fault::Account)?;
-    let executable = executable::open("helper", helper)?;
+    let program = executable("helper", helper)?;
     let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
     let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
     // Ours alone: the helper may wait for room, we do not wait for it.
@@ -37,7 +38,7 @@ pub(super) fn ask(
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(start("open /dev/null"))?;
     let spec = HelperSpec {
-        executable: executable.as_fd(),
+        executable: program.as_fd(),
         name: c"resolve",
         stdin: question.as_fd(),
         stdout: stdout.as_fd(),
@@ -102,4 +103,37 @@ fn judge_end(end: End, budget: &Budget) -> Result<(), Fault> {
         End::Exited(code) => Err(Fault::Ended(format!("exit status {code}"))),
         End::Killed(signal) => Err(Fault::Ended(format!("killed by signal {signal}"))),
     }
+}
+
+/// Opens an executable and looks at what was opened: nobody but root may have put it there. `what` it
+/// is stands in the message.
+///
+/// # Errors
+/// [`Fault::Executable`].
+pub(super) fn executable(what: &'static str, path: &str) -> Result<OwnedFd, Fault> {
+    let fault = |why: String| Fault::Executable { what, path: path.to_owned(), why };
+    let failed = |errno: Errno| fault(io::Error::from(errno).to_string());
+    for folder in Path::new(path).ancestors().skip(1) {
+        let stat = stat(folder).map_err(failed)?;
+        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+            return Err(fault(format!("{} is writable by others than root", folder.display())));
+        }
+    }
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY;
+    let file = open(path, flags, Mode::empty()).map_err(failed)?;
+    let stat = fstat(&file).map_err(failed)?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    let why = match stat.st_mode {
+        _ if kind != SFlag::S_IFREG => "is no regular file",
+        _ if stat.st_uid != 0 => "does not belong to root",
+        mode if mode & 0o022 != 0 => "is writable by others than root",
+        mode if mode & 0o6000 != 0 => "is set-user-ID or set-group-ID",
+        mode if mode & 0o111 == 0 => "is not executable",
+        _ => return Ok(file),
+    };
+    Err(fault(why.to_owned()))
 }

@@ -7,39 +7,53 @@
 
 #![forbid(unsafe_code)]
 
-mod adopt;
 mod ask;
-mod claim;
-mod decision;
 mod environment;
 mod error;
-mod executable;
-mod flux;
-mod login;
+mod job;
 mod probe;
 mod ruling;
 mod settings;
-mod site;
-mod slurm;
-mod target;
 mod text;
 mod undo;
-mod visit;
 
 pub use crate::log::{Line, Severity};
-pub use decision::decision_line;
+pub use ask::ask;
 pub use environment::Environment;
 pub use error::{Failure, Fault};
-pub use flux::{FluxFailure, policy};
-pub use login::{Login, node_name};
-pub use ruling::{Outcome, Ruling, judge, misconfigured};
+pub use job::{FluxFailure, SlurmFailure};
+pub use ruling::{Means, Outcome, Ruling, decision_line, judge, misconfigured};
 pub use settings::{Account, Action, Settings};
-pub use slurm::SlurmFailure;
-pub use target::{Foreseen, Target};
-pub use text::{Words, refusal_text};
-pub use visit::Visit;
 
+use crate::plan::Phase;
 use std::time::{Duration, Instant};
+
+/// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// Which phase it is in.
+    pub phase: Phase,
+    /// `PAM_USER`.
+    pub user: String,
+    /// Numeric user id, never 0.
+    pub uid: u32,
+    /// `PAM_SERVICE`.
+    pub service: String,
+    /// `PAM_RHOST`.
+    pub rhost: String,
+    /// PAM's `SSH_CONNECTION`.
+    pub ssh_connection: String,
+    /// Name of this node.
+    pub node: String,
+}
+
+/// This node's name where the admin gives none: the host name up to its first dot.
+#[must_use]
+pub fn node_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    let name = name.to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
 
 /// The time that a whole phase has, from its first step to its last.
 #[derive(Clone, Copy, Debug)]

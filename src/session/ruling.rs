@@ -1,21 +1,18 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
-mod refused;
-mod second;
-
-use super::adopt::{Adopted, Joined, adopt};
-use super::ask::ask;
-use super::decision::with_plan;
-use super::environment::Environment;
+use super::environment::{self, Environment};
+use super::job::{FluxFailure, Foreseen, Job, Joined};
 use super::text::{Words, refusal_text, success_text};
-use super::{
-    Account, Budget, Failure, Foreseen, Line, Login, Settings, Severity, Target, Visit,
-    decision_line,
-};
+use super::undo::Undo;
+use super::{Action, Budget, Failure, Fault, Line, Login, Settings, Severity};
 use crate::cgroup::Origin;
 use crate::chosen::Choices;
-use crate::plan::{Phase, Plan, Reason, Reply, Request, Stack, Variable, Verdict};
+use crate::plan::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict};
 use crate::sys::clock;
+use std::time::Duration;
+
+/// Most lines beside the decision.
+const DETAILS_MAX: usize = 16;
 
 /// What becomes of the login as far as this module goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,34 +30,68 @@ pub enum Ruling {
 pub struct Outcome {
     /// The ruling.
     pub ruling: Ruling,
-    /// What a refused user reads.
+    /// The code; `None` where nothing is enforced on this node.
+    pub reason: Option<Reason>,
+    /// What a refused user reads, or would read.
     pub refusal: Option<String>,
     /// What an interactive login reads.
     pub welcome: Option<String>,
     /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
+    /// What was found, each as a word and a text, where it was asked for.
+    pub evidence: Vec<(&'static str, String)>,
 }
 
-/// Rules on one login; in the session phase this takes the login into the job. `slurm_user` looks
-/// up the uid of the account that Slurm runs as.
-#[must_use]
-pub fn judge(
-    login: &Login,
-    settings: &Settings,
-    account: Option<Account>,
-    environment: &dyn Environment,
-    slurm_user: &dyn Fn() -> Option<u32>,
-    budget: &Budget,
-) -> Outcome {
-    let mut case = Case { login, settings, account, environment, slurm_user, budget, reply: None };
-    match ask(&settings.helper, account, &case.request(), budget) {
-        Err(fault) => case.refuse(&fault.into()),
-        Ok(reply) => {
-            let stack = reply.stack;
-            let (verdict, detail) = case.take(reply);
-            case.rule(verdict, stack, detail)
-        }
+impl Outcome {
+    /// The cause in full, where evidence was asked for.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let cause = self.evidence.iter().find(|(word, _)| *word == "cause");
+        cause.map(|(_, text)| text.clone()).unwrap_or_default()
     }
+}
+
+/// What a ruling needs of its surroundings.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// The module's arguments.
+    pub settings: &'a Settings,
+    /// Asks the unprivileged half.
+    pub ask: &'a dyn Fn(&Request) -> Result<Reply, Fault>,
+    /// Takes the variables for the login.
+    pub environment: &'a dyn Environment,
+    /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
+    /// it is asked for only where something is not root's.
+    pub slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// Group of the helper's account, which reads the user's choice of a job.
+    pub helper_group: Option<u32>,
+    /// Whether evidence is collected.
+    pub explain: bool,
+    /// The time that there is for all of it.
+    pub budget: &'a Budget,
+}
+
+/// One login on its way into one job: what every kind of job needs.
+#[derive(Clone, Copy)]
+pub(super) struct Adoption<'a> {
+    pub(super) login: &'a Login,
+    /// Where to, and what must hold there.
+    pub(super) plan: &'a Plan,
+    /// Whether a job without device containment is refused.
+    pub(super) require_devices: bool,
+    pub(super) slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// Path of the helper; the keeper lies beside it.
+    pub(super) helper: &'a str,
+    pub(super) budget: &'a Budget,
+}
+
+/// Rules on one login; in the session phase this takes the login into the job.
+#[must_use]
+pub fn judge(login: &Login, means: Means<'_>) -> Outcome {
+    let mut case = Case { login, means, reply: None, evidence: Vec::new() };
+    let mut outcome = case.rule();
+    outcome.evidence = case.evidence;
+    outcome
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
@@ -69,32 +100,71 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
     let words = Words { node: login.node.clone(), now: clock::now(), ..Words::default() };
+    Outcome { refusal: Some(refusal_text(reason, &words)), ..outcome(Ruling::Refuse, reason, line) }
+}
+
+/// The beginning of a decision's line.
+#[must_use]
+pub fn decision_line(
+    severity: Severity,
+    decision: &str,
+    reason: Option<Reason>,
+    login: &Login,
+) -> Line {
+    Line::new(severity)
+        .with("decision", decision)
+        .with("code", reason.map_or("", Reason::code))
+        .with("user", &login.user)
+        .with("uid", login.uid)
+        .with("rhost", &login.rhost)
+        .with("service", &login.service)
+        .with("phase", login.phase.as_str())
+}
+
+fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
     Outcome {
-        ruling: Ruling::Refuse,
-        refusal: Some(refusal_text(reason, &words)),
+        ruling,
+        reason: Some(reason),
+        refusal: None,
         welcome: None,
         lines: vec![line],
+        evidence: Vec::new(),
     }
 }
 
-/// Most lines beside the decision.
-const DETAILS_MAX: usize = 16;
-
-/// One login on its way.
 struct Case<'a> {
     login: &'a Login,
-    settings: &'a Settings,
-    account: Option<Account>,
-    environment: &'a dyn Environment,
-    slurm_user: &'a dyn Fn() -> Option<u32>,
-    budget: &'a Budget,
+    means: Means<'a>,
     reply: Option<Reply>,
+    evidence: Vec<(&'static str, String)>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    fn rule(&mut self) -> Outcome {
+        let reply = match (self.means.ask)(&self.request()) {
+            Ok(reply) => reply,
+            Err(fault) => return self.refuse(&fault.into(), None),
+        };
+        let stack = reply.stack;
+        let stack_judged = self.login.phase == Phase::Account;
+        let (verdict, detail) = self.take(reply);
+        match verdict {
+            Verdict::NotEnforced => self.not_enforced(&detail),
+            _ if stack_judged && stack != Stack::Effective => {
+                self.refuse(&Failure::Stack(detail), None)
+            }
+            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }, None),
+            Verdict::Admit(mut plan) => match self.carry_out(&mut plan) {
+                Ok(outcome) => outcome,
+                Err(failure @ Failure::Refused { .. }) => self.refuse(&failure, None),
+                Err(failure) => self.refuse(&failure, Some(&plan)),
+            },
+        }
+    }
+
     fn request(&self) -> Request {
-        let millis =
-            |duration: std::time::Duration| u32::try_from(duration.as_millis()).unwrap_or(u32::MAX);
+        let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
+        let settings = self.means.settings;
         Request {
             phase: self.login.phase,
             user: self.login.user.clone(),
@@ -103,10 +173,10 @@ impl Case<'_> {
             node: self.login.node.clone(),
             rhost: self.login.rhost.clone(),
             ssh_connection: self.login.ssh_connection.clone(),
-            conf: self.settings.conf.clone(),
-            several: self.settings.several,
-            budget_ms: millis(self.budget.left()),
-            wait_ms: millis(self.settings.wait_job),
+            conf: settings.conf.clone(),
+            several: settings.several,
+            budget_ms: millis(self.means.budget.left()),
+            wait_ms: millis(settings.wait_job),
             unit: String::new(),
         }
     }
@@ -115,70 +185,95 @@ impl Case<'_> {
     fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
         let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
         let detail = std::mem::take(&mut reply.detail);
+        self.evidence.extend(reply.warnings.iter().map(|text| ("warning", text.clone())));
         self.reply = Some(reply);
         (verdict, detail)
     }
 
-    fn rule(&mut self, verdict: Verdict, stack: Stack, detail: String) -> Outcome {
-        let stack_judged = self.login.phase == Phase::Account;
-        match verdict {
-            Verdict::NotEnforced => self.not_enforced(&detail),
-            _ if stack_judged && stack != Stack::Effective => self.refuse(&Failure::Stack(detail)),
-            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }),
-            Verdict::Admit(mut plan) => {
-                let ready = self.ask_again(&mut plan);
-                match ready.and_then(|()| self.carry_out(&plan)) {
-                    Ok(outcome) => outcome,
-                    Err(failure @ Failure::Refused { .. }) => self.refuse(&failure),
-                    Err(failure) => self.refuse_plan(&failure, &plan),
-                }
-            }
-        }
-    }
-
-    fn visit<'a>(&'a self, plan: &'a Plan) -> Visit<'a> {
-        Visit {
-            login: self.login,
-            plan,
-            require_devices: self.settings.require_devices,
-            slurm_user: self.slurm_user,
-            helper: &self.settings.helper,
-            budget: self.budget,
-        }
-    }
-
     /// Takes the login into the job, or only looks at it.
-    fn carry_out(&self, plan: &Plan) -> Result<Outcome, Failure> {
-        let visit = self.visit(plan);
-        if self.login.phase == Phase::Account || self.settings.observe {
-            let foreseen = Target::open(&visit)?.foresee(&visit)?;
+    fn carry_out(&mut self, plan: &mut Plan) -> Result<Outcome, Failure> {
+        let mut job = Job::open(&self.adoption(plan))?;
+        if let Some(unit) = job.unread(plan)? {
+            self.ask_again(plan, unit)?;
+        }
+        if self.means.explain {
+            self.evidence.extend(job.evidence()?);
+        }
+        let adoption = self.adoption(plan);
+        if self.login.phase == Phase::Account || self.means.settings.observe {
+            let foreseen = job.foresee(&adoption)?;
+            self.evidence.push(("in force", foreseen.containment.to_owned()));
             return Ok(self.admitted(plan, &foreseen));
         }
-        let adopted = adopt(&visit, Origin::open()?, self.environment)?;
-        Ok(self.adopted(plan, &adopted))
+        let mut undo = Undo::new(Origin::open()?);
+        let joined = job.join(&adoption, &mut undo)?;
+        let variables = environment::set(self.means.environment, &plan.env);
+        let variables = variables.map_err(|failure| undo.back(failure))?;
+        undo.commit();
+        Ok(self.adopted(plan, &joined, &variables))
+    }
+
+    /// Has the helper read the unit's file, and takes over its second plan. That is for the same
+    /// login and must be about the same job.
+    fn ask_again(&mut self, plan: &mut Plan, unit: String) -> Result<(), Failure> {
+        // There is a job: nothing is waited for.
+        let request = Request { unit, wait_ms: 0, ..self.request() };
+        let reply = (self.means.ask)(&request)?;
+        match self.take(reply) {
+            (Verdict::Admit(second), _)
+                if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>
+            {
+                *plan = second;
+                Ok(())
+            }
+            (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
+            _ => Err(FluxFailure::Changed.into()),
+        }
+    }
+
+    fn adoption<'b>(&self, plan: &'b Plan) -> Adoption<'b>
+    where
+        'a: 'b,
+    {
+        Adoption {
+            login: self.login,
+            plan,
+            require_devices: self.means.settings.require_devices,
+            slurm_user: self.means.slurm_user,
+            helper: &self.means.settings.helper,
+            budget: self.means.budget,
+        }
+    }
+
+    fn not_enforced(&mut self, detail: &str) -> Outcome {
+        self.evidence.push(("cause", detail.to_owned()));
+        let line = self.decision("ignore", Severity::Info, Reason::Admitted);
+        let line = self.closed(line).with("error", detail);
+        Outcome { reason: None, ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None) }
     }
 
     fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
-        let decision = match self.settings.observe {
-            true => self.decision("observe", Severity::Info, Reason::Admitted),
-            false => self.decision("admit", Severity::Info, Reason::Admitted),
+        let (ruling, decision, would) = match self.means.settings.observe {
+            true => (Ruling::Ignore, "observe", "adopt"),
+            false => (Ruling::Admit, "admit", ""),
         };
-        let line = with_plan(decision, plan, &foreseen.cgroup, foreseen.containment, None);
-        let ruling = if self.settings.observe { Ruling::Ignore } else { Ruling::Admit };
-        let would = if self.settings.observe { "adopt" } else { "" };
-        self.outcome(ruling, self.closed(line.with("would", would)), Some(plan))
+        let line = self.decision(decision, Severity::Info, Reason::Admitted);
+        let line = with_plan(line, plan, &foreseen.cgroup, foreseen.containment, None);
+        let line = self.closed(line.with("would", would));
+        self.outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, adopted: &Adopted) -> Outcome {
-        let decision = self.decision("adopt", Severity::Info, Reason::Admitted);
-        let Joined { cgroup, confinement, tried, .. } = &adopted.joined;
-        let line = with_plan(decision, plan, cgroup, confinement.as_str(), tried.open)
-            .with("env", adopted.variables.join(" "));
-        let mut outcome = self.outcome(Ruling::Admit, self.closed(line), Some(plan));
+    fn adopted(&self, plan: &Plan, joined: &Joined, variables: &[&'static str]) -> Outcome {
+        let Joined { cgroup, confinement, tried } = joined;
+        let line = self.decision("adopt", Severity::Info, Reason::Admitted);
+        let line = with_plan(line, plan, cgroup, confinement.as_str(), tried.open)
+            .with("env", variables.join(" "));
+        let line = self.closed(line);
+        let mut outcome = self.outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
         outcome.welcome =
             Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
         let names = plan.env.iter().map(Variable::name);
-        let set_before: Vec<_> = names.filter(|name| !adopted.variables.contains(name)).collect();
+        let set_before: Vec<_> = names.filter(|name| !variables.contains(name)).collect();
         let mut remarks = Vec::new();
         if !set_before.is_empty() {
             remarks.push(format!("set by another module: {}", set_before.join(" ")));
@@ -189,15 +284,54 @@ impl Case<'_> {
         outcome
     }
 
-    fn not_enforced(&self, detail: &str) -> Outcome {
-        let line = self.decision("ignore", Severity::Info, Reason::Admitted);
-        self.outcome(Ruling::Ignore, self.closed(line).with("error", detail), None)
+    /// Refuses a login, unless an argument opens or only observes. The plan is given where the
+    /// helper had admitted it.
+    fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+        let refusal = match failure {
+            Failure::Refused { refusal, .. } => refusal.clone(),
+            _ => Refusal {
+                reason: failure.reason(),
+                jobs: plan.map(|plan| plan.job.clone()).into_iter().collect(),
+                ended: None,
+                device: String::new(),
+            },
+        };
+        let reason = refusal.reason;
+        let (action, knob) = match failure {
+            // Who is let in by a knob is let in outside the job.
+            Failure::Stuck(..) => (Action::Deny, ""),
+            _ => self.means.settings.action(reason),
+        };
+        let (decision, ruling, severity) = match action {
+            _ if self.means.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
+            Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
+            Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
+            Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
+        };
+        let line = self.decision(decision, severity, reason);
+        let line = match plan {
+            Some(plan) => with_plan(line, plan, plan.placement.cgroup(), "", None),
+            None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
+        };
+        let line = match decision {
+            "opened" => self.closed(line).with("knob", knob),
+            "observe" => self.closed(line).with("would", "refuse"),
+            _ => self.closed(line),
+        };
+        self.evidence.push(("cause", failure.to_string()));
+        let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
+        outcome.refusal = Some(refusal_text(reason, &self.words(&refusal)));
+        if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
+            let trouble = self.make_choice_dir();
+            outcome.lines.extend(trouble.map(|text| self.about("warning", &text, plan)));
+        }
+        outcome
     }
 
     /// Makes the directory in which the user may choose a job; the trouble with it, if any. It is a
     /// convenience: nobody is refused for want of it.
     fn make_choice_dir(&self) -> Option<String> {
-        let made = Choices::here().make(self.login.uid, self.account?.gid);
+        let made = Choices::here().make(self.login.uid, self.means.helper_group?);
         made.err().map(|error| error.to_string())
     }
 
@@ -207,24 +341,30 @@ impl Case<'_> {
     }
 
     fn closed(&self, line: Line) -> Line {
-        line.with("ms", self.budget.used_ms())
+        line.with("ms", self.means.budget.used_ms())
     }
 
     /// Puts what else the log has to name behind the decision.
-    fn outcome(&self, ruling: Ruling, decision: Line, plan: Option<&Plan>) -> Outcome {
+    fn outcome(
+        &self,
+        ruling: Ruling,
+        reason: Reason,
+        decision: Line,
+        plan: Option<&Plan>,
+    ) -> Outcome {
         let about = |key, text: &String| self.about(key, text, plan);
         let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
         let dropped = plan.iter().flat_map(|plan| &plan.dropped);
         let details = warnings.map(|text| about("warning", text));
         let details = details.chain(dropped.map(|text| about("dropped", text)));
-        // The decision first: should the log not take everything, that is what has to be in it.
-        let mut lines = vec![decision];
-        lines.extend(details.clone().take(DETAILS_MAX));
+        // The decision first: should the log not take everything, that is what must be in it.
+        let mut outcome = outcome(ruling, reason, decision);
+        outcome.lines.extend(details.clone().take(DETAILS_MAX));
         let left_out = details.count().saturating_sub(DETAILS_MAX);
         if left_out > 0 {
-            lines.push(about("warning", &format!("and {left_out} more")));
+            outcome.lines.push(about("warning", &format!("and {left_out} more")));
         }
-        Outcome { ruling, refusal: None, welcome: None, lines }
+        outcome
     }
 
     /// A line beside the decision.
@@ -233,5 +373,50 @@ impl Case<'_> {
             .with("user", &self.login.user)
             .with("job", plan.map_or("", |plan| plan.job.as_str()))
             .with(key, text)
+    }
+
+    fn words(&self, refusal: &Refusal) -> Words {
+        let reply = self.reply.as_ref();
+        Words {
+            node: self.login.node.clone(),
+            user: self.login.user.clone(),
+            jobs: refusal.jobs.clone(),
+            ended: refusal.ended,
+            device: refusal.device.clone(),
+            hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
+            message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
+            waited: self.means.budget.used_ms(),
+            now: clock::now(),
+        }
+    }
+}
+
+/// The line with what is known of the job: of devices as many as the list has, and without one
+/// as many as were found open.
+fn with_plan(
+    line: Line,
+    plan: &Plan,
+    cgroup: &str,
+    containment: &str,
+    opened: Option<u32>,
+) -> Line {
+    let listed = plan.containment.list().map(|list| list.len().to_string());
+    let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
+    line.with("job", &plan.job)
+        .with("source", plan.placement.source().as_str())
+        .with("rule", plan.rule.as_str())
+        .with("cgroup", cgroup)
+        .with("containment", containment)
+        .with("devices", devices)
+        .with("dropped", plan.dropped.len())
+}
+
+/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
+fn severity(failure: &Failure, reason: Reason) -> Severity {
+    use Reason::{ChoiceNeeded, Ended, NoJob, Starting, Suspended};
+    match (failure, reason) {
+        (Failure::Stuck(..), _) => Severity::Alert,
+        (_, NoJob | Starting | Ended | Suspended | ChoiceNeeded) => Severity::Notice,
+        _ => Severity::Error,
     }
 }

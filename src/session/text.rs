@@ -6,25 +6,25 @@ use crate::sys::clock::{LocalTime, local_time};
 
 /// The facts that a refusal's text may name.
 #[derive(Clone, Debug, Default)]
-pub struct Words {
+pub(super) struct Words {
     /// Name of the node.
-    pub node: String,
+    pub(super) node: String,
     /// Name of the user.
-    pub user: String,
+    pub(super) user: String,
     /// The user's own jobs.
-    pub jobs: Vec<JobId>,
+    pub(super) jobs: Vec<JobId>,
     /// When the job ended, in seconds since the epoch.
-    pub ended: Option<i64>,
+    pub(super) ended: Option<i64>,
     /// A device that the job asks for.
-    pub device: String,
+    pub(super) device: String,
     /// The scheduler's own command for "my jobs".
-    pub hint: String,
+    pub(super) hint: String,
     /// The site's text.
-    pub message: String,
+    pub(super) message: String,
     /// Milliseconds that the look-up has taken.
-    pub waited: u128,
+    pub(super) waited: u128,
     /// Now, in seconds since the epoch.
-    pub now: i64,
+    pub(super) now: i64,
 }
 
 /// Most characters of a line.
@@ -32,7 +32,7 @@ const COLUMNS: usize = 80;
 
 /// The text of a refusal, without a final newline.
 #[must_use]
-pub fn refusal_text(reason: Reason, words: &Words) -> String {
+pub(super) fn refusal_text(reason: Reason, words: &Words) -> String {
     let [first, second] = lines(reason, words);
     let node = ascii(&words.node);
     let mut text = format!("{node}: {first}\n{second} [{reason}]");

@@ -2,7 +2,7 @@
 //! stays behind.
 
 use super::Failure;
-use super::flux::keeper::Started;
+use super::job::Started;
 use crate::cgroup::{Dir, MadeMark, Origin};
 use crate::plan::LeafName;
 

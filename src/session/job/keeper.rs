@@ -1,13 +1,14 @@
 //! Our end of the keeper: see [`crate::keeper`].
 
-use super::super::executable;
-use super::super::undo::Undo;
-use super::super::{Budget, Failure, Fault, Visit};
-use super::{FluxFailure, Imp};
+use super::flux::{FluxFailure, Imp};
 use crate::cgroup::Leaf;
 use crate::failed::Failed;
 use crate::keeper::{KEEP, READY};
 use crate::lock::{Keepers, Lock};
+use crate::session::ask::executable as open_executable;
+use crate::session::ruling::Adoption;
+use crate::session::undo::Undo;
+use crate::session::{Budget, Failure, Fault};
 use crate::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -21,7 +22,7 @@ use std::path::Path;
 
 /// That a keeper of this leaf lives.
 #[derive(Debug)]
-pub(in super::super) struct Keep {
+pub(super) struct Keep {
     keepers: Keepers,
     /// The leaf's inode.
     leaf: u64,
@@ -36,7 +37,7 @@ impl Keep {
     ///
     /// # Errors
     /// [`FluxFailure::NoKeeper`].
-    pub(in super::super) fn verify(&self) -> Result<(), FluxFailure> {
+    pub(super) fn verify(&self) -> Result<(), FluxFailure> {
         if self.lives()? { Ok(()) } else { Err(FluxFailure::NoKeeper) }
     }
 }
@@ -44,11 +45,11 @@ impl Keep {
 /// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
 /// login: where nobody else is in the leaf, both go.
 #[derive(Debug)]
-pub(in super::super) struct Started(OwnedFd);
+pub(in crate::session) struct Started(OwnedFd);
 
 impl Started {
     /// The login is in the leaf for good.
-    pub(in super::super) fn keep(self) {
+    pub(in crate::session) fn keep(self) {
         let _ = send(self.0.as_raw_fd(), KEEP, MsgFlags::MSG_NOSIGNAL);
     }
 }
@@ -58,10 +59,10 @@ impl Started {
 /// # Errors
 /// [`Failure::Flux`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
 /// the budget.
-pub(in super::super) fn ensure(
+pub(super) fn ensure(
     leaf: &Leaf,
     imp: &Imp,
-    visit: &Visit<'_>,
+    adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<Keep, Failure> {
     let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
@@ -70,9 +71,9 @@ pub(in super::super) fn ensure(
         return Ok(keep);
     }
     // Logins of one job meet here; no cgroup with a filter of ours has this inode.
-    let _lock = Lock::take(keep.leaf, visit.budget.deadline()).map_err(FluxFailure::Lock)?;
+    let _lock = Lock::take(keep.leaf, adoption.budget.deadline()).map_err(FluxFailure::Lock)?;
     if !keep.lives()? {
-        undo.started(start(leaf, imp, visit)?);
+        undo.started(start(leaf, imp, adoption)?);
     }
     Ok(keep)
 }
@@ -81,16 +82,16 @@ pub(in super::super) fn ensure(
 ///
 /// # Errors
 /// [`Fault::Executable`].
-pub(in super::super) fn executable(visit: &Visit<'_>) -> Result<OwnedFd, Fault> {
-    let path = Path::new(visit.helper).with_file_name("keeper");
-    executable::open("keeper", &path.to_string_lossy())
+pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
+    let path = Path::new(adoption.helper).with_file_name("keeper");
+    open_executable("keeper", &path.to_string_lossy())
 }
 
-fn start(leaf: &Leaf, imp: &Imp, visit: &Visit<'_>) -> Result<Started, Failure> {
+fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
     let failed = |step: &'static str| {
         move |error: io::Error| FluxFailure::Keeper(Failed::new("start keeper:", step, error))
     };
-    let executable = executable(visit)?;
+    let executable = executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| failed("/dev/null")(errno.into()))?;
     let (theirs, talk) =
@@ -98,7 +99,7 @@ fn start(leaf: &Leaf, imp: &Imp, visit: &Visit<'_>) -> Result<Started, Failure> 
             .map_err(|errno| failed("socketpair")(errno.into()))?;
     // Another open file than the one by which we look: it would not see a lock of its own.
     let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
-    let title = CString::new(format!("job-adopt keeper {}", visit.plan.job)).unwrap_or_default();
+    let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
     let spec = KeeperSpec {
         executable: executable.as_fd(),
         title: &title,
@@ -114,7 +115,7 @@ fn start(leaf: &Leaf, imp: &Imp, visit: &Visit<'_>) -> Result<Started, Failure> 
     let _between = spawn_keeper(&spec).map_err(failed("clone"))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
-    wait_for(&talk, visit.budget)?;
+    wait_for(&talk, adoption.budget)?;
     let mut packet = [0; SpawnFailure::MAX];
     let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
     match packet.get(..length).unwrap_or_default() {
