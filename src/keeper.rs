@@ -8,21 +8,23 @@
 
 #![forbid(unsafe_code)]
 
-mod empty;
-mod leave;
-mod unit;
-
-use crate::cgroup::{self, Dir, Membership};
+use crate::cgroup::subtree::{processes, unless_gone, walk};
+use crate::cgroup::{self, Dir, Membership, event};
 use crate::lock::{Keepers, LockError};
 use crate::log::{self, Line, Severity, Speaker};
-use crate::plan::LeafName;
+use crate::plan::{CgroupPath, LeafName};
 use crate::sys::child::Handed;
+use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::fmt;
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What a keeper says once it holds the lock and waits.
@@ -43,7 +45,7 @@ pub fn main() -> ExitCode {
         Ok(handed) => handed,
         Err(_) => return ExitCode::from(2),
     };
-    match Keeper::settle(handed).and_then(Keeper::run) {
+    match Keeper::start(handed).and_then(Keeper::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             tell(&trouble);
@@ -70,10 +72,10 @@ struct Keeper {
 
 impl Keeper {
     /// Leaves the login's cgroup and mounts, and takes the lock.
-    fn settle(handed: Handed) -> Result<Self, Trouble> {
+    fn start(handed: Handed) -> Result<Self, Trouble> {
         let Handed { talk, watched, above, leaf, keepers, root } = handed;
-        leave::leave(&Dir::new(root, ""))?;
-        leave::leave_mounts();
+        leave(&Dir::new(root, ""))?;
+        leave_mounts();
         let leaf = Dir::new(leaf, LeafName::DEFAULT);
         let keepers = Keepers::from(keepers);
         if !keepers.take(leaf.identity()?.1)? {
@@ -92,8 +94,8 @@ impl Keeper {
         loop {
             let (ended, spoken) = self.wait()?;
             if ended {
-                empty::empty(&self.above, &self.leaf, Instant::now() + PATIENCE)?;
-                return Ok(unit::release(&self.above)?);
+                empty(&self.above, &self.leaf, Instant::now() + PATIENCE)?;
+                return Ok(release(&self.above)?);
             }
             if let Some(talk) = self.talk.take_if(|_| spoken) {
                 let mut word = [0; KEEP.len()];
@@ -173,4 +175,122 @@ impl From<LockError> for Trouble {
 fn place_of(pid: i32) -> String {
     let found = Membership::of(pid).ok();
     found.and_then(|found| found.unified().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Moves to the root of the mount. Where that can hold no process, as in a container, to where the
+/// system's first process is, which outlives everything as well.
+fn leave(root: &Dir) -> Result<(), Trouble> {
+    let Err(error) = enter(root) else { return Ok(()) };
+    let first = Membership::of(1)?;
+    match first.unified().map(str::parse::<CgroupPath>) {
+        Some(Ok(path)) => {
+            let mut dir = root.try_clone()?;
+            for name in path.relative().split('/') {
+                dir = dir.child(name)?;
+            }
+            Ok(enter(&dir)?)
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Sees what the system's first process sees. Mounts that a login has to itself, as `pam_namespace`
+/// makes them, would otherwise be there for as long as the job; where they cannot be left, they are.
+fn leave_mounts() {
+    if let Ok(first) = File::open("/proc/1/ns/mnt") {
+        let _ = setns(first, CloneFlags::CLONE_NEWNS);
+    }
+}
+
+fn enter(dir: &Dir) -> cgroup::Result<()> {
+    dir.write("cgroup.procs", "0")
+}
+
+/// Pause between two rounds, at first; doubled up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// Kills what is in the leaf until it can be removed. A login that is still on its way into it may
+/// arrive between two rounds.
+///
+/// # Errors
+/// [`Trouble::Left`] at the deadline.
+fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
+    let mut pause = PAUSE;
+    let mut first = true;
+    loop {
+        if unless_gone(event(leaf, "populated"))?.flatten() != Some(false) {
+            // The kernel signals the first thread of each process alone (`__cgroup_kill` in
+            // `kernel/cgroup/cgroup.c`), and before Linux 5.14 not even that.
+            let killed = leaf.write("cgroup.kill", "1").is_ok();
+            if !killed || !std::mem::take(&mut first) {
+                one_by_one(leaf);
+            }
+        }
+        if unless_gone(leaf.read("cgroup.events"))?.is_none() || removed(above, leaf) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let left = processes(leaf).all;
+            let place = left.first().map(|pid| place_of(*pid)).unwrap_or_default();
+            return Err(Trouble::Left(left.len(), place));
+        }
+        sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Those that are in the leaf before as well as after they were taken hold of: a number that
+/// another process took over meanwhile is not there a second time, or stands for none any more.
+fn one_by_one(leaf: &Dir) {
+    let before = processes(leaf).all;
+    let held: Vec<_> =
+        before.into_iter().filter_map(|pid| Some((pid, pidfd_open(pid).ok()?))).collect();
+    let still = processes(leaf).all;
+    for (_, pidfd) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+        let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);
+    }
+}
+
+/// Removes the leaf with what is below it; whether that went.
+fn removed(above: &Dir, leaf: &Dir) -> bool {
+    let mut below = Vec::new();
+    let _ = walk(leaf, |dir| {
+        for name in dir.children()? {
+            below.push((dir.try_clone()?, name));
+        }
+        Ok(())
+    });
+    for (dir, name) in below.iter().rev() {
+        let _ = dir.remove_child(name);
+    }
+    above.remove_child(LeafName::DEFAULT).is_ok()
+}
+
+/// What its service manager has to remove it by itself.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Removes the cgroup of a unit that nothing runs in any more.
+///
+/// That is its service manager's to do. But a manager that meets logins where the job has ended
+/// leaves it for later, and may forget the unit before it hears that they are gone, as systemd 252
+/// was seen to do: then nobody would remove it.
+///
+/// # Errors
+/// As [`Dir::children`] and [`Dir::remove_child`].
+fn release(unit: &Dir) -> cgroup::Result<()> {
+    sleep(GRACE);
+    if unless_gone(event(unit, "populated"))?.flatten() != Some(false) {
+        return Ok(());
+    }
+    let identity = unit.identity()?;
+    let parent = unit.parent()?;
+    for name in parent.children()? {
+        let Some(child) = unless_gone(parent.child(&name))? else { continue };
+        // Whatever has taken its name is not it.
+        if child.identity()? == identity {
+            return parent.remove_child(name);
+        }
+    }
+    Ok(())
 }
