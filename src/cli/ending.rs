@@ -330,7 +330,10 @@ const NO_SESSION: u32 = u32::MAX;
 pub(super) fn process_table(dir: &Dir) -> Found<Process> {
     let own = nix::unistd::getpid().as_raw();
     let Found { all: pids, cut } = subtree::processes(dir);
-    Found { all: pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect(), cut }
+    Found {
+        all: pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect(),
+        cut,
+    }
 }
 
 /// Reads one process; `None` where it is gone.
@@ -444,11 +447,11 @@ fn terminal_device(terminal: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
-    use super::*;
 
     /// A directory that calls itself by the path of a cgroup.
     fn called(path: &str) -> Dir {

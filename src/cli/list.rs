@@ -1,7 +1,7 @@
 //! `list`: the jobs of this node, their logins and their devices.
 
 use super::ending::{Process, process_table};
-use super::{Conf, Error, Output, people, table};
+use super::{Conf, Error, Output, people};
 use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
 use crate::device::{Resolver, Tree};
 use crate::plan::{Containment, Placement, SourceName};
@@ -185,14 +185,14 @@ impl Job {
         Ok(())
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 8] {
         let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
         let devices = match self.containment {
             "enforce" => number(self.devices),
             other => other.to_owned(),
         };
         let via = || format!("(via {})", self.via.unwrap_or("?"));
-        vec![
+        [
             self.id.clone(),
             self.user.clone(),
             self.source.into(),
@@ -213,9 +213,7 @@ fn connections(table: &[Process]) -> usize {
 
 fn write_table(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
     let head = ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(jobs.iter().map(Job::row));
-    Ok(table::write(&rows, output.out)?)
+    output.table(head, jobs.iter().map(Job::row))
 }
 
 fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Result<(), Error> {
@@ -226,9 +224,7 @@ fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Resul
         broken: Vec<String>,
     }
     let broken = broken.iter().map(ToString::to_string).collect();
-    let text = serde_json::to_string(&List { schema: 1, jobs, broken });
-    writeln!(output.out, "{}", text.map_err(std::io::Error::from)?)?;
-    Ok(())
+    output.json(&List { schema: 1, jobs, broken })
 }
 
 /// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.

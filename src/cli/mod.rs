@@ -21,7 +21,6 @@ mod register;
 mod resolve;
 mod run;
 mod slices;
-mod table;
 mod unregister;
 mod use_job;
 
@@ -31,6 +30,7 @@ use caller::Caller;
 use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -61,6 +61,34 @@ impl Output<'_> {
         let text = text.to_string();
         let lines: Vec<String> = text.split('\n').map(legible).collect();
         let _ = writeln!(self.err, "job-adopt: {}", lines.join("\n"));
+    }
+
+    /// Writes a result as one line of JSON.
+    fn json(&mut self, result: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_string(result).map_err(std::io::Error::from)?;
+        Ok(writeln!(self.out, "{text}")?)
+    }
+
+    /// Writes a table for people: columns as wide as what is in them, two blanks between, and none
+    /// at the end of a line.
+    fn table<const N: usize>(
+        &mut self,
+        head: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Result<(), Error> {
+        let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+        let mut widths = [0; N];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &rows {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            let line: Vec<String> = cells.collect();
+            writeln!(self.out, "{}", line.join("  ").trim_end())?;
+        }
+        Ok(())
     }
 }
 
@@ -122,4 +150,16 @@ fn require_root(what: &str) -> Result<(), Error> {
 /// Writes one line to syslog.
 fn log(line: Line) {
     log::write(&[line], Severity::Info, Speaker { process: "job-adopt", prefix: "" });
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["4242", "gone"], ["7", "running"]].map(|row| row.map(str::to_owned));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = super::Output { out: &mut out, err: &mut err };
+        output.table(["ID", "STATE"], rows).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "ID    STATE\n4242  gone\n7     running\n");
+    }
 }

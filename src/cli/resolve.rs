@@ -270,8 +270,6 @@ impl Case {
         };
         let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
         let decision = self.finding.decision();
-        let shown = serde_json::to_string(&Shown { schema: 1, decision, code, text, evidence });
-        writeln!(output.out, "{}", shown.map_err(std::io::Error::from)?)?;
-        Ok(())
+        output.json(&Shown { schema: 1, decision, code, text, evidence })
     }
 }

@@ -3,18 +3,17 @@
 //! Each file looks at one subject and changes nothing; a finding names one cause and what to do
 //! about it.
 
+mod ask;
 mod config;
 mod finding;
 mod kernel;
 mod mounts;
 mod programs;
-mod report;
 mod scratch;
 mod slices;
 mod sources;
 mod sshd;
 mod stack;
-mod systemctl;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -28,10 +27,9 @@ use crate::resolve::{Config, Enforce};
 use crate::session::Settings;
 use crate::trust::Trust;
 use clap::Args;
-use finding::{Check, Finding, Severity};
+use finding::{Check, Finding, Report};
 use mounts::Mounts;
-use nix::unistd::{Uid, geteuid};
-use report::Report;
+use nix::unistd::{Uid, User, geteuid};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -64,10 +62,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let mut findings = site(&scene);
     findings.extend(node(&scene));
     let report = Report::of(findings);
-    match options.json {
-        true => report.write_json(output.out)?,
-        false => report.write_text(options.verbose, output.out)?,
-    }
+    report.write(options.json, options.verbose, output)?;
     Ok(report.code())
 }
 
@@ -118,6 +113,21 @@ impl Scene {
         }
     }
 
+    /// The accounts of passwd(5).
+    fn local_accounts(&self) -> Vec<Account> {
+        let text = std::fs::read_to_string(self.at("/etc/passwd")).unwrap_or_default();
+        text.lines().filter_map(Account::parse).collect()
+    }
+
+    /// An account, by the name service of this node, as the module has it.
+    fn account(&self, name: &str) -> Option<Account> {
+        if !self.is_here() {
+            return self.local_accounts().into_iter().find(|account| account.name == name);
+        }
+        let User { name, uid, gid, .. } = User::from_name(name).ok().flatten()?;
+        Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
+    }
+
     /// Where an absolute path of the node is.
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -126,6 +136,21 @@ impl Scene {
     /// Whether it is this node, not one laid out for a test.
     fn is_here(&self) -> bool {
         self.root == Path::new("/")
+    }
+}
+
+/// An account of the node.
+struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, ..] = fields.as_slice() else { return None };
+        Some(Self { name: (*name).to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
     }
 }
 

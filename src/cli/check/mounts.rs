@@ -296,7 +296,7 @@ fn directory(path: &str, stat: nix::Result<FileStat>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::Severity;
+    use crate::cli::check::finding::Severity;
     use crate::random::Random;
     use crate::trust::tests::Scratch;
     use std::os::unix::fs::PermissionsExt;

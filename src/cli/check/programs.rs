@@ -1,10 +1,10 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
-use super::{Check, Finding, Site};
+use super::{Account, Check, Finding, Site};
 use crate::cli::as_helper::HELPER_USER;
+use crate::cli::people;
 use crate::plan::{SPEAKS_TO, VERSION};
 use crate::trust::Trust;
-use nix::unistd::User;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -135,18 +135,11 @@ pub(super) fn distrust(trust: &Trust, path: &Path) -> Option<String> {
     let owner = trust.owner();
     match meta.mode() {
         _ if !meta.is_file() => Some("is no regular file".to_owned()),
-        _ if meta.uid() != owner => Some(format!("belongs to {}", named(meta.uid()))),
+        _ if meta.uid() != owner => Some(format!("belongs to {}", people::name_of(meta.uid()))),
         mode if mode & 0o022 != 0 => {
             Some(format!("is writable by others (mode {:04o})", mode & 0o7777))
         }
         _ => None,
-    }
-}
-
-fn named(uid: u32) -> String {
-    match User::from_uid(uid.into()) {
-        Ok(Some(user)) => user.name,
-        _ => format!("uid {uid}"),
     }
 }
 
@@ -165,38 +158,11 @@ fn carried_version(bytes: &[u8]) -> Option<String> {
     starts.filter_map(version).next()
 }
 
-/// A line of passwd(5).
-struct Entry {
-    name: String,
-    uid: u32,
-    gid: u32,
-}
-
-impl Entry {
-    fn parse(line: &str) -> Option<Self> {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, ..] = fields.as_slice() else { return None };
-        Some(Self { name: (*name).to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
-    }
-}
-
 fn account(site: &Site<'_>) -> Finding {
-    let local = std::fs::read_to_string(site.scene.at("/etc/passwd")).unwrap_or_default();
-    let local: Vec<Entry> = local.lines().filter_map(Entry::parse).collect();
-    judge(own(site, &local).as_ref(), &local)
+    judge(site.scene.account(HELPER_USER).as_ref(), &site.scene.local_accounts())
 }
 
-/// By the name service of the node, as the module has it.
-fn own(site: &Site<'_>, local: &[Entry]) -> Option<Entry> {
-    if !site.scene.is_here() {
-        let own = local.iter().find(|entry| entry.name == HELPER_USER)?;
-        return Some(Entry { name: own.name.clone(), ..*own });
-    }
-    let user = User::from_name(HELPER_USER).ok().flatten()?;
-    Some(Entry { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
-}
-
-fn judge(own: Option<&Entry>, local: &[Entry]) -> Finding {
+fn judge(own: Option<&Account>, local: &[Account]) -> Finding {
     let object = format!("account {HELPER_USER}");
     let make = "make a system account of its own: systemd-sysusers, or \
                 useradd --system --shell /usr/sbin/nologin job-adopt";

@@ -1,6 +1,7 @@
 //! Whether systemd keeps what users run outside of jobs from GPUs (job-adopt(1), `slices`).
 
-use super::{Check, Finding, Scene, systemctl};
+use super::ask::ask;
+use super::{Check, Finding, Scene};
 use crate::bpf::{self, Attached, Level};
 use crate::cgroup::{Membership, Mount};
 use crate::cli::ending::real_uid;
@@ -23,6 +24,7 @@ const CRON: Check = "cron-closed";
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// A number that no account has: its slice has what all users' slices have.
 const NOBODYS: u32 = u32::MAX - 2;
+const SYSTEMCTL: [&str; 2] = ["/usr/bin/systemctl", "/bin/systemctl"];
 const WRITE: &str = "job-adopt slices --write && systemctl daemon-reload";
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
@@ -34,12 +36,8 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
             let text = error.text().unwrap_or_default();
-            return vec![Finding::unknown(
-                DROP_IN,
-                "user-.slice",
-                text,
-                "correct the configuration",
-            )];
+            let remedy = "correct the configuration";
+            return vec![Finding::unknown(DROP_IN, "user-.slice", text, remedy)];
         }
     };
     let closed = match policies(scene, &exempt) {
@@ -86,9 +84,13 @@ fn joins(scene: &Scene) -> bool {
 fn policies(scene: &Scene, exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
     let uids: Vec<u32> = exempt.iter().copied().chain([NOBODYS]).collect();
     let units: Vec<String> = uids.iter().map(|uid| format!("user-{uid}.slice")).collect();
-    let mut arguments = vec!["show", "--property=DevicePolicy"];
-    arguments.extend(units.iter().map(String::as_str));
-    let answer = systemctl::run(scene, &arguments)?;
+    let options = ["--no-pager", "show", "--property=DevicePolicy"].map(str::to_owned);
+    let program = SYSTEMCTL.iter().map(|place| scene.at(place)).find(|path| path.exists());
+    let program = program.ok_or("there is no systemctl")?;
+    let answer = match ask(&program, &[&options[..], &units].concat()) {
+        Ok((true, answer)) => answer,
+        Ok((false, why)) | Err(why) => return Err(format!("systemctl show: {}", why.trim())),
+    };
     let values = answer.lines().filter_map(|line| line.strip_prefix("DevicePolicy="));
     let values: Vec<&str> = values.collect();
     if values.len() != uids.len() {

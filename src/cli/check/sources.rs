@@ -7,7 +7,6 @@ use crate::plan::SourceName;
 use crate::resolve::{Config, Health, Node, SlurmDevices};
 use crate::session::node_name;
 use crate::source::{Found, SourceError};
-use nix::unistd::User;
 use std::time::Duration;
 
 const SOURCES: Check = "sources";
@@ -232,13 +231,7 @@ pub(super) fn flux_account(site: &Site<'_>) -> Option<u32> {
     if !config.sources.contains(&SourceName::Flux) {
         return None;
     }
-    if site.scene.is_here() {
-        return Some(User::from_name(&config.flux_user).ok().flatten()?.uid.as_raw());
-    }
-    let local = std::fs::read_to_string(site.scene.at("/etc/passwd")).ok()?;
-    let mut lines = local.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let line = lines.find(|fields| fields.first() == Some(&config.flux_user.as_str()))?;
-    line.get(2)?.parse().ok()
+    site.scene.account(&config.flux_user).map(|account| account.uid)
 }
 
 fn flux(site: &Site<'_>) -> Vec<Finding> {
@@ -320,7 +313,7 @@ fn runs_in_units(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::Severity;
+    use crate::cli::check::finding::Severity;
 
     fn severities(
         answer: Result<Found, SourceError>,

@@ -2,6 +2,7 @@
 //! and what it sees of the node: a unit may give it other mounts, namespaces and capabilities than
 //! this process has (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
+use super::ask::ask;
 use super::mounts::{Hierarchy, Mounts};
 use super::programs::distrust;
 use super::{Check, Finding, Scene};
@@ -14,10 +15,7 @@ use nix::sys::stat::{Mode, fstat};
 use nix::unistd::{Uid, geteuid};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 const CONFIG: Check = "sshd-config";
 const PAM: Check = "sshd-pam";
@@ -33,8 +31,6 @@ const CAPABILITIES: Check = "sshd-capabilities";
 const USUAL: &str = "/usr/sbin/sshd";
 /// Where the helper is, unless `helper=` says otherwise.
 const HELPER: &str = "/usr/libexec/job-adopt/resolve";
-/// How long one question may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Servers of logins over the network that are not OpenSSH's, by the names of their processes.
 const OTHER: [&str; 8] =
     ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
@@ -189,7 +185,7 @@ impl Instance {
             return Err(Box::new(Finding::error(CONFIG, object, text, "install it again")));
         }
         let name = self.program.file_name().and_then(OsStr::to_str).unwrap_or("sshd");
-        match self.ask() {
+        match ask(&self.program, &[&["-T".to_owned()], self.options.as_slice()].concat()) {
             Ok((true, text)) => Ok(Effective::parse(&text, name)),
             Ok((false, why)) => {
                 let why = why.trim().replace(['\r', '\n'], " ");
@@ -201,22 +197,6 @@ impl Instance {
                 Err(Box::new(Finding::unknown(CONFIG, object, text, "run sshd -T by hand")))
             }
         }
-    }
-
-    /// Whether it was content with its configuration, and what it said.
-    fn ask(&self) -> Result<(bool, String), String> {
-        let mut command = Command::new(&self.program);
-        command.arg("-T").args(&self.options).env_clear();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| error.to_string())?;
-        let content = wait(&mut child)?;
-        let mut bytes = Vec::new();
-        let read = match content {
-            true => child.stdout.map(|mut pipe| pipe.read_to_end(&mut bytes)),
-            false => child.stderr.map(|mut pipe| pipe.read_to_end(&mut bytes)),
-        };
-        read.transpose().map_err(|error| error.to_string())?;
-        Ok((content, String::from_utf8_lossy(&bytes).into_owned()))
     }
 }
 
@@ -230,25 +210,6 @@ impl Effective {
         };
         let service = value("pamservicename").unwrap_or(program).to_owned();
         Self { use_pam: value("usepam") == Some("yes"), service }
-    }
-}
-
-/// Waits for the program, whose few lines fit a pipe; whether it was content.
-fn wait(child: &mut Child) -> Result<bool, String> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status.success()),
-            Ok(None) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("no answer in {} s", PATIENCE.as_secs()));
-            }
-            Err(error) => return Err(error.to_string()),
-        }
     }
 }
 
@@ -398,7 +359,7 @@ mod tests {
 
     fn judged(text: &str, service: &str, served: bool) -> Vec<String> {
         let found = judge("sshd", &Effective::parse(text, "sshd"), service, served);
-        let bad = found.iter().filter(|one| one.severity != super::super::Severity::Fine);
+        let bad = found.iter().filter(|one| one.severity != super::super::finding::Severity::Fine);
         bad.map(|one| format!("{:?} {}", one.severity, one.check)).collect()
     }
 

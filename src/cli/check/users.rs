@@ -8,7 +8,6 @@ use crate::cli::slices::exempt;
 use crate::flux::unit_at;
 use crate::plan::CgroupPath;
 use crate::proc;
-use nix::unistd::User;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -17,19 +16,10 @@ const STRAYS: Check = "users-outside-jobs";
 /// Most users that are named.
 const NAMED: usize = 8;
 
-/// How many of a user's processes are outside of jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    /// In the user's own slice, which systemd closes.
-    in_slice: usize,
-    elsewhere: usize,
-}
-
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     let users = Users::of(scene);
-    let flux = User::from_name(&scene.config.flux_user).ok().flatten();
-    let flux = flux.map(|user| user.uid.as_raw());
-    let mut counts: BTreeMap<u32, Count> = BTreeMap::new();
+    let flux = scene.account(&scene.config.flux_user).map(|account| account.uid);
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     let mut jobs: BTreeMap<(u32, String), bool> = BTreeMap::new();
     for (pid, uid) in processes().filter(|(_, uid)| users.is_bound(*uid)) {
         // One that is gone by now is nowhere.
@@ -39,31 +29,22 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
         if *known || is_of_scheduler(&membership, flux) {
             continue;
         }
-        let count = counts.entry(uid).or_default();
-        match path.starts_with(&format!("/user.slice/user-{uid}.slice/")) {
-            true => count.in_slice += 1,
-            false => count.elsewhere += 1,
-        }
+        *counts.entry(uid).or_default() += 1;
     }
     vec![found(&counts)]
 }
 
-fn found(counts: &BTreeMap<u32, Count>) -> Finding {
+fn found(counts: &BTreeMap<u32, usize>) -> Finding {
     if counts.is_empty() {
         return Finding::fine(STRAYS, "users", "no user has a process outside of their jobs");
     }
-    let sum = |part: fn(&Count) -> usize| counts.values().map(part).sum::<usize>();
-    let (inside, elsewhere) = (sum(|count| count.in_slice), sum(|count| count.elsewhere));
     let mut names: Vec<String> =
         counts.keys().take(NAMED).map(|uid| people::name_of(*uid)).collect();
     if counts.len() > NAMED {
         names.push(format!("and {} more", counts.len() - NAMED));
     }
-    let text = format!(
-        "{} of their processes are in none of their jobs: {inside} in their own slices, \
-         {elsewhere} elsewhere",
-        inside + elsewhere
-    );
+    let sum: usize = counts.values().sum();
+    let text = format!("{sum} of their processes are in none of their jobs");
     let remedy = "see which they are: ps -u USER -o pid,cgroup,args; what was started before the \
                   module was enabled stays until it is ended";
     Finding::note(STRAYS, names.join(", "), text, remedy)
@@ -146,7 +127,7 @@ fn uid_min(defs: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::check::Severity;
+    use crate::cli::check::finding::Severity;
 
     #[test]
     fn schedulers_cgroups_are_known_by_their_names() {
@@ -177,13 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn they_are_counted_by_place() {
+    fn they_are_counted() {
         assert_eq!(found(&BTreeMap::new()).severity, Severity::Fine);
-        let counts = (0..10).map(|uid| (4_000_000_000 + uid, Count { in_slice: 2, elsewhere: 1 }));
+        let counts = (0..10).map(|uid| (4_000_000_000 + uid, 3));
         let finding = found(&counts.collect());
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
-        assert!(finding.text.contains("20 in their own") && finding.text.contains("10 elsewhere"));
         assert!(finding.object.ends_with("and 2 more"), "{}", finding.object);
     }
 

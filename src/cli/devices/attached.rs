@@ -1,6 +1,6 @@
 //! What the filters at a cgroup let through, whoever attached them.
 
-use super::super::{Error, Output, table};
+use super::super::{Error, Output};
 use super::nodes::{Nodes, cell, driver, type_name};
 use super::target::Target;
 use super::{EXIT_FAILED, EXIT_FINE};
@@ -94,21 +94,17 @@ impl Report {
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
         self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if json {
-            return super::write_json(self, output);
+            return output.json(self);
         }
         if self.filters.is_empty() {
             writeln!(output.out, "{}: no filter: everything is allowed", self.cgroup)?;
             return Ok(());
         }
         let head = ["ID", "NAME", "TAG", "WHOSE", "ATTACHED", "IN FORCE", "CGROUP"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(self.filters.iter().map(ShownFilter::row));
-        table::write(&rows, output.out)?;
+        output.table(head, self.filters.iter().map(ShownFilter::row))?;
         writeln!(output.out)?;
         let head = ["NODE", "TYPE", "MAJOR:MINOR", "ALLOWED", "DRIVER", "REFUSED BY"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(self.devices.iter().map(ShownDevice::row));
-        Ok(table::write(&rows, output.out)?)
+        output.table(head, self.devices.iter().map(ShownDevice::row))
     }
 }
 
@@ -125,9 +121,9 @@ impl ShownFilter {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 7] {
         let some = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-        vec![
+        [
             self.id.to_string(),
             some(&self.name),
             self.tag.clone(),
@@ -165,9 +161,9 @@ impl ShownDevice {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 6] {
         let ids: Vec<String> = self.refused_by.iter().map(ToString::to_string).collect();
-        vec![
+        [
             self.node.clone(),
             self.r#type.into(),
             format!("{}:{}", self.major, self.minor),

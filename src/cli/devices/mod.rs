@@ -14,7 +14,6 @@ use crate::plan::{CgroupPath, JobId};
 use crate::trust::Trust;
 use clap::Args;
 use nix::unistd::Uid;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Show what names of devices stand for, or what filters let through
@@ -100,12 +99,6 @@ fn tree(options: &Options) -> Result<Tree, Error> {
     }
 }
 
-fn write_json(shown: &impl Serialize, output: &mut Output<'_>) -> Result<(), Error> {
-    let text = serde_json::to_string(shown).map_err(std::io::Error::from)?;
-    writeln!(output.out, "{text}")?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::command_line::{Asked, Command, parse};
@@ -113,7 +106,7 @@ mod tests {
     use serde_json::Value;
 
     /// Fails for a key of a report that job-adopt(1) does not have.
-    pub(super) fn documented(report: &impl Serialize) {
+    pub(super) fn documented(report: &impl serde::Serialize) {
         const PAGE: &str = include_str!("../../../docs/man/job-adopt.1");
         let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
         let section = section.split("\n.SH ").next().unwrap();

@@ -1,6 +1,6 @@
 //! What names of devices stand for on this node.
 
-use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output, table};
+use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::asked::{Asked, What};
 use super::nodes::{cell, driver, type_name};
 use crate::device::{Device, Found, Resolver};
@@ -82,14 +82,12 @@ impl Report {
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
         self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
         if json {
-            return super::write_json(self, output);
+            return output.json(self);
         }
         let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(self.devices.iter().map(Shown::row));
-        rows.extend(self.none.iter().map(|specifier| without(specifier, "no device".into())));
-        rows.extend(self.refused.iter().map(Refused::row));
-        Ok(table::write(&rows, output.out)?)
+        let none = self.none.iter().map(|specifier| without(specifier, "no device".into()));
+        let refused = self.refused.iter().map(Refused::row);
+        output.table(head, self.devices.iter().map(Shown::row).chain(none).chain(refused))
     }
 }
 
@@ -111,9 +109,9 @@ fn look_up(asked: &Asked, resolver: &Resolver) -> Result<Found, String> {
 }
 
 impl Shown {
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 6] {
         let minor = self.minor.map_or("*".into(), |minor| minor.to_string());
-        vec![
+        [
             self.specifier.clone(),
             self.node.clone(),
             self.r#type.into(),
@@ -125,15 +123,15 @@ impl Shown {
 }
 
 impl Refused {
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> [String; 6] {
         without(&self.specifier, format!("refused: {}", self.why))
     }
 }
 
 /// The row of a name without a device. The reason stands last, where its length moves no column.
-fn without(specifier: &str, why: String) -> Vec<String> {
+fn without(specifier: &str, why: String) -> [String; 6] {
     let none = || "-".to_owned();
-    vec![specifier.to_owned(), none(), none(), none(), none(), why]
+    [specifier.to_owned(), none(), none(), none(), none(), why]
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ mod files;
 mod stacks;
 
 use super::*;
-use crate::cli::check::Severity;
+use crate::cli::check::finding::Severity;
 use crate::plan::SPEAKS_TO;
 use crate::resolve::Config;
 use crate::trust::tests::Scratch;
