@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn system(
+    pub(crate) fn system(
         operation: &'static str,
         object: impl Into<String>,
         source: impl Into<io::Error>,

@@ -1,10 +1,8 @@
 //! Device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
 //!
-//! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), [`interpret`] runs
-//! instructions without the kernel, [`program_name`] names a program by them, and `compose` decides
-//! what may be attached where. The rest carries that out: `program` and `level` read and load,
-//! `confine` attaches under a lock and proves the result. [`inspect`] reads back what anybody has
-//! attached.
+//! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), and `compose`
+//! decides what may be attached where. The rest carries that out: `program` and `level` read and
+//! load, `confine` attaches under a lock and proves the result.
 
 #![forbid(unsafe_code)]
 
@@ -14,11 +12,8 @@ mod error;
 pub mod generate;
 mod ground;
 pub mod insn;
-pub mod inspect;
-pub mod interpret;
 mod level;
 mod name;
-mod owner;
 mod point;
 mod program;
 
@@ -28,8 +23,6 @@ pub use error::{Error, Result};
 pub use generate::{allow, allow_rules};
 pub use ground::Ground;
 pub use insn::{INSN_LEN, Insn};
-pub use inspect::{Answer, Filter, Inspection, Judge};
 pub use level::{Attached, Level, effective, in_force};
-pub use name::program_name;
-pub use owner::Owner;
+pub(crate) use name::is_ours;
 pub use program::Program;

@@ -10,7 +10,7 @@ use super::Insn;
 const PREFIX: &str = "ja_";
 
 /// Whether a name is of the form that [`program_name`] gives.
-pub(super) fn is_ours(name: &str) -> bool {
+pub(crate) fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|digits| {
         digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
@@ -26,7 +26,7 @@ const LABEL_MASK: u64 = (1 << 48) - 1;
 /// load a program or write the records that lists come from. Reading the instructions back would
 /// not do: where constants are blinded (`net.core.bpf_jit_harden`) they differ at every reading.
 #[must_use]
-pub fn program_name(program: &[Insn]) -> String {
+pub(super) fn program_name(program: &[Insn]) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);
     format!("{PREFIX}{:012x}", hasher.finish() & LABEL_MASK)

@@ -1,6 +1,6 @@
 //! The cgroup that filters are attached to: what stands there, and how it is changed.
 
-use super::{Error, Insn, Level, Program, Result, program_name};
+use super::{Error, Insn, Level, Program, Result, name::program_name};
 use crate::cgroup::{Dir, PinMark};
 use crate::lock::Lock;
 use crate::sys::bpf as kernel;

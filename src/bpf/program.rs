@@ -1,7 +1,7 @@
 //! A device program in the kernel.
 
 use super::name;
-use super::{Error, INSN_LEN, Insn, Result};
+use super::{Error, Insn, Result};
 use crate::sys::bpf as kernel;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -80,18 +80,6 @@ impl Program {
     #[must_use]
     pub fn tag(&self) -> [u8; 8] {
         self.info.tag
-    }
-
-    /// Its instructions as the verifier left them; `None` where the kernel does not show them.
-    ///
-    /// # Errors
-    /// As `bpf(2)`.
-    pub fn insns(&self) -> Result<Option<Vec<Insn>>> {
-        let bytes = kernel::prog_insns(self.as_fd()).map_err(|error| {
-            Error::system("read instructions of program", self.id().to_string(), error)
-        })?;
-        let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
-        Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
     }
 
     /// Whether it is one of ours, by the form of its name.

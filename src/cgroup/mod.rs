@@ -14,7 +14,6 @@ mod membership;
 mod place;
 mod stamp;
 mod state;
-pub mod subtree;
 pub mod v1;
 
 pub use dir::Dir;

@@ -1,8 +1,6 @@
 //! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
 //! it; what changes a job wants root.
 
-#![forbid(unsafe_code)]
-
 mod as_helper;
 mod caller;
 mod callerid;
@@ -10,6 +8,7 @@ mod check;
 mod devices;
 mod ending;
 mod error;
+pub mod filters;
 mod help;
 mod job;
 mod list;
@@ -22,6 +21,7 @@ mod register;
 mod resolve;
 mod run;
 mod slices;
+mod sys;
 mod table;
 mod unregister;
 mod use_job;

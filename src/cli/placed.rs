@@ -2,7 +2,8 @@
 
 use super::{Error, Output, occupants};
 use crate::bpf::{self, Ground, Outcome};
-use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp, subtree};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::keeper::subtree;
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Emptying a leaf, and removing it.
 
 use super::{Trouble, place_of};
-use crate::cgroup::subtree::{processes, unless_gone, walk};
 use crate::cgroup::{Dir, event};
+use crate::keeper::subtree::{processes, unless_gone, walk};
 use crate::plan::LeafName;
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;

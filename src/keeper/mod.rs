@@ -10,6 +10,7 @@
 
 mod empty;
 mod leave;
+pub mod subtree;
 mod unit;
 
 use crate::cgroup::{self, Dir, Membership};

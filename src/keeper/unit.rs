@@ -1,7 +1,7 @@
 //! The unit's own cgroup, once its logins are gone.
 
-use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{Dir, Result, event};
+use crate::keeper::subtree::unless_gone;
 use std::thread::sleep;
 use std::time::Duration;
 

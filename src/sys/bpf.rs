@@ -32,9 +32,6 @@ const NAME_LEN: usize = 16;
 const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
-/// Most bytes of instructions that are read back. A million can be loaded
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
-const XLATED_MAX: usize = 32 * 1024 * 1024;
 
 /// `union bpf_attr`.
 #[repr(C, align(8))]
@@ -204,6 +201,8 @@ pub struct ProgInfo {
     pub name: String,
     /// Number of maps that the instructions refer to; the tag says nothing about which.
     pub maps: u32,
+    /// Bytes of instructions as the verifier left them.
+    pub xlated_len: usize,
 }
 
 /// Reads a program back.
@@ -221,25 +220,20 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
         tag,
         name: String::from_utf8_lossy(name).into_owned(),
         maps: read_u32(&info, 52),
+        xlated_len: read_u32(&info, 20) as usize,
     })
 }
 
-/// The instructions of a program as the verifier left them, eight bytes each; `None` where the
-/// kernel does not show them: to anybody without `CAP_BPF`, and with blinded constants
-/// (`net.core.bpf_jit_harden`) where `kernel.kptr_restrict` hides addresses.
+/// Reads the instructions of a program into `insns`, which is [`ProgInfo::xlated_len`] long;
+/// `false` where the kernel hides them: they have a length then, and no address.
 ///
 /// # Errors
-/// As `bpf(2)`; `EFBIG` past 32 MiB.
-pub fn prog_insns(program: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
-    let length = read_u32(&raw_info(program, None)?, 20) as usize;
-    if length > XLATED_MAX {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    }
-    let mut insns = vec![0; length];
-    let info = raw_info(program, Some(&mut insns))?;
-    // Hidden instructions have a length and no address; a program never changes its length.
+/// As `bpf(2)`.
+pub fn prog_insns(program: BorrowedFd<'_>, insns: &mut [u8]) -> io::Result<bool> {
+    let length = insns.len();
+    let info = raw_info(program, Some(insns))?;
     let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    Ok((shown && length > 0 && read_u32(&info, 20) as usize == length).then_some(insns))
+    Ok(shown && read_u32(&info, 20) as usize == length)
 }
 
 /// The beginning of `struct bpf_prog_info`; `insns`, where given, receives the instructions.

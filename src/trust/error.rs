@@ -36,7 +36,7 @@ pub enum Distrust {
 }
 
 impl TrustError {
-    pub(super) fn new(path: &Path, cause: Distrust) -> Self {
+    pub(crate) fn new(path: &Path, cause: Distrust) -> Self {
         Self { path: path.to_owned(), cause }
     }
 

@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod links;
 
 use std::fs::File;
 use std::io::Read;

@@ -2,8 +2,8 @@
 
 use super::super::Error;
 use super::process::{Identity, Process, started, table};
-use crate::cgroup::subtree::{self, Found};
 use crate::cgroup::{Dir, Membership, event};
+use crate::keeper::subtree::{self, Found};
 use crate::plan::is_within;
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;

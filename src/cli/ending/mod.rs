@@ -9,8 +9,8 @@ mod process;
 mod terminal;
 
 use super::Error;
-use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{Dir, MadeMark, Place, ScopeMark, event};
+use crate::keeper::subtree::unless_gone;
 use crate::plan::LeafName;
 use crate::registry::Record;
 use std::thread::sleep;

@@ -1,7 +1,7 @@
 //! What `/proc` tells about the processes of a cgroup (proc(5)).
 
 use crate::cgroup::Dir;
-use crate::cgroup::subtree::{self, Found};
+use crate::keeper::subtree::{self, Found};
 use crate::proc::{self, Proc};
 use nix::unistd::Uid;
 use std::collections::BTreeSet;

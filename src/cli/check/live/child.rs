@@ -7,9 +7,9 @@
 use super::event::{Event, Step};
 use super::look;
 use crate::cgroup::{Membership, Mount};
+use crate::cli::sys::pam_client::{Code, Transaction};
+use crate::cli::sys::process::{clear_environment, keep_standard_descriptors_only};
 use crate::plan::CgroupPath;
-use crate::sys::pam_client::{Code, Transaction};
-use crate::sys::process::{clear_environment, keep_standard_descriptors_only};
 use std::fs::File;
 use std::io::Write;
 

@@ -4,9 +4,9 @@
 //! read back and asked instead, as `job-adopt devices` does.
 
 use super::event::Place;
-use crate::bpf::interpret::Request;
-use crate::bpf::{Answer, Inspection};
 use crate::cgroup::{Membership, Mount};
+use crate::cli::filters::interpret::Request;
+use crate::cli::filters::{Answer, Inspection};
 use crate::device::Tree;
 use crate::plan::{Access, CgroupPath, DeviceType};
 use nix::sys::resource::{Resource, getrlimit, rlim_t};

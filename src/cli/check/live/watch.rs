@@ -3,7 +3,7 @@
 use super::child::{self, Order};
 use super::event::Event;
 use crate::cli::ending::read_process;
-use crate::sys::process::fork_and;
+use crate::cli::sys::process::fork_and;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SIGKILL, kill};

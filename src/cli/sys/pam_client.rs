@@ -20,27 +20,27 @@ const MESSAGES_MAX: c_int = 32;
 
 /// What a function of libpam answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code(c_int);
+pub(crate) struct Code(c_int);
 
 impl Code {
     /// Whether it is `PAM_SUCCESS`.
     #[must_use]
-    pub fn is_success(self) -> bool {
+    pub(crate) fn is_success(self) -> bool {
         self.0 == PAM_SUCCESS
     }
 
     /// The number.
     #[must_use]
-    pub fn number(self) -> i32 {
+    pub(crate) fn number(self) -> i32 {
         self.0
     }
 }
 
 /// A text of a module for the user.
-pub type Hear = Box<dyn FnMut(&str)>;
+pub(crate) type Hear = Box<dyn FnMut(&str)>;
 
 /// One transaction, from `pam_start` to `pam_end`, which dropping it calls.
-pub struct Transaction {
+pub(crate) struct Transaction {
     handle: *mut PamHandle,
     last: c_int,
     /// What `converse` is given; libpam has the address for as long as the handle lives.
@@ -58,7 +58,7 @@ impl Transaction {
     ///
     /// # Errors
     /// The code of `pam_start`; `PAM_SYSTEM_ERR` also for texts with a NUL in them.
-    pub fn start(service: &str, user: &str, hear: Hear) -> Result<Self, Code> {
+    pub(crate) fn start(service: &str, user: &str, hear: Hear) -> Result<Self, Code> {
         let (Ok(service), Ok(user)) = (CString::new(service), CString::new(user)) else {
             return Err(Code(PAM_SYSTEM_ERR));
         };
@@ -85,12 +85,12 @@ impl Transaction {
     }
 
     /// Sets `PAM_TTY`.
-    pub fn set_tty(&mut self, tty: &str) -> Code {
+    pub(crate) fn set_tty(&mut self, tty: &str) -> Code {
         self.set(PAM_TTY, tty)
     }
 
     /// Sets `PAM_RHOST`.
-    pub fn set_rhost(&mut self, host: &str) -> Code {
+    pub(crate) fn set_rhost(&mut self, host: &str) -> Code {
         self.set(PAM_RHOST, host)
     }
 
@@ -102,14 +102,14 @@ impl Transaction {
     }
 
     /// `pam_acct_mgmt`.
-    pub fn account(&mut self) -> Code {
+    pub(crate) fn account(&mut self) -> Code {
         // SAFETY: the handle is of pam_start and used by nobody else.
         let code = unsafe { pam_sys::raw::pam_acct_mgmt(self.handle, 0) };
         self.done(code)
     }
 
     /// `pam_setcred`, to establish credentials or to delete them again.
-    pub fn credentials(&mut self, establish: bool) -> Code {
+    pub(crate) fn credentials(&mut self, establish: bool) -> Code {
         let flag = if establish { PAM_ESTABLISH_CRED } else { PAM_DELETE_CRED };
         // SAFETY: as for `account`.
         let code = unsafe { pam_sys::raw::pam_setcred(self.handle, flag) };
@@ -117,14 +117,14 @@ impl Transaction {
     }
 
     /// `pam_open_session`.
-    pub fn open_session(&mut self) -> Code {
+    pub(crate) fn open_session(&mut self) -> Code {
         // SAFETY: as for `account`.
         let code = unsafe { pam_sys::raw::pam_open_session(self.handle, 0) };
         self.done(code)
     }
 
     /// `pam_close_session`.
-    pub fn close_session(&mut self) -> Code {
+    pub(crate) fn close_session(&mut self) -> Code {
         // SAFETY: as for `account`.
         let code = unsafe { pam_sys::raw::pam_close_session(self.handle, 0) };
         self.done(code)
@@ -132,7 +132,7 @@ impl Transaction {
 
     /// libpam's words for a code.
     #[must_use]
-    pub fn words(&self, code: Code) -> String {
+    pub(crate) fn words(&self, code: Code) -> String {
         // SAFETY: the handle is of pam_start; it is not looked at, says pam_strerror(3).
         let text = unsafe { pam_sys::raw::pam_strerror(self.handle, code.0) };
         if text.is_null() {

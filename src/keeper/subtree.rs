@@ -1,6 +1,6 @@
 //! A cgroup with everything below it.
 
-use super::{Dir, Error, Result};
+use crate::cgroup::{Dir, Error, Result};
 use std::ffi::OsString;
 
 /// Most cgroups of one job that are looked at.
