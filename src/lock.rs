@@ -33,10 +33,8 @@ impl Lock {
     pub const REGISTRY: u64 = 0;
 
     /// Takes the lock on the byte at `offset`.
-    ///
-    /// # Errors
-    /// [`LockError::Held`] at the deadline; [`LockError::System`], `EPERM` for a lock file that is
-    /// not root's alone.
+    /// Errors: [`LockError::Held`] at the deadline; [`LockError::System`], `EPERM` for a lock file
+    /// that is not root's alone.
     pub fn take(offset: u64, deadline: Instant) -> Result<Self, LockError> {
         let file = open_root_only(LOCK_FILE)?;
         let range = byte(offset);
@@ -60,17 +58,12 @@ pub struct Keepers(OwnedFd);
 
 impl Keepers {
     /// Opens it.
-    ///
-    /// # Errors
-    /// [`LockError::System`], `EPERM` for a file that is not root's alone.
+    /// Errors: [`LockError::System`], `EPERM` for a file that is not root's alone.
     pub fn open() -> Result<Self, LockError> {
         open_root_only(KEEPERS_FILE).map(Self)
     }
 
     /// Whether some keeper holds the byte of the leaf with this inode.
-    ///
-    /// # Errors
-    /// As `fcntl(2)`.
     pub fn has(&self, leaf: u64) -> Result<bool, LockError> {
         let mut range = byte(leaf);
         fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
@@ -79,9 +72,6 @@ impl Keepers {
     }
 
     /// Takes the byte of the leaf with this inode; `false` where another keeper holds it.
-    ///
-    /// # Errors
-    /// As `fcntl(2)`.
     pub fn take(&self, leaf: u64) -> Result<bool, LockError> {
         set(&self.0, &byte(leaf)).map_err(|errno| system("lock", KEEPERS_FILE, errno))
     }

@@ -54,26 +54,19 @@ pub struct Stat {
 }
 
 /// Reads a file about one process, up to a mebibyte.
-///
-/// # Errors
-/// As `open(2)` and `read(2)`: `ENOENT` or `ESRCH` for a process that is gone or hidden; `EFBIG`
-/// for a longer file.
+/// Errors: as `open(2)` and `read(2)`: `ENOENT` or `ESRCH` for a process that is gone or hidden;
+/// `EFBIG` for a longer file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_at_most(path.as_ref(), FILE_MAX)
 }
 
 /// Reads a table of the kernel's, which may be much longer.
-///
-/// # Errors
-/// As [`read`], past 64 mebibytes.
+/// Errors: as [`read`], past 64 mebibytes.
 pub fn read_table(path: impl AsRef<Path>) -> io::Result<String> {
     read_at_most(path.as_ref(), TABLE_MAX)
 }
 
 /// Reads a file of no more than so many bytes.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -85,15 +78,12 @@ pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
 
 /// The value of the first line that begins with `name`, which includes what ends the name (`Uid:`).
 /// A process's name stands in such files with its line ends escaped.
-#[must_use]
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 /// The names of a directory that are numbers: processes, threads, descriptors.
-///
-/// # Errors
-/// As `opendir(3)`, and for each entry as `readdir(3)`.
+/// Errors: as `opendir(3)`, and for each entry as `readdir(3)`.
 pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
     let number = |entry: io::Result<std::fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
@@ -104,36 +94,28 @@ pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Re
 
 impl Proc {
     /// The node's own.
-    #[must_use]
     pub fn here() -> Self {
         Self::at("/proc".into())
     }
 
     /// That which is mounted, or laid out, at a directory.
-    #[must_use]
     pub fn at(at: PathBuf) -> Self {
         Self { at }
     }
 
     /// The directory of a process.
-    #[must_use]
     pub fn dir(&self, pid: i32) -> PathBuf {
         self.at.join(pid.to_string())
     }
 
     /// Reads about a process.
-    ///
-    /// # Errors
-    /// As [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
+    /// Errors: as [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
     pub fn process(&self, pid: i32) -> io::Result<Process> {
         let text = read(self.dir(pid).join("status"))?;
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
     /// Reads about the calling process, whatever its number is in this mount.
-    ///
-    /// # Errors
-    /// As [`Proc::process`].
     pub fn own(&self) -> io::Result<Process> {
         let text = read(self.at.join("self/status"))?;
         let own = std::process::id().cast_signed();
@@ -141,9 +123,6 @@ impl Proc {
     }
 
     /// Reads when and from where a process was started.
-    ///
-    /// # Errors
-    /// As [`Proc::process`].
     pub fn stat(&self, pid: i32) -> io::Result<Stat> {
         let text = read(self.dir(pid).join("stat"))?;
         Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
@@ -151,7 +130,6 @@ impl Proc {
 
     /// When a process started, in seconds since the epoch (proc_stat(5)); `None` for one that is
     /// gone.
-    #[must_use]
     pub fn started(&self, pid: i32) -> Option<i64> {
         let start = i64::try_from(self.stat(pid).ok()?.start).ok()?;
         let booted = read_table(self.at.join("stat")).ok()?;
@@ -161,7 +139,6 @@ impl Proc {
 
     /// The children of a process by the kernel's list, which not every kernel has, and which may
     /// miss one while another ends (proc_pid_task(5)).
-    #[must_use]
     pub fn children(&self, pid: i32) -> Vec<Process> {
         let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
         let text = read_table(list).unwrap_or_default();

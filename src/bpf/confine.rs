@@ -23,7 +23,6 @@ pub enum Confinement {
 
 impl Confinement {
     /// The name in the log.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -34,7 +33,6 @@ impl Confinement {
     }
 
     /// Ids of the programs that have to run at the leaf.
-    #[must_use]
     pub fn required(&self) -> &[u32] {
         match self {
             Self::None => &[],
@@ -43,9 +41,7 @@ impl Confinement {
     }
 
     /// Checks at the leaf that every required program runs there.
-    ///
-    /// # Errors
-    /// [`Error::NotEffective`] for the first that does not.
+    /// Errors: [`Error::NotEffective`] for the first that does not.
     pub fn verify(&self, leaf: &Dir) -> Result<()> {
         let running = effective(leaf)?;
         match self.required().iter().find(|id| !running.contains(id)) {
@@ -56,7 +52,6 @@ impl Confinement {
 }
 
 /// What the plan demands, in the words of the composition rules.
-#[must_use]
 fn demand(containment: &Containment) -> Demand {
     match containment {
         Containment::None => Demand::None,
@@ -68,9 +63,7 @@ fn demand(containment: &Containment) -> Demand {
 
 /// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
 /// below those of `ground`, the leaf among them.
-///
-/// # Errors
-/// [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
+/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
 pub fn foresee(ground: Ground<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
     let mut found = Vec::new();
     for dir in ground.levels {
@@ -119,10 +112,8 @@ struct Want {
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
-///
-/// # Errors
-/// [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing that was
-/// attached is taken off again: another login may rely on it.
+/// Errors: [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing
+/// that was attached is taken off again: another login may rely on it.
 pub fn confine(
     ground: Ground<'_>,
     containment: &Containment,

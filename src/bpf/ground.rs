@@ -1,7 +1,5 @@
 //! The cgroups that a decision about filters is made on.
 
-#![forbid(unsafe_code)]
-
 use super::compose::Reach;
 use crate::cgroup::{Dir, Leaf};
 
@@ -18,7 +16,6 @@ pub struct Ground<'a> {
 
 impl<'a> Ground<'a> {
     /// That of a leaf of a job that nobody else attaches filters to.
-    #[must_use]
     pub fn of(leaf: &'a Leaf) -> Self {
         Self { levels: leaf.levels(), job: leaf.job_level(), reach: Reach::Job }
     }

@@ -1,7 +1,5 @@
 //! One eBPF instruction, and the few constants of `linux/bpf.h` that device programs need.
 
-#![forbid(unsafe_code)]
-
 /// Class: load from memory into a register.
 pub const BPF_LDX: u8 = 0x01;
 /// Class: 32-bit arithmetic; clears the upper half of the destination.
@@ -79,61 +77,51 @@ pub struct Insn {
 
 impl Insn {
     /// An instruction of its five fields.
-    #[must_use]
     pub const fn new(code: u8, dst: Register, src: Register, offset: i16, imm: i32) -> Self {
         Self { code, registers: (dst & 0xf) << DST_SHIFT | (src & 0xf) << SRC_SHIFT, offset, imm }
     }
 
     /// `dst = *(u32 *)(src + offset)`
-    #[must_use]
     pub const fn load_word(dst: Register, src: Register, offset: i16) -> Self {
         Self::new(BPF_LDX | BPF_W | BPF_MEM, dst, src, offset, 0)
     }
 
     /// `dst = imm`, all 64 bits.
-    #[must_use]
     pub const fn mov64_imm(dst: Register, imm: i32) -> Self {
         Self::new(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm)
     }
 
     /// `dst = src`, lower 32 bits, the upper ones cleared.
-    #[must_use]
     pub const fn mov32_reg(dst: Register, src: Register) -> Self {
         Self::alu32_reg(BPF_MOV, dst, src)
     }
 
     /// `dst = dst operation imm` on 32 bits.
-    #[must_use]
     pub const fn alu32_imm(operation: u8, dst: Register, imm: i32) -> Self {
         Self::new(BPF_ALU | operation | BPF_K, dst, 0, 0, imm)
     }
 
     /// `dst = dst operation src` on 32 bits.
-    #[must_use]
     pub const fn alu32_reg(operation: u8, dst: Register, src: Register) -> Self {
         Self::new(BPF_ALU | operation | BPF_X, dst, src, 0, 0)
     }
 
     /// Skips `offset` instructions if `dst condition imm` holds for 32 unsigned bits.
-    #[must_use]
     pub const fn jump32_imm(condition: u8, dst: Register, imm: u32, offset: i16) -> Self {
         Self::new(BPF_JMP32 | condition | BPF_K, dst, 0, offset, imm as i32)
     }
 
     /// Skips `offset` instructions.
-    #[must_use]
     pub const fn jump(offset: i16) -> Self {
         Self::new(BPF_JMP | BPF_JA, 0, 0, offset, 0)
     }
 
     /// Ends the program.
-    #[must_use]
     pub const fn exit() -> Self {
         Self::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
     }
 
     /// The instruction as the kernel reads it.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; INSN_LEN] {
         let [offset_0, offset_1] = self.offset.to_ne_bytes();
         let [imm_0, imm_1, imm_2, imm_3] = self.imm.to_ne_bytes();

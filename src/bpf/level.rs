@@ -24,7 +24,6 @@ pub enum Attached {
 
 impl Attached {
     /// The name in a report.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Nothing => "no filter",
@@ -46,9 +45,8 @@ pub struct Level {
 
 impl Level {
     /// Reads one cgroup's own programs.
-    ///
-    /// # Errors
-    /// As `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are read.
+    /// Errors: as `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are
+    /// read.
     pub fn read(dir: &Dir) -> Result<Self> {
         read(dir, 0).map(|(programs, flags)| Self::of(programs, flags))
     }
@@ -64,7 +62,6 @@ impl Level {
     }
 
     /// Ids of the programs.
-    #[must_use]
     pub fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }
@@ -91,17 +88,11 @@ fn read(dir: &Dir, query: u32) -> Result<(Vec<Program>, u32)> {
 }
 
 /// The programs that run at a cgroup, ancestors' included, in the kernel's order.
-///
-/// # Errors
-/// As [`Level::read`].
 pub fn in_force(dir: &Dir) -> Result<Vec<Program>> {
     read(dir, kernel::BPF_F_QUERY_EFFECTIVE).map(|(programs, _)| programs)
 }
 
 /// Ids of the programs that run at a cgroup, ancestors' included.
-///
-/// # Errors
-/// As `bpf(2)`.
 pub fn effective(dir: &Dir) -> Result<Vec<u32>> {
     kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE)
         .map(|(ids, _)| ids)

@@ -1,7 +1,5 @@
 //! The name under which a program of ours is loaded.
 
-#![forbid(unsafe_code)]
-
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Insn;
@@ -25,7 +23,6 @@ const LABEL_MASK: u64 = (1 << 48) - 1;
 /// cryptographic and may differ between builds, which costs one replacement; nobody but root can
 /// load a program or write the records that lists come from. Reading the instructions back would
 /// not do: where constants are blinded (`net.core.bpf_jit_harden`) they differ at every reading.
-#[must_use]
 pub(super) fn program_name(program: &[Insn]) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);

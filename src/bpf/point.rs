@@ -30,9 +30,6 @@ pub(super) struct Point<'a> {
 impl Point<'_> {
     /// The ids here of the programs that stand for those of `above`; `None` where one was missing
     /// and, with the lock, has been attached now.
-    ///
-    /// # Errors
-    /// As `bpf(2)`.
     pub(super) fn pin(&self, above: &Level) -> Result<Option<Vec<u32>>> {
         let mut ids = Vec::new();
         for program in &above.programs {
@@ -61,9 +58,6 @@ impl Point<'_> {
 
     /// The id of this filter of ours; `None` where it is missing or another one stands here and,
     /// with the lock, that has been put right now: exactly one of ours.
-    ///
-    /// # Errors
-    /// As `bpf(2)`.
     pub(super) fn ours(&self, ours: &Ours) -> Result<Option<u32>> {
         let found: Vec<&Program> = self.level.ours().collect();
         if let [only] = found.as_slice() {
@@ -101,8 +95,6 @@ impl Point<'_> {
     }
 }
 
-/// # Errors
-/// As `bpf(2)`.
 fn detach(dir: &Dir, program: &Program) -> Result<()> {
     kernel::prog_detach(dir.as_fd(), program.as_fd())
         .map_err(|error| Error::system("detach filter from", dir.path(), error))

@@ -27,10 +27,8 @@ impl AsFd for Program {
 
 impl Program {
     /// Loads instructions of ours under this name.
-    ///
-    /// # Errors
-    /// [`Error::Verifier`] with the end of the verifier's log; `EPERM` without `CAP_BPF` and
-    /// `CAP_NET_ADMIN`.
+    /// Errors: [`Error::Verifier`] with the end of the verifier's log; `EPERM` without `CAP_BPF`
+    /// and `CAP_NET_ADMIN`.
     pub fn load(name: &str, insns: &[Insn]) -> Result<Self> {
         let bytes = to_bytes(insns);
         let mut tries = 0;
@@ -47,9 +45,7 @@ impl Program {
     }
 
     /// The program with this id; `None` when it is gone.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN`.
+    /// Errors: `EPERM` without `CAP_SYS_ADMIN`.
     pub fn by_id(id: u32) -> Result<Option<Self>> {
         match kernel::prog_fd_by_id(id) {
             Ok(fd) => Self::of(fd, &id.to_string()).map(Some),
@@ -65,25 +61,21 @@ impl Program {
     }
 
     /// Its id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.info.id
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
     /// The kernel's digest of what was loaded; comparable within one boot only.
-    #[must_use]
     pub fn tag(&self) -> [u8; 8] {
         self.info.tag
     }
 
     /// Whether it is one of ours, by the form of its name.
-    #[must_use]
     pub fn is_ours(&self) -> bool {
         name::is_ours(&self.info.name)
     }
@@ -92,7 +84,6 @@ impl Program {
     /// program again under another id. By the kernel's digest of what was loaded, since the
     /// instructions cannot be compared where constants are blinded (`net.core.bpf_jit_harden`);
     /// the digest leaves maps out, so that programs with maps are the same by id only.
-    #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         let without_maps = self.info.maps == 0 && other.info.maps == 0;
         self.info.id == other.info.id || (without_maps && self.info.tag == other.info.tag)

@@ -39,24 +39,19 @@ impl Dir {
 
     /// Path below the mount, `/` in front. A component of it that is no UTF-8 is shown, and cannot
     /// be opened by it.
-    #[must_use]
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
     }
 
     /// Another descriptor of the same directory.
-    ///
-    /// # Errors
-    /// `EMFILE` when there are too many.
+    /// Errors: `EMFILE` when there are too many.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(|error| Error::system("dup", self.path(), error))?;
         Ok(Self::new(fd, self.path.clone()))
     }
 
     /// Opens a child, never through a link or a mount point.
-    ///
-    /// # Errors
-    /// As `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
+    /// Errors: as `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let path = format!("{}/{}", self.path, name.to_string_lossy());
@@ -78,9 +73,6 @@ impl Dir {
 
     /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
     /// none, and is not for this.
-    ///
-    /// # Errors
-    /// As `openat(2)`.
     pub fn parent(&self) -> Result<Self> {
         let path = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -107,9 +99,6 @@ impl Dir {
     }
 
     /// File system and inode: two descriptors of one identity are one cgroup.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
     pub fn identity(&self) -> Result<(u64, u64)> {
         let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
         Ok((stat.st_dev, stat.st_ino))
@@ -117,9 +106,8 @@ impl Dir {
 
     /// Reads a short file of the interface by one `read(2)`; `None` where the kernel has no such
     /// file. What grows with the job, such as `cgroup.procs`, is for [`Dir::read_all`].
-    ///
-    /// # Errors
-    /// `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too long.
+    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too
+    /// long.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
         let object = || format!("{}/{file}", self.path);
@@ -135,9 +123,7 @@ impl Dir {
 
     /// Reads a file of the interface to its end, up to 64 MiB, in as many pieces as the kernel
     /// gives it: `cgroup.procs` has a line for every process. `None` where there is no such file.
-    ///
-    /// # Errors
-    /// As [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
+    /// Errors: as [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read_all(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
         let object = || format!("{}/{file}", self.path);
@@ -171,9 +157,7 @@ impl Dir {
     }
 
     /// Opens `cgroup.procs` for writing.
-    ///
-    /// # Errors
-    /// `ENOENT` or `ENODEV` when the cgroup is gone.
+    /// Errors: `ENOENT` or `ENODEV` when the cgroup is gone.
     pub fn open_procs(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         openat(self, "cgroup.procs", flags, Mode::empty())
@@ -181,9 +165,7 @@ impl Dir {
     }
 
     /// Writes a file of the interface.
-    ///
-    /// # Errors
-    /// As `write(2)`; `ENOENT` where the kernel has no such file.
+    /// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
         let object = || format!("{}/{file}", self.path);
         let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
@@ -194,9 +176,7 @@ impl Dir {
     }
 
     /// Makes a child; `false` when there is one of that name already.
-    ///
-    /// # Errors
-    /// As `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
+    /// Errors: as `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
     pub fn make_child(&self, name: &str) -> Result<bool> {
         let mode = Mode::from_bits_truncate(0o755);
         match mkdirat(self, name, mode) {
@@ -207,9 +187,7 @@ impl Dir {
     }
 
     /// Removes an empty child; one that is gone already is no failure.
-    ///
-    /// # Errors
-    /// `EBUSY` when it has processes or children.
+    /// Errors: `EBUSY` when it has processes or children.
     pub fn remove_child(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
@@ -223,9 +201,6 @@ impl Dir {
 
     /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
     /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
-    ///
-    /// # Errors
-    /// As `getdents(2)`.
     pub fn children(&self) -> Result<Vec<OsString>> {
         let error = |errno: Errno| Error::system("list", self.path(), errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -243,9 +218,6 @@ impl Dir {
     }
 
     /// Whether there is any child: a cgroup's directory has two links more than it has children.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
     pub fn has_children(&self) -> Result<bool> {
         let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
         Ok(stat.st_nlink > 2)

@@ -45,7 +45,6 @@ impl Error {
     }
 
     /// Whether the kernel said that the cgroup is gone or going.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
             Self::System(failed) => {
@@ -57,7 +56,6 @@ impl Error {
 
     /// Whether the kernel said that a cgroup of this kind has no such thing: a threaded one has no
     /// list of processes.
-    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::System(failed) => failed.source.raw_os_error() == Some(libc::EOPNOTSUPP),

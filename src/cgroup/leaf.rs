@@ -15,9 +15,6 @@ pub enum LeafKind {
 impl LeafKind {
     /// The child that a record names is always used. Otherwise the job's own cgroup, or the
     /// default child where the job's own can hold no process, or already has children of its own.
-    ///
-    /// # Errors
-    /// As [`State::read`].
     pub fn choose(job: &Dir, wanted: Option<&LeafName>) -> Result<Self> {
         let state = State::read(job)?;
         match wanted {
@@ -28,16 +25,12 @@ impl LeafKind {
     }
 
     /// The child named [`LeafName::DEFAULT`].
-    ///
-    /// # Errors
-    /// Never in practice: the default name is a good one.
     pub fn default_child() -> Result<Self> {
         let name = LeafName::DEFAULT.parse();
         name.map(Self::Child).map_err(|_| Error::Malformed { object: "leaf name".into() })
     }
 
     /// Name of the child, where it is one.
-    #[must_use]
     pub fn child(&self) -> Option<&LeafName> {
         match self {
             Self::Own => None,
@@ -56,9 +49,7 @@ pub struct Leaf {
 
 impl Leaf {
     /// Opens the leaf of a job; gives the job back when the leaf is a child that is not there.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] for a child that can take no process.
+    /// Errors: [`Error::Unfit`] for a child that can take no process.
     pub fn open(job: Place, kind: LeafKind) -> Result<std::result::Result<Self, Place>> {
         let LeafKind::Child(name) = &kind else { return Ok(Ok(Self { place: job, kind })) };
         match job.dir()?.child(name.as_str()) {
@@ -76,49 +67,36 @@ impl Leaf {
     }
 
     /// The leaf first, then every cgroup above it.
-    #[must_use]
     pub fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
 
     /// The leaf's directory.
-    ///
-    /// # Errors
-    /// Never in practice.
     pub fn dir(&self) -> Result<&Dir> {
         self.place.dir()
     }
 
     /// Index of the job's own cgroup in [`Leaf::levels`].
-    #[must_use]
     pub fn job_level(&self) -> usize {
         usize::from(self.kind.child().is_some())
     }
 
     /// The root of the mount.
-    ///
-    /// # Errors
-    /// Never in practice.
     pub fn root(&self) -> Result<&Dir> {
         self.place.root()
     }
 
     /// The job's own cgroup.
-    ///
-    /// # Errors
-    /// Never in practice.
     pub fn job(&self) -> Result<&Dir> {
         self.levels().get(self.job_level()).ok_or(Error::NotMounted)
     }
 
     /// Own cgroup or child.
-    #[must_use]
     pub fn kind(&self) -> &LeafKind {
         &self.kind
     }
 
     /// The job's place again, without the leaf.
-    #[must_use]
     pub fn into_job(self) -> Place {
         if self.kind.child().is_some() { self.place.above() } else { self.place }
     }

@@ -31,9 +31,8 @@ impl fmt::Display for Stamp {
 
 impl Stamp {
     /// Reads a directory's stamp; `None` when it has none.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form `uid:id`.
+    /// Errors: as `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form
+    /// `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
         let Some(value) = get(dir, STAMP)? else { return Ok(None) };
         let malformed = || Error::Malformed { object: format!("stamp of {}", dir.path()) };
@@ -47,9 +46,7 @@ impl Stamp {
     }
 
     /// Refuses a directory that does not carry exactly this stamp.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
+    /// Errors: [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
     pub fn require(&self, dir: &Dir) -> Result<()> {
         let why = match Self::read(dir)? {
             Some(found) if found == *self => return Ok(()),
@@ -60,9 +57,7 @@ impl Stamp {
     }
 
     /// Stamps a directory; the same stamp again is no failure.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    /// Errors: [`Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
     pub fn set(&self, dir: &Dir) -> Result<()> {
         match sys::file::create_xattr(dir.as_fd(), STAMP, self.to_string().as_bytes()) {
             Ok(()) => Ok(()),
@@ -72,9 +67,6 @@ impl Stamp {
     }
 
     /// Withdraws a directory's stamp, whatever it says; none is no failure.
-    ///
-    /// # Errors
-    /// As `fremovexattr(2)`.
     pub fn withdraw(dir: &Dir) -> Result<()> {
         match sys::file::remove_xattr(dir.as_fd(), STAMP) {
             Ok(()) => Ok(()),
@@ -90,17 +82,12 @@ pub struct MadeMark;
 
 impl MadeMark {
     /// Marks a directory.
-    ///
-    /// # Errors
-    /// As `fsetxattr(2)`; a mark that stands already is no failure.
+    /// Errors: as `fsetxattr(2)`; a mark that stands already is no failure.
     pub fn set(dir: &Dir) -> Result<()> {
         mark(dir, MADE)
     }
 
     /// Whether a directory is marked.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
     pub fn is_set(dir: &Dir) -> Result<bool> {
         Ok(get(dir, MADE)?.is_some())
     }
@@ -113,17 +100,11 @@ pub struct ScopeMark;
 
 impl ScopeMark {
     /// Marks a directory.
-    ///
-    /// # Errors
-    /// As [`MadeMark::set`].
     pub fn set(dir: &Dir) -> Result<()> {
         mark(dir, SCOPE)
     }
 
     /// Whether a directory is marked.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
     pub fn is_set(dir: &Dir) -> Result<bool> {
         Ok(get(dir, SCOPE)?.is_some())
     }
@@ -136,18 +117,12 @@ pub struct PinMark;
 
 impl PinMark {
     /// The id; `None` where there is no pin of ours.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
     pub fn read(dir: &Dir) -> Result<Option<u32>> {
         let value = get(dir, PIN)?;
         Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
     }
 
     /// Marks a pin, in place of the last one.
-    ///
-    /// # Errors
-    /// As `fsetxattr(2)`.
     pub fn set(dir: &Dir, id: u32) -> Result<()> {
         sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
             .map_err(|error| Error::system("mark", dir.path(), error))

@@ -13,9 +13,7 @@ pub struct State {
 
 impl State {
     /// Reads the state of one cgroup.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] for a threaded or invalid one, which takes no process.
+    /// Errors: [`Error::Unfit`] for a threaded or invalid one, which takes no process.
     pub fn read(dir: &Dir) -> Result<Self> {
         let kind = dir.read("cgroup.type")?.unwrap_or_default();
         let why = match kind.trim_end() {
@@ -34,9 +32,7 @@ impl State {
 
 /// Whether any of these cgroups is frozen or about to be: moving below one would stop us at once,
 /// inside sshd (`cgroup.freeze` is the wish, `frozen` in `cgroup.events` the fact).
-///
-/// # Errors
-/// As [`Dir::read`]; kernels before 5.2 have no freezer here, and the root never has.
+/// Errors: as [`Dir::read`]; kernels before 5.2 have no freezer here, and the root never has.
 pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
         let wanted = dir.read("cgroup.freeze")?.is_some_and(|text| text.trim_end() == "1");
@@ -51,9 +47,6 @@ pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
 }
 
 /// One flag of `cgroup.events`; `None` where the kernel has none of that name.
-///
-/// # Errors
-/// As [`Dir::read`].
 pub fn event(dir: &Dir, key: &str) -> Result<Option<bool>> {
     let events = dir.read("cgroup.events")?.unwrap_or_default();
     Ok(events.lines().find_map(|line| {

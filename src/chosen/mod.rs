@@ -57,19 +57,16 @@ pub(crate) struct UserDir {
 
 impl Choices {
     /// The choices of this node.
-    #[must_use]
     pub fn here() -> Self {
         Self::below(Path::new("/"), Trust::root())
     }
 
     /// Those of a node whose files lie below `root` and are believed as `trust` says.
-    #[must_use]
     pub fn below(root: &Path, trust: Trust) -> Self {
         Self { dir: root.join(DIR.trim_start_matches('/')), trust }
     }
 
     /// The directory of one user.
-    #[must_use]
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
@@ -96,9 +93,8 @@ impl Choices {
     /// Makes the directory of a user, whose choices the group `group` may read, and those above it
     /// where they are missing. One that is there is as good as made; of one that is the user's own,
     /// group and mode are set right. Any number of logins may do so at once.
-    ///
-    /// # Errors
-    /// [`ChoiceError`]; what is there and is neither root's nor the user's own stays as it is.
+    /// Errors: [`ChoiceError`]; what is there and is neither root's nor the user's own stays as it
+    /// is.
     pub fn make(&self, uid: u32, group: u32) -> Result<(), ChoiceError> {
         let base = self.base(&self.dir)?;
         let dir = match self.find(&base, uid)? {

@@ -33,13 +33,11 @@ const VALUE_MAX: usize = 600;
 
 impl Line {
     /// A line without pairs.
-    #[must_use]
     pub fn new(severity: Severity) -> Self {
         Self { severity, text: String::new() }
     }
 
     /// Adds a pair, unless the value is empty.
-    #[must_use]
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         let value = value.to_string();
         if value.is_empty() {
@@ -55,7 +53,6 @@ impl Line {
     }
 
     /// The line.
-    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -96,10 +96,8 @@ fn read_u32(bytes: &[u8], offset: usize) -> u32 {
 
 /// Loads a device program of eight-byte instructions. `log`, where given, receives the verifier's
 /// words, NUL-terminated.
-///
-/// # Errors
-/// `EAGAIN` when a signal is pending, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EINVAL` or
-/// `EACCES` when the verifier refuses, `ENOSPC` when `log` is too small.
+/// Errors: `EAGAIN` when a signal is pending, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`,
+/// `EINVAL` or `EACCES` when the verifier refuses, `ENOSPC` when `log` is too small.
 pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let count = u32::try_from(insns.len() / 8).map_err(|_| io::ErrorKind::InvalidInput)?;
     let kept = name.as_bytes().get(..name.len().min(NAME_LEN - 1)).unwrap_or_default();
@@ -119,10 +117,8 @@ pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result
 }
 
 /// Attaches a device program to a cgroup directory; with `replace`, in place of that one.
-///
-/// # Errors
-/// `EPERM` where an ancestor or the cgroup itself forbids it, `EINVAL` for a program that is
-/// attached there already, `E2BIG` past 64 programs, `ENOENT` when `replace` is not attached.
+/// Errors: `EPERM` where an ancestor or the cgroup itself forbids it, `EINVAL` for a program that
+/// is attached there already, `E2BIG` past 64 programs, `ENOENT` when `replace` is not attached.
 pub fn prog_attach(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -139,9 +135,7 @@ pub fn prog_attach(
 }
 
 /// Takes a device program off a cgroup directory.
-///
-/// # Errors
-/// `ENOENT` when it is not attached there.
+/// Errors: `ENOENT` when it is not attached there.
 pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = Attr::new().fd(0, cgroup).fd(4, program).u32(8, BPF_CGROUP_DEVICE);
     // SAFETY: the command takes no pointers.
@@ -150,9 +144,7 @@ pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
 
 /// The device programs of a cgroup directory: their ids, and the flags they are attached with.
 /// With [`BPF_F_QUERY_EFFECTIVE`] the ids that run there; the flags are then 0.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`, `EBADF` for a directory outside cgroup v2.
+/// Errors: `EPERM` without `CAP_NET_ADMIN`, `EBADF` for a directory outside cgroup v2.
 pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u32>, u32)> {
     let mut room = 64;
     loop {
@@ -181,9 +173,7 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
 }
 
 /// A descriptor of the program with this id.
-///
-/// # Errors
-/// `ENOENT` when it is gone, `EPERM` without `CAP_SYS_ADMIN`.
+/// Errors: `ENOENT` when it is gone, `EPERM` without `CAP_SYS_ADMIN`.
 pub fn prog_fd_by_id(id: u32) -> io::Result<OwnedFd> {
     let mut attr = Attr::new().u32(0, id);
     // SAFETY: the command takes no pointers.
@@ -206,9 +196,7 @@ pub struct ProgInfo {
 }
 
 /// Reads a program back.
-///
-/// # Errors
-/// `EPERM` without `CAP_BPF`.
+/// Errors: `EPERM` without `CAP_BPF`.
 pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     let info = raw_info(program, None)?;
     let mut tag = [0; 8];
@@ -226,9 +214,6 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 
 /// Reads the instructions of a program into `insns`, which is [`ProgInfo::xlated_len`] long;
 /// `false` where the kernel hides them: they have a length then, and no address.
-///
-/// # Errors
-/// As `bpf(2)`.
 pub fn prog_insns(program: BorrowedFd<'_>, insns: &mut [u8]) -> io::Result<bool> {
     let length = insns.len();
     let info = raw_info(program, Some(insns))?;

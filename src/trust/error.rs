@@ -41,19 +41,16 @@ impl TrustError {
     }
 
     /// The file or directory at fault.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// What is wrong with it.
-    #[must_use]
     pub fn cause(&self) -> &Distrust {
         &self.cause
     }
 
     /// Whether it is simply not there.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         self.cause == Distrust::Open(Errno::ENOENT)
     }

@@ -32,34 +32,28 @@ pub struct Trust {
 
 impl Trust {
     /// Everything from `/` on has to be root's.
-    #[must_use]
     pub fn root() -> Self {
         Self { owner: 0, other: None, anchor: PathBuf::from("/") }
     }
 
     /// Everything below `anchor` has to be `owner`'s; `anchor` and what is above it are taken as
     /// they are.
-    #[must_use]
     pub fn below(anchor: &Path, owner: u32) -> Self {
         Self { owner, other: None, anchor: anchor.to_owned() }
     }
 
     /// The same, but that what belongs to `uid` is believed as well.
-    #[must_use]
     pub fn or_owned_by(self, uid: u32) -> Self {
         Self { other: Some(uid), ..self }
     }
 
     /// Whose files are believed: root, but in a test.
-    #[must_use]
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
     /// Opens a directory after checking it and every directory on the way.
-    ///
-    /// # Errors
-    /// [`TrustError`] names the first directory that is missing, a link, someone else's, or
+    /// Errors: [`TrustError`] names the first directory that is missing, a link, someone else's, or
     /// writable by others; also a path outside the anchor or with `..` in it.
     pub fn dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
         let relative = path
@@ -84,9 +78,6 @@ impl Trust {
     }
 
     /// Reads a file of at most `limit` bytes after checking it and every directory on the way.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`] and [`TrustedDir::read`].
     pub fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(TrustError::new(path, Distrust::Outside));
@@ -141,15 +132,11 @@ impl AsFd for TrustedDir {
 
 impl TrustedDir {
     /// The path by which it was opened, for messages.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens and checks a directory in this one.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`].
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
         let dir = open_below(&self.dir, name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
@@ -159,17 +146,13 @@ impl TrustedDir {
 
     /// The names in the directory, sorted, without those that begin with a dot. A name that is no
     /// UTF-8 is given with replacement characters, which no name of ours has.
-    ///
-    /// # Errors
-    /// [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit` names.
+    /// Errors: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
+    /// names.
     pub fn names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
         self.list(limit, |name| !name.starts_with('.'))
     }
 
     /// As [`TrustedDir::names`], those that begin with a dot included.
-    ///
-    /// # Errors
-    /// As [`TrustedDir::names`].
     pub fn all_names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
         self.list(limit, |name| name != "." && name != "..")
     }
@@ -196,9 +179,6 @@ impl TrustedDir {
     /// What the entry of this name is, for a caller to whom a file says all by its name. A
     /// directory is checked as [`Trust::dir`] does; of a file only the type is looked at, since in
     /// a directory that has been checked nobody else can have named it.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`].
     pub fn entry(&self, name: &Path) -> Result<Entry, TrustError> {
         let path = self.path.join(name);
         let fd = open_below(&self.dir, name, OFlag::O_PATH, &path)?;
@@ -216,10 +196,8 @@ impl TrustedDir {
     }
 
     /// Reads a file of at most `limit` bytes in this directory.
-    ///
-    /// # Errors
-    /// [`TrustError`] where it is missing, a link, no regular file, someone else's, writable by
-    /// others, has a second name, or is larger.
+    /// Errors: [`TrustError`] where it is missing, a link, no regular file, someone else's,
+    /// writable by others, has a second name, or is larger.
     pub fn read(&self, name: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
         let path = self.path.join(name);
         let distrust = |why| TrustError::new(&path, why);

@@ -53,9 +53,6 @@ pub struct Hierarchies {
 
 impl Hierarchies {
     /// Reads what is mounted.
-    ///
-    /// # Errors
-    /// As `open(2)` and `read(2)` of `/proc/self/mountinfo`.
     pub fn read() -> Result<Self> {
         const FILE: &str = "/proc/self/mountinfo";
         let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
@@ -68,7 +65,6 @@ impl Hierarchies {
 
     /// Opens the root of the hierarchy that has these controllers, as `/proc/PID/cgroup` lists
     /// them; `None` where it is not to be seen.
-    #[must_use]
     pub fn root(&self, controllers: &str) -> Option<Dir> {
         let mut mounts = self.mounted.iter().rev().filter(|mounted| mounted.has(controllers));
         mounts.find_map(Mounted::open)

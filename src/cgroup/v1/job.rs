@@ -23,7 +23,6 @@ pub struct Job {
 impl Job {
     /// Finds the job of a daemon; `None` for one that is in no job on cgroup v1: it has not got
     /// there yet, or has left, or the node is one of cgroup v2.
-    #[must_use]
     pub fn of(daemon: &Membership) -> Option<Self> {
         let freezer = daemon.of_controller("freezer")?;
         let path = freezer.strip_suffix(STEP).unwrap_or(freezer);
@@ -38,7 +37,6 @@ impl Job {
     }
 
     /// The cgroup of its logins, the same in each hierarchy.
-    #[must_use]
     pub fn step(&self) -> String {
         format!("{}{STEP}", self.path)
     }
@@ -49,7 +47,6 @@ impl Job {
     }
 
     /// Whether Slurm keeps its devices by a cgroup of its own.
-    #[must_use]
     pub fn holds_devices(&self) -> bool {
         let has = |list: &str| list.split(',').any(|controller| controller == "devices");
         self.hierarchies().any(has)
@@ -57,10 +54,8 @@ impl Job {
 
     /// Opens the extern step's cgroup in the hierarchy of the freezer, and those above it but for
     /// the root, which has no freezer: the step's last.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`], `ENOENT` for a
-    /// step that is gone.
+    /// Errors: [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`],
+    /// `ENOENT` for a step that is gone.
     pub fn freezers(&self) -> Result<Vec<Dir>> {
         let root = Hierarchies::read()?.root("freezer").ok_or_else(|| Error::Unfit {
             object: self.step(),
@@ -74,9 +69,7 @@ impl Job {
     }
 
     /// Checks that a process is in the extern step, in every hierarchy that the job uses.
-    ///
-    /// # Errors
-    /// [`Error::Elsewhere`] for the first in which it is not.
+    /// Errors: [`Error::Elsewhere`] for the first in which it is not.
     pub fn require(&self, login: &Membership) -> Result<()> {
         let step = self.step();
         for wanted in &self.hierarchies {
@@ -94,9 +87,6 @@ impl Job {
 
 /// The first of these cgroups in which a process would stop: any state but `THAWED` is such a one,
 /// be it the cgroup's own or that of one above it (freezer-subsystem.rst).
-///
-/// # Errors
-/// As [`Dir::read`].
 pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
         let state = dir.read("freezer.state")?;

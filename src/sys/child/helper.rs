@@ -70,9 +70,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 impl Helper {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The step that failed, here or in the child.
+    /// Errors: The step that failed, here or in the child.
     pub fn start(spec: &HelperSpec<'_>) -> Result<Self, SpawnFailure> {
         Self::start_with(spec, libc::CLONE_PIDFD)
     }

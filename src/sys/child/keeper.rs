@@ -59,9 +59,7 @@ pub struct Handed {
 
 impl Handed {
     /// Takes them over.
-    ///
-    /// # Errors
-    /// `EBADF` in a process that was not started as a keeper.
+    /// Errors: `EBADF` in a process that was not started as a keeper.
     pub fn take() -> io::Result<Self> {
         let take = |at: RawFd| {
             // SAFETY: asks about a number; one that is not open is EBADF.
@@ -79,9 +77,7 @@ impl Handed {
 /// Starts a keeper. What is returned is the process in between, which ends by itself as soon as it
 /// has made the keeper: that is then nobody's child but the system's first process's. A keeper that
 /// could not be executed is told of by a [`super::SpawnFailure`] on the other end of its socket.
-///
-/// # Errors
-/// `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`.
+/// Errors: `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`.
 pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> io::Result<Child> {
     let KeeperSpec { null, talk, watched, above, leaf, keepers, root, .. } = *spec;
     let handed: [_; HANDED] = [talk, watched, above, leaf, keepers, root];
