@@ -13,7 +13,7 @@ use std::fmt;
 
 /// What a job's devices need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
+pub(super) enum Demand {
     /// Nothing; what the job has is kept.
     None,
     /// A filter of the scheduler's has to be in force at the job.
@@ -86,7 +86,7 @@ pub enum Decision {
 /// Decides. `levels` are the leaf first and the root last; `job` is the index of the job's own
 /// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf has to be below the job.
 #[must_use]
-pub fn decide(levels: &[Attached], job: usize, reach: Reach, demand: Demand) -> Decision {
+pub(super) fn decide(levels: &[Attached], job: usize, reach: Reach, demand: Demand) -> Decision {
     match demand {
         Demand::Enforce => enforce(levels, job, reach),
         Demand::Both if nearest_own(levels, job).is_none() => {

@@ -10,8 +10,6 @@ use std::os::fd::AsFd;
 
 const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
-const MADE: &CStr = c"trusted.job_adopt_made";
-const SCOPE: &CStr = c"trusted.job_adopt_scope";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
 /// a stamp that stands also says that the job is not over.
@@ -76,37 +74,37 @@ impl Stamp {
     }
 }
 
-/// "This directory was made by us", and may be emptied and removed by us.
+/// A mark without a value.
 #[derive(Clone, Copy, Debug)]
-pub struct MadeMark;
-
-impl MadeMark {
-    /// Marks a directory.
-    /// Errors: as `fsetxattr(2)`; a mark that stands already is no failure.
-    pub fn set(dir: &Dir) -> Result<()> {
-        mark(dir, MADE)
-    }
-
-    /// Whether a directory is marked.
-    pub fn is_set(dir: &Dir) -> Result<bool> {
-        Ok(get(dir, MADE)?.is_some())
-    }
+pub enum Mark {
+    /// "This directory was made by us", and may be emptied and removed by us.
+    Made,
+    /// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
+    /// systemd that removes it.
+    Scope,
 }
 
-/// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
-/// systemd that removes it.
-#[derive(Clone, Copy, Debug)]
-pub struct ScopeMark;
+impl Mark {
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Made => c"trusted.job_adopt_made",
+            Self::Scope => c"trusted.job_adopt_scope",
+        }
+    }
 
-impl ScopeMark {
-    /// Marks a directory.
-    pub fn set(dir: &Dir) -> Result<()> {
-        mark(dir, SCOPE)
+    /// Marks a directory; a mark that stands already is no failure.
+    pub fn set(self, dir: &Dir) -> Result<()> {
+        match sys::file::create_xattr(dir.as_fd(), self.name(), b"1") {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                Err(Error::system("mark", dir.path(), error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a directory is marked.
-    pub fn is_set(dir: &Dir) -> Result<bool> {
-        Ok(get(dir, SCOPE)?.is_some())
+    pub fn is_set(self, dir: &Dir) -> Result<bool> {
+        Ok(get(dir, self.name())?.is_some())
     }
 }
 
@@ -126,15 +124,6 @@ impl PinMark {
     pub fn set(dir: &Dir, id: u32) -> Result<()> {
         sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
             .map_err(|error| Error::system("mark", dir.path(), error))
-    }
-}
-
-fn mark(dir: &Dir, name: &CStr) -> Result<()> {
-    match sys::file::create_xattr(dir.as_fd(), name, b"1") {
-        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-            Err(Error::system("mark", dir.path(), error))
-        }
-        _ => Ok(()),
     }
 }
 

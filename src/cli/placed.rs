@@ -1,7 +1,7 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::{Error, Output, occupants};
-use crate::bpf::{self, Ground, Outcome};
+use crate::bpf::{self, Branch, Outcome};
 use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
 use crate::keeper::subtree;
 use crate::plan::{CgroupPath, Containment};
@@ -75,7 +75,7 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Ground::of(&self.leaf), containment, deadline)? {
+        match bpf::confine(Branch::of(&self.leaf), containment, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {
                 let path = self.leaf.job()?.path();

@@ -9,7 +9,7 @@ mod process;
 mod terminal;
 
 use super::Error;
-use crate::cgroup::{Dir, MadeMark, Place, ScopeMark, event};
+use crate::cgroup::{Dir, Mark, Place, event};
 use crate::keeper::subtree::unless_gone;
 use crate::plan::LeafName;
 use crate::registry::Record;
@@ -56,12 +56,12 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     }
     let ending = Ending { logins: found.len(), terminals };
 
-    if unless_gone(ScopeMark::is_set(job))? == Some(true) {
+    if unless_gone(Mark::Scope.is_set(job))? == Some(true) {
         kill::all(job, deadline)?;
         leave_to_systemd(job, deadline)?;
         return Ok(ending);
     }
-    if unless_gone(MadeMark::is_set(job))? == Some(true) {
+    if unless_gone(Mark::Made.is_set(job))? == Some(true) {
         kill::all(job, deadline)?;
         remove(place)?;
         return Ok(ending);
@@ -83,7 +83,7 @@ fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
     let default = (named != Some(LeafName::DEFAULT)).then_some(LeafName::DEFAULT);
     for name in named.into_iter().chain(default) {
         if let Some(leaf) = unless_gone(job.child(name))? {
-            if unless_gone(MadeMark::is_set(&leaf))? == Some(true) {
+            if unless_gone(Mark::Made.is_set(&leaf))? == Some(true) {
                 leaves.push(leaf);
             }
         }
@@ -108,12 +108,12 @@ fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 /// above where we made that as well and nothing else is in it.
 pub(super) fn remove(place: &Place) -> Result<(), Error> {
     let [job, above, ..] = place.levels() else { return Ok(()) };
-    if unless_gone(MadeMark::is_set(job))? != Some(true) {
+    if unless_gone(Mark::Made.is_set(job))? != Some(true) {
         return Ok(());
     }
     remove_made(above, job)?;
     if let Some(top) = place.levels().get(2) {
-        if unless_gone(MadeMark::is_set(above))? == Some(true) {
+        if unless_gone(Mark::Made.is_set(above))? == Some(true) {
             if let Some((_, name)) = above.path().rsplit_once('/') {
                 // Refused while there are other jobs in it.
                 let _ = top.remove_child(name);
@@ -126,7 +126,7 @@ pub(super) fn remove(place: &Place) -> Result<(), Error> {
 fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
     for name in unless_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = unless_gone(dir.child(&name))? {
-            if unless_gone(MadeMark::is_set(&child))? == Some(true) {
+            if unless_gone(Mark::Made.is_set(&child))? == Some(true) {
                 remove_made(dir, &child)?;
             }
         }

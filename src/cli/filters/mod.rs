@@ -63,10 +63,7 @@ impl Inspection {
         let mut rest: Vec<&Program> = running.iter().collect();
         let mut filters = Vec::new();
         for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
-            let mark = PinMark::read(dir).map_err(|error| {
-                let cause = std::io::Error::other(error.to_string());
-                Error::system("read mark of", dir.path(), cause)
-            })?;
+            let mark = PinMark::read(dir)?;
             let above = read.get(index + 1..).unwrap_or_default();
             for program in &level.programs {
                 let mut filter = Filter::of(program, Some(dir.path()), level.attached)?;

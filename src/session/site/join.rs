@@ -6,7 +6,7 @@ use super::super::target::not_frozen;
 use super::super::undo::Undo;
 use super::super::{Failure, Visit};
 use super::{Claim, Site, Spot};
-use crate::bpf::{self, Confinement, Ground, Outcome};
+use crate::bpf::{self, Branch, Confinement, Outcome};
 use crate::cgroup::{self, Entry, Leaf, LeafKind, Place};
 
 /// Takes the calling process into the job. A leaf can go away while this login is on its way into
@@ -64,7 +64,7 @@ fn confined_leaf(
         not_frozen(leaf.levels())?;
     }
     let deadline = visit.budget.deadline();
-    match bpf::confine(Ground::of(&leaf), &visit.plan.containment, deadline)? {
+    match bpf::confine(Branch::of(&leaf), &visit.plan.containment, deadline)? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
         Outcome::NeedChild => {

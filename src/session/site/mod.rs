@@ -7,7 +7,7 @@ pub(super) use join::adopt;
 use super::claim::Claim;
 use super::target::{self, Foreseen, not_frozen};
 use super::{Failure, Visit, flux};
-use crate::bpf::{self, Ground, Level, Reach};
+use crate::bpf::{self, Branch, Level, Reach};
 use crate::cgroup::{Leaf, LeafKind, Mount, Place, Stamp};
 use crate::plan::{CgroupPath, LeafName};
 
@@ -86,11 +86,11 @@ impl Site {
         let decision = match Leaf::open(self.place, self.kind)? {
             Ok(leaf) => {
                 not_frozen(leaf.levels())?;
-                bpf::foresee(Ground::of(&leaf), 0, containment)?
+                bpf::foresee(Branch::of(&leaf), 0, containment)?
             }
             Err(job) => {
-                let ground = Ground { levels: job.levels(), job: 0, reach: Reach::Job };
-                bpf::foresee(ground, 1, containment)?
+                let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
+                bpf::foresee(branch, 1, containment)?
             }
         };
         Ok(Foreseen { cgroup, containment: target::name(decision, visit)? })

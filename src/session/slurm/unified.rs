@@ -7,7 +7,7 @@
 
 use super::super::target::{self, not_frozen};
 use super::super::{Failure, Visit};
-use crate::bpf::{self, Confinement, Ground, Level, Obstacle, Outcome, Reach};
+use crate::bpf::{self, Branch, Confinement, Level, Obstacle, Outcome, Reach};
 use crate::cgroup::{self, Membership, Mount, Place, stands_in};
 use crate::plan::{CgroupPath, decimal};
 
@@ -72,8 +72,8 @@ impl Step {
     /// As [`super::super::Target::foresee`].
     pub(super) fn foresee(&self, visit: &Visit<'_>) -> Result<&'static str, Failure> {
         let job = JOB - self.missing;
-        let ground = Ground { levels: self.place.levels(), job, reach: Reach::Leaf };
-        target::name(bpf::foresee(ground, self.missing, &visit.plan.containment)?, visit)
+        let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
+        target::name(bpf::foresee(branch, self.missing, &visit.plan.containment)?, visit)
     }
 
     /// # Errors
@@ -100,9 +100,9 @@ impl Step {
         // accounting is in `task_special` for a moment: so the filters are put above both.
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
         let job = JOB - usize::from(name != special);
-        let ground = Ground { levels: point, job, reach: Reach::Leaf };
+        let branch = Branch { levels: point, job, reach: Reach::Leaf };
         let containment = &visit.plan.containment;
-        match bpf::confine(ground, containment, visit.budget.deadline())? {
+        match bpf::confine(branch, containment, visit.budget.deadline())? {
             Outcome::Holds(confinement) => Ok(Arrival { leaf: found, place, confinement }),
             // Not with this reach.
             Outcome::NeedChild => {

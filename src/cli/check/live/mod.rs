@@ -10,7 +10,7 @@ mod watch;
 
 use super::node::Server;
 use super::{Check, Finding, Scene};
-use crate::cgroup::{MadeMark, Mount};
+use crate::cgroup::{Mark, Mount};
 use crate::cli::people;
 use crate::cli::resolve::Expected;
 use crate::plan::CgroupPath;
@@ -105,7 +105,7 @@ impl Leaf {
         let Some((path, name)) = self.missing else { return };
         let Ok(place) = Mount::open().and_then(|mount| mount.place(&path)) else { return };
         let Ok(job) = place.dir() else { return };
-        if job.child(name).is_ok_and(|leaf| MadeMark::is_set(&leaf).unwrap_or(false)) {
+        if job.child(name).is_ok_and(|leaf| Mark::Made.is_set(&leaf).unwrap_or(false)) {
             let _ = job.remove_child(name);
         }
     }
