@@ -6,13 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{File, read_dir};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use nix::errno::Errno;
-use nix::unistd::{SysconfVar, sysconf};
 
 /// Most bytes of a file about one process: 65,536 groups in `status`, or the longest path of a
 /// cgroup in every hierarchy in `cgroup`.
@@ -23,7 +21,7 @@ const TABLE_MAX: u64 = 64 * 1024 * 1024;
 /// The mount of proc(5) through which processes are looked at.
 #[derive(Clone, Debug)]
 pub struct Proc {
-    at: PathBuf,
+    pub(crate) at: PathBuf,
 }
 
 /// What `status` tells of a process, as far as it matters here (proc_pid_status(5)).
@@ -40,17 +38,6 @@ pub struct Process {
     /// In how many pid namespaces it has a number, from that of the mount downwards; 0 where the
     /// kernel has none.
     pub namespaces: usize,
-}
-
-/// What `stat` tells of a process, as far as it matters here (proc_pid_stat(5)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    /// The number of its parent.
-    pub parent: i32,
-    /// Device number of its controlling terminal, 0 for none.
-    pub terminal: u32,
-    /// When it started, in ticks since boot: with the number, its identity.
-    pub start: u64,
 }
 
 /// Reads a file about one process, up to a mebibyte.
@@ -80,16 +67,6 @@ pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
 /// A process's name stands in such files with its line ends escaped.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
-}
-
-/// The names of a directory that are numbers: processes, threads, descriptors.
-/// Errors: as `opendir(3)`, and for each entry as `readdir(3)`.
-pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
-    let number = |entry: io::Result<std::fs::DirEntry>| match entry {
-        Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
-        Err(error) => Some(Err(error)),
-    };
-    Ok(read_dir(dir)?.filter_map(number))
 }
 
 impl Proc {
@@ -122,21 +99,6 @@ impl Proc {
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Reads when and from where a process was started.
-    pub fn stat(&self, pid: i32) -> io::Result<Stat> {
-        let text = read(self.dir(pid).join("stat"))?;
-        Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
-    }
-
-    /// When a process started, in seconds since the epoch (proc_stat(5)); `None` for one that is
-    /// gone.
-    pub fn started(&self, pid: i32) -> Option<i64> {
-        let start = i64::try_from(self.stat(pid).ok()?.start).ok()?;
-        let booted = read_table(self.at.join("stat")).ok()?;
-        let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
-        booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
-    }
-
     /// The children of a process by the kernel's list, which not every kernel has, and which may
     /// miss one while another ends (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
@@ -162,23 +124,9 @@ impl Process {
     }
 }
 
-impl Stat {
-    /// The second field is the name, in brackets, and may have any sign in it.
-    fn parse(text: &str) -> Option<Self> {
-        let (_, rest) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        Some(Self {
-            parent: fields.get(1)?.parse().ok()?,
-            terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
-            start: fields.get(19)?.parse().ok()?,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::clock;
     use crate::trust::tests::Scratch;
 
     #[test]
@@ -199,29 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_no_field() {
-        let tail = "S 3 7 7 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
-        let expected = Stat { parent: 3, terminal: 34817, start: 123 };
-        for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
-            assert_eq!(Stat::parse(&format!("7 ({name}) {tail}")), Some(expected), "{name}");
-        }
-        assert_eq!((Stat::parse("7 (a) S 1"), Stat::parse("")), (None, None));
-    }
-
-    #[test]
-    fn this_process_is_there_and_started_a_moment_ago() {
+    fn this_process_is_there() {
         let (proc, own) = (Proc::here(), std::process::id().cast_signed());
         let process = proc.process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
         assert_eq!(proc.own().unwrap(), process);
         assert_eq!(process.parent, nix::unistd::getppid().as_raw());
-        assert_eq!(proc.stat(own).unwrap().parent, process.parent);
-        let started = proc.started(own).unwrap();
-        assert!((0..3600).contains(&(clock::now() - started)), "{started}");
-        assert!(proc.process(-1).is_err() && proc.stat(-1).is_err());
-        assert_eq!(proc.started(-1), None);
-        let pids = numbers::<i32>(Path::new("/proc")).unwrap();
-        assert!(pids.flatten().any(|pid| pid == own));
+        assert!(proc.process(-1).is_err());
     }
 
     #[test]

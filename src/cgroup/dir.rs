@@ -5,8 +5,8 @@ use crate::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, read, unlinkat, write};
-use std::ffi::{CString, OsStr, OsString};
+use nix::unistd::{UnlinkatFlags, read, unlinkat};
+use std::ffi::{CString, OsStr};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -69,16 +69,6 @@ impl Dir {
             }
         }
         Err(Error::system("open", path, Errno::EAGAIN))
-    }
-
-    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
-    /// none, and is not for this.
-    pub fn parent(&self) -> Result<Self> {
-        let path = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = openat(self, "..", flags, Mode::empty())
-            .map_err(|errno| Error::system("open", format!("{}/..", self.path), errno))?;
-        Ok(Self::new(fd, path))
     }
 
     /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
@@ -164,17 +154,6 @@ impl Dir {
             .map_err(|errno| Error::system("open", format!("{}/cgroup.procs", self.path), errno))
     }
 
-    /// Writes a file of the interface.
-    /// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
-    pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        let object = || format!("{}/{file}", self.path);
-        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|errno| Error::system("open", object(), errno))?;
-        write(&fd, text.as_bytes())
-            .map(drop)
-            .map_err(|errno| Error::system("write", object(), errno))
-    }
-
     /// Makes a child; `false` when there is one of that name already.
     /// Errors: as `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
     pub fn make_child(&self, name: &str) -> Result<bool> {
@@ -197,24 +176,6 @@ impl Dir {
                 Err(Error::system("rmdir", object, errno))
             }
         }
-    }
-
-    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
-    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
-    pub fn children(&self) -> Result<Vec<OsString>> {
-        let error = |errno: Errno| Error::system("list", self.path(), errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
-        let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
-            if directory && name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
-            }
-        }
-        Ok(names)
     }
 
     /// Whether there is any child: a cgroup's directory has two links more than it has children.

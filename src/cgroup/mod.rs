@@ -19,6 +19,7 @@ pub use enter::{Entry, Origin, stands_in};
 pub use leaf::{Leaf, LeafKind, event, frozen_level};
 pub use membership::Membership;
 pub use place::{Mount, Place};
+pub(crate) use stamp::STAMP;
 pub use stamp::{Mark, PinMark, Stamp};
 
 use crate::failed::Failed;
@@ -57,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn system(
+    pub(crate) fn system(
         operation: &'static str,
         object: impl Into<String>,
         source: impl Into<io::Error>,

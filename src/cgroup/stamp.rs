@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::AsFd;
 
-const STAMP: &CStr = c"trusted.job_adopt";
+pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
@@ -52,25 +52,6 @@ impl Stamp {
             None => "is not stamped for a job",
         };
         Err(Error::Unfit { object: dir.path().to_owned(), why })
-    }
-
-    /// Stamps a directory; the same stamp again is no failure.
-    /// Errors: [`Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn set(&self, dir: &Dir) -> Result<()> {
-        match sys::file::create_xattr(dir.as_fd(), STAMP, self.to_string().as_bytes()) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
-            Err(error) => Err(Error::system("stamp", dir.path(), error)),
-        }
-    }
-
-    /// Withdraws a directory's stamp, whatever it says; none is no failure.
-    pub fn withdraw(dir: &Dir) -> Result<()> {
-        match sys::file::remove_xattr(dir.as_fd(), STAMP) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
-            Err(error) => Err(Error::system("withdraw stamp of", dir.path(), error)),
-        }
     }
 }
 

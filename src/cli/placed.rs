@@ -6,6 +6,7 @@ use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
 use crate::keeper::subtree;
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// A job's cgroup that this call has stamped, or found stamped for the same job.
@@ -113,4 +114,29 @@ fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
     place.levels().iter().skip(1).try_for_each(&mut look)?;
     subtree::walk(place.dir()?, look)?;
     Ok(stamps)
+}
+
+impl Stamp {
+    /// Stamps a directory; the same stamp again is no failure.
+    /// Errors: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
+        match crate::sys::file::create_xattr(
+            dir.as_fd(),
+            cgroup::STAMP,
+            self.to_string().as_bytes(),
+        ) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
+            Err(error) => Err(cgroup::Error::system("stamp", dir.path(), error)),
+        }
+    }
+
+    /// Withdraws a directory's stamp, whatever it says; none is no failure.
+    pub fn withdraw(dir: &Dir) -> cgroup::Result<()> {
+        match crate::sys::file::remove_xattr(dir.as_fd(), cgroup::STAMP) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+            Err(error) => Err(cgroup::Error::system("withdraw stamp of", dir.path(), error)),
+        }
+    }
 }

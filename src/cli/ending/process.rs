@@ -3,6 +3,7 @@
 use crate::cgroup::Dir;
 use crate::keeper::subtree::{self, Found};
 use crate::proc::{self, Proc};
+use crate::source::processes;
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,7 +50,7 @@ pub(in super::super) fn table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(in super::super) fn read(pid: i32) -> Option<Process> {
-    let proc::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
+    let processes::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
     let mut process = Process { pid, parent, terminal, start, ..Process::default() };
     process.session = session(pid);
     process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
@@ -85,7 +86,7 @@ fn listens(pid: i32) -> bool {
         .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
         .collect();
     let dir = dir.join("fd");
-    let Ok(descriptors) = proc::numbers::<u32>(&dir) else { return false };
+    let Ok(descriptors) = processes::numbers::<u32>(&dir) else { return false };
     let mut targets = descriptors
         .flatten()
         .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());

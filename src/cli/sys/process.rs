@@ -1,6 +1,6 @@
 //! What a program of a person's or a scheduler's does to itself: fork, close, forget.
 
-use crate::proc;
+use crate::source::processes;
 use crate::sys::checked;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::io;
@@ -35,7 +35,7 @@ pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
 }
 
 fn is_single_threaded() -> io::Result<bool> {
-    Ok(proc::numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
+    Ok(processes::numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
 }
 
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
@@ -62,7 +62,7 @@ pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
 }
 
 fn mark_one_by_one() -> io::Result<()> {
-    for number in proc::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
+    for number in processes::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
         let number = number?;
         if number > 2 {
             // SAFETY: sets a flag by which nobody's memory is affected; that of the listing, which
