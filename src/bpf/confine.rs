@@ -1,6 +1,6 @@
 //! Carries a decision out, and proves it.
 
-use super::compose::{Decision, Demand, Obstacle, Reach, decide};
+use super::compose::{Decision, Obstacle, Reach, decide};
 use super::program::{Level, Program, effective, program_name};
 use super::{Attached, Error, Insn, Result, allow};
 use crate::cgroup::{Dir, Leaf, PinMark};
@@ -40,16 +40,16 @@ impl<'a> Branch<'a> {
     }
 
     /// Decides, with so many levels to come below those that are there.
-    fn decide(self, levels: &[Level], missing: usize, demand: Demand) -> Decision {
+    fn decide(self, levels: &[Level], missing: usize, wanted: &Containment) -> Decision {
         let own = levels.get(..=self.job).unwrap_or(levels);
         // One of ours, left by a login under another configuration, is none of the scheduler's.
         let scheduled = own.iter().any(|level| others(level).next().is_some());
-        if !scheduled && matches!(demand, Demand::Inherit | Demand::Both) {
+        if !scheduled && matches!(wanted, Containment::Inherit | Containment::Both(_)) {
             return Decision::Refuse(Obstacle::NothingInForce);
         }
         let mut attached = vec![Attached::Nothing; missing];
         attached.extend(levels.iter().map(|level| level.attached));
-        decide(&attached, self.job + missing, self.reach, demand)
+        decide(&attached, self.job + missing, self.reach, wanted)
     }
 
     /// Ids of the scheduler's programs that have to run at the leaf: those of the nearest level, up
@@ -106,24 +106,14 @@ impl Confinement {
     }
 }
 
-/// What the plan demands, in the words of the composition rules.
-fn demand(containment: &Containment) -> Demand {
-    match containment {
-        Containment::None => Demand::None,
-        Containment::Inherit => Demand::Inherit,
-        Containment::Enforce(_) => Demand::Enforce,
-        Containment::Both(_) => Demand::Both,
-    }
-}
-
 /// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
 /// below those of the branch, the leaf among them.
 /// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
 pub fn foresee(branch: Branch<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
     let levels = branch.read()?;
-    let mut decision = branch.decide(&levels, missing, demand(containment));
+    let mut decision = branch.decide(&levels, missing, containment);
     if decision == Decision::NeedChild {
-        decision = branch.decide(&levels, missing + 1, demand(containment));
+        decision = branch.decide(&levels, missing + 1, containment);
     }
     match decision {
         Decision::Refuse(why) => Err(branch.refused(why)),
@@ -154,7 +144,7 @@ pub fn confine(
     deadline: Instant,
 ) -> Result<Outcome> {
     let insns = containment.list().map(allow).unwrap_or_default();
-    let want = Want { demand: demand(containment), name: program_name(&insns), insns };
+    let want = Want { containment, name: program_name(&insns), insns };
     // Nearly every login finds everything in place and needs no lock.
     match want.look(branch, None) {
         Ok(Some(outcome)) => return Ok(outcome),
@@ -173,19 +163,19 @@ pub fn confine(
 }
 
 /// What is to hold, and the filter of ours for it, not loaded yet.
-struct Want {
-    demand: Demand,
+struct Want<'a> {
+    containment: &'a Containment,
     /// By it the filter is found again.
     name: String,
     insns: Vec<Insn>,
 }
 
-impl Want {
+impl Want<'_> {
     /// One look at the levels: what holds there, verified. `None` where something was missing, which
     /// was put right where the lock is held, and takes another look.
     fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Outcome>> {
         let levels = branch.read()?;
-        let confinement = match branch.decide(&levels, 0, self.demand) {
+        let confinement = match branch.decide(&levels, 0, self.containment) {
             Decision::Refuse(why) => return Err(branch.refused(why)),
             Decision::NeedChild => return Ok(Some(Outcome::NeedChild)),
             Decision::Uncontained => Confinement::None,
@@ -202,8 +192,8 @@ impl Want {
                     let Some(id) = point.ours(self)? else { return Ok(None) };
                     required.push(id);
                 }
-                match self.demand {
-                    Demand::Both => {
+                match self.containment {
+                    Containment::Both(_) => {
                         // One that is kept has to run beside ours as well as one that is pinned.
                         required.extend(branch.kept(&levels, pin));
                         Confinement::Both(required)
@@ -261,7 +251,7 @@ impl Point<'_> {
 
     /// The id of our filter; `None` where it is missing or another one of ours stands here and, with
     /// the lock, that has been put right now: exactly one of ours.
-    fn ours(&self, want: &Want) -> Result<Option<u32>> {
+    fn ours(&self, want: &Want<'_>) -> Result<Option<u32>> {
         let found: Vec<&Program> =
             self.level.programs.iter().filter(|program| program.is_ours()).collect();
         if let [only] = found.as_slice() {

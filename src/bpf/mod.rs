@@ -14,7 +14,6 @@ mod program;
 
 use crate::cgroup;
 use crate::failed::Failed;
-use crate::lock::LockError;
 use std::fmt;
 use std::io;
 
@@ -59,11 +58,6 @@ pub enum Error {
         /// The leaf.
         object: String,
     },
-    /// The lock was not to be had in time.
-    Locked {
-        /// The lock file.
-        object: String,
-    },
 }
 
 impl Error {
@@ -85,12 +79,9 @@ impl From<cgroup::Error> for Error {
     }
 }
 
-impl From<LockError> for Error {
-    fn from(error: LockError) -> Self {
-        match error {
-            LockError::System(failed) => Self::System(failed),
-            LockError::Held { object } => Self::Locked { object: object.into() },
-        }
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::System(failed)
     }
 }
 
@@ -105,9 +96,6 @@ impl fmt::Display for Error {
             }
             Self::Unsettled { object } => {
                 write!(f, "confine {object}: others keep changing the filters there")
-            }
-            Self::Locked { object } => {
-                write!(f, "lock {object}: held by others until the deadline")
             }
         }
     }

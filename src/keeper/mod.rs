@@ -14,7 +14,8 @@ pub mod subtree;
 mod unit;
 
 use crate::cgroup::{self, Dir, Membership};
-use crate::lock::{Keepers, LockError};
+use crate::failed::Failed;
+use crate::lock::Keepers;
 use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::LeafName;
 use crate::sys::child::Handed;
@@ -136,7 +137,7 @@ impl Keeper {
 #[derive(Debug)]
 enum Trouble {
     Cgroup(cgroup::Error),
-    Lock(LockError),
+    Lock(Failed),
     Poll(Errno),
     /// There is one already.
     Another,
@@ -164,8 +165,8 @@ impl From<cgroup::Error> for Trouble {
     }
 }
 
-impl From<LockError> for Trouble {
-    fn from(error: LockError) -> Self {
+impl From<Failed> for Trouble {
+    fn from(error: Failed) -> Self {
         Self::Lock(error)
     }
 }

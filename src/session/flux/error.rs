@@ -1,7 +1,6 @@
 //! Why a login was not taken into a job of Flux's.
 
 use crate::failed::Failed;
-use crate::lock::LockError;
 use crate::plan::{CgroupPath, Reason};
 use crate::trust::TrustError;
 use std::fmt;
@@ -30,7 +29,7 @@ pub enum FluxFailure {
     /// No keeper lives, after one was started or found.
     NoKeeper,
     /// The keepers' locks cannot be used.
-    Lock(LockError),
+    Lock(Failed),
 }
 
 impl FluxFailure {
@@ -41,7 +40,7 @@ impl FluxFailure {
             Self::Ended => Reason::Ended,
             Self::Starting => Reason::Starting,
             Self::Policy(_) | Self::Text => Reason::CannotConfine,
-            Self::Lock(LockError::Held { .. }) => Reason::Timeout,
+            Self::Lock(failed) if failed.timed_out() => Reason::Timeout,
             Self::Unit(..)
             | Self::Owner(_)
             | Self::Process(_)
@@ -77,8 +76,8 @@ impl fmt::Display for FluxFailure {
     }
 }
 
-impl From<LockError> for FluxFailure {
-    fn from(error: LockError) -> Self {
+impl From<Failed> for FluxFailure {
+    fn from(error: Failed) -> Self {
         Self::Lock(error)
     }
 }
@@ -101,7 +100,10 @@ mod tests {
             (FluxFailure::Changed, Reason::AdoptionFailed),
             (FluxFailure::Keeper(failed()), Reason::AdoptionFailed),
             (FluxFailure::NoKeeper, Reason::AdoptionFailed),
-            (FluxFailure::Lock(LockError::Held { object: "x" }), Reason::Timeout),
+            (
+                FluxFailure::Lock(Failed::new("lock", "x", std::io::ErrorKind::TimedOut)),
+                Reason::Timeout,
+            ),
         ] {
             assert_eq!(failure.reason(), reason, "{failure}");
         }
