@@ -25,6 +25,12 @@ impl Failed {
     ) -> Self {
         Self { operation, object: object.into(), source: source.into() }
     }
+
+    /// Whether it was not to be had in time.
+    #[must_use]
+    pub fn timed_out(&self) -> bool {
+        self.source.kind() == io::ErrorKind::TimedOut
+    }
 }
 
 impl fmt::Display for Failed {

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
 use nix::unistd::mkdir;
-use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -33,19 +33,19 @@ impl Lock {
     pub const REGISTRY: u64 = 0;
 
     /// Takes the lock on the byte at `offset`.
-    ///
-    /// # Errors
-    /// [`LockError::Held`] at the deadline; [`LockError::System`], `EPERM` for a lock file that is
-    /// not root's alone.
-    pub fn take(offset: u64, deadline: Instant) -> Result<Self, LockError> {
+    /// Errors: `TimedOut` at the deadline; `EPERM` for a lock file
+    /// that is not root's alone.
+    pub fn take(offset: u64, deadline: Instant) -> Result<Self, Failed> {
         let file = open_root_only(LOCK_FILE)?;
         let range = byte(offset);
         loop {
-            if set(&file, &range).map_err(|errno| system("lock", LOCK_FILE, errno))? {
+            if set(&file, &range).map_err(|errno| Failed::new("lock", LOCK_FILE, errno))? {
                 return Ok(Self { _file: file });
             }
             if Instant::now() >= deadline {
-                return Err(LockError::Held { object: LOCK_FILE });
+                let why =
+                    io::Error::new(io::ErrorKind::TimedOut, "held by others until the deadline");
+                return Err(Failed::new("lock", LOCK_FILE, why));
             }
             std::thread::sleep(PAUSE);
         }
@@ -60,30 +60,22 @@ pub struct Keepers(OwnedFd);
 
 impl Keepers {
     /// Opens it.
-    ///
-    /// # Errors
-    /// [`LockError::System`], `EPERM` for a file that is not root's alone.
-    pub fn open() -> Result<Self, LockError> {
+    /// Errors: `EPERM` for a file that is not root's alone.
+    pub fn open() -> Result<Self, Failed> {
         open_root_only(KEEPERS_FILE).map(Self)
     }
 
     /// Whether some keeper holds the byte of the leaf with this inode.
-    ///
-    /// # Errors
-    /// As `fcntl(2)`.
-    pub fn has(&self, leaf: u64) -> Result<bool, LockError> {
+    pub fn has(&self, leaf: u64) -> Result<bool, Failed> {
         let mut range = byte(leaf);
         fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
-            .map_err(|errno| system("look at lock", KEEPERS_FILE, errno))?;
+            .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
         Ok(range.l_type != libc::F_UNLCK as libc::c_short)
     }
 
     /// Takes the byte of the leaf with this inode; `false` where another keeper holds it.
-    ///
-    /// # Errors
-    /// As `fcntl(2)`.
-    pub fn take(&self, leaf: u64) -> Result<bool, LockError> {
-        set(&self.0, &byte(leaf)).map_err(|errno| system("lock", KEEPERS_FILE, errno))
+    pub fn take(&self, leaf: u64) -> Result<bool, Failed> {
+        set(&self.0, &byte(leaf)).map_err(|errno| Failed::new("lock", KEEPERS_FILE, errno))
     }
 }
 
@@ -118,7 +110,7 @@ fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     }
 }
 
-fn open_root_only(path: &'static str) -> Result<OwnedFd, LockError> {
+fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = match open(path, flags, mode) {
@@ -128,49 +120,22 @@ fn open_root_only(path: &'static str) -> Result<OwnedFd, LockError> {
         }
         result => result,
     }
-    .map_err(|errno| system("open", path, errno))?;
-    let stat = fstat(&file).map_err(|errno| system("stat", path, errno))?;
+    .map_err(|errno| Failed::new("open", path, errno))?;
+    let stat = fstat(&file).map_err(|errno| Failed::new("stat", path, errno))?;
     if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
-        return Err(system("open", path, Errno::EPERM));
+        return Err(Failed::new("open", path, Errno::EPERM));
     }
     Ok(file)
 }
 
 /// Usually tmpfiles.d has made it. The unprivileged half has to get through it, whatever our
 /// caller's umask is.
-fn make_run_dir() -> Result<(), LockError> {
+fn make_run_dir() -> Result<(), Failed> {
     let mode = Mode::from_bits_truncate(0o755);
     match mkdir(RUN_DIR, mode) {
         Ok(()) => fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
-            .map_err(|errno| system("chmod", RUN_DIR, errno)),
+            .map_err(|errno| Failed::new("chmod", RUN_DIR, errno)),
         Err(Errno::EEXIST) => Ok(()),
-        Err(errno) => Err(system("mkdir", RUN_DIR, errno)),
+        Err(errno) => Err(Failed::new("mkdir", RUN_DIR, errno)),
     }
 }
-
-/// Why there is no lock.
-#[derive(Debug)]
-pub enum LockError {
-    /// A system call failed.
-    System(Failed),
-    /// It was not to be had in time.
-    Held {
-        /// The lock file.
-        object: &'static str,
-    },
-}
-
-fn system(operation: &'static str, object: &'static str, errno: Errno) -> LockError {
-    LockError::System(Failed::new(operation, object, errno))
-}
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(failed) => failed.fmt(f),
-            Self::Held { object } => write!(f, "lock {object}: held by others until the deadline"),
-        }
-    }
-}
-
-impl std::error::Error for LockError {}

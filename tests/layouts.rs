@@ -4,7 +4,7 @@
 mod layouts;
 
 use pam_job_adopt::bpf::allow_rules;
-use pam_job_adopt::bpf::interpret::{Request, run};
+use pam_job_adopt::cli::filters::interpret::{Request, run};
 use pam_job_adopt::plan::{Access, DeviceRule, DeviceType};
 
 fn requests() -> impl Iterator<Item = Request> {

@@ -2,9 +2,9 @@
 
 use pam_job_adopt::bpf::Insn;
 use pam_job_adopt::bpf::insn::{
-    ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
-    Register,
+    ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Register,
 };
+use pam_job_adopt::cli::filters::interpret::BPF_RSH;
 use pam_job_adopt::plan::DeviceRule;
 
 const MAJOR: Register = 2;

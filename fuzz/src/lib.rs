@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pam_job_adopt::bpf::interpret::Request;
+use pam_job_adopt::cli::filters::interpret::Request;
 use pam_job_adopt::device::Tree;
 use pam_job_adopt::device::cdi::Spec;
 use pam_job_adopt::plan::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};

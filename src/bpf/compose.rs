@@ -9,20 +9,8 @@
 //! Pure: levels in, decision out.
 
 use super::Attached;
+use crate::plan::Containment;
 use std::fmt;
-
-/// What a job's devices need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Demand {
-    /// Nothing; what the job has is kept.
-    None,
-    /// A filter of the scheduler's has to be in force at the job.
-    Inherit,
-    /// A filter of ours has to be in force.
-    Enforce,
-    /// One of the scheduler's has to be in force at the job, and one of ours besides.
-    Both,
-}
 
 /// Where ours may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,14 +74,18 @@ pub enum Decision {
 /// Decides. `levels` are the leaf first and the root last; `job` is the index of the job's own
 /// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf has to be below the job.
 #[must_use]
-pub fn decide(levels: &[Attached], job: usize, reach: Reach, demand: Demand) -> Decision {
-    match demand {
-        Demand::Enforce => enforce(levels, job, reach),
-        Demand::Both if nearest_own(levels, job).is_none() => {
+pub(super) fn decide(
+    levels: &[Attached],
+    job: usize,
+    reach: Reach,
+    wanted: &Containment,
+) -> Decision {
+    match wanted {
+        Containment::Both(_) if nearest_own(levels, job).is_none() => {
             Decision::Refuse(Obstacle::NothingInForce)
         }
-        Demand::Both => enforce(levels, job, reach),
-        Demand::None | Demand::Inherit => inherit(levels, job, demand),
+        Containment::Enforce(_) | Containment::Both(_) => enforce(levels, job, reach),
+        Containment::None | Containment::Inherit => inherit(levels, job, wanted),
     }
 }
 
@@ -136,11 +128,11 @@ fn enforce(levels: &[Attached], job: usize, reach: Reach) -> Decision {
     }
 }
 
-fn inherit(levels: &[Attached], job: usize, demand: Demand) -> Decision {
+fn inherit(levels: &[Attached], job: usize, wanted: &Containment) -> Decision {
     let own = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
-        return match demand {
-            Demand::Inherit => Decision::Refuse(Obstacle::NothingInForce),
+        return match wanted {
+            Containment::Inherit => Decision::Refuse(Obstacle::NothingInForce),
             _ => Decision::Uncontained,
         };
     };
@@ -178,10 +170,16 @@ mod tests {
     }
 
     fn check_reach(levels: &[Attached], job: usize, reach: Reach, expected: [Decision; 4]) {
-        let demands = [Demand::None, Demand::Inherit, Demand::Enforce, Demand::Both];
-        for (demand, expected) in demands.into_iter().zip(expected) {
-            let decision = decide(levels, job, reach, demand);
-            assert_eq!(decision, expected, "{levels:?} {job} {reach:?} {demand:?}");
+        let list = crate::plan::Allowlist::new;
+        let wanted = [
+            Containment::None,
+            Containment::Inherit,
+            Containment::Enforce(list()),
+            Containment::Both(list()),
+        ];
+        for (wanted, expected) in wanted.iter().zip(expected) {
+            let decision = decide(levels, job, reach, wanted);
+            assert_eq!(decision, expected, "{levels:?} {job} {reach:?} {wanted:?}");
         }
     }
 

@@ -1,14 +1,73 @@
 //! Carries a decision out, and proves it.
 
-use super::compose::{Decision, Demand, Obstacle, decide};
-use super::point::{Ours, Point};
-use super::{Attached, Error, Ground, Level, Program, Result, allow, effective};
-use crate::cgroup::Dir;
+use super::compose::{Decision, Obstacle, Reach, decide};
+use super::program::{Level, Program, effective, program_name};
+use super::{Attached, Error, Insn, Result, allow};
+use crate::cgroup::{Dir, Leaf, PinMark};
 use crate::lock::Lock;
 use crate::plan::Containment;
+use crate::sys::bpf as kernel;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// What holds at a leaf.
+/// A leaf and every cgroup above it, and how far ours may reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Branch<'a> {
+    /// The leaf first, the root of the mount last.
+    pub levels: &'a [Dir],
+    /// Index of the job's own cgroup.
+    pub job: usize,
+    /// Where ours may go.
+    pub reach: Reach,
+}
+
+impl<'a> Branch<'a> {
+    /// That of a leaf of a job that nobody else attaches filters to.
+    pub fn of(leaf: &'a Leaf) -> Self {
+        Self { levels: leaf.levels(), job: leaf.job_level(), reach: Reach::Job }
+    }
+
+    fn read(self) -> Result<Vec<Level>> {
+        self.levels.iter().map(Level::read).collect()
+    }
+
+    fn name(self) -> String {
+        self.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default()
+    }
+
+    fn refused(self, why: Obstacle) -> Error {
+        Error::Obstacle { object: self.name(), why }
+    }
+
+    /// Decides, with so many levels to come below those that are there.
+    fn decide(self, levels: &[Level], missing: usize, wanted: &Containment) -> Decision {
+        let own = levels.get(..=self.job).unwrap_or(levels);
+        // One of ours, left by a login under another configuration, is none of the scheduler's.
+        let scheduled = own.iter().any(|level| others(level).next().is_some());
+        if !scheduled && matches!(wanted, Containment::Inherit | Containment::Both(_)) {
+            return Decision::Refuse(Obstacle::NothingInForce);
+        }
+        let mut attached = vec![Attached::Nothing; missing];
+        attached.extend(levels.iter().map(|level| level.attached));
+        decide(&attached, self.job + missing, self.reach, wanted)
+    }
+
+    /// Ids of the scheduler's programs that have to run at the leaf: those of the nearest level, up
+    /// to the job, that has any, unless a pin stands for them.
+    fn kept(self, levels: &[Level], pin: Option<usize>) -> Vec<u32> {
+        let own = levels.get(..=self.job).unwrap_or(levels);
+        let nearest = own.iter().position(|level| others(level).next().is_some());
+        let level = nearest.filter(|_| nearest != pin).and_then(|index| levels.get(index));
+        level.into_iter().flat_map(others).map(Program::id).collect()
+    }
+}
+
+/// The programs of a level that are none of ours; a pin is its original's owner's.
+fn others(level: &Level) -> impl Iterator<Item = &Program> {
+    level.programs.iter().filter(|program| !program.is_ours())
+}
+
+/// What holds at a leaf, and the ids of the programs that have to run there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
     /// No filter at the job, and none was asked for.
@@ -17,13 +76,12 @@ pub enum Confinement {
     Inherited(Vec<u32>),
     /// A filter of ours holds, beside whatever else is in force.
     Enforced(Vec<u32>),
-    /// The job's own filters hold, as they have to, and one of ours besides.
+    /// The job's own filters hold, as they must, and one of ours besides.
     Both(Vec<u32>),
 }
 
 impl Confinement {
     /// The name in the log.
-    #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -33,59 +91,32 @@ impl Confinement {
         }
     }
 
-    /// Ids of the programs that have to run at the leaf.
-    #[must_use]
-    pub fn required(&self) -> &[u32] {
-        match self {
+    /// Checks at the leaf that every required program runs there.
+    /// Errors: [`Error::NotEffective`] for the first that does not.
+    pub fn verify(&self, leaf: &Dir) -> Result<()> {
+        let required: &[u32] = match self {
             Self::None => &[],
             Self::Inherited(ids) | Self::Enforced(ids) | Self::Both(ids) => ids,
-        }
-    }
-
-    /// Checks at the leaf that every required program runs there.
-    ///
-    /// # Errors
-    /// [`Error::NotEffective`] for the first that does not.
-    pub fn verify(&self, leaf: &Dir) -> Result<()> {
+        };
         let running = effective(leaf)?;
-        match self.required().iter().find(|id| !running.contains(id)) {
+        match required.iter().find(|id| !running.contains(id)) {
             None => Ok(()),
             Some(&program) => Err(Error::NotEffective { object: leaf.path().to_owned(), program }),
         }
     }
 }
 
-/// What the plan demands, in the words of the composition rules.
-#[must_use]
-fn demand(containment: &Containment) -> Demand {
-    match containment {
-        Containment::None => Demand::None,
-        Containment::Inherit => Demand::Inherit,
-        Containment::Enforce(_) => Demand::Enforce,
-        Containment::Both(_) => Demand::Both,
-    }
-}
-
 /// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
-/// below those of `ground`, the leaf among them.
-///
-/// # Errors
-/// [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
-pub fn foresee(ground: Ground<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
-    let mut found = Vec::new();
-    for dir in ground.levels {
-        found.push(Seen::of(&Level::read(dir)?));
-    }
-    let with = |missing: usize| {
-        let seen = [vec![Seen::NOTHING; missing], found.clone()].concat();
-        decide_on(&seen, Ground { job: ground.job + missing, ..ground }, demand(containment))
-    };
-    let mut decision = with(missing);
+/// below those of the branch, the leaf among them.
+/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
+pub fn foresee(branch: Branch<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
+    let levels = branch.read()?;
+    let mut decision = branch.decide(&levels, missing, containment);
     if decision == Decision::NeedChild {
-        decision = with(missing + 1);
+        decision = branch.decide(&levels, missing + 1, containment);
     }
     match decision {
-        Decision::Refuse(why) => Err(Error::Obstacle { object: object(ground), why }),
+        Decision::Refuse(why) => Err(branch.refused(why)),
         _ => Ok(decision),
     }
 }
@@ -99,175 +130,160 @@ pub enum Outcome {
     NeedChild,
 }
 
-/// One look at the levels, and what came of it.
-enum Attempt {
-    /// Everything was in place, and was verified.
-    Done(Outcome),
-    /// Something had to be changed: it was, where the lock is held, and takes another look.
-    NotYet,
-}
-
 /// Looks under the lock before giving up: each changes something, and somebody else may as well.
 const LOOKS: usize = 8;
-
-/// What is to hold, and the filter of ours for it.
-struct Want {
-    demand: Demand,
-    ours: Ours,
-}
 
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
-///
-/// # Errors
-/// [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing that was
-/// attached is taken off again: another login may rely on it.
+/// Errors: [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing
+/// that was attached is taken off again: another login may rely on it.
 pub fn confine(
-    ground: Ground<'_>,
+    branch: Branch<'_>,
     containment: &Containment,
     deadline: Instant,
 ) -> Result<Outcome> {
     let insns = containment.list().map(allow).unwrap_or_default();
-    let ours = Ours::new(insns);
-    let want = Want { demand: demand(containment), ours };
+    let want = Want { containment, name: program_name(&insns), insns };
     // Nearly every login finds everything in place and needs no lock.
-    if let Some(outcome) = look(ground, &want)? {
-        return Ok(outcome);
+    match want.look(branch, None) {
+        Ok(Some(outcome)) => return Ok(outcome),
+        // Not yet, or no longer: another login is changing it.
+        Ok(None) | Err(Error::NotEffective { .. }) => {}
+        Err(error) => return Err(error),
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
-    settle(ground, &want, &lock(dir(ground, ground.job)?, deadline)?)
-}
-
-/// What holds; `None` where something has to be changed first. Changes nothing.
-fn look(ground: Ground<'_>, want: &Want) -> Result<Option<Outcome>> {
-    match attempt(ground, want, None) {
-        Ok(Attempt::Done(outcome)) => Ok(Some(outcome)),
-        // Not yet, or no longer: another login is changing it.
-        Ok(Attempt::NotYet) | Err(Error::NotEffective { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Makes it hold. The lock is that of the job's own cgroup.
-fn settle(ground: Ground<'_>, want: &Want, lock: &Lock) -> Result<Outcome> {
+    let lock = Lock::take(nth(branch.levels, branch.job)?.identity()?.1, deadline)?;
     for _ in 0..LOOKS {
-        if let Attempt::Done(outcome) = attempt(ground, want, Some(lock))? {
+        if let Some(outcome) = want.look(branch, Some(&lock))? {
             return Ok(outcome);
         }
     }
-    Err(Error::Unsettled { object: object(ground) })
+    Err(Error::Unsettled { object: branch.name() })
 }
 
-/// The right to change the filters of a cgroup, where nobody else has it.
-fn lock(dir: &Dir, deadline: Instant) -> Result<Lock> {
-    Ok(Lock::take(inode(dir)?, deadline)?)
+/// What is to hold, and the filter of ours for it, not loaded yet.
+struct Want<'a> {
+    containment: &'a Containment,
+    /// By it the filter is found again.
+    name: String,
+    insns: Vec<Insn>,
 }
 
-fn attempt(ground: Ground<'_>, want: &Want, lock: Option<&Lock>) -> Result<Attempt> {
-    let levels: Vec<Level> = ground.levels.iter().map(Level::read).collect::<Result<_>>()?;
-    let seen: Vec<Seen> = levels.iter().map(Seen::of).collect();
-    let confinement = match decide_on(&seen, ground, want.demand) {
-        Decision::Refuse(why) => return Err(Error::Obstacle { object: object(ground), why }),
-        Decision::NeedChild => return Ok(Attempt::Done(Outcome::NeedChild)),
-        Decision::Uncontained => Confinement::None,
-        Decision::Keep { level } => Confinement::Inherited(ids(&levels, level)),
-        Decision::Attach { at, pin, ours } => {
-            let point = Point { dir: dir(ground, at)?, level: get(&levels, at)?, lock };
-            // The pin first: ours alone would take the place of what it copies.
-            let pinned = match pin {
-                Some(pin) => point.pin(get(&levels, pin)?)?,
-                None => Some(Vec::new()),
-            };
-            let Some(mut required) = pinned else { return Ok(Attempt::NotYet) };
-            if ours {
-                let Some(id) = point.ours(&want.ours)? else { return Ok(Attempt::NotYet) };
-                required.push(id);
-            }
-            match want.demand {
-                Demand::Both => {
-                    // One that is kept has to run beside ours as well as one that is pinned.
-                    required.extend(kept(&levels, ground, pin));
-                    Confinement::Both(required)
+impl Want<'_> {
+    /// One look at the levels: what holds there, verified. `None` where something was missing, which
+    /// was put right where the lock is held, and takes another look.
+    fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Outcome>> {
+        let levels = branch.read()?;
+        let confinement = match branch.decide(&levels, 0, self.containment) {
+            Decision::Refuse(why) => return Err(branch.refused(why)),
+            Decision::NeedChild => return Ok(Some(Outcome::NeedChild)),
+            Decision::Uncontained => Confinement::None,
+            Decision::Keep { level } => Confinement::Inherited(nth(&levels, level)?.ids()),
+            Decision::Attach { at, pin, ours } => {
+                let point = Point { dir: nth(branch.levels, at)?, level: nth(&levels, at)?, lock };
+                let mut required = Vec::new();
+                // The pin first: ours alone would take the place of what it copies.
+                if let Some(pin) = pin {
+                    let Some(pinned) = point.pin(nth(&levels, pin)?)? else { return Ok(None) };
+                    required = pinned;
                 }
-                _ if ours => Confinement::Enforced(required),
-                _ => Confinement::Inherited(required),
+                if ours {
+                    let Some(id) = point.ours(self)? else { return Ok(None) };
+                    required.push(id);
+                }
+                match self.containment {
+                    Containment::Both(_) => {
+                        // One that is kept has to run beside ours as well as one that is pinned.
+                        required.extend(branch.kept(&levels, pin));
+                        Confinement::Both(required)
+                    }
+                    _ if ours => Confinement::Enforced(required),
+                    _ => Confinement::Inherited(required),
+                }
+            }
+        };
+        confinement.verify(nth(branch.levels, 0)?)?;
+        Ok(Some(Outcome::Holds(confinement)))
+    }
+}
+
+fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
+    let missing = || Error::system("find level", index.to_string(), std::io::ErrorKind::NotFound);
+    levels.get(index).ok_or_else(missing)
+}
+
+/// A cgroup, the programs on it, and the right to change them where the lock is held.
+struct Point<'a> {
+    dir: &'a Dir,
+    level: &'a Level,
+    lock: Option<&'a Lock>,
+}
+
+impl Point<'_> {
+    /// The ids here of the programs that stand for those of `above`; `None` where one was missing
+    /// and, with the lock, has been attached now.
+    fn pin(&self, above: &Level) -> Result<Option<Vec<u32>>> {
+        let mut ids = Vec::new();
+        for program in &above.programs {
+            match self.level.programs.iter().find(|found| found.same_as(program)) {
+                Some(found) => ids.push(found.id()),
+                None => {
+                    self.attach_pin(program)?;
+                    return Ok(None);
+                }
             }
         }
-    };
-    confinement.verify(dir(ground, 0)?)?;
-    Ok(Attempt::Done(Outcome::Holds(confinement)))
-}
-
-fn object(ground: Ground<'_>) -> String {
-    ground.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default()
-}
-
-fn dir(ground: Ground<'_>, index: usize) -> Result<&Dir> {
-    ground.levels.get(index).ok_or_else(|| gone("find level of", object(ground)))
-}
-
-fn get(levels: &[Level], index: usize) -> Result<&Level> {
-    levels.get(index).ok_or_else(|| gone("find filters of level", index.to_string()))
-}
-
-fn gone(operation: &'static str, object: String) -> Error {
-    Error::system(operation, object, std::io::Error::from(std::io::ErrorKind::NotFound))
-}
-
-fn ids(levels: &[Level], index: usize) -> Vec<u32> {
-    levels.get(index).map(Level::ids).unwrap_or_default()
-}
-
-/// What a decision has to know of a level.
-#[derive(Clone, Copy)]
-struct Seen {
-    attached: Attached,
-    /// Some program there is none of ours.
-    others: bool,
-}
-
-impl Seen {
-    const NOTHING: Self = Self { attached: Attached::Nothing, others: false };
-
-    fn of(level: &Level) -> Self {
-        Self { attached: level.attached, others: others(level).next().is_some() }
+        Ok(Some(ids))
     }
-}
 
-/// The programs of a level that are none of ours; a pin is its original's owner's.
-fn others(level: &Level) -> impl Iterator<Item = &Program> {
-    level.programs.iter().filter(|program| !program.is_ours())
-}
-
-fn decide_on(levels: &[Seen], ground: Ground<'_>, demand: Demand) -> Decision {
-    let own = levels.get(..=ground.job).unwrap_or(levels);
-    // One of ours, left by a login under another configuration, is none of the scheduler's.
-    let scheduled = own.iter().any(|level| level.others);
-    if !scheduled && matches!(demand, Demand::Inherit | Demand::Both) {
-        return Decision::Refuse(Obstacle::NothingInForce);
+    /// Attaches a pin, in place of the one that an earlier login attached and that the scheduler
+    /// has since replaced by another program. Without that, each step of a job would leave a pin.
+    fn attach_pin(&self, program: &Program) -> Result<()> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        let stale = PinMark::read(self.dir)?;
+        let stale = self.level.programs.iter().find(|found| Some(found.id()) == stale);
+        self.attach(program, stale)?;
+        Ok(PinMark::set(self.dir, program.id())?)
     }
-    let attached: Vec<_> = levels.iter().map(|level| level.attached).collect();
-    decide(&attached, ground.job, ground.reach, demand)
-}
 
-/// Ids of the scheduler's programs that have to run at the leaf: those of the nearest level, up to
-/// the job, that has any, unless a pin stands for them.
-fn kept(levels: &[Level], ground: Ground<'_>, pin: Option<usize>) -> Vec<u32> {
-    let own = levels.get(..=ground.job).unwrap_or(levels);
-    match own.iter().position(|level| others(level).next().is_some()) {
-        nearest if nearest == pin => Vec::new(),
-        nearest => {
-            let level = nearest.and_then(|index| levels.get(index));
-            level.into_iter().flat_map(others).map(Program::id).collect()
+    /// The id of our filter; `None` where it is missing or another one of ours stands here and, with
+    /// the lock, that has been put right now: exactly one of ours.
+    fn ours(&self, want: &Want<'_>) -> Result<Option<u32>> {
+        let found: Vec<&Program> =
+            self.level.programs.iter().filter(|program| program.is_ours()).collect();
+        if let [only] = found.as_slice() {
+            if only.name() == want.name {
+                return Ok(Some(only.id()));
+            }
+        }
+        if self.lock.is_some() {
+            let program = Program::load(&want.name, &want.insns)?;
+            self.attach(&program, found.first().copied())?;
+            for surplus in found.iter().skip(1) {
+                kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
+                    .map_err(|error| Error::system("detach filter from", self.dir.path(), error))?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
+        let (old, flags) = (replace.map(AsFd::as_fd), kernel::BPF_F_ALLOW_MULTI);
+        match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
+            // "The same program twice": then the next look will find it.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL)
+                    && replace.is_none()
+                    && Level::read(self.dir)?.ids().contains(&program.id()) =>
+            {
+                Ok(())
+            }
+            result => {
+                result.map_err(|error| Error::system("attach filter to", self.dir.path(), error))
+            }
         }
     }
-}
-
-/// The number that a cgroup's lock goes by.
-fn inode(dir: &Dir) -> Result<u64> {
-    let identity = dir.identity().map_err(|error| {
-        Error::system("identify", dir.path(), std::io::Error::other(error.to_string()))
-    })?;
-    Ok(identity.1)
 }

@@ -1,7 +1,5 @@
 //! One eBPF instruction, and the few constants of `linux/bpf.h` that device programs need.
 
-#![forbid(unsafe_code)]
-
 /// Class: load from memory into a register.
 pub const BPF_LDX: u8 = 0x01;
 /// Class: 32-bit arithmetic; clears the upper half of the destination.
@@ -15,8 +13,6 @@ pub const BPF_ALU64: u8 = 0x07;
 
 /// Size of a load: 4 bytes.
 pub const BPF_W: u8 = 0x00;
-/// Size of a load: 2 bytes.
-pub const BPF_H: u8 = 0x08;
 /// Mode of a load: register plus offset.
 pub const BPF_MEM: u8 = 0x60;
 
@@ -25,27 +21,17 @@ pub const BPF_K: u8 = 0x00;
 /// Second operand: the source register.
 pub const BPF_X: u8 = 0x08;
 
-/// Arithmetic: `dst += operand`.
-pub const BPF_ADD: u8 = 0x00;
 /// Arithmetic: `dst |= operand`.
 pub const BPF_OR: u8 = 0x40;
 /// Arithmetic: `dst &= operand`.
 pub const BPF_AND: u8 = 0x50;
 /// Arithmetic: `dst <<= operand`.
 pub const BPF_LSH: u8 = 0x60;
-/// Arithmetic: `dst >>= operand`, filling with zeros.
-pub const BPF_RSH: u8 = 0x70;
-/// Arithmetic: `dst ^= operand`.
-pub const BPF_XOR: u8 = 0xa0;
 /// Arithmetic: `dst = operand`.
 pub const BPF_MOV: u8 = 0xb0;
 
 /// Jump always.
 pub const BPF_JA: u8 = 0x00;
-/// Jump if equal.
-pub const BPF_JEQ: u8 = 0x10;
-/// Jump if greater, unsigned.
-pub const BPF_JGT: u8 = 0x20;
 /// Jump if greater or equal, unsigned.
 pub const BPF_JGE: u8 = 0x30;
 /// Jump if a bit of the operand is set.
@@ -54,10 +40,6 @@ pub const BPF_JSET: u8 = 0x40;
 pub const BPF_JNE: u8 = 0x50;
 /// Return from the program with the value of register 0.
 pub const BPF_EXIT: u8 = 0x90;
-/// Jump if less, unsigned.
-pub const BPF_JLT: u8 = 0xa0;
-/// Jump if less or equal, unsigned.
-pub const BPF_JLE: u8 = 0xb0;
 
 /// Offset of the type (lower half) and the requested access (upper half) in
 /// `struct bpf_cgroup_dev_ctx`.
@@ -73,8 +55,8 @@ pub const ACCESS_SHIFT: u32 = 16;
 pub const INSN_LEN: usize = 8;
 
 /// The C bit field puts its first member, `dst_reg`, where the byte order puts its first byte.
-const DST_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
-const SRC_SHIFT: u32 = 4 - DST_SHIFT;
+pub(crate) const DST_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
+pub(crate) const SRC_SHIFT: u32 = 4 - DST_SHIFT;
 
 /// A register, 0 to 10: 0 is the return value, 1 the context on entry.
 pub type Register = u8;
@@ -85,7 +67,7 @@ pub type Register = u8;
 pub struct Insn {
     /// Class, operation and kind of operand, or class, size and mode.
     pub code: u8,
-    /// Destination and source register, four bits each; see [`Insn::dst`] and [`Insn::src`].
+    /// Destination and source register, four bits each, as the byte order has them.
     pub registers: u8,
     /// Instructions to skip by a jump, or bytes to add to an address.
     pub offset: i16,
@@ -95,89 +77,55 @@ pub struct Insn {
 
 impl Insn {
     /// An instruction of its five fields.
-    #[must_use]
     pub const fn new(code: u8, dst: Register, src: Register, offset: i16, imm: i32) -> Self {
         Self { code, registers: (dst & 0xf) << DST_SHIFT | (src & 0xf) << SRC_SHIFT, offset, imm }
     }
 
-    /// The destination register.
-    #[must_use]
-    pub const fn dst(self) -> Register {
-        self.registers >> DST_SHIFT & 0xf
-    }
-
-    /// The source register.
-    #[must_use]
-    pub const fn src(self) -> Register {
-        self.registers >> SRC_SHIFT & 0xf
-    }
-
     /// `dst = *(u32 *)(src + offset)`
-    #[must_use]
     pub const fn load_word(dst: Register, src: Register, offset: i16) -> Self {
         Self::new(BPF_LDX | BPF_W | BPF_MEM, dst, src, offset, 0)
     }
 
     /// `dst = imm`, all 64 bits.
-    #[must_use]
     pub const fn mov64_imm(dst: Register, imm: i32) -> Self {
         Self::new(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm)
     }
 
     /// `dst = src`, lower 32 bits, the upper ones cleared.
-    #[must_use]
     pub const fn mov32_reg(dst: Register, src: Register) -> Self {
         Self::alu32_reg(BPF_MOV, dst, src)
     }
 
     /// `dst = dst operation imm` on 32 bits.
-    #[must_use]
     pub const fn alu32_imm(operation: u8, dst: Register, imm: i32) -> Self {
         Self::new(BPF_ALU | operation | BPF_K, dst, 0, 0, imm)
     }
 
     /// `dst = dst operation src` on 32 bits.
-    #[must_use]
     pub const fn alu32_reg(operation: u8, dst: Register, src: Register) -> Self {
         Self::new(BPF_ALU | operation | BPF_X, dst, src, 0, 0)
     }
 
     /// Skips `offset` instructions if `dst condition imm` holds for 32 unsigned bits.
-    #[must_use]
     pub const fn jump32_imm(condition: u8, dst: Register, imm: u32, offset: i16) -> Self {
         Self::new(BPF_JMP32 | condition | BPF_K, dst, 0, offset, imm as i32)
     }
 
     /// Skips `offset` instructions.
-    #[must_use]
     pub const fn jump(offset: i16) -> Self {
         Self::new(BPF_JMP | BPF_JA, 0, 0, offset, 0)
     }
 
     /// Ends the program.
-    #[must_use]
     pub const fn exit() -> Self {
         Self::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
     }
 
     /// The instruction as the kernel reads it.
-    #[must_use]
     pub fn to_bytes(self) -> [u8; INSN_LEN] {
         let [offset_0, offset_1] = self.offset.to_ne_bytes();
         let [imm_0, imm_1, imm_2, imm_3] = self.imm.to_ne_bytes();
         [self.code, self.registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3]
-    }
-
-    /// The instruction that the kernel wrote.
-    #[must_use]
-    pub fn from_bytes(bytes: [u8; INSN_LEN]) -> Self {
-        let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
-        Self {
-            code,
-            registers,
-            offset: i16::from_ne_bytes([offset_0, offset_1]),
-            imm: i32::from_ne_bytes([imm_0, imm_1, imm_2, imm_3]),
-        }
     }
 }
 

@@ -5,8 +5,8 @@ use crate::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, read, unlinkat, write};
-use std::ffi::{CString, OsStr, OsString};
+use nix::unistd::{UnlinkatFlags, read, unlinkat};
+use std::ffi::{CString, OsStr};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -39,24 +39,19 @@ impl Dir {
 
     /// Path below the mount, `/` in front. A component of it that is no UTF-8 is shown, and cannot
     /// be opened by it.
-    #[must_use]
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
     }
 
     /// Another descriptor of the same directory.
-    ///
-    /// # Errors
-    /// `EMFILE` when there are too many.
+    /// Errors: `EMFILE` when there are too many.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(|error| Error::system("dup", self.path(), error))?;
         Ok(Self::new(fd, self.path.clone()))
     }
 
     /// Opens a child, never through a link or a mount point.
-    ///
-    /// # Errors
-    /// As `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
+    /// Errors: as `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let path = format!("{}/{}", self.path, name.to_string_lossy());
@@ -74,19 +69,6 @@ impl Dir {
             }
         }
         Err(Error::system("open", path, Errno::EAGAIN))
-    }
-
-    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
-    /// none, and is not for this.
-    ///
-    /// # Errors
-    /// As `openat(2)`.
-    pub fn parent(&self) -> Result<Self> {
-        let path = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = openat(self, "..", flags, Mode::empty())
-            .map_err(|errno| Error::system("open", format!("{}/..", self.path), errno))?;
-        Ok(Self::new(fd, path))
     }
 
     /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
@@ -107,9 +89,6 @@ impl Dir {
     }
 
     /// File system and inode: two descriptors of one identity are one cgroup.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
     pub fn identity(&self) -> Result<(u64, u64)> {
         let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
         Ok((stat.st_dev, stat.st_ino))
@@ -117,9 +96,8 @@ impl Dir {
 
     /// Reads a short file of the interface by one `read(2)`; `None` where the kernel has no such
     /// file. What grows with the job, such as `cgroup.procs`, is for [`Dir::read_all`].
-    ///
-    /// # Errors
-    /// `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too long.
+    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too
+    /// long.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
         let object = || format!("{}/{file}", self.path);
@@ -135,9 +113,7 @@ impl Dir {
 
     /// Reads a file of the interface to its end, up to 64 MiB, in as many pieces as the kernel
     /// gives it: `cgroup.procs` has a line for every process. `None` where there is no such file.
-    ///
-    /// # Errors
-    /// As [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
+    /// Errors: as [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read_all(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
         let object = || format!("{}/{file}", self.path);
@@ -171,32 +147,15 @@ impl Dir {
     }
 
     /// Opens `cgroup.procs` for writing.
-    ///
-    /// # Errors
-    /// `ENOENT` or `ENODEV` when the cgroup is gone.
+    /// Errors: `ENOENT` or `ENODEV` when the cgroup is gone.
     pub fn open_procs(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         openat(self, "cgroup.procs", flags, Mode::empty())
             .map_err(|errno| Error::system("open", format!("{}/cgroup.procs", self.path), errno))
     }
 
-    /// Writes a file of the interface.
-    ///
-    /// # Errors
-    /// As `write(2)`; `ENOENT` where the kernel has no such file.
-    pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        let object = || format!("{}/{file}", self.path);
-        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|errno| Error::system("open", object(), errno))?;
-        write(&fd, text.as_bytes())
-            .map(drop)
-            .map_err(|errno| Error::system("write", object(), errno))
-    }
-
     /// Makes a child; `false` when there is one of that name already.
-    ///
-    /// # Errors
-    /// As `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
+    /// Errors: as `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
     pub fn make_child(&self, name: &str) -> Result<bool> {
         let mode = Mode::from_bits_truncate(0o755);
         match mkdirat(self, name, mode) {
@@ -207,9 +166,7 @@ impl Dir {
     }
 
     /// Removes an empty child; one that is gone already is no failure.
-    ///
-    /// # Errors
-    /// `EBUSY` when it has processes or children.
+    /// Errors: `EBUSY` when it has processes or children.
     pub fn remove_child(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
@@ -221,31 +178,7 @@ impl Dir {
         }
     }
 
-    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
-    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
-    ///
-    /// # Errors
-    /// As `getdents(2)`.
-    pub fn children(&self) -> Result<Vec<OsString>> {
-        let error = |errno: Errno| Error::system("list", self.path(), errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
-        let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
-            if directory && name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
-            }
-        }
-        Ok(names)
-    }
-
     /// Whether there is any child: a cgroup's directory has two links more than it has children.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
     pub fn has_children(&self) -> Result<bool> {
         let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
         Ok(stat.st_nlink > 2)

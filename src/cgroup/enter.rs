@@ -25,9 +25,7 @@ struct Way {
 impl Origin {
     /// Opens the calling process's own cgroups. A v1 hierarchy in which there is no way back does
     /// no harm until a job is found to use it.
-    ///
-    /// # Errors
-    /// As [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
+    /// Errors: as [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
     /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
     /// [`Error::NotMounted`] for a node that has no hierarchy at all.
     pub fn open() -> Result<Self> {
@@ -57,9 +55,7 @@ impl Origin {
     }
 
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`].
+    /// Errors: [`Error::Unfit`].
     pub fn require<'a>(&self, hierarchies: impl IntoIterator<Item = &'a str>) -> Result<()> {
         let open = |wanted: &str| self.ways.iter().any(|way| way.controllers == wanted);
         match hierarchies.into_iter().find(|wanted| !open(wanted)) {
@@ -73,10 +69,8 @@ impl Origin {
 
     /// Moves the calling process back, in every hierarchy in which it is elsewhere now; where one
     /// bars the way, still in all others.
-    ///
-    /// # Errors
-    /// As `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Elsewhere`] for a
-    /// process that is not where it was all the same.
+    /// Errors: as `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Elsewhere`] for
+    /// a process that is not where it was all the same.
     pub fn back(&self) -> Result<()> {
         let now = Membership::own();
         let is_back = |way: &&Way| match &now {
@@ -98,35 +92,26 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Opens the way in.
-    ///
-    /// # Errors
-    /// As [`Dir::open_procs`].
     pub fn open(leaf: &'a Dir) -> Result<Self> {
         Ok(Self { leaf, procs: leaf.open_procs()? })
     }
 
     /// Moves the calling process, with all its threads, into the leaf. It writes `0`, which the
     /// kernel takes for the writer: no process id that could mean another one by then.
-    ///
-    /// # Errors
-    /// `ENODEV` when the leaf is gone, `EBUSY` and `EOPNOTSUPP` when it can take no process.
+    /// Errors: `ENODEV` when the leaf is gone, `EBUSY` and `EOPNOTSUPP` when it can take no
+    /// process.
     pub fn enter(&self) -> Result<()> {
         move_self(&self.procs, self.leaf.path())
     }
 
     /// Reads back where the calling process is.
-    ///
-    /// # Errors
-    /// As [`stands_in`].
     pub fn verify(&self, root: &Dir) -> Result<()> {
         stands_in(self.leaf, root)
     }
 }
 
 /// Reads back where the calling process is: the leaf's path, and the same directory.
-///
-/// # Errors
-/// [`Error::Elsewhere`] for anything but this leaf.
+/// Errors: [`Error::Elsewhere`] for anything but this leaf.
 pub fn stands_in(leaf: &Dir, root: &Dir) -> Result<()> {
     let found = unified(&Membership::own()?)?.to_owned();
     let elsewhere = |found: String| Error::Elsewhere { wanted: leaf.path().to_owned(), found };

@@ -19,18 +19,13 @@ struct Line {
 
 impl Membership {
     /// That of the calling process.
-    ///
-    /// # Errors
-    /// As [`Membership::of`].
     pub fn own() -> Result<Self> {
         Self::read("/proc/self/cgroup")
     }
 
     /// That of a process.
-    ///
-    /// # Errors
-    /// `ENOENT` or `ESRCH` for one that is gone; [`Error::Malformed`] for lines that are not as
-    /// documented.
+    /// Errors: `ENOENT` or `ESRCH` for one that is gone; [`Error::Malformed`] for lines that are
+    /// not as documented.
     pub fn of(pid: i32) -> Result<Self> {
         Self::read(&format!("/proc/{pid}/cgroup"))
     }
@@ -53,29 +48,24 @@ impl Membership {
     }
 
     /// The path below the cgroup v2 mount; `None` where there is no such hierarchy.
-    #[must_use]
     pub fn unified(&self) -> Option<&str> {
         self.lines.iter().find(|line| line.controllers.is_empty()).map(|line| line.path.as_str())
     }
 
     /// The path in the cgroup v1 hierarchy of that controller (`freezer`, or `name=systemd`).
-    #[must_use]
     pub fn of_controller(&self, name: &str) -> Option<&str> {
         let has = |line: &&Line| line.controllers.split(',').any(|found| found == name);
         self.lines.iter().find(has).map(|line| line.path.as_str())
     }
 
     /// The path in the hierarchy of exactly these controllers; of none, in that of cgroup v2.
-    #[must_use]
     pub fn path(&self, controllers: &str) -> Option<&str> {
         let line = self.lines.iter().find(|line| line.controllers == controllers);
         line.map(|line| line.path.as_str())
     }
 
     /// Checks that `now` is the same in every hierarchy that this one knows of.
-    ///
-    /// # Errors
-    /// [`Error::Elsewhere`] for the first in which it is not.
+    /// Errors: [`Error::Elsewhere`] for the first in which it is not.
     pub(super) fn require_same(&self, now: &Self) -> Result<()> {
         let found = |line: &Line| now.path(&line.controllers).unwrap_or_default().to_owned();
         let shown = |line: &Line, path: &str| format!("{}:{path}", line.controllers);

@@ -33,17 +33,12 @@ pub struct Mount {
 
 impl Mount {
     /// Opens the mount.
-    ///
-    /// # Errors
-    /// [`Error::NotMounted`] where neither place is a cgroup v2 file system.
+    /// Errors: [`Error::NotMounted`] where neither place is a cgroup v2 file system.
     pub fn open() -> Result<Self> {
         Self::below(Path::new("/"))
     }
 
     /// Opens the mount of a node whose root is `root`. A link in the last component is none.
-    ///
-    /// # Errors
-    /// As [`Mount::open`].
     pub fn below(root: &Path) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         for at in MOUNTS {
@@ -61,15 +56,12 @@ impl Mount {
     }
 
     /// Where it is mounted, as seen from the node's root.
-    #[must_use]
     pub fn path(&self) -> &'static str {
         self.at
     }
 
     /// Refuses a mount whose root is not the root of our cgroup namespace (cgroup_namespaces(7)).
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] for such a mount, or one that `/proc/self/mountinfo` does not have.
+    /// Errors: [`Error::Unfit`] for such a mount, or one that `/proc/self/mountinfo` does not have.
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
             .map_err(|errno| Error::system("stat", "/proc/self/ns/cgroup", errno))?;
@@ -91,15 +83,12 @@ impl Mount {
     }
 
     /// The root's directory.
-    #[must_use]
     pub fn root(&self) -> &Dir {
         &self.root
     }
 
     /// Opens a cgroup and all its ancestors.
-    ///
-    /// # Errors
-    /// As [`Dir::child`] for the first component that cannot be opened.
+    /// Errors: as [`Dir::child`] for the first component that cannot be opened.
     pub fn place(self, path: &CgroupPath) -> Result<Place> {
         let mut levels = vec![self.root];
         for name in path.relative().split('/') {
@@ -123,44 +112,33 @@ pub struct Place {
 
 impl Place {
     /// The cgroup itself first, then every ancestor up to the root of the mount.
-    #[must_use]
     pub fn levels(&self) -> &[Dir] {
         &self.levels
     }
 
     /// The cgroup itself.
-    ///
-    /// # Errors
-    /// Never in practice: a place has its cgroup.
     pub fn dir(&self) -> Result<&Dir> {
         self.levels.first().ok_or(Error::NotMounted)
     }
 
     /// The root of the mount.
-    ///
-    /// # Errors
-    /// Never in practice.
     pub fn root(&self) -> Result<&Dir> {
         self.levels.last().ok_or(Error::NotMounted)
     }
 
     /// Other descriptors of the same directories.
-    ///
-    /// # Errors
-    /// `EMFILE` when there are too many.
+    /// Errors: `EMFILE` when there are too many.
     pub fn try_clone(&self) -> Result<Self> {
         self.levels.iter().map(Dir::try_clone).collect::<Result<_>>().map(|levels| Self { levels })
     }
 
     /// The place of a child of this cgroup, opened below it.
-    #[must_use]
     pub fn below(mut self, child: Dir) -> Self {
         self.levels.insert(0, child);
         self
     }
 
     /// The place of the cgroup above.
-    #[must_use]
     pub fn above(mut self) -> Self {
         self.levels.remove(0);
         self

@@ -8,10 +8,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::AsFd;
 
-const STAMP: &CStr = c"trusted.job_adopt";
+pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
-const MADE: &CStr = c"trusted.job_adopt_made";
-const SCOPE: &CStr = c"trusted.job_adopt_scope";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
 /// a stamp that stands also says that the job is not over.
@@ -31,9 +29,8 @@ impl fmt::Display for Stamp {
 
 impl Stamp {
     /// Reads a directory's stamp; `None` when it has none.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form `uid:id`.
+    /// Errors: as `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form
+    /// `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
         let Some(value) = get(dir, STAMP)? else { return Ok(None) };
         let malformed = || Error::Malformed { object: format!("stamp of {}", dir.path()) };
@@ -47,9 +44,7 @@ impl Stamp {
     }
 
     /// Refuses a directory that does not carry exactly this stamp.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
+    /// Errors: [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
     pub fn require(&self, dir: &Dir) -> Result<()> {
         let why = match Self::read(dir)? {
             Some(found) if found == *self => return Ok(()),
@@ -58,74 +53,39 @@ impl Stamp {
         };
         Err(Error::Unfit { object: dir.path().to_owned(), why })
     }
+}
 
-    /// Stamps a directory; the same stamp again is no failure.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn set(&self, dir: &Dir) -> Result<()> {
-        match sys::file::create_xattr(dir.as_fd(), STAMP, self.to_string().as_bytes()) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
-            Err(error) => Err(Error::system("stamp", dir.path(), error)),
+/// A mark without a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark {
+    /// "This directory was made by us", and may be emptied and removed by us.
+    Made,
+    /// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
+    /// systemd that removes it.
+    Scope,
+}
+
+impl Mark {
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Made => c"trusted.job_adopt_made",
+            Self::Scope => c"trusted.job_adopt_scope",
         }
     }
 
-    /// Withdraws a directory's stamp, whatever it says; none is no failure.
-    ///
-    /// # Errors
-    /// As `fremovexattr(2)`.
-    pub fn withdraw(dir: &Dir) -> Result<()> {
-        match sys::file::remove_xattr(dir.as_fd(), STAMP) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
-            Err(error) => Err(Error::system("withdraw stamp of", dir.path(), error)),
+    /// Marks a directory; a mark that stands already is no failure.
+    pub fn set(self, dir: &Dir) -> Result<()> {
+        match sys::file::create_xattr(dir.as_fd(), self.name(), b"1") {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                Err(Error::system("mark", dir.path(), error))
+            }
+            _ => Ok(()),
         }
     }
-}
-
-/// "This directory was made by us", and may be emptied and removed by us.
-#[derive(Clone, Copy, Debug)]
-pub struct MadeMark;
-
-impl MadeMark {
-    /// Marks a directory.
-    ///
-    /// # Errors
-    /// As `fsetxattr(2)`; a mark that stands already is no failure.
-    pub fn set(dir: &Dir) -> Result<()> {
-        mark(dir, MADE)
-    }
 
     /// Whether a directory is marked.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
-    pub fn is_set(dir: &Dir) -> Result<bool> {
-        Ok(get(dir, MADE)?.is_some())
-    }
-}
-
-/// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
-/// systemd that removes it.
-#[derive(Clone, Copy, Debug)]
-pub struct ScopeMark;
-
-impl ScopeMark {
-    /// Marks a directory.
-    ///
-    /// # Errors
-    /// As [`MadeMark::set`].
-    pub fn set(dir: &Dir) -> Result<()> {
-        mark(dir, SCOPE)
-    }
-
-    /// Whether a directory is marked.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
-    pub fn is_set(dir: &Dir) -> Result<bool> {
-        Ok(get(dir, SCOPE)?.is_some())
+    pub fn is_set(self, dir: &Dir) -> Result<bool> {
+        Ok(get(dir, self.name())?.is_some())
     }
 }
 
@@ -136,30 +96,15 @@ pub struct PinMark;
 
 impl PinMark {
     /// The id; `None` where there is no pin of ours.
-    ///
-    /// # Errors
-    /// As `fgetxattr(2)`.
     pub fn read(dir: &Dir) -> Result<Option<u32>> {
         let value = get(dir, PIN)?;
         Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
     }
 
     /// Marks a pin, in place of the last one.
-    ///
-    /// # Errors
-    /// As `fsetxattr(2)`.
     pub fn set(dir: &Dir, id: u32) -> Result<()> {
         sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
             .map_err(|error| Error::system("mark", dir.path(), error))
-    }
-}
-
-fn mark(dir: &Dir, name: &CStr) -> Result<()> {
-    match sys::file::create_xattr(dir.as_fd(), name, b"1") {
-        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-            Err(Error::system("mark", dir.path(), error))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -16,17 +16,14 @@
 
 #![forbid(unsafe_code)]
 
-mod make;
-mod read;
-mod write;
-
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, SFlag};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, mkdirat};
+use nix::unistd::{Gid, Uid, fchownat};
 
 use crate::failed::Failed;
 use crate::sys::file::{Facts, facts};
@@ -40,47 +37,42 @@ pub const FILE: &str = "job";
 
 /// Mode of a user's directory: what the user makes in it has the group of it, and others see
 /// nothing.
-const USER_MODE: u32 = 0o2750;
-/// Mode of the file.
-const FILE_MODE: u32 = 0o640;
-/// Most bytes of the file: a job's id and the end of its line.
-const FILE_MAX: u64 = 65;
+pub(crate) const USER_MODE: u32 = 0o2750;
+/// Mode of the directories above the users'.
+const BASE_MODE: u32 = 0o755;
 
 /// The choices of all users of a node.
 #[derive(Clone, Debug)]
 pub struct Choices {
-    dir: PathBuf,
-    trust: Trust,
+    pub(crate) dir: PathBuf,
+    pub(crate) trust: Trust,
 }
 
 /// The directory of one user.
-struct UserDir {
-    fd: OwnedFd,
-    path: PathBuf,
-    facts: Facts,
+pub(crate) struct UserDir {
+    pub(crate) fd: OwnedFd,
+    pub(crate) path: PathBuf,
+    pub(crate) facts: Facts,
 }
 
 impl Choices {
     /// The choices of this node.
-    #[must_use]
     pub fn here() -> Self {
         Self::below(Path::new("/"), Trust::root())
     }
 
     /// Those of a node whose files lie below `root` and are believed as `trust` says.
-    #[must_use]
     pub fn below(root: &Path, trust: Trust) -> Self {
         Self { dir: root.join(DIR.trim_start_matches('/')), trust }
     }
 
     /// The directory of one user.
-    #[must_use]
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
 
     /// Finds the directory of a user in `base`; `None` where there is none.
-    fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, ChoiceError> {
+    pub(crate) fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, ChoiceError> {
         let path = self.user_dir(uid);
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = match openat(base, uid.to_string().as_str(), flags, Mode::empty()) {
@@ -97,16 +89,86 @@ impl Choices {
     }
 }
 
-fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, ChoiceError> {
+impl Choices {
+    /// Makes the directory of a user, whose choices the group `group` may read, and those above it
+    /// where they are missing. One that is there is as good as made; of one that is the user's own,
+    /// group and mode are set right. Any number of logins may do so at once.
+    /// Errors: [`ChoiceError`]; what is there and is neither root's nor the user's own stays as it
+    /// is.
+    pub fn make(&self, uid: u32, group: u32) -> Result<(), ChoiceError> {
+        let base = self.base(&self.dir)?;
+        let dir = match self.find(&base, uid)? {
+            Some(dir) => dir,
+            None => {
+                let path = self.user_dir(uid);
+                // Nobody's but root's until it is as it should be.
+                match mkdirat(&base, uid.to_string().as_str(), Mode::S_IRWXU) {
+                    Ok(()) | Err(Errno::EEXIST) => {}
+                    Err(errno) => return Err(system("mkdir", &path, errno)),
+                }
+                self.find(&base, uid)?.ok_or_else(|| system("open", &path, Errno::ENOENT))?
+            }
+        };
+        dir.hand_over(uid, group, self.trust.owner())
+    }
+
+    /// Opens a directory of root's, and makes it and those above it where they are missing.
+    fn base(&self, path: &Path) -> Result<TrustedDir, ChoiceError> {
+        let missing = match self.trust.dir(path) {
+            Ok(dir) => return Ok(dir),
+            Err(error) if error.is_missing() => ChoiceError::Distrusted(error),
+            Err(error) => return Err(ChoiceError::Distrusted(error)),
+        };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(missing);
+        };
+        let parent = self.base(parent)?;
+        let made = mkdirat(&parent, name, Mode::from_bits_truncate(BASE_MODE));
+        let dir = parent.dir(Path::new(name)).map_err(ChoiceError::Distrusted)?;
+        match made {
+            // The helper has to get through it, whatever our caller's umask is.
+            Ok(()) => set_mode(&dir, BASE_MODE).map_err(|errno| system("chmod", path, errno))?,
+            Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(system("mkdir", path, errno)),
+        }
+        Ok(dir)
+    }
+}
+
+impl UserDir {
+    /// Gives it to the user. That comes last, so that one that is the maker's was not finished.
+    fn hand_over(self, uid: u32, group: u32, maker: u32) -> Result<(), ChoiceError> {
+        let facts = &self.facts;
+        if facts.uid != uid && facts.uid != maker {
+            return Err(ChoiceError::Wrong(self.path, Wrong::Owner(facts.uid)));
+        }
+        if (facts.uid, facts.gid, permissions(facts)) == (uid, group, USER_MODE) {
+            return Ok(());
+        }
+        set_mode(&self.fd, USER_MODE).map_err(|errno| system("chmod", &self.path, errno))?;
+        let (uid, group) = (Uid::from_raw(uid), Gid::from_raw(group));
+        fchownat(&self.fd, "", Some(uid), Some(group), AtFlags::AT_EMPTY_PATH)
+            .map_err(|errno| system("chown", &self.path, errno))
+    }
+}
+
+/// Sets the mode of what was only found (`O_PATH`), which `fchmod(2)` refuses.
+fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let mode = Mode::from_bits_truncate(mode);
+    fchmodat(AT_FDCWD, path.as_str(), mode, FchmodatFlags::FollowSymlink)
+}
+
+pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, ChoiceError> {
     let failed = |error| ChoiceError::System(Failed::new("stat", path.to_string_lossy(), error));
     facts(fd.as_fd()).map_err(failed)
 }
 
-fn permissions(facts: &Facts) -> u32 {
+pub(crate) fn permissions(facts: &Facts) -> u32 {
     facts.mode & !SFlag::S_IFMT.bits()
 }
 
-fn system(operation: &'static str, path: &Path, errno: Errno) -> ChoiceError {
+pub(crate) fn system(operation: &'static str, path: &Path, errno: Errno) -> ChoiceError {
     ChoiceError::System(Failed::new(operation, path.to_string_lossy(), errno))
 }
 

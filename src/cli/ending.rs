@@ -4,11 +4,12 @@
 //! logins that were put there: the scheduler ends the rest itself.
 
 use super::Error;
-use crate::cgroup::subtree::{self, Found, unless_gone};
-use crate::cgroup::{Dir, MadeMark, Membership, Place, ScopeMark, event};
+use crate::cgroup::{Dir, Mark, Membership, Place, event};
+use crate::keeper::subtree::{self, Found, unless_gone};
 use crate::plan::{JobId, LeafName, is_within};
 use crate::proc::{self, Proc};
 use crate::registry::Record;
+use crate::source::processes;
 use crate::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
@@ -56,12 +57,12 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     }
     let ending = Ending { logins: found.len(), terminals };
 
-    if unless_gone(ScopeMark::is_set(job))? == Some(true) {
+    if unless_gone(Mark::Scope.is_set(job))? == Some(true) {
         kill_all(job, deadline)?;
         leave_to_systemd(job, deadline)?;
         return Ok(ending);
     }
-    if unless_gone(MadeMark::is_set(job))? == Some(true) {
+    if unless_gone(Mark::Made.is_set(job))? == Some(true) {
         kill_all(job, deadline)?;
         remove(place)?;
         return Ok(ending);
@@ -83,7 +84,7 @@ fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
     let default = (named != Some(LeafName::DEFAULT)).then_some(LeafName::DEFAULT);
     for name in named.into_iter().chain(default) {
         if let Some(leaf) = unless_gone(job.child(name))? {
-            if unless_gone(MadeMark::is_set(&leaf))? == Some(true) {
+            if unless_gone(Mark::Made.is_set(&leaf))? == Some(true) {
                 leaves.push(leaf);
             }
         }
@@ -108,12 +109,12 @@ fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 /// above where we made that as well and nothing else is in it.
 pub(super) fn remove(place: &Place) -> Result<(), Error> {
     let [job, above, ..] = place.levels() else { return Ok(()) };
-    if unless_gone(MadeMark::is_set(job))? != Some(true) {
+    if unless_gone(Mark::Made.is_set(job))? != Some(true) {
         return Ok(());
     }
     remove_made(above, job)?;
     if let Some(top) = place.levels().get(2) {
-        if unless_gone(MadeMark::is_set(above))? == Some(true) {
+        if unless_gone(Mark::Made.is_set(above))? == Some(true) {
             if let Some((_, name)) = above.path().rsplit_once('/') {
                 // Refused while there are other jobs in it.
                 let _ = top.remove_child(name);
@@ -126,7 +127,7 @@ pub(super) fn remove(place: &Place) -> Result<(), Error> {
 fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
     for name in unless_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = unless_gone(dir.child(&name))? {
-            if unless_gone(MadeMark::is_set(&child))? == Some(true) {
+            if unless_gone(Mark::Made.is_set(&child))? == Some(true) {
                 remove_made(dir, &child)?;
             }
         }
@@ -338,7 +339,7 @@ pub(super) fn process_table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
-    let proc::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
+    let processes::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
     let mut process = Process { pid, parent, terminal, start, ..Process::default() };
     process.session = session(pid);
     process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
@@ -374,7 +375,7 @@ fn listens(pid: i32) -> bool {
         .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
         .collect();
     let dir = dir.join("fd");
-    let Ok(descriptors) = proc::numbers::<u32>(&dir) else { return false };
+    let Ok(descriptors) = processes::numbers::<u32>(&dir) else { return false };
     let mut targets = descriptors
         .flatten()
         .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());

@@ -1,8 +1,8 @@
 //! Why a command failed, and the exit code that stands for it.
 
 use crate::cgroup;
+use crate::failed::Failed;
 use crate::legible::legible;
-use crate::lock::LockError;
 use crate::registry::{RecordError, WriteError};
 use crate::resolve::ConfigError;
 use crate::{bpf, trust::TrustError};
@@ -91,4 +91,4 @@ impl From<cgroup::Error> for Error {
     }
 }
 
-failed!(bpf::Error, LockError, WriteError, ConfigError, TrustError);
+failed!(bpf::Error, Failed, WriteError, ConfigError, TrustError);

@@ -2,8 +2,9 @@
 
 use super::ending::{Process, process_table};
 use super::{Conf, Error, Output, people};
-use crate::cgroup::{self, Dir, Mount, frozen_level, subtree};
+use crate::cgroup::{self, Dir, Mount, frozen_level};
 use crate::device::{Resolver, Tree};
+use crate::keeper::subtree;
 use crate::plan::{Containment, Placement, SourceName};
 use crate::registry::{Broken, Place, ReadError, Record};
 use crate::resolve::{Config, contained};

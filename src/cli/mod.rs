@@ -1,8 +1,6 @@
 //! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
 //! it; what changes a job wants root.
 
-#![forbid(unsafe_code)]
-
 mod as_helper;
 mod caller;
 mod callerid;
@@ -11,6 +9,7 @@ mod command_line;
 mod devices;
 mod ending;
 mod error;
+pub mod filters;
 mod job;
 mod list;
 mod names;
@@ -21,6 +20,7 @@ mod register;
 mod resolve;
 mod run;
 mod slices;
+mod sys;
 mod unregister;
 mod use_job;
 

@@ -6,7 +6,8 @@
 use super::Error;
 use super::ending::{Process, read_process, real_uid, runs_sshd};
 
-use crate::cgroup::{Dir, subtree};
+use crate::cgroup::Dir;
+use crate::keeper::subtree;
 
 /// Refuses a cgroup with anything in it, or below it, that cannot belong to a job of `owner`
 /// before its first login.

@@ -1,10 +1,12 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::{Error, Output, occupants};
-use crate::bpf::{self, Ground, Outcome};
-use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp, subtree};
+use crate::bpf::{self, Branch, Outcome};
+use crate::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::keeper::subtree;
 use crate::plan::{CgroupPath, Containment};
 use crate::registry::Record;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// A job's cgroup that this call has stamped, or found stamped for the same job.
@@ -74,7 +76,7 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Ground::of(&self.leaf), containment, deadline)? {
+        match bpf::confine(Branch::of(&self.leaf), containment, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {
                 let path = self.leaf.job()?.path();
@@ -112,4 +114,29 @@ fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
     place.levels().iter().skip(1).try_for_each(&mut look)?;
     subtree::walk(place.dir()?, look)?;
     Ok(stamps)
+}
+
+impl Stamp {
+    /// Stamps a directory; the same stamp again is no failure.
+    /// Errors: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
+        match crate::sys::file::create_xattr(
+            dir.as_fd(),
+            cgroup::STAMP,
+            self.to_string().as_bytes(),
+        ) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
+            Err(error) => Err(cgroup::Error::system("stamp", dir.path(), error)),
+        }
+    }
+
+    /// Withdraws a directory's stamp, whatever it says; none is no failure.
+    pub fn withdraw(dir: &Dir) -> cgroup::Result<()> {
+        match crate::sys::file::remove_xattr(dir.as_fd(), cgroup::STAMP) {
+            Ok(()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+            Err(error) => Err(cgroup::Error::system("withdraw stamp of", dir.path(), error)),
+        }
+    }
 }

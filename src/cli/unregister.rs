@@ -3,8 +3,8 @@
 use super::ending::{Ending, end};
 use super::register::PATIENCE;
 use super::{Conf, Error, Output, names, require_root};
-use crate::cgroup::subtree::unless_gone;
 use crate::cgroup::{self, Mount, Stamp};
+use crate::keeper::subtree::unless_gone;
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
 use crate::plan::{CgroupPath, JobId};

@@ -13,6 +13,7 @@ pub mod driver;
 mod found;
 mod gpu_name;
 pub mod gres;
+pub(crate) mod listing;
 mod major;
 pub mod nvidia;
 mod policy;

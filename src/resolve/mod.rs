@@ -10,6 +10,7 @@
 mod answer;
 mod caller;
 mod choose;
+mod chosen;
 mod config;
 mod environment;
 mod fit;

@@ -109,7 +109,7 @@ impl Failure {
             Self::Fault(Fault::Timeout | Fault::Reply(DecodeError::Version(_))) | Self::Late => {
                 Reason::Timeout
             }
-            Self::Bpf(bpf::Error::Locked { .. }) => Reason::Timeout,
+            Self::Bpf(bpf::Error::System(failed)) if failed.timed_out() => Reason::Timeout,
             Self::Fault(_) | Self::Stack(_) => Reason::Configuration,
             Self::Frozen(_) => Reason::Suspended,
             Self::Gone(_) => Reason::Ended,

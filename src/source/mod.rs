@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod flux;
+pub(crate) mod processes;
 mod registry;
 pub(crate) mod slurm;
 

@@ -32,9 +32,6 @@ const NAME_LEN: usize = 16;
 const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
-/// Most bytes of instructions that are read back. A million can be loaded
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
-const XLATED_MAX: usize = 32 * 1024 * 1024;
 
 /// `union bpf_attr`.
 #[repr(C, align(8))]
@@ -99,10 +96,8 @@ fn read_u32(bytes: &[u8], offset: usize) -> u32 {
 
 /// Loads a device program of eight-byte instructions. `log`, where given, receives the verifier's
 /// words, NUL-terminated.
-///
-/// # Errors
-/// `EAGAIN` when a signal is pending, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EINVAL` or
-/// `EACCES` when the verifier refuses, `ENOSPC` when `log` is too small.
+/// Errors: `EAGAIN` when a signal is pending, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`,
+/// `EINVAL` or `EACCES` when the verifier refuses, `ENOSPC` when `log` is too small.
 pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let count = u32::try_from(insns.len() / 8).map_err(|_| io::ErrorKind::InvalidInput)?;
     let kept = name.as_bytes().get(..name.len().min(NAME_LEN - 1)).unwrap_or_default();
@@ -122,10 +117,8 @@ pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result
 }
 
 /// Attaches a device program to a cgroup directory; with `replace`, in place of that one.
-///
-/// # Errors
-/// `EPERM` where an ancestor or the cgroup itself forbids it, `EINVAL` for a program that is
-/// attached there already, `E2BIG` past 64 programs, `ENOENT` when `replace` is not attached.
+/// Errors: `EPERM` where an ancestor or the cgroup itself forbids it, `EINVAL` for a program that
+/// is attached there already, `E2BIG` past 64 programs, `ENOENT` when `replace` is not attached.
 pub fn prog_attach(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -142,9 +135,7 @@ pub fn prog_attach(
 }
 
 /// Takes a device program off a cgroup directory.
-///
-/// # Errors
-/// `ENOENT` when it is not attached there.
+/// Errors: `ENOENT` when it is not attached there.
 pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = Attr::new().fd(0, cgroup).fd(4, program).u32(8, BPF_CGROUP_DEVICE);
     // SAFETY: the command takes no pointers.
@@ -153,9 +144,7 @@ pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resul
 
 /// The device programs of a cgroup directory: their ids, and the flags they are attached with.
 /// With [`BPF_F_QUERY_EFFECTIVE`] the ids that run there; the flags are then 0.
-///
-/// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`, `EBADF` for a directory outside cgroup v2.
+/// Errors: `EPERM` without `CAP_NET_ADMIN`, `EBADF` for a directory outside cgroup v2.
 pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u32>, u32)> {
     let mut room = 64;
     loop {
@@ -184,9 +173,7 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
 }
 
 /// A descriptor of the program with this id.
-///
-/// # Errors
-/// `ENOENT` when it is gone, `EPERM` without `CAP_SYS_ADMIN`.
+/// Errors: `ENOENT` when it is gone, `EPERM` without `CAP_SYS_ADMIN`.
 pub fn prog_fd_by_id(id: u32) -> io::Result<OwnedFd> {
     let mut attr = Attr::new().u32(0, id);
     // SAFETY: the command takes no pointers.
@@ -204,12 +191,12 @@ pub struct ProgInfo {
     pub name: String,
     /// Number of maps that the instructions refer to; the tag says nothing about which.
     pub maps: u32,
+    /// Bytes of instructions as the verifier left them.
+    pub xlated_len: usize,
 }
 
 /// Reads a program back.
-///
-/// # Errors
-/// `EPERM` without `CAP_BPF`.
+/// Errors: `EPERM` without `CAP_BPF`.
 pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     let info = raw_info(program, None)?;
     let mut tag = [0; 8];
@@ -221,25 +208,17 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
         tag,
         name: String::from_utf8_lossy(name).into_owned(),
         maps: read_u32(&info, 52),
+        xlated_len: read_u32(&info, 20) as usize,
     })
 }
 
-/// The instructions of a program as the verifier left them, eight bytes each; `None` where the
-/// kernel does not show them: to anybody without `CAP_BPF`, and with blinded constants
-/// (`net.core.bpf_jit_harden`) where `kernel.kptr_restrict` hides addresses.
-///
-/// # Errors
-/// As `bpf(2)`; `EFBIG` past 32 MiB.
-pub fn prog_insns(program: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
-    let length = read_u32(&raw_info(program, None)?, 20) as usize;
-    if length > XLATED_MAX {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    }
-    let mut insns = vec![0; length];
-    let info = raw_info(program, Some(&mut insns))?;
-    // Hidden instructions have a length and no address; a program never changes its length.
+/// Reads the instructions of a program into `insns`, which is [`ProgInfo::xlated_len`] long;
+/// `false` where the kernel hides them: they have a length then, and no address.
+pub fn prog_insns(program: BorrowedFd<'_>, insns: &mut [u8]) -> io::Result<bool> {
+    let length = insns.len();
+    let info = raw_info(program, Some(insns))?;
     let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    Ok((shown && length > 0 && read_u32(&info, 20) as usize == length).then_some(insns))
+    Ok(shown && read_u32(&info, 20) as usize == length)
 }
 
 /// The beginning of `struct bpf_prog_info`; `insns`, where given, receives the instructions.

@@ -4,7 +4,6 @@ use std::mem::MaybeUninit;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds since the epoch; 0 where the clock stands before it.
-#[must_use]
 pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
@@ -26,7 +25,6 @@ pub struct LocalTime {
 }
 
 /// The local time at `epoch` seconds since the epoch; `None` where it cannot be represented.
-#[must_use]
 pub fn local_time(epoch: i64) -> Option<LocalTime> {
     let mut broken_down = MaybeUninit::<libc::tm>::uninit();
     // SAFETY: both pointers are valid for the call; localtime_r(3) writes the whole structure

@@ -5,19 +5,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Opens a directory below `dir` by `openat2(2)`: no symbolic link, no mount point, nothing above.
-///
-/// # Errors
-/// `ENOSYS` before Linux 5.6, `EPERM` where a seccomp filter stands in the way, `EAGAIN` when a
-/// rename raced, `ELOOP` for a link, `EXDEV` for a way out, else as `open(2)`.
+/// Errors: `ENOSYS` before Linux 5.6, `EPERM` where a seccomp filter stands in the way, `EAGAIN`
+/// when a rename raced, `ELOOP` for a link, `EXDEV` for a way out, else as `open(2)`.
 pub fn open_dir_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     open_beneath(dir, name, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
 /// Gets hold of a file below `dir` in the same way, without opening it (`O_PATH`): a driver sees
 /// nothing of it.
-///
-/// # Errors
-/// As [`open_dir_beneath`].
 pub fn find_beneath(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
     open_beneath(dir, path, libc::O_PATH)
 }
@@ -47,9 +42,7 @@ fn open_beneath(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Res
 }
 
 /// Reads an extended attribute of an open file, at most 256 bytes.
-///
-/// # Errors
-/// `ENODATA` when there is none, `ERANGE` when it is longer.
+/// Errors: `ENODATA` when there is none, `ERANGE` when it is longer.
 pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     let mut value = vec![0_u8; 256];
     // SAFETY: the name is NUL-terminated; the buffer is ours and of the length given.
@@ -61,17 +54,13 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
 }
 
 /// Creates an extended attribute of an open file.
-///
-/// # Errors
-/// `EEXIST` when there is one of that name.
+/// Errors: `EEXIST` when there is one of that name.
 pub fn create_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
     put_xattr(fd, name, value, libc::XATTR_CREATE)
 }
 
 /// Sets an extended attribute of an open file, whether there is one of that name or not.
-///
-/// # Errors
-/// `EPERM` without the right to.
+/// Errors: `EPERM` without the right to.
 pub fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
     put_xattr(fd, name, value, 0)
 }
@@ -86,9 +75,7 @@ fn put_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8], flags: libc::c_int) 
 }
 
 /// Removes an extended attribute of an open file.
-///
-/// # Errors
-/// `ENODATA` when there is none.
+/// Errors: `ENODATA` when there is none.
 pub fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: the name is NUL-terminated.
     super::checked(libc::c_long::from(unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) }))
@@ -114,9 +101,6 @@ pub struct Facts {
 
 /// What an open file is, as far as the kernel knows it already: a file system that answers from
 /// elsewhere is not asked (`AT_STATX_DONT_SYNC`), and may be told by its mount.
-///
-/// # Errors
-/// As `statx(2)`.
 pub fn facts(fd: BorrowedFd<'_>) -> io::Result<Facts> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mask = libc::STATX_BASIC_STATS | libc::STATX_MNT_ID;

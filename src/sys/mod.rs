@@ -1,4 +1,4 @@
-//! Every unsafe block of the crate, each with its argument for safety.
+//! Every unsafe block of the crate but the command's own, each with its argument for safety.
 //!
 //! Functions here are thin: one system call or one libpam call, owned descriptors in and out,
 //! errors as [`std::io::Error`]. What the calls are for is decided elsewhere.
@@ -15,6 +15,6 @@ pub mod process;
 use std::io;
 
 /// Turns the `-1` of a raw system call into the error in `errno`.
-fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+pub(crate) fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

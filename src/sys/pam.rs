@@ -62,7 +62,6 @@ impl Handle {
     }
 
     /// A text item; `None` where it is not set.
-    #[must_use]
     pub fn item(&self, item: Item) -> Option<String> {
         let mut value: *const c_void = std::ptr::null();
         // SAFETY: the handle is valid (see `from_raw`); libpam writes one pointer on success.
@@ -74,14 +73,12 @@ impl Handle {
     }
 
     /// A variable of the PAM environment (not of the process).
-    #[must_use]
     pub fn env(&self, name: &CStr) -> Option<String> {
         // SAFETY: handle and name are valid; the result is null or a string of libpam's.
         text(unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) })
     }
 
     /// Whether the PAM environment has a variable of that name.
-    #[must_use]
     pub fn has_env(&self, name: &str) -> bool {
         let Ok(name) = CString::new(name) else { return false };
         // SAFETY: handle and name are valid; the result is compared and not followed.
@@ -99,7 +96,6 @@ impl Handle {
     }
 
     /// The account of that name; `None` when there is none, or the look-up failed.
-    #[must_use]
     pub fn account(&self, name: &str) -> Option<Account> {
         let name = CString::new(name).ok()?;
         // SAFETY: handle and name are valid; libpam keeps the entry until the transaction ends.
@@ -110,7 +106,6 @@ impl Handle {
     }
 
     /// Whether the user is in the group, by primary or supplementary membership.
-    #[must_use]
     pub fn in_group(&self, user: &str, group: &str) -> bool {
         let (Ok(user), Ok(group)) = (CString::new(user), CString::new(group)) else {
             return false;

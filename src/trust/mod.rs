@@ -8,20 +8,16 @@
 
 #![forbid(unsafe_code)]
 
-mod error;
-mod links;
-
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, SFlag};
-
-pub use error::{Distrust, TrustError};
+use nix::sys::stat::Mode;
 
 /// Who has to own a file, and from which directory on.
 #[derive(Clone, Debug)]
@@ -33,34 +29,28 @@ pub struct Trust {
 
 impl Trust {
     /// Everything from `/` on has to be root's.
-    #[must_use]
     pub fn root() -> Self {
         Self { owner: 0, other: None, anchor: PathBuf::from("/") }
     }
 
     /// Everything below `anchor` has to be `owner`'s; `anchor` and what is above it are taken as
     /// they are.
-    #[must_use]
     pub fn below(anchor: &Path, owner: u32) -> Self {
         Self { owner, other: None, anchor: anchor.to_owned() }
     }
 
     /// The same, but that what belongs to `uid` is believed as well.
-    #[must_use]
     pub fn or_owned_by(self, uid: u32) -> Self {
         Self { other: Some(uid), ..self }
     }
 
     /// Whose files are believed: root, but in a test.
-    #[must_use]
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
     /// Opens a directory after checking it and every directory on the way.
-    ///
-    /// # Errors
-    /// [`TrustError`] names the first directory that is missing, a link, someone else's, or
+    /// Errors: [`TrustError`] names the first directory that is missing, a link, someone else's, or
     /// writable by others; also a path outside the anchor or with `..` in it.
     pub fn dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
         let relative = path
@@ -85,9 +75,6 @@ impl Trust {
     }
 
     /// Reads a file of at most `limit` bytes after checking it and every directory on the way.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`] and [`TrustedDir::read`].
     pub fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(TrustError::new(path, Distrust::Outside));
@@ -101,7 +88,7 @@ impl Trust {
         self.check_owner(stat.st_uid, stat.st_mode, shown)
     }
 
-    fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
+    pub(crate) fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
         if uid != self.owner && Some(uid) != self.other {
             return Err(TrustError::new(shown, Distrust::Owner(uid)));
         }
@@ -116,22 +103,9 @@ impl Trust {
 /// A directory that has been checked; the descriptor stays on it whatever happens to its path.
 #[derive(Debug)]
 pub struct TrustedDir {
-    trust: Trust,
-    dir: OwnedFd,
-    path: PathBuf,
-}
-
-/// What a name in a directory stands for.
-#[derive(Debug)]
-pub enum Entry {
-    /// A directory, which has been checked.
-    Dir(TrustedDir),
-    /// A regular file.
-    File,
-    /// A character device, as where `/dev/null` is mounted over a file.
-    CharDevice,
-    /// A symbolic link, a pipe, a socket or a block device.
-    Other,
+    pub(crate) trust: Trust,
+    pub(crate) dir: OwnedFd,
+    pub(crate) path: PathBuf,
 }
 
 impl AsFd for TrustedDir {
@@ -142,15 +116,11 @@ impl AsFd for TrustedDir {
 
 impl TrustedDir {
     /// The path by which it was opened, for messages.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens and checks a directory in this one.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`].
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
         let dir = open_below(&self.dir, name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
@@ -158,69 +128,9 @@ impl TrustedDir {
         Ok(Self { trust: self.trust.clone(), dir, path })
     }
 
-    /// The names in the directory, sorted, without those that begin with a dot. A name that is no
-    /// UTF-8 is given with replacement characters, which no name of ours has.
-    ///
-    /// # Errors
-    /// [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit` names.
-    pub fn names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
-        self.list(limit, |name| !name.starts_with('.'))
-    }
-
-    /// As [`TrustedDir::names`], those that begin with a dot included.
-    ///
-    /// # Errors
-    /// As [`TrustedDir::names`].
-    pub fn all_names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
-        self.list(limit, |name| name != "." && name != "..")
-    }
-
-    fn list(&self, limit: usize, wanted: fn(&str) -> bool) -> Result<Vec<String>, TrustError> {
-        let failed = |errno| TrustError::new(&self.path, Distrust::Open(errno));
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut dir = Dir::openat(self.dir.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
-        let mut names = Vec::new();
-        for entry in dir.iter() {
-            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if !wanted(&name) {
-                continue;
-            }
-            if names.len() >= limit {
-                return Err(TrustError::new(&self.path, Distrust::Crowded(limit)));
-            }
-            names.push(name);
-        }
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    /// What the entry of this name is, for a caller to whom a file says all by its name. A
-    /// directory is checked as [`Trust::dir`] does; of a file only the type is looked at, since in
-    /// a directory that has been checked nobody else can have named it.
-    ///
-    /// # Errors
-    /// As [`Trust::dir`].
-    pub fn entry(&self, name: &Path) -> Result<Entry, TrustError> {
-        let path = self.path.join(name);
-        let fd = open_below(&self.dir, name, OFlag::O_PATH, &path)?;
-        let stat = nix::sys::stat::fstat(&fd)
-            .map_err(|errno| TrustError::new(&path, Distrust::Open(errno)))?;
-        match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFDIR => {
-                self.trust.check_owner(stat.st_uid, stat.st_mode, &path)?;
-                Ok(Entry::Dir(Self { trust: self.trust.clone(), dir: fd, path }))
-            }
-            SFlag::S_IFREG => Ok(Entry::File),
-            SFlag::S_IFCHR => Ok(Entry::CharDevice),
-            _ => Ok(Entry::Other),
-        }
-    }
-
     /// Reads a file of at most `limit` bytes in this directory.
-    ///
-    /// # Errors
-    /// [`TrustError`] where it is missing, a link, no regular file, someone else's, writable by
-    /// others, has a second name, or is larger.
+    /// Errors: [`TrustError`] where it is missing, a link, no regular file, someone else's,
+    /// writable by others, has a second name, or is larger.
     pub fn read(&self, name: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
         let path = self.path.join(name);
         let distrust = |why| TrustError::new(&path, why);
@@ -245,7 +155,7 @@ impl TrustedDir {
     }
 }
 
-fn open_below(
+pub(crate) fn open_below(
     dir: &OwnedFd,
     name: &Path,
     flags: OFlag,
@@ -254,6 +164,94 @@ fn open_below(
     openat(dir, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))
 }
+
+/// A file or directory that is not believed, and the cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustError {
+    path: PathBuf,
+    cause: Distrust,
+}
+
+/// What is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Distrust {
+    /// It cannot be opened or listed; `ELOOP` and `ENOTDIR` are what a symbolic link answers.
+    Open(Errno),
+    /// It cannot be read.
+    Read(Errno),
+    /// The path does not lie below the directory from which it has to be checked.
+    Outside,
+    /// It is no regular file.
+    NotRegular,
+    /// It belongs to this user.
+    Owner(u32),
+    /// Group or others may write it; the mode.
+    Writable(u32),
+    /// It has this many names; a second one may lie in a directory of someone else's.
+    Links(u64),
+    /// It has more bytes than this.
+    TooLarge(u64),
+    /// The directory has more names than this.
+    Crowded(usize),
+}
+
+impl TrustError {
+    pub(crate) fn new(path: &Path, cause: Distrust) -> Self {
+        Self { path: path.to_owned(), cause }
+    }
+
+    /// The file or directory at fault.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is wrong with it.
+    pub fn cause(&self) -> &Distrust {
+        &self.cause
+    }
+
+    /// Whether it is simply not there.
+    pub fn is_missing(&self) -> bool {
+        self.cause == Distrust::Open(Errno::ENOENT)
+    }
+}
+
+impl Distrust {
+    pub(super) fn from_io(error: &std::io::Error) -> Self {
+        Self::Read(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+    }
+}
+
+impl fmt::Display for TrustError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.cause)
+    }
+}
+
+impl fmt::Display for Distrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(Errno::ELOOP | Errno::ENOTDIR) => {
+                f.write_str("a symbolic link, which is not followed, or no directory")
+            }
+            Self::Open(Errno::EACCES) => f.write_str(
+                "cannot open: Permission denied; jobs are looked up as the user job-adopt, which \
+                 has to be able to read it",
+            ),
+            Self::Open(errno) => write!(f, "cannot open: {}", errno.desc()),
+            Self::Read(errno) => write!(f, "cannot read: {}", errno.desc()),
+            Self::Outside => f.write_str("not an absolute path without .."),
+            Self::NotRegular => f.write_str("not a regular file"),
+            Self::Owner(uid) => write!(f, "owned by uid {uid}"),
+            Self::Writable(mode) => write!(f, "writable by others (mode {mode:04o})"),
+            Self::Links(count) => write!(f, "has {count} names"),
+            Self::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
+            Self::Crowded(limit) => write!(f, "holds more than {limit} names"),
+        }
+    }
+}
+
+impl std::error::Error for TrustError {}
 
 #[cfg(test)]
 pub(crate) mod tests;

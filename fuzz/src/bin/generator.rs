@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::bpf::interpret::{Request, run};
+use pam_job_adopt::cli::filters::interpret::{Request, run};
 use pam_job_adopt::bpf::allow_rules;
 use pam_job_adopt::plan::{Access, DeviceRule};
 

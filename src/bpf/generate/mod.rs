@@ -10,8 +10,6 @@
 //! to the instruction after it. Jumps compare 32 bits (kernel 5.1), and only register 0, which is
 //! returned, is written as 64 bits, so no extension of the sign or of zeros is put in either.
 
-#![forbid(unsafe_code)]
-
 mod assembler;
 mod steps;
 #[cfg(test)]

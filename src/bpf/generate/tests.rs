@@ -1,6 +1,6 @@
 use super::*;
 use crate::bpf::insn::{BPF_EXIT, BPF_JA, BPF_JMP, BPF_JMP32, BPF_K};
-use crate::bpf::interpret::{Request, run};
+use crate::cli::filters::interpret::{Request, run};
 use crate::plan::{MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
 use crate::random::Random;
 

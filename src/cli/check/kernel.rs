@@ -167,7 +167,7 @@ fn holds(dir: &Dir) -> Finding {
 
 /// Has a child enter the cgroup and open two devices of the kernel's own, which nothing happens by.
 fn tried(dir: &Dir) -> Result<i32, Errno> {
-    let child = sys::process::fork_and(|| {
+    let child = crate::cli::sys::process::fork_and(|| {
         if dir.write("cgroup.procs", "0").is_err() {
             return status::OUTSIDE;
         }

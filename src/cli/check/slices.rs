@@ -7,8 +7,9 @@ use crate::cgroup::{Membership, Mount};
 use crate::cli::ending::real_uid;
 use crate::cli::slices::exempt;
 use crate::plan::CgroupPath;
-use crate::proc::{self, Proc};
+use crate::proc::Proc;
 use crate::resolve::stack::{Group, entries};
+use crate::source::processes;
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
@@ -148,7 +149,7 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
 
 /// Those that run, by their executable: numbers and names.
 fn daemons() -> Vec<(i32, String)> {
-    let pids = proc::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = processes::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let daemon = |pid: i32| {
         let path = fs::read_link(Proc::here().dir(pid).join("exe")).ok()?;
         let name = path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned();

@@ -8,6 +8,7 @@ use super::programs::distrust;
 use super::{Check, Finding, Scene};
 use crate::cli::ending::{read_process, real_uid, runs_sshd};
 use crate::proc::{self, Proc};
+use crate::source::processes;
 use crate::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -56,7 +57,7 @@ pub(super) fn findings(own: &Mounts, scene: &Scene) -> Vec<Finding> {
 }
 
 fn pids() -> impl Iterator<Item = i32> {
-    proc::numbers(Path::new("/proc")).into_iter().flatten().flatten()
+    processes::numbers(Path::new("/proc")).into_iter().flatten().flatten()
 }
 
 /// Whether it is an sshd of root's that listens, and not that of a login.

@@ -7,7 +7,7 @@ use crate::cli::people;
 use crate::cli::slices::exempt;
 use crate::flux::unit_at;
 use crate::plan::CgroupPath;
-use crate::proc;
+use crate::source::processes as listed;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn found(counts: &BTreeMap<u32, usize>) -> Finding {
 
 /// Every process, and whose it is.
 fn processes() -> impl Iterator<Item = (i32, u32)> {
-    let pids = proc::numbers(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = listed::numbers(Path::new("/proc")).into_iter().flatten().flatten();
     pids.filter_map(|pid| Some((pid, real_uid(pid)?.as_raw())))
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::{Caller, Error};
 use super::EXIT_NOT_STARTED;
-use crate::sys::process::keep_standard_descriptors_only;
+use crate::cli::sys::process::keep_standard_descriptors_only;
 use nix::errno::Errno;
 use nix::sys::signal::SigSet;
 use nix::unistd::{User, chdir, execve, initgroups, read, setgid, setsid, setuid};

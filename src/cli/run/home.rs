@@ -2,7 +2,7 @@
 //! else a directory of ours.
 
 use super::super::{Error, ending};
-use crate::cgroup::{self, Dir, MadeMark, Membership, Mount, ScopeMark, Stamp};
+use crate::cgroup::{self, Dir, Mark, Membership, Mount, Stamp};
 use crate::plan::{CgroupPath, JobId};
 use nix::unistd::Pid;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Home {
         let systemd = Path::new("/run/systemd/system").exists();
         if systemd && mount.path() == "/sys/fs/cgroup" {
             let path = scope(id, pid)?;
-            ScopeMark::set(mount.place(&path)?.dir()?)?;
+            Mark::Scope.set(mount.place(&path)?.dir()?)?;
             return Ok(Self(path));
         }
         let path: CgroupPath = format!("/{JOBS}/{id}")
@@ -85,13 +85,13 @@ fn own(root: &Dir, id: &JobId) -> Result<(), Error> {
 
 fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
     if root.make_child(JOBS)? {
-        MadeMark::set(&root.child(JOBS)?)?;
+        Mark::Made.set(&root.child(JOBS)?)?;
     }
     let jobs = root.child(JOBS)?;
     if !jobs.make_child(id)? {
         // One that a run left behind which was killed before it registered its job.
         let left = jobs.child(id)?;
-        if !MadeMark::is_set(&left)? || Stamp::read(&left)?.is_some() {
+        if !Mark::Made.is_set(&left)? || Stamp::read(&left)?.is_some() {
             return Ok(false);
         }
         jobs.remove_child(id)?;
@@ -99,7 +99,7 @@ fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
             return Ok(false);
         }
     }
-    MadeMark::set(&jobs.child(id)?)?;
+    Mark::Made.set(&jobs.child(id)?)?;
     Ok(true)
 }
 

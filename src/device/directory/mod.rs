@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
 use super::{GpuName, Named, Tree};
+use crate::device::listing::Entry;
 use crate::legible::legible;
 use crate::plan::decimal;
-use crate::trust::{Entry, TrustError, TrustedDir};
+use crate::trust::{TrustError, TrustedDir};
 
 /// Most files, and most names of one directory.
 const ENTRIES_MAX: usize = 1024;

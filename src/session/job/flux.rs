@@ -8,7 +8,6 @@ use super::leaf::Owner;
 use crate::cgroup::{Dir, Leaf, Membership, Place};
 use crate::failed::Failed;
 use crate::flux::{self, Shell, unit_at};
-use crate::lock::LockError;
 use crate::plan::{CgroupPath, Reason, Request};
 use crate::proc::{Proc, Process};
 use crate::session::Failure;
@@ -180,7 +179,7 @@ pub enum FluxFailure {
     /// No keeper lives, after one was started or found.
     NoKeeper,
     /// The keepers' locks cannot be used.
-    Lock(LockError),
+    Lock(Failed),
 }
 
 impl FluxFailure {
@@ -191,7 +190,7 @@ impl FluxFailure {
             Self::Ended => Reason::Ended,
             Self::Starting => Reason::Starting,
             Self::Policy(_) | Self::Text => Reason::CannotConfine,
-            Self::Lock(LockError::Held { .. }) => Reason::Timeout,
+            Self::Lock(failed) if failed.timed_out() => Reason::Timeout,
             Self::Unit(..)
             | Self::Owner(_)
             | Self::Process(_)
@@ -227,8 +226,8 @@ impl fmt::Display for FluxFailure {
     }
 }
 
-impl From<LockError> for FluxFailure {
-    fn from(error: LockError) -> Self {
+impl From<Failed> for FluxFailure {
+    fn from(error: Failed) -> Self {
         Self::Lock(error)
     }
 }
@@ -251,7 +250,10 @@ mod tests {
             (FluxFailure::Changed, Reason::AdoptionFailed),
             (FluxFailure::Keeper(failed()), Reason::AdoptionFailed),
             (FluxFailure::NoKeeper, Reason::AdoptionFailed),
-            (FluxFailure::Lock(LockError::Held { object: "x" }), Reason::Timeout),
+            (
+                FluxFailure::Lock(Failed::new("lock", "x", std::io::ErrorKind::TimedOut)),
+                Reason::Timeout,
+            ),
         ] {
             assert_eq!(failure.reason(), reason, "{failure}");
         }

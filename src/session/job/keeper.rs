@@ -88,9 +88,9 @@ pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
 }
 
 fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
-    let failed = |step: &'static str| {
-        move |error: io::Error| FluxFailure::Keeper(Failed::new("start keeper:", step, error))
-    };
+    let failed_at =
+        |step: &str, error| FluxFailure::Keeper(Failed::new("start keeper:", step, error));
+    let failed = |step: &'static str| move |error: io::Error| failed_at(step, error);
     let executable = executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| failed("/dev/null")(errno.into()))?;
@@ -111,17 +111,16 @@ fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fai
         keepers: keepers.as_fd(),
         root: leaf.root()?.as_fd(),
     };
-    // In between stands a process that ends at once; it is reaped here.
-    let _between = spawn_keeper(&spec).map_err(failed("clone"))?;
+    spawn_keeper(&spec).map_err(failed("clone"))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
     wait_for(&talk, adoption.budget)?;
-    let mut packet = [0; SpawnFailure::MAX];
+    let mut packet = [0; SpawnFailure::LEN];
     let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
     match packet.get(..length).unwrap_or_default() {
         READY => Ok(Started(talk)),
         packet => Err(match SpawnFailure::decode(packet) {
-            Some(failure) => failed(failure.step)(Errno::from_raw(failure.errno).into()).into(),
+            Some((step, error)) => failed_at(&step, error).into(),
             None => FluxFailure::NoKeeper.into(),
         }),
     }

@@ -3,7 +3,7 @@
 
 use super::keeper::Keep;
 use super::{Joined, filters, name, not_frozen};
-use crate::bpf::{self, Confinement, Ground, Level, Outcome, Reach};
+use crate::bpf::{self, Branch, Confinement, Level, Outcome, Reach};
 use crate::cgroup::{self, Dir, Entry, Leaf, LeafKind, Place, Stamp};
 use crate::session::Failure;
 use crate::session::probe::Tried;
@@ -74,11 +74,11 @@ impl Cgroups {
         let decision = match Leaf::open(self.place.try_clone()?, self.kind.clone())? {
             Ok(leaf) => {
                 not_frozen(leaf.levels())?;
-                bpf::foresee(Ground::of(&leaf), 0, containment)?
+                bpf::foresee(Branch::of(&leaf), 0, containment)?
             }
             Err(job) => {
-                let ground = Ground { levels: job.levels(), job: 0, reach: Reach::Job };
-                bpf::foresee(ground, 1, containment)?
+                let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
+                bpf::foresee(branch, 1, containment)?
             }
         };
         Ok((self.place.dir()?.path().to_owned(), name(decision, adoption)?))
@@ -164,7 +164,7 @@ fn confined(
         not_frozen(leaf.levels())?;
     }
     let deadline = adoption.budget.deadline();
-    match bpf::confine(Ground::of(&leaf), &adoption.plan.containment, deadline)? {
+    match bpf::confine(Branch::of(&leaf), &adoption.plan.containment, deadline)? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
         Outcome::NeedChild => confined(leaf.into_job(), LeafKind::default_child()?, adoption, undo),

@@ -8,7 +8,7 @@
 //! Nothing of ours is made there: what the daemon does not know of, it cannot remove.
 
 use super::{Job, Joined, name, not_frozen, slurm_v1};
-use crate::bpf::{self, Confinement, Ground, Obstacle, Outcome, Reach};
+use crate::bpf::{self, Branch, Confinement, Obstacle, Outcome, Reach};
 use crate::cgroup::{self, Dir, Membership, Mount, Place, stands_in, v1};
 use crate::plan::{AbsolutePath, CgroupPath, JobId, NodeName, Reason, decimal};
 use crate::proc::{Proc, Process};
@@ -195,8 +195,8 @@ impl Step {
     /// As [`Job::foresee`].
     pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
         let job = JOB - self.missing;
-        let ground = Ground { levels: self.place.levels(), job, reach: Reach::Leaf };
-        name(bpf::foresee(ground, self.missing, &adoption.plan.containment)?, adoption)
+        let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
+        name(bpf::foresee(branch, self.missing, &adoption.plan.containment)?, adoption)
     }
 
     /// The step's cgroup and those above it, and what is there of those below.
@@ -247,8 +247,8 @@ impl Step {
         // accounting is in `task_special` for a moment: so the filters are put above both.
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
         let job = JOB - usize::from(name != special);
-        let ground = Ground { levels: point, job, reach: Reach::Leaf };
-        match bpf::confine(ground, &adoption.plan.containment, adoption.budget.deadline())? {
+        let branch = Branch { levels: point, job, reach: Reach::Leaf };
+        match bpf::confine(branch, &adoption.plan.containment, adoption.budget.deadline())? {
             Outcome::Holds(confinement) => Ok((place, confinement)),
             // Not with this reach.
             Outcome::NeedChild => {

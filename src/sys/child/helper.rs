@@ -10,14 +10,16 @@
 //! The helper is killed through a descriptor that stands for it (pidfd). Kernels before 5.2 have
 //! none; there its number is used, which nobody else can get before it is reaped.
 
-use super::{Action, DEFAULT_ACTION, MASK, RawFailure, SpawnFailure, Step, sys};
-use super::{block, clear_exec_context, close_from, limit, reset_signals};
+use super::{
+    Action, DEFAULT_ACTION, MASK, SpawnFailure, arrange, execute, limit, step, sys, vfork_with,
+};
 use crate::sys::process::pidfd_send_signal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SIGCHLD, kill};
 use nix::unistd::getpid;
+use std::convert::Infallible;
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -70,9 +72,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 impl Helper {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The step that failed, here or in the child.
+    /// Errors: The step that failed, here or in the child.
     pub fn start(spec: &HelperSpec<'_>) -> Result<Self, SpawnFailure> {
         Self::start_with(spec, libc::CLONE_PIDFD)
     }
@@ -80,15 +80,15 @@ impl Helper {
     fn start_with(spec: &HelperSpec<'_>, pidfds: libc::c_int) -> Result<Self, SpawnFailure> {
         let sigchld = Sigchld::take().map_err(|()| SpawnFailure::last("sigaction"))?;
         let dumpable = Dumpable::now();
-        let before = block(u64::MAX);
-        let made = clone_helper(spec, pidfds);
-        block(before);
+        let mut order = Order { spec, parent: getpid().as_raw(), failure: None };
+        // SAFETY: makes system calls only.
+        let made = unsafe { vfork_with(start_helper, &mut order, libc::SIGCHLD | pidfds) };
         drop(dumpable);
-        let (pid, pidfd, failure) = made?;
+        let (pid, pidfd) = made?;
         let helper = Self { pid, pidfd, reaped: false, _sigchld: sigchld };
-        match failure {
+        match order.failure {
             None => Ok(helper),
-            Some(failure) => Err(failure.into()),
+            Some(failure) => Err(failure),
         }
     }
 
@@ -295,52 +295,14 @@ struct Order<'a, 'b> {
     spec: &'a HelperSpec<'b>,
     /// The process that asks.
     parent: libc::pid_t,
-    failure: Option<RawFailure>,
-}
-
-/// In pieces that are aligned as the ABIs of all 64-bit Linux machines want a stack.
-#[repr(align(16))]
-#[derive(Clone, Copy)]
-struct Piece(#[allow(dead_code)] [u8; 16]);
-
-/// As many as the child has: far more than it needs.
-const PIECES: usize = 64 * 1024 / size_of::<Piece>();
-
-type Made = (libc::pid_t, Option<OwnedFd>, Option<RawFailure>);
-
-/// Makes the child, and returns when it has become the helper or has ended.
-fn clone_helper(spec: &HelperSpec<'_>, pidfds: libc::c_int) -> Result<Made, SpawnFailure> {
-    // Not on our own stack, which may be a small one of a thread's.
-    let mut stack = Vec::<Piece>::with_capacity(PIECES);
-    let parent = getpid().as_raw();
-    let mut order = Order { spec, parent, failure: None };
-    let mut pidfd: RawFd = -1;
-    // SAFETY: one past the end of what was allocated.
-    let top = unsafe { stack.as_mut_ptr().add(PIECES) };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD | pidfds;
-    let none = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the child shares our memory, and this thread is held until it has executed its
-    // program or has ended (CLONE_VFORK), so that `stack`, `order` and what that borrows outlive its
-    // use of them, and nobody else writes there. It runs on `stack`, with every signal blocked, so
-    // that no handler of the application's runs in it, and makes system calls only. Where a kernel
-    // knows of no pidfds the number is left as it is.
-    let pid = unsafe {
-        let order = (&raw mut order).cast();
-        libc::clone(start_helper, top.cast(), flags, order, &raw mut pidfd, none, none)
-    };
-    if pid == -1 {
-        return Err(SpawnFailure::last("clone"));
-    }
-    // SAFETY: the kernel has just made it for us.
-    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
-    Ok((pid, pidfd, order.failure))
+    failure: Option<SpawnFailure>,
 }
 
 extern "C" fn start_helper(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: our parent's order, which nobody else touches while that is held.
     let order = unsafe { &mut *order.cast::<Order<'_, '_>>() };
     // SAFETY: in the process that has just been made.
-    order.failure = Some(unsafe { become_helper(order.spec, order.parent) });
+    order.failure = unsafe { become_helper(order.spec, order.parent) }.err();
     127
 }
 
@@ -366,74 +328,41 @@ const SIGKILL: usize = libc::SIGKILL as usize;
 /// The child's way to `execve`; returns only on failure.
 ///
 /// # Safety
-/// Only in a process that [`clone_helper`] has just made.
-unsafe fn become_helper(spec: &HelperSpec<'_>, parent: libc::pid_t) -> RawFailure {
-    let argv = [spec.name.as_ptr(), std::ptr::null()];
-    let environ = [std::ptr::null::<libc::c_char>()];
+/// Only in a process that [`vfork_with`] has just made.
+unsafe fn become_helper(
+    spec: &HelperSpec<'_>,
+    parent: libc::pid_t,
+) -> Result<Infallible, SpawnFailure> {
+    let fds = [spec.stdin, spec.stdout, spec.stderr, spec.executable];
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on descriptors, numbers and NUL-terminated or length-delimited memory
     // that was laid out before or is on this stack. Nothing allocates, locks or panics, and of the
     // parent's memory nothing is written but the failure and the calling thread's `errno`.
     unsafe {
-        macro_rules! step {
-            ($step:ident, $call:expr) => {{
-                let result = $call;
-                if result == -1 {
-                    let errno = *libc::__errno_location();
-                    return RawFailure { step: Step::$step, errno };
-                }
-                result
-            }};
-        }
         for (resource, wanted) in LIMITS {
             limit(resource, wanted);
         }
-        step!(Timer, end_after(spec.patience));
-        clear_exec_context();
-        reset_signals();
-        // Out of the way of the standard ones first.
-        let [stdin, stdout, stderr, executable] =
-            [spec.stdin, spec.stdout, spec.stderr, spec.executable].map(|fd| fd.as_raw_fd());
-        let stdin = step!(Dup, above(stdin));
-        let stdout = step!(Dup, above(stdout));
-        let stderr = step!(Dup, above(stderr));
-        let executable = step!(Dup, above(executable));
-        step!(Dup, sys!(SYS_dup3, stdin, 0, 0));
-        step!(Dup, sys!(SYS_dup3, stdout, 1, 0));
-        step!(Dup, sys!(SYS_dup3, stderr, 2, 0));
-        step!(Dup, sys!(SYS_dup3, executable, 3, libc::O_CLOEXEC));
-        close_from(4);
-        step!(Chdir, sys!(SYS_chdir, c"/".as_ptr()));
-        step!(Setsid, sys!(SYS_setsid));
-        sys!(SYS_umask, 0o077);
+        step("timer", end_after(spec.patience))?;
+        arrange(&mut fds.map(|fd| fd.as_raw_fd()))?;
+        step("setsid", sys!(SYS_setsid))?;
         // The raw forms, since glibc's would signal threads that are the parent's. Capabilities are
         // kept over the change of identity, and dropped when nobody may trace us any more: until
         // exec this is sshd's memory, and the helper's account may run other helpers.
         sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, ONE, NIL, NIL, NIL);
-        step!(Setgroups, sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()));
-        step!(Setresgid, sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid));
-        step!(Setresuid, sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid));
-        step!(Dumpable, sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL));
-        step!(Capset, drop_capabilities());
+        step("setgroups", sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()))?;
+        step("setresgid", sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid))?;
+        step("setresuid", sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid))?;
+        step("dumpable", sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL))?;
+        step("capset", drop_capabilities())?;
         // Set now that exec no longer looks at it: the helper can make no process of its own.
         limit(libc::RLIMIT_NPROC, 0);
         limit(libc::RLIMIT_SIGPENDING, SIGPENDING);
-        step!(NoNewPrivs, sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL));
-        step!(Pdeathsig, sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL));
+        step("no_new_privs", sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL))?;
+        step("pdeathsig", sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL))?;
         if sys!(SYS_getppid) != libc::c_long::from(parent) {
-            return RawFailure { step: Step::ParentGone, errno: libc::ESRCH };
+            return Err(SpawnFailure { step: "parent gone", errno: libc::ESRCH });
         }
-        block(0);
-        let result = sys!(
-            SYS_execveat,
-            3,
-            c"".as_ptr(),
-            argv.as_ptr(),
-            environ.as_ptr(),
-            libc::AT_EMPTY_PATH,
-        );
-        step!(Execveat, result);
-        RawFailure { step: Step::Execveat, errno: 0 }
+        execute(3, spec.name)
     }
 }
 
@@ -463,18 +392,6 @@ unsafe fn end_after(patience: Duration) -> libc::c_long {
         }
         sys!(SYS_timer_settime, timer, 0, &raw const once, std::ptr::null::<libc::itimerspec>())
     }
-}
-
-/// That descriptor, or a copy of it, of a number above those that the helper's own will have.
-///
-/// # Safety
-/// As [`become_helper`].
-unsafe fn above(fd: RawFd) -> libc::c_long {
-    if fd > 3 {
-        return fd.into();
-    }
-    // SAFETY: plain numbers.
-    unsafe { sys!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 4) }
 }
 
 /// Empties every capability set, ambient included, whatever securebits say.

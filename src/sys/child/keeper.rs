@@ -1,13 +1,12 @@
 //! The way to a keeper: a process that is neither sshd's child nor in its session, and that stays.
 
-use super::{RawFailure, Step, block, clear_exec_context, close_from, limit, reset_signals};
-use nix::sys::signal::{SIGKILL, kill};
+use super::{SpawnFailure, arrange, execute, limit, sys, vfork_with};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use std::convert::Infallible;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// What a keeper is started with.
 #[derive(Debug)]
@@ -36,9 +35,8 @@ pub struct KeeperSpec<'a> {
 const HANDED: usize = 6;
 /// The first of them, behind the standard ones.
 const FIRST: RawFd = 3;
+/// Behind those its executable.
 const EXECUTABLE: RawFd = FIRST + HANDED as RawFd;
-
-const _: () = assert!(EXECUTABLE < FD_FLOOR, "places overlap");
 
 /// The descriptors that a keeper was given.
 #[derive(Debug)]
@@ -59,9 +57,7 @@ pub struct Handed {
 
 impl Handed {
     /// Takes them over.
-    ///
-    /// # Errors
-    /// `EBADF` in a process that was not started as a keeper.
+    /// Errors: `EBADF` in a process that was not started as a keeper.
     pub fn take() -> io::Result<Self> {
         let take = |at: RawFd| {
             // SAFETY: asks about a number; one that is not open is EBADF.
@@ -76,157 +72,121 @@ impl Handed {
     }
 }
 
-/// Starts a keeper. What is returned is the process in between, which ends by itself as soon as it
-/// has made the keeper: that is then nobody's child but the system's first process's. A keeper that
-/// could not be executed is told of by a [`super::SpawnFailure`] on the other end of its socket.
+/// Starts a keeper, by a process in between that ends at once: the keeper is then nobody's child
+/// but the system's first process's. One that could not be executed is told of by a
+/// [`SpawnFailure`] on the other end of its socket.
 ///
-/// # Errors
-/// `EAGAIN` or `ENOMEM` of `clone(2)`, `EMFILE`.
-pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> io::Result<Child> {
-    let KeeperSpec { null, talk, watched, above, leaf, keepers, root, .. } = *spec;
-    let handed: [_; HANDED] = [talk, watched, above, leaf, keepers, root];
-    let places = [null; FIRST as usize].into_iter().chain(handed).chain([spec.executable]);
-    let raised: Vec<RawFdGuard> = places.map(raise).collect::<io::Result<_>>()?;
-    clone_with(|| {
-        #[allow(clippy::multiple_unsafe_ops_per_block)]
-        // SAFETY: we are the only thread of a fresh process, and so is the next one, which has its
-        // own copy of everything; both call nothing but the kernel.
-        unsafe {
-            libc::setsid();
-            match libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
-                0 => {
-                    let failure = become_keeper(&raised, spec.title);
-                    tell(failure);
-                    libc::_exit(127)
-                }
-                -1 => {
-                    let errno = *libc::__errno_location();
-                    if let Some(talk) = raised.get(FIRST as usize) {
-                        libc::dup2(talk.0, FIRST);
-                    }
-                    tell(RawFailure { step: Step::Clone, errno });
-                }
-                _ => {}
+/// Errors: `EAGAIN` or `ENOMEM` of `clone(2)`.
+pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> io::Result<()> {
+    let KeeperSpec { executable, title, null, talk, watched, above, leaf, keepers, root } = *spec;
+    let fds = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
+    let mut order = Order { fds: fds.map(|fd| fd.as_raw_fd()), title, failure: None };
+    // No exit signal: no `SIGCHLD` reaches the application, and none of its handlers can reap it.
+    // SAFETY: makes system calls only.
+    let made = unsafe { vfork_with(stand_between, &mut order, 0) };
+    let failed = |failure: SpawnFailure| io::Error::from_raw_os_error(failure.errno);
+    let (between, _) = made.map_err(failed)?;
+    while waitpid(Pid::from_raw(between), Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
+    order.failure.map_or(Ok(()), |failure| Err(failed(failure)))
+}
+
+struct Order<'a> {
+    /// In the order of their places.
+    fds: [RawFd; EXECUTABLE as usize + 1],
+    title: &'a CStr,
+    failure: Option<SpawnFailure>,
+}
+
+extern "C" fn stand_between(order: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: our parent's order, which nobody else touches while that is held.
+    let order = unsafe { &mut *order.cast::<Order<'_>>() };
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers. The next process has its own copy of everything, as after fork(2), and
+    // never returns from here.
+    unsafe {
+        sys!(SYS_setsid);
+        match sys!(SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
+            0 => {
+                let Err(failure) = become_keeper(order);
+                tell(order, failure);
+                libc::_exit(127)
             }
+            -1 => order.failure = Some(SpawnFailure::last("clone")),
+            _ => {}
         }
-        0
-    })
+    }
+    0
 }
 
 /// # Safety
-/// Only where the socket is in its place.
-unsafe fn tell(failure: RawFailure) {
+/// Only in a process that [`stand_between`] has just made.
+unsafe fn tell(order: &Order<'_>, failure: SpawnFailure) {
     let packet = failure.packet();
+    // Until all are in their places, the socket has still the number that it came with.
+    let [_, _, _, talk, ..] = order.fds;
+    let talk = if failure.step == "dup" { talk } else { FIRST };
     // SAFETY: sends from our own stack.
-    unsafe { libc::send(FIRST, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
+    unsafe { libc::send(talk, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
 }
 
 /// Returns only on failure.
 ///
 /// # Safety
-/// Only in a process that [`spawn_keeper`] has just made.
-unsafe fn become_keeper(raised: &[RawFdGuard], title: &CStr) -> RawFailure {
-    let argv = [title.as_ptr(), std::ptr::null()];
-    let environ = [std::ptr::null::<libc::c_char>()];
+/// As [`tell`].
+unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailure> {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on descriptors, numbers and NUL-terminated memory that was laid out
     // before the clone. Nothing allocates or locks.
     unsafe {
-        let failed = |step| RawFailure { step, errno: *libc::__errno_location() };
-        clear_exec_context();
-        let mut end = 0;
-        for fd in raised {
-            if libc::dup2(fd.0, end) == -1 {
-                return failed(Step::Dup);
-            }
-            end += 1;
-        }
-        libc::fcntl(EXECUTABLE, libc::F_SETFD, libc::FD_CLOEXEC);
-        close_from(end);
+        arrange(&mut order.fds)?;
         // A login's own limits may be in force by now.
         for resource in [libc::RLIMIT_CPU, libc::RLIMIT_AS, libc::RLIMIT_FSIZE] {
             limit(resource, libc::RLIM_INFINITY);
         }
         limit(libc::RLIMIT_CORE, 0);
-        libc::umask(0o077);
-        if libc::chdir(c"/".as_ptr()) == -1 {
-            return failed(Step::Chdir);
-        }
-        reset_signals();
-        block(0);
-        libc::syscall(
-            libc::SYS_execveat,
-            EXECUTABLE,
-            c"".as_ptr(),
-            argv.as_ptr(),
-            environ.as_ptr(),
-            libc::AT_EMPTY_PATH,
-        );
-        failed(Step::Execveat)
+        execute(EXECUTABLE, order.title)
     }
-}
-
-/// A child that nobody else waits for. Dropping it ends and reaps it.
-#[derive(Debug)]
-pub struct Child(Pid);
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        let _ = kill(self.0, SIGKILL);
-        while waitpid(self.0, Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
-    }
-}
-
-/// Lowest number for the descriptors that travel to the child, so that their places can be filled
-/// without harm.
-const FD_FLOOR: RawFd = 40;
-
-/// A descriptor of number [`FD_FLOOR`] or above, closed on drop and on exec.
-struct RawFdGuard(RawFd);
-
-impl Drop for RawFdGuard {
-    fn drop(&mut self) {
-        let _ = nix::unistd::close(self.0);
-    }
-}
-
-fn raise(fd: BorrowedFd<'_>) -> io::Result<RawFdGuard> {
-    use nix::fcntl::{FcntlArg, fcntl};
-    Ok(RawFdGuard(fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(FD_FLOOR))?))
-}
-
-/// Runs `body` in a new process without an exit signal, every signal blocked: no `SIGCHLD` reaches
-/// the application, and none of its handlers can reap it.
-fn clone_with(body: impl FnOnce() -> libc::c_int) -> io::Result<Child> {
-    let before = block(u64::MAX);
-    // SAFETY: no flags: the child has its own copy of everything, as after fork(2). It runs
-    // `body`, whose authors promise system calls only, and never returns from this block.
-    let result = crate::sys::checked(unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) });
-    if let Ok(0) = result {
-        // A panic, which there should be none of, must not carry the child back into sshd's code.
-        let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(127);
-        // SAFETY: in the child: _exit runs no handler of the application.
-        unsafe { libc::_exit(status) }
-    }
-    block(before);
-    let pid = i32::try_from(result?).map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(Child(Pid::from_raw(pid)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
+    use std::os::fd::AsFd;
+
+    /// What a keeper of this program says, and its end.
+    fn said(program: &str) -> Vec<Vec<u8>> {
+        let file = |path| std::fs::File::open(path).unwrap();
+        let (program, null) = (file(program), file("/dev/null"));
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (theirs, ours) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        let (null, talk) = (null.as_fd(), theirs.as_fd());
+        let spec = KeeperSpec {
+            executable: program.as_fd(),
+            title: c"keeper",
+            null,
+            talk,
+            watched: null,
+            above: null,
+            leaf: null,
+            keepers: null,
+            root: null,
+        };
+        spawn_keeper(&spec).unwrap();
+        drop(theirs);
+        let packets = std::iter::repeat_with(|| {
+            let mut packet = [0; SpawnFailure::LEN];
+            let length = recv(ours.as_raw_fd(), &mut packet, MsgFlags::empty()).unwrap();
+            packet[..length].to_vec()
+        });
+        packets.take_while(|packet| !packet.is_empty()).collect()
+    }
 
     #[test]
-    fn a_child_is_ended_and_reaped() {
-        let child = clone_with(|| {
-            // SAFETY: waits for the kill.
-            unsafe { libc::pause() };
-            0
-        })
-        .unwrap();
-        let pid = child.0;
-        drop(child);
-        assert_eq!(kill(pid, None), Err(nix::Error::ESRCH));
+    fn a_keeper_that_cannot_be_executed_says_so() {
+        assert!(said("/usr/bin/true").is_empty());
+        let [packet] = said("/dev/null").try_into().unwrap();
+        let (step, error) = SpawnFailure::decode(&packet).unwrap();
+        assert_eq!((step.as_str(), error.raw_os_error()), ("execveat", Some(libc::EACCES)));
     }
 }

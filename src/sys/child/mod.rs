@@ -7,7 +7,11 @@ mod keeper;
 pub use helper::{End, Helper, HelperSpec};
 pub use keeper::{Handed, KeeperSpec, spawn_keeper};
 
-use std::os::fd::RawFd;
+use nix::errno::Errno;
+use std::convert::Infallible;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// The step on the way to `execve` that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,80 +23,38 @@ pub struct SpawnFailure {
 }
 
 impl SpawnFailure {
-    /// Most bytes of one in a packet.
-    pub const MAX: usize = 6;
+    /// Bytes of one in a packet: the kind, the number, and the step, filled up with zeros.
+    pub const LEN: usize = 24;
     const KIND: u8 = b'f';
 
     fn last(step: &'static str) -> Self {
-        Self { step, errno: nix::errno::Errno::last_raw() }
+        Self { step, errno: Errno::last_raw() }
     }
 
-    /// Reads a packet; `None` for anything else.
+    /// The packet by which a new process tells it.
+    fn packet(self) -> [u8; Self::LEN] {
+        let mut packet = [0; Self::LEN];
+        let bytes =
+            [Self::KIND].into_iter().chain(self.errno.to_ne_bytes()).chain(self.step.bytes());
+        packet.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+        packet
+    }
+
+    /// Step and error of a packet; `None` for anything else.
     #[must_use]
-    pub fn decode(packet: &[u8]) -> Option<Self> {
-        let [Self::KIND, step, number @ ..] = packet else { return None };
-        let errno = i32::from_ne_bytes(number.try_into().ok()?);
-        Some(Self { step: STEPS.get(usize::from(*step)).copied().unwrap_or("?"), errno })
+    pub fn decode(packet: &[u8]) -> Option<(String, io::Error)> {
+        let [Self::KIND, a, b, c, d, step @ ..] = packet else { return None };
+        let step = String::from_utf8(step.to_vec()).ok()?;
+        let errno = i32::from_ne_bytes([*a, *b, *c, *d]);
+        let whole = packet.len() == Self::LEN;
+        whole.then(|| (step.trim_end_matches('\0').to_owned(), io::Error::from_raw_os_error(errno)))
     }
 }
 
-/// The same, as a new process tells it.
-#[derive(Clone, Copy, Debug)]
-struct RawFailure {
-    step: Step,
-    errno: i32,
+/// That step, where the call has failed.
+fn step(step: &'static str, result: libc::c_long) -> Result<libc::c_long, SpawnFailure> {
+    if result == -1 { Err(SpawnFailure::last(step)) } else { Ok(result) }
 }
-
-impl RawFailure {
-    fn packet(self) -> [u8; SpawnFailure::MAX] {
-        let [a, b, c, d] = self.errno.to_ne_bytes();
-        [SpawnFailure::KIND, self.step as u8, a, b, c, d]
-    }
-}
-
-impl From<RawFailure> for SpawnFailure {
-    fn from(raw: RawFailure) -> Self {
-        let step = STEPS.get(usize::from(raw.step as u8)).copied().unwrap_or("?");
-        Self { step, errno: raw.errno }
-    }
-}
-
-/// The steps, by the system call that each is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Step {
-    Clone,
-    Timer,
-    Dup,
-    Chdir,
-    Setsid,
-    Setgroups,
-    Setresgid,
-    Setresuid,
-    Dumpable,
-    Capset,
-    NoNewPrivs,
-    Pdeathsig,
-    ParentGone,
-    Execveat,
-}
-
-const STEPS: [&str; 14] = [
-    "clone",
-    "timer",
-    "dup",
-    "chdir",
-    "setsid",
-    "setgroups",
-    "setresgid",
-    "setresuid",
-    "dumpable",
-    "capset",
-    "no_new_privs",
-    "pdeathsig",
-    "parent gone",
-    "execveat",
-];
 
 /// A system call without the C library's wrapper around it, which may take locks, be a point of
 /// cancellation, or act on every thread of the process.
@@ -102,6 +64,90 @@ macro_rules! sys {
     };
 }
 use sys;
+
+/// In pieces that are aligned as the ABIs of all 64-bit Linux machines want a stack.
+#[repr(align(16))]
+#[derive(Clone, Copy)]
+struct Piece(#[allow(dead_code)] [u8; 16]);
+
+/// As many as a child has: far more than it needs.
+const PIECES: usize = 64 * 1024 / size_of::<Piece>();
+
+/// Makes a child as vfork(2) makes one, and returns when it has executed a program or has ended:
+/// its number, and with `CLONE_PIDFD` among `flags` its descriptor, where the kernel knows of such.
+/// Every signal is blocked meanwhile.
+///
+/// # Safety
+/// `body`, which is given `order` and nobody else uses it meanwhile, makes system calls only: it
+/// runs in this process's memory.
+unsafe fn vfork_with<T>(
+    body: extern "C" fn(*mut libc::c_void) -> libc::c_int,
+    order: &mut T,
+    flags: libc::c_int,
+) -> Result<(libc::pid_t, Option<OwnedFd>), SpawnFailure> {
+    // Not on our own stack, which may be a small one of a thread's.
+    let mut stack = Vec::<Piece>::with_capacity(PIECES);
+    let mut pidfd: RawFd = -1;
+    // SAFETY: one past the end of what was allocated.
+    let top = unsafe { stack.as_mut_ptr().add(PIECES) };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | flags;
+    let none = std::ptr::null_mut::<libc::c_void>();
+    let order = std::ptr::from_mut(order).cast();
+    let before = block(u64::MAX);
+    // SAFETY: the child shares our memory, and this thread is held until it has executed its
+    // program or has ended (CLONE_VFORK), so that `stack`, `order` and what that borrows outlive its
+    // use of them, and nobody else writes there. It runs on `stack`, with every signal blocked, so
+    // that no handler of the application's runs in it, and makes system calls only, says the
+    // caller. Where a kernel knows of no pidfds the number is left as it is.
+    let pid = unsafe { libc::clone(body, top.cast(), flags, order, &raw mut pidfd, none, none) };
+    let made = step("clone", pid.into());
+    block(before);
+    // SAFETY: the kernel has just made it for us.
+    let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
+    made.map(|_| (pid, pidfd))
+}
+
+/// What every program of ours begins with: these descriptors as 0, 1, 2 and so on, the last of them
+/// closed on exec, and no other; signals at their default; no context of SELinux's; directory and
+/// umask of its own.
+///
+/// # Safety
+/// Only in a new process, which has a table of descriptors of its own.
+unsafe fn arrange<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), SpawnFailure> {
+    let count = N as RawFd;
+    #[allow(clippy::multiple_unsafe_ops_per_block)]
+    // SAFETY: plain numbers, and a NUL-terminated path.
+    unsafe {
+        clear_exec_context();
+        reset_signals();
+        // Out of the way of each other first.
+        for fd in fds.iter_mut().filter(|fd| **fd < count) {
+            *fd = step("dup", sys!(SYS_fcntl, *fd, libc::F_DUPFD_CLOEXEC, count))? as RawFd;
+        }
+        for (place, fd) in (0..count).zip(fds.iter()) {
+            let flags = if place + 1 == count { libc::O_CLOEXEC } else { 0 };
+            step("dup", sys!(SYS_dup3, *fd, place, flags))?;
+        }
+        close_from(count);
+        step("chdir", sys!(SYS_chdir, c"/".as_ptr()))?;
+        sys!(SYS_umask, 0o077);
+    }
+    Ok(())
+}
+
+/// Executes the program behind a descriptor, without an environment and with no signal blocked.
+///
+/// # Safety
+/// Only in a new process.
+unsafe fn execute(program: RawFd, name: &CStr) -> Result<Infallible, SpawnFailure> {
+    let argv = [name.as_ptr(), std::ptr::null()];
+    let environ = [std::ptr::null::<libc::c_char>()];
+    let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    block(0);
+    // SAFETY: NUL-terminated texts, in lists that end with a null pointer.
+    unsafe { sys!(SYS_execveat, program, path, argv.as_ptr(), environ.as_ptr(), flags) };
+    Err(SpawnFailure::last("execveat"))
+}
 
 /// Closes every descriptor from `first` on.
 ///
@@ -197,14 +243,15 @@ mod tests {
 
     #[test]
     fn a_failure_is_read_back() {
-        let raw = RawFailure { step: Step::Setgroups, errno: libc::EPERM };
         let failure = SpawnFailure { step: "setgroups", errno: libc::EPERM };
-        assert_eq!(SpawnFailure::decode(&raw.packet()), Some(failure));
-        assert_eq!(SpawnFailure::from(raw), failure);
-        for packet in [&b""[..], b"f", b"f\0\0", b"x\0\0\0\0\0", b"f\0\0\0\0\0\0"] {
-            assert_eq!(SpawnFailure::decode(packet), None, "{packet:?}");
+        let (step, error) = SpawnFailure::decode(&failure.packet()).unwrap();
+        assert_eq!((step.as_str(), error.raw_os_error()), ("setgroups", Some(libc::EPERM)));
+        let mut other = failure.packet();
+        other[0] = b'x';
+        let longer = [failure.packet().as_slice(), b"\0"].concat();
+        for packet in [&b""[..], b"f", b"f\0\0\0\0setgroups", &other, &longer] {
+            assert!(SpawnFailure::decode(packet).is_none(), "{packet:?}");
         }
-        assert_eq!(STEPS.len(), Step::Execveat as usize + 1);
     }
 
     #[test]

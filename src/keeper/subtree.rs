@@ -1,10 +1,56 @@
-//! A cgroup with everything below it.
+//! A cgroup with everything below it, as those look at it who end a job.
 
-use super::{Dir, Error, Result};
-use std::ffi::OsString;
+use crate::cgroup::{Dir, Error, Result};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::write;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 /// Most cgroups of one job that are looked at.
 const DIRS_MAX: usize = 65_536;
+
+impl Dir {
+    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
+    /// none, and is not for this.
+    pub fn parent(&self) -> Result<Self> {
+        let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = openat(self, "..", flags, Mode::empty())
+            .map_err(|errno| Error::system("open", format!("{}/..", self.path()), errno))?;
+        Ok(Self::new(fd, path))
+    }
+
+    /// Writes a file of the interface.
+    /// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
+    pub fn write(&self, file: &str, text: &str) -> Result<()> {
+        let object = || format!("{}/{file}", self.path());
+        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| Error::system("open", object(), errno))?;
+        write(&fd, text.as_bytes())
+            .map(drop)
+            .map_err(|errno| Error::system("write", object(), errno))
+    }
+
+    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
+    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
+    pub fn children(&self) -> Result<Vec<OsString>> {
+        let error = |errno: Errno| Error::system("list", self.path(), errno);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
+            if directory && name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+}
 
 /// What was found on a walk, and why the walk ended early where it did.
 #[derive(Debug)]

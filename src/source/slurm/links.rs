@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{Distrust, Trust, TrustError};
+use crate::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
 
 /// Most links on one way, as in the kernel (path_resolution(7)).
@@ -13,9 +13,9 @@ impl Trust {
     /// whoever can change a link decides what is found behind it.
     ///
     /// # Errors
-    /// [`TrustError`] for the first directory with a link in it that is not believed, for a name
+    /// `TrustError` for the first directory with a link in it that is not believed, for a name
     /// that is missing, and for more links than the kernel would follow.
-    pub fn follow(&self, path: &Path) -> Result<PathBuf, TrustError> {
+    pub(super) fn follow(&self, path: &Path) -> Result<PathBuf, TrustError> {
         let mut real = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = names(path);
         let mut links = 0;

@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use super::Insn;
-use super::insn::{
-    ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, BPF_RSH, CTX_ACCESS_TYPE, CTX_MAJOR,
+use super::interpret::BPF_RSH;
+use crate::bpf::insn::{
+    ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use super::name::is_ours;
+use crate::bpf::{Insn, is_ours};
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";

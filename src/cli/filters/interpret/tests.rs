@@ -1,5 +1,5 @@
-use super::super::insn::{BPF_EXIT, BPF_JA, BPF_K};
 use super::*;
+use crate::bpf::insn::{BPF_EXIT, BPF_JA, BPF_K};
 
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };

@@ -11,12 +11,56 @@
 
 use std::fmt;
 
-use super::insn::{
-    ACCESS_SHIFT, BPF_ADD, BPF_ALU, BPF_ALU64, BPF_AND, BPF_H, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE,
-    BPF_JLT, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR,
-    BPF_RSH, BPF_W, BPF_X, BPF_XOR, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Insn, Register,
+use crate::bpf::insn::{
+    ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
+    BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR,
+    CTX_MINOR, DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT,
 };
 use crate::plan::{Access, DeviceType};
+
+// What programs of others have, and ours have not (`linux/bpf.h`).
+/// Size of a load: 2 bytes.
+const BPF_H: u8 = 0x08;
+/// Arithmetic: `dst += operand`.
+const BPF_ADD: u8 = 0x00;
+/// Arithmetic: `dst >>= operand`, filling with zeros.
+pub const BPF_RSH: u8 = 0x70;
+/// Arithmetic: `dst ^= operand`.
+const BPF_XOR: u8 = 0xa0;
+/// Jump if equal.
+const BPF_JEQ: u8 = 0x10;
+/// Jump if greater, unsigned.
+const BPF_JGT: u8 = 0x20;
+/// Jump if less, unsigned.
+const BPF_JLT: u8 = 0xa0;
+/// Jump if less or equal, unsigned.
+const BPF_JLE: u8 = 0xb0;
+
+impl Insn {
+    /// The destination register.
+    #[must_use]
+    pub const fn dst(self) -> Register {
+        self.registers >> DST_SHIFT & 0xf
+    }
+
+    /// The source register.
+    #[must_use]
+    pub const fn src(self) -> Register {
+        self.registers >> SRC_SHIFT & 0xf
+    }
+
+    /// The instruction that the kernel wrote.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; INSN_LEN]) -> Self {
+        let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
+        Self {
+            code,
+            registers,
+            offset: i16::from_ne_bytes([offset_0, offset_1]),
+            imm: i32::from_ne_bytes([imm_0, imm_1, imm_2, imm_3]),
+        }
+    }
+}
 
 /// Lower three bits of a code.
 const CLASS_MASK: u8 = 0x07;

@@ -3,9 +3,21 @@
 
 #![forbid(unsafe_code)]
 
-use super::interpret::{self, Request};
-use super::{Attached, Error, Insn, Level, Owner, Program, Result, in_force};
+pub mod interpret;
+mod owner;
+
+use crate::bpf::{Attached, Error, INSN_LEN, Insn, Level, Program, Result, in_force};
 use crate::cgroup::{Dir, PinMark};
+use crate::sys::bpf as kernel;
+use interpret::Request;
+use std::io;
+use std::os::fd::AsFd;
+
+pub use owner::Owner;
+
+/// Most bytes of instructions that are read back. A million can be loaded
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
+const XLATED_MAX: usize = 32 * 1024 * 1024;
 
 /// A filter that is attached at a cgroup or above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +63,7 @@ impl Inspection {
         let mut rest: Vec<&Program> = running.iter().collect();
         let mut filters = Vec::new();
         for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
-            let mark = PinMark::read(dir).map_err(|error| {
-                let cause = std::io::Error::other(error.to_string());
-                Error::system("read mark of", dir.path(), cause)
-            })?;
+            let mark = PinMark::read(dir)?;
             let above = read.get(index + 1..).unwrap_or_default();
             for program in &level.programs {
                 let mut filter = Filter::of(program, Some(dir.path()), level.attached)?;
@@ -76,7 +85,7 @@ impl Inspection {
 
 impl Filter {
     fn of(program: &Program, level: Option<&str>, attached: Attached) -> Result<Self> {
-        let insns = program.insns()?;
+        let insns = insns(program)?;
         Ok(Self {
             level: level.map(str::to_owned),
             attached,
@@ -107,6 +116,28 @@ fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Lev
         overridable.flat_map(|level| &level.programs).any(|original| original.same_as(program))
     };
     mark == Some(program.id()) || attached == Attached::Multi && copied()
+}
+
+/// The instructions of a program as the verifier left them; `None` where the kernel does not show
+/// them: to anybody without `CAP_BPF`, and with blinded constants (`net.core.bpf_jit_harden`) where
+/// `kernel.kptr_restrict` hides addresses.
+fn insns(program: &Program) -> Result<Option<Vec<Insn>>> {
+    let bytes = xlated(program).map_err(|error| {
+        Error::system("read instructions of program", program.id().to_string(), error)
+    })?;
+    let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
+    Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
+}
+
+fn xlated(program: &Program) -> io::Result<Option<Vec<u8>>> {
+    let length = kernel::prog_info(program.as_fd())?.xlated_len;
+    if length > XLATED_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    let mut insns = vec![0; length];
+    // A program never changes its length.
+    let shown = kernel::prog_insns(program.as_fd(), &mut insns)?;
+    Ok((shown && length > 0).then_some(insns))
 }
 
 /// Programs that all have to agree, as those in force at a cgroup do.
@@ -141,7 +172,7 @@ impl Answer {
 impl Judge {
     /// Reads these programs back.
     fn of(programs: &[Program]) -> Result<Self> {
-        let read = |program: &Program| Ok((program.id(), program.insns()?));
+        let read = |program: &Program| Ok((program.id(), insns(program)?));
         Ok(Self { programs: programs.iter().map(read).collect::<Result<_>>()? })
     }
 

@@ -1,8 +1,7 @@
-use super::super::insn::{
-    BPF_ALU, BPF_ALU64, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, BPF_RSH, BPF_X,
-};
+use super::interpret::BPF_RSH;
 use super::*;
 use crate::bpf::allow;
+use crate::bpf::insn::{BPF_ALU, BPF_ALU64, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, BPF_X};
 use crate::plan::{Access, Allowlist, DeviceType};
 
 const NULL: Request = Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };

@@ -9,11 +9,13 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
 
-use super::{ChoiceError, Choices, FILE, FILE_MAX, UserDir, Wrong, facts_of, permissions, system};
+use crate::chosen::{ChoiceError, Choices, FILE, UserDir, Wrong, facts_of, permissions, system};
 use crate::failed::Failed;
 use crate::plan::JobId;
 use crate::sys::file::Facts;
 
+/// Most bytes of the file: a job's id and the end of its line.
+const FILE_MAX: u64 = 65;
 /// What nobody but the owner may have: leave to write.
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -23,7 +25,7 @@ impl Choices {
     ///
     /// # Errors
     /// [`ChoiceError`] where what is there is not to be believed, not even to be this user's wish.
-    pub fn read(&self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
+    pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
         let base = match self.trust.dir(&self.dir) {
             Ok(base) => base,
             Err(error) if error.is_missing() => return Ok(None),
@@ -57,7 +59,7 @@ impl UserDir {
 
 impl Facts {
     /// Whether nobody but this user may write it.
-    pub(super) fn is_only(&self, uid: u32) -> Result<(), Wrong> {
+    pub(crate) fn is_only(&self, uid: u32) -> Result<(), Wrong> {
         match permissions(self) {
             _ if self.uid != uid => Err(Wrong::Owner(self.uid)),
             mode if mode & OTHERS_WRITE != 0 => Err(Wrong::Mode(mode)),
@@ -66,7 +68,7 @@ impl Facts {
     }
 
     /// Whether a file in this directory may be a choice of this user's.
-    pub(super) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
+    pub(crate) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
         match file {
             _ if file.mount != self.mount => Err(Wrong::Mounted),
             _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Wrong::NoFile),

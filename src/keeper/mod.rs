@@ -8,9 +8,11 @@
 
 #![forbid(unsafe_code)]
 
-use crate::cgroup::subtree::{processes, unless_gone, walk};
+pub mod subtree;
+
 use crate::cgroup::{self, Dir, Membership, event};
-use crate::lock::{Keepers, LockError};
+use crate::failed::Failed;
+use crate::lock::Keepers;
 use crate::log::{self, Line, Severity, Speaker};
 use crate::plan::{CgroupPath, LeafName};
 use crate::sys::child::Handed;
@@ -26,6 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use subtree::{processes, unless_gone, walk};
 
 /// What a keeper says once it holds the lock and waits.
 pub const READY: &[u8] = b"ready";
@@ -137,7 +140,7 @@ impl Keeper {
 #[derive(Debug)]
 enum Trouble {
     Cgroup(cgroup::Error),
-    Lock(LockError),
+    Lock(Failed),
     Poll(Errno),
     /// There is one already.
     Another,
@@ -165,8 +168,8 @@ impl From<cgroup::Error> for Trouble {
     }
 }
 
-impl From<LockError> for Trouble {
-    fn from(error: LockError) -> Self {
+impl From<Failed> for Trouble {
+    fn from(error: Failed) -> Self {
         Self::Lock(error)
     }
 }
