@@ -13,7 +13,7 @@ pub fn decision_line(
 ) -> Line {
     Line::new(severity)
         .with("decision", decision)
-        .with("code", reason.map_or("", Reason::code))
+        .with("code", reason.map_or("", Reason::as_str))
         .with("user", &login.user)
         .with("uid", login.uid)
         .with("rhost", &login.rhost)

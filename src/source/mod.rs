@@ -33,6 +33,17 @@ pub trait Source {
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
 }
 
+impl Placement {
+    /// What evidence and log call the place of this job.
+    #[must_use]
+    pub fn shown(&self, job: &JobId) -> String {
+        match self {
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
+            Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
+        }
+    }
+}
+
 /// A running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {

@@ -1,7 +1,6 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, MAX_ENTRIES, MAX_PROBES, Placement, Variable, Variables};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
