@@ -16,26 +16,12 @@ pub struct FluxId(pub u64);
 
 impl FluxId {
     /// Reads the canonical form alone.
-    #[must_use]
     pub fn canonical(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('f')?.as_bytes();
         (1..=DIGITS_MAX).contains(&digits.len()).then_some(())?;
         // A digit of value 0 in front adds nothing: only the number 0 is written with one.
         (digits.len() == 1 || digits.first() != Some(&b'1')).then_some(())?;
         number(digits).map(Self)
-    }
-
-    /// Reads an id as people have it from Flux: in F58 with either sign in front, or in decimal.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        if let Some(digits) = text.strip_prefix('\u{192}') {
-            return Self::canonical(&format!("f{digits}"));
-        }
-        let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if decimal && (text == "0" || !text.starts_with('0')) {
-            return text.parse().ok().map(Self);
-        }
-        Self::canonical(text)
     }
 }
 

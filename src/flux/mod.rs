@@ -9,12 +9,11 @@
 #![forbid(unsafe_code)]
 
 mod f58;
-mod process;
 
 use crate::plan::decimal;
+use crate::proc::{Proc, Process};
 
 pub use f58::FluxId;
-pub use process::{Imp, Shell, imp, is_imp, shell};
 
 /// A unit of a job's, by its name `imp-shell-RANK-ID.service`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +26,6 @@ pub struct Unit {
 
 impl Unit {
     /// Reads a unit's name; `None` for one that is not a job's, spelled as Flux spells it.
-    #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (rank, id) =
             name.strip_prefix("imp-shell-")?.strip_suffix(".service")?.split_once('-')?;
@@ -37,7 +35,6 @@ impl Unit {
 
 /// Where the service manager of this account has its units: their cgroups' parents, below the
 /// cgroup v2 mount. Newer ones have a slice of applications.
-#[must_use]
 pub fn folders(flux: u32) -> [String; 2] {
     let manager = format!("/user.slice/user-{flux}.slice/user@{flux}.service");
     [format!("{manager}/app.slice"), manager]
@@ -45,15 +42,69 @@ pub fn folders(flux: u32) -> [String; 2] {
 
 /// The unit whose cgroup this is; `None` for anything that is not right below where the account has
 /// its units.
-#[must_use]
 pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit> {
     let (folder, name) = cgroup.rsplit_once('/')?;
     folders(flux).iter().any(|known| known == folder).then(|| Unit::parse(name))?
 }
 
+/// The IMP of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imp {
+    /// Its number.
+    pub pid: i32,
+}
+
+/// What an IMP's children say about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// The job's shell, which is this user's.
+    Of(u32),
+    /// There is none: not yet, or no more.
+    None,
+    /// Children of several users', which an IMP has not.
+    Several,
+}
+
+/// Whether a process has the uids of an IMP that this account started: a setuid program keeps the
+/// real one of its caller.
+pub fn is_imp(process: &Process, flux: u32) -> bool {
+    !process.ended && process.uids == [flux, 0, 0, 0]
+}
+
+/// The user that a process is altogether, where that is neither root nor this account.
+fn user(process: &Process, flux: u32) -> Option<u32> {
+    let [uid, ..] = process.uids;
+    (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
+}
+
+/// The IMP among the processes of a unit's own cgroup, `flux` being the uid of Flux's account. A
+/// child that it has just forked looks like it for a moment.
+pub fn imp(processes: &[Process], flux: u32) -> Option<Imp> {
+    let imps = || processes.iter().filter(|process| is_imp(process, flux));
+    let mut first = imps().filter(|one| !imps().any(|other| other.pid == one.parent));
+    match (first.next(), first.next()) {
+        (Some(process), None) => Some(Imp { pid: process.pid }),
+        _ => None,
+    }
+}
+
+/// The job's shell: the IMP's child that is a user's altogether. Looked for among what the kernel
+/// lists as its children and among `processes`, those of the unit's own cgroup.
+pub fn shell(proc: &Proc, imp: Imp, processes: &[Process], flux: u32) -> Shell {
+    let here = processes.iter().filter(|process| process.parent == imp.pid).copied();
+    let children = proc.children(imp.pid).into_iter().chain(here);
+    let mut users = children.filter_map(|child| user(&child, flux));
+    match users.next() {
+        None => Shell::None,
+        Some(uid) if users.all(|other| other == uid) => Shell::Of(uid),
+        Some(_) => Shell::Several,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::tests::Scratch;
 
     #[test]
     fn units_are_named_as_flux_names_them() {
@@ -107,5 +158,85 @@ mod tests {
         ] {
             assert!(!at(path), "{path}");
         }
+    }
+
+    const FLUX: u32 = 992;
+
+    fn process(pid: i32, parent: i32, uids: [u32; 4]) -> Process {
+        Process { pid, parent, uids, ended: false, namespaces: 1 }
+    }
+
+    fn text(process: &Process) -> String {
+        let [real, effective, saved, files] = process.uids;
+        let state = if process.ended { "Z (zombie)" } else { "S (sleeping)" };
+        format!(
+            "Name:\tx\\nUid:\t0 0 0 0\nState:\t{state}\nPid:\t{}\nPPid:\t{}\nUid:\t{real}\t\
+             {effective}\t{saved}\t{files}\nGid:\t0\t0\t0\t0\n",
+            process.pid, process.parent
+        )
+    }
+
+    #[test]
+    fn the_imp_is_the_accounts_setuid_process() {
+        let is = |uids| imp(&[process(7, 1, uids)], FLUX).is_some();
+        assert!(is([992, 0, 0, 0]));
+        for uids in [
+            [0, 0, 0, 0],
+            [992, 992, 0, 0],
+            [992, 0, 992, 0],
+            [992, 0, 0, 992],
+            [992; 4],
+            [1001, 0, 0, 0],
+            [0, 992, 992, 992],
+        ] {
+            assert!(!is(uids), "{uids:?}");
+        }
+        let zombie = Process { ended: true, ..process(7, 1, [992, 0, 0, 0]) };
+        assert_eq!(imp(&[zombie], FLUX), None);
+        assert_eq!(imp(&[], FLUX), None);
+    }
+
+    #[test]
+    fn a_child_that_looks_like_the_imp_is_not_it() {
+        let (one, child) = (process(9, 1, [992, 0, 0, 0]), process(7, 9, [992, 0, 0, 0]));
+        assert_eq!(imp(&[child, one], FLUX), Some(Imp { pid: 9 }));
+        let other = process(12, 1, [992, 0, 0, 0]);
+        assert_eq!(imp(&[child, one, other], FLUX), None);
+    }
+
+    /// What is said of an IMP's children with these uids, by the kernel's list and by the cgroup.
+    fn said(children: &[Process]) -> [Shell; 2] {
+        let scratch = Scratch::new();
+        let mut list = String::new();
+        for child in children {
+            scratch.file(&format!("{}/status", child.pid), &text(child));
+            list.push_str(&format!("{} ", child.pid));
+        }
+        let proc = Proc::at(scratch.path().to_owned());
+        let without = shell(&proc, Imp { pid: 9 }, children, FLUX);
+        scratch.file("9/task/9/children", &list);
+        [shell(&proc, Imp { pid: 9 }, &[], FLUX), without]
+    }
+
+    #[test]
+    fn the_shell_is_a_users_altogether() {
+        let shell = process(20, 9, [1001; 4]);
+        assert_eq!(said(&[shell]), [Shell::Of(1001); 2]);
+        let helper = process(19, 9, [FLUX; 4]);
+        assert_eq!(said(&[helper, shell]), [Shell::Of(1001); 2]);
+        for none in [
+            process(20, 9, [FLUX; 4]),
+            process(20, 9, [0; 4]),
+            process(20, 9, [FLUX, 0, 0, 0]),
+            process(20, 9, [1001, 0, 0, 0]),
+            process(20, 9, [0, 1001, 1001, 1001]),
+            process(20, 8, [1001; 4]),
+            Process { ended: true, ..shell },
+        ] {
+            assert_eq!(said(&[none]), [Shell::None; 2], "{none:?}");
+        }
+        assert_eq!(said(&[]), [Shell::None; 2]);
+        assert_eq!(said(&[shell, process(21, 9, [1002; 4])]), [Shell::Several; 2]);
+        assert_eq!(said(&[shell, process(21, 9, [1001; 4])]), [Shell::Of(1001); 2]);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::schema::{DecodeError, Field, Reader, Text, Writer, item_key};
+use super::schema::{DecodeError, Field, Reader, Text, Writer};
 use super::text::{AbsolutePath, Invalid, decimal};
 
 /// Most entries that an allowlist may hold.
@@ -15,11 +15,14 @@ pub const MAJOR_MAX: u32 = (1 << 12) - 1;
 /// Largest device minor (`MINOR()` of `linux/kdev_t.h`: 20 bits).
 pub const MINOR_MAX: u32 = (1 << 20) - 1;
 
-const FORM: Invalid = Invalid("device entry is not of the form TYPE:MAJOR:MINOR:ACCESS");
-const MAJOR: Invalid = Invalid("device major is not a number from 0 to 4095");
-const MINOR: Invalid = Invalid("device minor is not -1 or a number from 0 to 1048575");
+const RULE: Invalid = Invalid(
+    "a device is TYPE:MAJOR:MINOR:ACCESS with a type of b or c, a major of at most 4095, and a minor \
+     of -1 or at most 1048575",
+);
 const ACCESS: Invalid = Invalid("device access is not one to three letters out of r, w, m");
 const FULL: Invalid = Invalid("allowlist has more than 1024 entries");
+const PROBE: Invalid =
+    Invalid("a probe is TYPE:MAJOR:MINOR:rw and a path of at most 32 bytes below /dev");
 
 /// Kind of a device node. The numbers are `BPF_DEVCG_DEV_*` of `linux/bpf.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +36,6 @@ pub enum DeviceType {
 
 impl DeviceType {
     /// The letter of the numeric form.
-    #[must_use]
     pub fn letter(self) -> char {
         match self {
             Self::Block => 'b',
@@ -61,25 +63,21 @@ impl Access {
     pub const ALL: Self = Self(7);
 
     /// The bits as the kernel numbers them, 0 to 7.
-    #[must_use]
     pub fn bits(self) -> u32 {
         self.0
     }
 
     /// The set of these bits; `None` where a bit is set that the kernel does not know.
-    #[must_use]
     pub fn from_bits(bits: u32) -> Option<Self> {
         (bits <= 7).then_some(Self(bits))
     }
 
     /// Both sets together.
-    #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Whether every access of `other` is in this set.
-    #[must_use]
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
@@ -131,38 +129,28 @@ impl DeviceRule {
         minor: Option<u32>,
         access: Access,
     ) -> Result<Self, Invalid> {
-        if major > MAJOR_MAX {
-            return Err(MAJOR);
+        if major > MAJOR_MAX || minor.is_some_and(|minor| minor > MINOR_MAX) {
+            return Err(RULE);
         }
-        if minor.is_some_and(|minor| minor > MINOR_MAX) {
-            return Err(MINOR);
-        }
-        if access == Access::NONE {
-            return Err(ACCESS);
-        }
-        Ok(Self { kind, major, minor, access })
+        if access == Access::NONE { Err(ACCESS) } else { Ok(Self { kind, major, minor, access }) }
     }
 
     /// Block or character device.
-    #[must_use]
     pub fn kind(&self) -> DeviceType {
         self.kind
     }
 
     /// Device major, 0 to [`MAJOR_MAX`].
-    #[must_use]
     pub fn major(&self) -> u32 {
         self.major
     }
 
     /// Device minor, 0 to [`MINOR_MAX`]; `None` means every minor.
-    #[must_use]
     pub fn minor(&self) -> Option<u32> {
         self.minor
     }
 
     /// What may be done with the device; never empty.
-    #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
@@ -180,23 +168,18 @@ impl FromStr for DeviceRule {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let mut fields = text.split(':');
-        let mut next = || fields.next().ok_or(FORM);
-        let kind = match next()? {
+        let fields: Vec<&str> = text.split(':').collect();
+        let [kind, major, minor, access] = *fields.as_slice() else { return Err(RULE) };
+        let kind = match kind {
             "b" => DeviceType::Block,
             "c" => DeviceType::Char,
-            _ => return Err(FORM),
+            _ => return Err(RULE),
         };
-        let major = decimal(next()?).ok_or(MAJOR)?;
-        let minor = match next()? {
+        let minor = match minor {
             "-1" => None,
-            digits => Some(decimal(digits).ok_or(MINOR)?),
+            digits => Some(decimal(digits).ok_or(RULE)?),
         };
-        let access = next()?.parse()?;
-        if fields.next().is_some() {
-            return Err(FORM);
-        }
-        Self::new(kind, major, minor, access)
+        Self::new(kind, decimal(major).ok_or(RULE)?, minor, access.parse()?)
     }
 }
 
@@ -210,7 +193,6 @@ pub struct Allowlist(Vec<DeviceRule>);
 
 impl Allowlist {
     /// A list that allows nothing yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -231,21 +213,8 @@ impl Allowlist {
     }
 
     /// The entries in the order in which they were added.
-    #[must_use]
     pub fn rules(&self) -> &[DeviceRule] {
         &self.0
-    }
-
-    /// Number of entries, 0 to [`MAX_ENTRIES`].
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the list allows nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -255,14 +224,13 @@ impl Field for Allowlist {
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let rules: Vec<DeviceRule> = Field::read(key, input)?;
         let mut list = Self::new();
-        for (index, rule) in Vec::read(key, input)?.into_iter().enumerate() {
-            let known = list.0.contains(&rule);
-            if known || list.push(rule).is_err() {
-                return Err(DecodeError::Value(item_key(key, index)));
-            }
+        let added = rules.iter().try_for_each(|rule| list.push(*rule));
+        match added {
+            Ok(()) if list.0 == rules => Ok(list),
+            _ => Err(DecodeError::value(key)),
         }
-        Ok(list)
     }
 }
 
@@ -293,9 +261,6 @@ impl FromStr for Probe {
         if single && in_dev && probe.to_string() == text { Ok(probe) } else { Err(PROBE) }
     }
 }
-
-const PROBE: Invalid =
-    Invalid("a probe is TYPE:MAJOR:MINOR:rw and a path of at most 32 bytes below /dev");
 
 impl Text for Probe {
     const MOST: usize = MAX_PROBES;
@@ -346,7 +311,7 @@ mod tests {
             list.push(rule).unwrap();
             list.push(rule).unwrap();
         }
-        assert_eq!(list.len(), MAX_ENTRIES);
+        assert_eq!(list.rules().len(), MAX_ENTRIES);
         let rule = DeviceRule::new(DeviceType::Block, 1, None, Access::RW).unwrap();
         assert_eq!(list.push(rule), Err(FULL));
     }
@@ -385,12 +350,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_bounds() {
-        for (error, bound) in [
-            (MAJOR, format!("to {MAJOR_MAX}")),
-            (MINOR, format!("to {MINOR_MAX}")),
-            (FULL, format!("than {MAX_ENTRIES} entries")),
-        ] {
-            assert!(error.to_string().ends_with(&bound), "{error}");
-        }
+        let bounds = format!("at most {MAJOR_MAX}, and a minor of -1 or at most {MINOR_MAX}");
+        assert!(RULE.to_string().ends_with(&bounds), "{RULE}");
+        assert!(FULL.to_string().ends_with(&format!("than {MAX_ENTRIES} entries")), "{FULL}");
     }
 }

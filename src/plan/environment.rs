@@ -81,7 +81,6 @@ impl Variable {
     }
 
     /// The name.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -137,11 +136,9 @@ impl Variables {
     /// # Errors
     /// [`Invalid`] for a second one of that name, and for one too many.
     pub fn push(&mut self, variable: Variable) -> Result<(), Invalid> {
-        if self.0.iter().any(|known| known.name == variable.name) {
-            return Err(TWICE);
-        }
+        let known = self.0.iter().any(|known| known.name == variable.name);
         let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();
-        if bytes > ENVIRONMENT_MAX {
+        if known || bytes > ENVIRONMENT_MAX {
             return Err(FULL);
         }
         self.0.push(variable);
@@ -174,8 +171,7 @@ const VALUE: Invalid = Invalid(
     "has a value that is empty or too long, or has blanks, signs that a shell reads, or what looks \
      like an option",
 );
-const TWICE: Invalid = Invalid("given twice");
-const FULL: Invalid = Invalid("more than 4096 bytes of variables");
+const FULL: Invalid = Invalid("is given twice, or there are more than 4096 bytes of variables");
 
 #[cfg(test)]
 mod tests {
@@ -288,7 +284,7 @@ mod tests {
         let mut variables = Variables::default();
         let of = |name: &str, value: &str| Variable::new(name, value).unwrap();
         variables.push(of("SLURM_JOB_ID", "7")).unwrap();
-        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(TWICE));
+        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(FULL));
         let long = "x".repeat(1000);
         for (name, ..) in TABLE.into_iter().filter(|(.., form)| *form == Word).take(4) {
             variables.push(of(name, &long)).unwrap();

@@ -110,7 +110,6 @@ pub enum Placement {
 
 impl Placement {
     /// The source that places so.
-    #[must_use]
     pub fn source(&self) -> SourceName {
         match self {
             Self::Cgroup { .. } => SourceName::Registry,
@@ -120,7 +119,6 @@ impl Placement {
     }
 
     /// The job's cgroup, where it is known beforehand.
-    #[must_use]
     pub fn cgroup(&self) -> &str {
         match self {
             Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.as_str(),
@@ -164,7 +162,6 @@ pub enum Containment {
 
 impl Containment {
     /// The list of ours, where there is one.
-    #[must_use]
     pub fn list(&self) -> Option<&Allowlist> {
         match self {
             Self::None | Self::Inherit => None,
@@ -281,7 +278,6 @@ schema!(struct Refusal {
 
 impl Reply {
     /// The reply's bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         schema::encode(self)
     }

@@ -68,7 +68,6 @@ impl Request {
     pub const UNIT_MAX: usize = 40 * 1024;
 
     /// The request's bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         schema::encode(self)
     }

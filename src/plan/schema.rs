@@ -130,7 +130,6 @@ macro_rules! schema {
     }) => {
         impl $type {
             /// The name in protocol and log.
-            #[must_use]
             pub fn as_str(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $word,)*

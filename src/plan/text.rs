@@ -26,7 +26,6 @@ macro_rules! names {
 
         impl $name {
             /// The text.
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -80,7 +79,6 @@ impl LeafName {
 
 impl CgroupPath {
     /// The path without its leading `/`, as `openat2(2)` below the mount wants it.
-    #[must_use]
     pub fn relative(&self) -> &str {
         self.0.strip_prefix('/').unwrap_or(&self.0)
     }
@@ -103,7 +101,6 @@ fn is_straight(path: &str) -> bool {
 }
 
 /// Whether an absolute path, of a cgroup or a file, is `top` or below it. All is below `/`.
-#[must_use]
 pub fn is_within(path: &str, top: &str) -> bool {
     let rest = path.strip_prefix(top.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -126,7 +123,6 @@ macro_rules! words {
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
             /// The word.
-            #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $word,)* }
             }

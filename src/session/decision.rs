@@ -30,7 +30,7 @@ pub(super) fn with_plan(
     containment: &str,
     opened: Option<u32>,
 ) -> Line {
-    let listed = plan.containment.list().map(|list| list.len().to_string());
+    let listed = plan.containment.list().map(|list| list.rules().len().to_string());
     let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
     line.with("job", &plan.job)
         .with("source", plan.placement.source().as_str())

@@ -82,7 +82,6 @@ impl Answer {
 }
 
 /// Greeting and the two questions about owner and state; a daemon reads them one by one.
-#[must_use]
 pub fn query() -> [u8; QUERY_LEN] {
     let mut bytes = [0; QUERY_LEN];
     bytes.copy_from_slice([VERSION, UID, STATE].map(i32::to_ne_bytes).as_flattened());
@@ -202,15 +201,11 @@ fn missing(call: &'static str, errno: Errno) -> Error {
     }
 }
 
-/// Who listens at a step daemon's socket, as the kernel knows it. It is asked nothing.
+/// As [`call`], again and again while the daemon has too many callers.
 ///
 /// # Errors
-/// [`Error`]; none waits past `deadline`.
-pub fn pid_of(path: &Path, owner: u32, deadline: Instant) -> Result<i32> {
-    connected(path, owner, deadline).map(|connection| connection.pid)
-}
-
-fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
+/// As [`call`]; [`Error::Timeout`] at `deadline`.
+pub fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
     loop {
         if let Some(connection) = call(path, owner)? {
             return Ok(connection);

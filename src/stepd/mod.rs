@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::plan::{CgroupPath, JobId, NodeName, decimal};
 
 pub use daemon::{
-    AGAIN, ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, made, pid_of, query,
+    AGAIN, ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
 };
 
 /// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
@@ -29,7 +29,6 @@ pub struct SocketName {
 
 impl SocketName {
     /// The name for this job; `None` for an id that is no number of Slurm's.
-    #[must_use]
     pub fn new(node: &NodeName, job: &JobId) -> Option<Self> {
         decimal(job.as_str())?;
         Some(Self { node: node.clone(), job: job.clone() })
@@ -45,14 +44,12 @@ impl fmt::Display for SocketName {
 /// The extern step's cgroup, by the cgroup v2 of its daemon, which is `JOB/step_extern/slurm`; `None`
 /// for a daemon that is elsewhere. The job's own cgroup may have any name and stand anywhere, but
 /// for the root.
-#[must_use]
 pub fn step_of(daemon: &str) -> Option<CgroupPath> {
     job_of(daemon)?;
     daemon.strip_suffix("/slurm")?.parse().ok()
 }
 
 /// The job's cgroup, likewise.
-#[must_use]
 pub fn job_of(daemon: &str) -> Option<CgroupPath> {
     daemon.strip_suffix("/step_extern/slurm")?.parse().ok()
 }
