@@ -85,12 +85,6 @@ impl Variable {
         self.name
     }
 
-    /// Whether a login to this job of that source may have it: it is its scheduler's, and names no
-    /// other job.
-    pub(super) fn is_of(&self, job: &JobId, source: SourceName) -> bool {
-        self.source == source && (self.form != Id || self.value == job.as_str())
-    }
-
     /// Bytes of `NAME=VALUE`.
     fn len(&self) -> usize {
         self.name.len() + 1 + self.value.len()
@@ -143,6 +137,17 @@ impl Variables {
         }
         self.0.push(variable);
         Ok(())
+    }
+
+    /// Requires that a login to this job of that source may have them: each is its scheduler's, and
+    /// names no other job.
+    pub(super) fn require(&self, job: &JobId, source: SourceName) -> Result<(), DecodeError> {
+        let is_of =
+            |one: &Variable| one.source == source && (one.form != Id || one.value == job.as_str());
+        match self.0.iter().position(|variable| !is_of(variable)) {
+            Some(index) => Err(DecodeError::Value(item_key("env", index))),
+            None => Ok(()),
+        }
     }
 
     /// The variables, in the order in which they were added.
@@ -267,7 +272,15 @@ mod tests {
     #[test]
     fn a_login_is_given_what_its_own_scheduler_says_of_its_own_job() {
         let job: JobId = "4242".parse().unwrap();
-        let is_of = |text: &str, source| text.parse::<Variable>().unwrap().is_of(&job, source);
+        let is_of = |text: &str, source| {
+            let mut variables = Variables::default();
+            variables.push(Variable::new("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
+            variables.0.iter_mut().for_each(|one| one.source = source);
+            variables.push(text.parse().unwrap()).unwrap();
+            let required = variables.require(&job, source);
+            assert!(required.is_ok() || required == Err(DecodeError::value("env.1")));
+            required.is_ok()
+        };
         for good in ["SLURM_JOB_ID=4242", "SLURM_JOBID=4242", "CUDA_VISIBLE_DEVICES=0,1"] {
             assert!(is_of(good, Slurm), "{good}");
             assert!(!is_of(good, Flux) && !is_of(good, SourceName::Registry), "{good}");

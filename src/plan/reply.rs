@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::schema::{self, DecodeError, Field, Reader, Text, Writer, item_key, schema};
+use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
 use super::text::{Invalid, words};
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
 
@@ -288,32 +288,16 @@ impl Reply {
     /// [`DecodeError`] for anything but the bytes that [`Reply::encode`] of this version writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let reply: Self = schema::decode(bytes)?;
-        match reply.out_of_range() {
-            None => Ok(reply),
-            Some(key) => Err(DecodeError::Value(key)),
-        }
-    }
-
-    /// The key of a value that its type alone does not rule out: a text that is too long, a variable
-    /// that is not the job's, a refusal that says "admitted".
-    fn out_of_range(&self) -> Option<String> {
-        if self.hint.len() > HINT_MAX {
-            return Some("hint".to_owned());
-        }
-        if self.message.len() > MESSAGE_MAX {
-            return Some("message".to_owned());
-        }
-        match &self.verdict {
-            Verdict::Admit(plan) => {
-                let source = plan.placement.source();
-                let mut env = plan.env.iter();
-                let foreign = env.position(|variable| !variable.is_of(&plan.job, source));
-                foreign.map(|index| item_key("env", index))
+        // What the type of a value alone does not rule out.
+        match &reply.verdict {
+            _ if reply.hint.len() > HINT_MAX => Err(DecodeError::value("hint")),
+            _ if reply.message.len() > MESSAGE_MAX => Err(DecodeError::value("message")),
+            Verdict::Admit(plan) => plan.env.require(&plan.job, plan.placement.source()),
+            Verdict::Refuse(refusal) if refusal.reason == Reason::Admitted => {
+                Err(DecodeError::value("code"))
             }
-            Verdict::Refuse(refusal) => {
-                (refusal.reason == Reason::Admitted).then(|| "code".to_owned())
-            }
-            Verdict::NotEnforced => None,
-        }
+            _ => Ok(()),
+        }?;
+        Ok(reply)
     }
 }
