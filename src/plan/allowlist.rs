@@ -119,10 +119,8 @@ pub struct DeviceRule {
 }
 
 impl DeviceRule {
-    /// An entry of checked numbers; `minor` of `None` means every minor of the major.
-    ///
-    /// # Errors
-    /// A major over [`MAJOR_MAX`], a minor over [`MINOR_MAX`], or no access at all.
+    /// An entry of checked numbers; `minor` of `None` means every minor of the major. A number out of
+    /// range and no access at all are errors.
     pub fn new(
         kind: DeviceType,
         major: u32,
@@ -197,10 +195,7 @@ impl Allowlist {
         Self::default()
     }
 
-    /// Adds an entry; an entry that stands already is not added twice.
-    ///
-    /// # Errors
-    /// A list that holds [`MAX_ENTRIES`] already.
+    /// Adds an entry, unless it stands already; one past [`MAX_ENTRIES`] is an error.
     pub fn push(&mut self, rule: DeviceRule) -> Result<(), Invalid> {
         if self.0.contains(&rule) {
             return Ok(());

@@ -64,10 +64,7 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// A variable of that name with that value.
-    ///
-    /// # Errors
-    /// [`Invalid`] for a name or a value that no login is given.
+    /// A variable of that name with that value, where a login may be given it.
     pub fn new(name: &str, value: &str) -> Result<Self, Invalid> {
         let found = TABLE.into_iter().find(|(known, ..)| *known == name);
         let (name, source, form) = found.ok_or(NAME)?;
@@ -125,10 +122,7 @@ impl Text for Variable {
 pub struct Variables(Vec<Variable>);
 
 impl Variables {
-    /// Adds one.
-    ///
-    /// # Errors
-    /// [`Invalid`] for a second one of that name, and for one too many.
+    /// Adds one; a second one of that name and one too many are errors.
     pub fn push(&mut self, variable: Variable) -> Result<(), Invalid> {
         let known = self.0.iter().any(|known| known.name == variable.name);
         let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();

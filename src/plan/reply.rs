@@ -152,11 +152,11 @@ impl Field for Option<LeafName> {
 pub enum Containment {
     /// The job was spelled out to have none; a filter found at the job is kept all the same.
     None,
-    /// The scheduler constrains the job; a filter of its has to be in force.
+    /// The scheduler constrains the job; a filter of its own must be in force.
     Inherit,
     /// This list holds besides whatever is in force already.
     Enforce(Allowlist),
-    /// Both: a filter of the scheduler's has to be in force, and this list holds besides.
+    /// Both: a filter of the scheduler must be in force, and this list holds besides.
     Both(Allowlist),
 }
 
@@ -192,8 +192,8 @@ pub struct Plan {
     pub gpus: u32,
     /// What must hold for the devices.
     pub containment: Containment,
-    /// One node for each GPU that the scheduler gives out here, at most 64: what
-    /// the login can open of these is the job's.
+    /// One node for each GPU that the scheduler gives out here: what the login can open of these is
+    /// the job's.
     pub probes: Vec<Probe>,
     /// Device specifiers that were asked for and could not be resolved, each with the reason.
     pub dropped: Vec<String>,
@@ -232,7 +232,7 @@ pub struct Reply {
     pub stack: Stack,
     /// The cause in full, for the log; never shown to the user.
     pub detail: String,
-    /// What else the log has to name: broken records, sources that erred.
+    /// What else the log names: broken records, sources that erred.
     pub warnings: Vec<String>,
     /// The scheduler's own command for "my jobs".
     pub hint: String,
@@ -282,10 +282,7 @@ impl Reply {
         schema::encode(self)
     }
 
-    /// Reads a reply.
-    ///
-    /// # Errors
-    /// [`DecodeError`] for anything but the bytes that [`Reply::encode`] of this version writes.
+    /// Reads the bytes that [`Reply::encode`] of this version writes; all else is an error.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let reply: Self = schema::decode(bytes)?;
         // What the type of a value alone does not rule out.

@@ -54,7 +54,7 @@ pub struct Request {
     /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
     pub wait_ms: u32,
     /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
-    /// force at the unit and its policy has to be known; else empty. At most [`Request::UNIT_MAX`]
+    /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
     /// bytes.
     pub unit: String,
 }
@@ -72,10 +72,7 @@ impl Request {
         schema::encode(self)
     }
 
-    /// Reads a request.
-    ///
-    /// # Errors
-    /// [`DecodeError`] for anything but the bytes that [`Request::encode`] of this version writes.
+    /// Reads the bytes that [`Request::encode`] of this version writes; all else is an error.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         schema::decode(bytes)
     }

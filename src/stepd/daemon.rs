@@ -1,7 +1,8 @@
 //! One step daemon: its socket, who listens there, and the questions it answers.
 //!
 //! Nothing but integers of 4 bytes in the machine's own order cross the socket. The numbers are those
-//! of `src/common/stepd_api.h` in Slurm's source, the same from Slurm 20.11 to 26.05.
+//! of `src/common/stepd_api.h` in Slurm's source, the same from Slurm 20.11 to 26.05. Nothing waits
+//! past its `deadline`.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -61,11 +62,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads the answer to [`query`]: version, uid and state.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] for a daemon that does not talk to our version, [`Error::Malformed`] for
-    /// a state that does not exist.
+    /// Reads the answer to [`query`]: version, uid and state. A version below 0 is a refusal.
     pub fn read(bytes: &[u8; ANSWER_LEN]) -> Result<Self> {
         let [a, b, c, d, uid @ .., e, f, g, h] = *bytes;
         if i32::from_ne_bytes([a, b, c, d]) < 0 {
@@ -98,9 +95,6 @@ pub struct Daemon {
 impl Daemon {
     /// Calls the daemon behind a socket in `spool`, by the directory's descriptor, and asks who owns
     /// its job and what it does.
-    ///
-    /// # Errors
-    /// [`Error`]; none waits past `deadline`.
     pub fn call(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
         made(spool, name, ROOT)?;
         let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
@@ -122,9 +116,6 @@ impl Daemon {
     }
 
     /// Asks again who owns the job and what it does.
-    ///
-    /// # Errors
-    /// [`Error`]; none waits past `deadline`.
     pub fn ask_again(&mut self, deadline: Instant) -> Result<Answer> {
         // On one connection there is one greeting, and one version in answer to it.
         let [_, _, _, _, question @ ..] = query();
@@ -136,10 +127,7 @@ impl Daemon {
     }
 
     /// Has it take a process into its step. It answers that it did even where its own move failed,
-    /// so where the process is afterwards must be looked at.
-    ///
-    /// # Errors
-    /// [`Error`]; past `deadline` it may still do so.
+    /// so where the process is afterwards must be looked at; past `deadline` it may still do so.
     pub fn add(&mut self, pid: i32, deadline: Instant) -> Result<()> {
         let question = [ADD_EXTERN_PID, pid].map(i32::to_ne_bytes);
         let mut bytes = [0; 4];
@@ -151,11 +139,8 @@ impl Daemon {
     }
 }
 
-/// When a socket was made, in seconds since the epoch.
-///
-/// # Errors
-/// [`Error::Gone`]; [`Error::NotRoots`] for what has a socket's name and is none, or is not
-/// `owner`'s: it may be in the place of one.
+/// When a socket was made, in seconds since the epoch; [`Error::NotRoots`] for what has a socket's
+/// name and is none, or is not `owner`'s.
 pub fn made(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
     let stat = fstatat(spool, name.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
         .map_err(|errno| missing("stat", errno))?;
@@ -172,10 +157,7 @@ pub struct Connection {
     pub pid: i32,
 }
 
-/// Calls the daemon behind a socket; `None` while it has too many callers.
-///
-/// # Errors
-/// [`Error::Gone`], [`Error::Peer`] for one that is not `owner`'s.
+/// Calls the daemon behind a socket, which must be `owner`'s; `None` while it has too many callers.
 pub fn call(path: &Path, owner: u32) -> Result<Option<Connection>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
@@ -202,9 +184,6 @@ fn missing(call: &'static str, errno: Errno) -> Error {
 }
 
 /// As [`call`], again and again while the daemon has too many callers.
-///
-/// # Errors
-/// As [`call`]; [`Error::Timeout`] at `deadline`.
 pub fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
     loop {
         if let Some(connection) = call(path, owner)? {
