@@ -106,7 +106,7 @@ impl Job {
     fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
         let contained = contained(record, config, resolver);
         let (containment, devices) = match contained.map(|contained| contained.containment) {
-            Ok(Containment::Enforce(list)) => ("enforce", Some(list.len())),
+            Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len())),
             Ok(other) => (other.as_str(), None),
             Err(_) => ("unknown", None),
         };

@@ -52,7 +52,7 @@ pub(super) type Gres = (String, Vec<u32>);
 ///
 /// # Errors
 /// As for a [`JobId`].
-pub(super) fn job_id(text: &str) -> Result<JobId, plan::NameError> {
+pub(super) fn job_id(text: &str) -> Result<JobId, plan::Invalid> {
     let of_flux = text.starts_with('\u{192}').then(|| FluxId::read(text)).flatten();
     of_flux.map_or_else(|| text.parse(), |id| id.to_string().parse())
 }

@@ -205,7 +205,7 @@ fn line(record: &Record, wanted: &Containment) -> Line {
         .with("cgroup", place)
         .with("containment", wanted.as_str());
     match wanted {
-        Containment::Enforce(list) => line.with("devices", list.len()),
+        Containment::Enforce(list) => line.with("devices", list.rules().len()),
         _ => line,
     }
 }

@@ -263,8 +263,8 @@ impl Case {
             value: &'a str,
         }
         let (code, text) = match &self.finding {
-            Finding::Admitted => (Some(Reason::Admitted.code()), None),
-            Finding::Refused(reason, text) => (Some(reason.code()), Some(text.as_str())),
+            Finding::Admitted => (Some(Reason::Admitted.as_str()), None),
+            Finding::Refused(reason, text) => (Some(reason.as_str()), Some(text.as_str())),
             Finding::Ignored(why) => (None, Some(why.as_str())),
             Finding::Unsure => (None, None),
         };

@@ -3,7 +3,7 @@
 use crate::plan::DeviceRule;
 
 use super::Node;
-use crate::plan::{Access, RuleError};
+use crate::plan::{Access, Invalid};
 
 /// A device, or all devices of a major.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,8 +18,8 @@ impl Device {
     /// The device of a node.
     ///
     /// # Errors
-    /// [`RuleError`] for numbers that the kernel does not have, or no access.
-    pub fn of(path: &str, node: Node, access: Access) -> Result<Self, RuleError> {
+    /// [`Invalid`] for numbers that the kernel does not have, or no access.
+    pub fn of(path: &str, node: Node, access: Access) -> Result<Self, Invalid> {
         let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access)?;
         Ok(Self { node: path.to_owned(), rule })
     }

@@ -1,14 +1,15 @@
 //! The variables that a login may be given: those of a fixed table, which describe its job, with
 //! values that no shell reads as anything but themselves and no program as an option.
 
-use super::{JobId, SourceName};
 use std::fmt;
 use std::str::FromStr;
 
+use super::schema::{DecodeError, Field, Reader, Text, Writer, item_key};
+use super::text::Invalid;
+use super::{JobId, SourceName};
+
 /// Most bytes of `NAME=VALUE`.
 const VARIABLE_MAX: usize = 1024;
-/// Most variables of one login.
-pub const MAX_VARIABLES: usize = TABLE.len();
 /// Most bytes of all variables of one login together, as `NAME=VALUE` each.
 pub const ENVIRONMENT_MAX: usize = 4096;
 
@@ -63,32 +64,22 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// A variable of that name with that value.
-    ///
-    /// # Errors
-    /// [`VariableError`] for a name or a value that no login is given.
-    pub fn new(name: &str, value: &str) -> Result<Self, VariableError> {
+    /// A variable of that name with that value, where a login may be given it.
+    pub fn new(name: &str, value: &str) -> Result<Self, Invalid> {
         let found = TABLE.into_iter().find(|(known, ..)| *known == name);
-        let (name, source, form) = found.ok_or(VariableError::Name)?;
+        let (name, source, form) = found.ok_or(NAME)?;
         let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
         let counts = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
         let of_form = form != Numbers || value.bytes().all(counts);
         match short && of_form && is_plain(value) {
             true => Ok(Self { name, source, form, value: value.to_owned() }),
-            false => Err(VariableError::Value),
+            false => Err(VALUE),
         }
     }
 
     /// The name.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// Whether a login to this job of that source may have it: it is its scheduler's, and names no
-    /// other job.
-    pub(super) fn is_of(&self, job: &JobId, source: SourceName) -> bool {
-        self.source == source && (self.form != Id || self.value == job.as_str())
     }
 
     /// Bytes of `NAME=VALUE`.
@@ -114,12 +105,16 @@ impl fmt::Display for Variable {
 }
 
 impl FromStr for Variable {
-    type Err = VariableError;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, VariableError> {
-        let (name, value) = text.split_once('=').ok_or(VariableError::Name)?;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let (name, value) = text.split_once('=').ok_or(NAME)?;
         Self::new(name, value)
     }
+}
+
+impl Text for Variable {
+    const MOST: usize = TABLE.len();
 }
 
 /// The variables of one login: no name twice, at most [`ENVIRONMENT_MAX`] bytes.
@@ -127,20 +122,26 @@ impl FromStr for Variable {
 pub struct Variables(Vec<Variable>);
 
 impl Variables {
-    /// Adds one.
-    ///
-    /// # Errors
-    /// [`VariableError`] for a second one of that name, and for one too many.
-    pub fn push(&mut self, variable: Variable) -> Result<(), VariableError> {
-        if self.0.iter().any(|known| known.name == variable.name) {
-            return Err(VariableError::Twice);
-        }
+    /// Adds one; a second one of that name and one too many are errors.
+    pub fn push(&mut self, variable: Variable) -> Result<(), Invalid> {
+        let known = self.0.iter().any(|known| known.name == variable.name);
         let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();
-        if bytes > ENVIRONMENT_MAX {
-            return Err(VariableError::TooMany);
+        if known || bytes > ENVIRONMENT_MAX {
+            return Err(FULL);
         }
         self.0.push(variable);
         Ok(())
+    }
+
+    /// Requires that a login to this job of that source may have them: each is its scheduler's, and
+    /// names no other job.
+    pub(super) fn require(&self, job: &JobId, source: SourceName) -> Result<(), DecodeError> {
+        let is_of =
+            |one: &Variable| one.source == source && (one.form != Id || one.value == job.as_str());
+        match self.0.iter().position(|variable| !is_of(variable)) {
+            Some(index) => Err(DecodeError::Value(item_key("env", index))),
+            None => Ok(()),
+        }
     }
 
     /// The variables, in the order in which they were added.
@@ -149,34 +150,27 @@ impl Variables {
     }
 }
 
-/// Why a login is not given a variable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableError {
-    /// It is not of the table.
-    Name,
-    /// The value has another form, or is too long.
-    Value,
-    /// There is one of that name already.
-    Twice,
-    /// There are as many bytes as one login is given.
-    TooMany,
-}
+impl Field for Variables {
+    fn write(&self, key: &str, out: &mut Writer) {
+        self.0.write(key, out);
+    }
 
-impl fmt::Display for VariableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name => f.write_str("no login is given a variable of this name"),
-            Self::Value => f.write_str(
-                "has a value that is empty or too long, or has blanks, signs that a shell reads, or \
-                 what looks like an option",
-            ),
-            Self::Twice => f.write_str("given twice"),
-            Self::TooMany => write!(f, "more than {ENVIRONMENT_MAX} bytes of variables"),
+    fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut variables = Self::default();
+        for (index, variable) in Vec::read(key, input)?.into_iter().enumerate() {
+            let added = variables.push(variable);
+            added.map_err(|_| DecodeError::Value(item_key(key, index)))?;
         }
+        Ok(variables)
     }
 }
 
-impl std::error::Error for VariableError {}
+const NAME: Invalid = Invalid("no login is given a variable of this name");
+const VALUE: Invalid = Invalid(
+    "has a value that is empty or too long, or has blanks, signs that a shell reads, or what looks \
+     like an option",
+);
+const FULL: Invalid = Invalid("is given twice, or there are more than 4096 bytes of variables");
 
 #[cfg(test)]
 mod tests {
@@ -207,10 +201,10 @@ mod tests {
             "CUDA_INJECTION64_PATH",
             "NVIDIA_VISIBLE_DEVICES",
         ] {
-            assert_eq!(Variable::new(bad, "7"), Err(VariableError::Name), "{bad:?}");
-            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(VariableError::Name), "{bad}");
+            assert_eq!(Variable::new(bad, "7"), Err(NAME), "{bad:?}");
+            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(NAME), "{bad}");
         }
-        assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(VariableError::Name));
+        assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(NAME));
     }
 
     #[test]
@@ -255,7 +249,7 @@ mod tests {
             "--rsh=x",
             &"v".repeat(1025 - "SLURM_JOB_NODELIST=".len()),
         ] {
-            assert_eq!(make(bad), Err(VariableError::Value), "{bad:?}");
+            assert_eq!(make(bad), Err(VALUE), "{bad:?}");
         }
     }
 
@@ -264,7 +258,7 @@ mod tests {
         for name in ["SLURM_NNODES", "SLURM_TASKS_PER_NODE", "SLURM_JOB_UID"] {
             assert!(Variable::new(name, "2(x3),1").is_ok());
             for bad in ["PATH=1", "2(x3),y", "n1", "1-2"] {
-                assert_eq!(Variable::new(name, bad), Err(VariableError::Value), "{name}={bad}");
+                assert_eq!(Variable::new(name, bad), Err(VALUE), "{name}={bad}");
             }
         }
     }
@@ -272,7 +266,15 @@ mod tests {
     #[test]
     fn a_login_is_given_what_its_own_scheduler_says_of_its_own_job() {
         let job: JobId = "4242".parse().unwrap();
-        let is_of = |text: &str, source| text.parse::<Variable>().unwrap().is_of(&job, source);
+        let is_of = |text: &str, source| {
+            let mut variables = Variables::default();
+            variables.push(Variable::new("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
+            variables.0.iter_mut().for_each(|one| one.source = source);
+            variables.push(text.parse().unwrap()).unwrap();
+            let required = variables.require(&job, source);
+            assert!(required.is_ok() || required == Err(DecodeError::value("env.1")));
+            required.is_ok()
+        };
         for good in ["SLURM_JOB_ID=4242", "SLURM_JOBID=4242", "CUDA_VISIBLE_DEVICES=0,1"] {
             assert!(is_of(good, Slurm), "{good}");
             assert!(!is_of(good, Flux) && !is_of(good, SourceName::Registry), "{good}");
@@ -289,12 +291,12 @@ mod tests {
         let mut variables = Variables::default();
         let of = |name: &str, value: &str| Variable::new(name, value).unwrap();
         variables.push(of("SLURM_JOB_ID", "7")).unwrap();
-        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(VariableError::Twice));
+        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(FULL));
         let long = "x".repeat(1000);
         for (name, ..) in TABLE.into_iter().filter(|(.., form)| *form == Word).take(4) {
             variables.push(of(name, &long)).unwrap();
         }
-        assert_eq!(variables.push(of("SLURM_SUBMIT_DIR", &long)), Err(VariableError::TooMany));
+        assert_eq!(variables.push(of("SLURM_SUBMIT_DIR", &long)), Err(FULL));
         assert_eq!(variables.iter().count(), 5);
     }
 }

@@ -7,27 +7,26 @@
 #![forbid(unsafe_code)]
 
 mod allowlist;
-mod device_rule;
 mod environment;
-mod kv;
-mod name;
-mod placement;
-mod probe;
-mod reason;
 mod reply;
 mod request;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod text;
 
-pub use allowlist::{Allowlist, MAX_ENTRIES};
-pub(crate) use device_rule::decimal;
-pub use device_rule::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, RuleError};
-pub use environment::{ENVIRONMENT_MAX, MAX_VARIABLES, Variable, VariableError, Variables};
-pub use kv::{DecodeError, Reader, Writer};
-pub use name::{AbsolutePath, CgroupPath, JobId, LeafName, NameError, NodeName, is_within};
-pub use placement::Placement;
-pub use probe::{MAX_PROBES, Probe, ProbeError};
-pub use reason::Reason;
-pub use reply::{Containment, Plan, REPLY_MAX, Refusal, Reply, Rule, SourceName, Stack, Verdict};
+pub use allowlist::{
+    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_PROBES, MINOR_MAX, Probe,
+};
+pub use environment::{ENVIRONMENT_MAX, Variable, Variables};
+pub use reply::{
+    Containment, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Rule, SourceName, Stack,
+    Verdict,
+};
 pub use request::{Phase, Request, Several};
+pub use schema::DecodeError;
+pub(crate) use text::decimal;
+pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
 
 /// Version that both sides of the boundary state; different versions refuse the login.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,45 +1,30 @@
 //! What the privileged half asks.
 
-use super::{DecodeError, Reader, VERSION, Writer};
+use std::fmt;
+use std::str::FromStr;
 
-/// Which PAM phase asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// `pam_sm_acct_mgmt`: may the user log in at all?
-    Account,
-    /// `pam_sm_open_session`: into which job?
-    Session,
-}
+use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
+use super::text::{Invalid, words};
 
-impl Phase {
-    /// The name in the protocol and in the log.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Account => "account",
-            Self::Session => "session",
-        }
+words! {
+    /// Which PAM phase asks.
+    Phase {
+        /// `pam_sm_acct_mgmt`: may the user log in at all?
+        Account = "account",
+        /// `pam_sm_open_session`: into which job?
+        Session = "session",
     }
 }
 
-/// What to do where a user has several jobs and nothing else decides (`action_unknown`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Several {
-    /// Join the job that started last.
-    #[default]
-    Newest,
-    /// Refuse and ask for a choice.
-    Deny,
-}
-
-impl Several {
-    /// The value of the PAM argument.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Newest => "newest",
-            Self::Deny => "deny",
-        }
+words! {
+    /// What to do where a user has several jobs and nothing else decides (`action_unknown`).
+    #[derive(Default)]
+    Several {
+        /// Join the job that started last.
+        #[default]
+        Newest = "newest",
+        /// Refuse and ask for a choice.
+        Deny = "deny",
     }
 }
 
@@ -69,7 +54,7 @@ pub struct Request {
     /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
     pub wait_ms: u32,
     /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
-    /// force at the unit and its policy has to be known; else empty. At most [`Request::UNIT_MAX`]
+    /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
     /// bytes.
     pub unit: String,
 }
@@ -82,71 +67,36 @@ impl Request {
     /// Most bytes of [`Request::unit`].
     pub const UNIT_MAX: usize = 40 * 1024;
 
-    /// The request as RFC 38 key-values.
-    #[must_use]
+    /// The request's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new();
-        out.string("version", VERSION)
-            .string("phase", self.phase.as_str())
-            .string("user", &self.user)
-            .int("uid", self.uid.into())
-            .string("service", &self.service)
-            .string("node", &self.node)
-            .string("rhost", &self.rhost)
-            .string("ssh_connection", &self.ssh_connection)
-            .string("conf", &self.conf)
-            .string("several", self.several.as_str())
-            .int("budget_ms", self.budget_ms.into())
-            .int("wait_ms", self.wait_ms.into())
-            .string("unit", &self.unit)
-            .bool("end", true);
-        out.finish()
+        schema::encode(self)
     }
 
-    /// Reads a request.
-    ///
-    /// # Errors
-    /// [`DecodeError`] for anything but the bytes that [`Request::encode`] of this version writes.
+    /// Reads the bytes that [`Request::encode`] of this version writes; all else is an error.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut input = Reader::new(bytes);
-        super::reply::check_version(input.string("version")?)?;
-        let request = Self {
-            phase: match input.string("phase")? {
-                "account" => Phase::Account,
-                "session" => Phase::Session,
-                _ => return Err(DecodeError::value("phase")),
-            },
-            user: input.string("user")?.to_owned(),
-            uid: number(&mut input, "uid")?,
-            service: input.string("service")?.to_owned(),
-            node: input.string("node")?.to_owned(),
-            rhost: input.string("rhost")?.to_owned(),
-            ssh_connection: input.string("ssh_connection")?.to_owned(),
-            conf: input.string("conf")?.to_owned(),
-            several: match input.string("several")? {
-                "newest" => Several::Newest,
-                "deny" => Several::Deny,
-                _ => return Err(DecodeError::value("several")),
-            },
-            budget_ms: number(&mut input, "budget_ms")?,
-            wait_ms: number(&mut input, "wait_ms")?,
-            unit: input.string("unit")?.to_owned(),
-        };
-        if !input.bool("end")? {
-            return Err(DecodeError::value("end"));
-        }
-        input.end()?;
-        Ok(request)
+        schema::decode(bytes)
     }
 }
 
-fn number(input: &mut Reader<'_>, key: &str) -> Result<u32, DecodeError> {
-    u32::try_from(input.int(key)?).map_err(|_| DecodeError::value(key))
-}
+schema!(struct Request {
+    phase: "phase",
+    user: "user",
+    uid: "uid",
+    service: "service",
+    node: "node",
+    rhost: "rhost",
+    ssh_connection: "ssh_connection",
+    conf: "conf",
+    several: "several",
+    budget_ms: "budget_ms",
+    wait_ms: "wait_ms",
+    unit: "unit",
+});
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::VERSION;
 
     fn request() -> Request {
         Request {

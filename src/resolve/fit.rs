@@ -16,13 +16,19 @@ const TEXT_MAX: usize = 192;
 const WARNINGS_MAX: usize = 24;
 const DROPPED_MAX: usize = 40;
 
+/// Most jobs of a refusal, as a list of the reply may have.
+const JOBS_MAX: usize = 256;
+
 /// The reply with its texts on one line each, cut to lengths with which it can be sent.
 pub(super) fn fit(mut reply: Reply) -> Reply {
     reply.detail = cut(&reply.detail, DETAIL_MAX);
     reply.warnings = list(reply.warnings, WARNINGS_MAX);
     match &mut reply.verdict {
         Verdict::Admit(plan) => plan.dropped = list(std::mem::take(&mut plan.dropped), DROPPED_MAX),
-        Verdict::Refuse(refusal) => refusal.device = cut(&refusal.device, TEXT_MAX),
+        Verdict::Refuse(refusal) => {
+            refusal.device = cut(&refusal.device, TEXT_MAX);
+            refusal.jobs.truncate(JOBS_MAX);
+        }
         Verdict::NotEnforced => {}
     }
     reply
@@ -74,7 +80,7 @@ mod tests {
     use super::*;
     use crate::plan::{
         Allowlist, Containment, ENVIRONMENT_MAX, MAX_ENTRIES, MAX_PROBES, Placement, Plan,
-        REPLY_MAX, Rule, Stack, Variable, Variables,
+        REPLY_MAX, Reason, Refusal, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
@@ -122,6 +128,25 @@ mod tests {
         assert_eq!(plan.env, env());
         assert_eq!(plan.dropped.len(), DROPPED_MAX);
         assert_eq!(plan.dropped.last().unwrap(), "and 4961 more");
+    }
+
+    #[test]
+    fn a_refusal_of_a_user_with_many_jobs_is_read() {
+        let jobs = (0..5000).map(|id| format!("{id}").parse().unwrap()).collect();
+        let (reason, device) = (Reason::ChoiceNeeded, "d".repeat(5000));
+        let reply = Reply {
+            stack: Stack::Effective,
+            detail: String::new(),
+            warnings: Vec::new(),
+            hint: String::new(),
+            message: String::new(),
+            verdict: Verdict::Refuse(Refusal { reason, jobs, ended: None, device }),
+        };
+        assert!(Reply::decode(&reply.encode()).is_err());
+        let Verdict::Refuse(refusal) = Reply::decode(&fit(reply).encode()).unwrap().verdict else {
+            panic!()
+        };
+        assert_eq!(refusal.jobs.len(), JOBS_MAX);
     }
 
     #[test]

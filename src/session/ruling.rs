@@ -113,7 +113,7 @@ pub fn decision_line(
 ) -> Line {
     Line::new(severity)
         .with("decision", decision)
-        .with("code", reason.map_or("", Reason::code))
+        .with("code", reason.map_or("", Reason::as_str))
         .with("user", &login.user)
         .with("uid", login.uid)
         .with("rhost", &login.rhost)
@@ -400,7 +400,7 @@ fn with_plan(
     containment: &str,
     opened: Option<u32>,
 ) -> Line {
-    let listed = plan.containment.list().map(|list| list.len().to_string());
+    let listed = plan.containment.list().map(|list| list.rules().len().to_string());
     let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
     line.with("job", &plan.job)
         .with("source", plan.placement.source().as_str())

@@ -34,6 +34,32 @@ pub trait Source {
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
 }
 
+impl Placement {
+    /// What evidence and log call the place of this job.
+    #[must_use]
+    pub fn shown(&self, job: &JobId) -> String {
+        match self {
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
+            Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
+        }
+    }
+}
+
+impl FluxId {
+    /// Reads an id as people have it from Flux: in F58 with either sign in front, or in decimal.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        if let Some(digits) = text.strip_prefix('\u{192}') {
+            return Self::canonical(&format!("f{digits}"));
+        }
+        let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if decimal && (text == "0" || !text.starts_with('0')) {
+            return text.parse().ok().map(Self);
+        }
+        Self::canonical(text)
+    }
+}
+
 /// A running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {

@@ -1,25 +1,58 @@
 //! The daemon of a Slurm job's extern step (slurmstepd): where its socket is, and what is asked of
 //! it. Both halves ask; only the privileged one has it add a process.
-//!
-//! Nothing but integers of 4 bytes in the machine's own order cross the socket, and each wait has
-//! a deadline. The numbers are those of `src/common/stepd_api.h` in Slurm's source, the same from
-//! Slurm 20.11 to 26.05.
 
 #![forbid(unsafe_code)]
 
 mod daemon;
-mod name;
-mod socket;
-mod wire;
 
 use std::fmt;
 
 use nix::errno::Errno;
 
-pub use daemon::{Daemon, pid_of};
-pub use name::{SocketName, job_of, step_of};
-pub use socket::{AGAIN, Connection, call, made};
-pub use wire::{ANSWER_LEN, Answer, QUERY_LEN, State, query};
+use crate::plan::{CgroupPath, JobId, NodeName, decimal};
+
+pub use daemon::{
+    AGAIN, ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
+};
+
+/// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
+pub(crate) const EXTERN_STEP: u32 = 0xffff_fffc;
+
+/// Name of the socket of a job's extern step: `NODE_JOB.4294967292`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketName {
+    /// The node, as Slurm calls it.
+    pub node: NodeName,
+    /// The job, in decimal digits.
+    pub job: JobId,
+}
+
+impl SocketName {
+    /// The name for this job; `None` for an id that is no number of Slurm's.
+    pub fn new(node: &NodeName, job: &JobId) -> Option<Self> {
+        decimal(job.as_str())?;
+        Some(Self { node: node.clone(), job: job.clone() })
+    }
+}
+
+impl fmt::Display for SocketName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}.{EXTERN_STEP}", self.node, self.job)
+    }
+}
+
+/// The extern step's cgroup, by the cgroup v2 of its daemon, which is `JOB/step_extern/slurm`; `None`
+/// for a daemon that is elsewhere. The job's own cgroup may have any name and stand anywhere, but
+/// for the root.
+pub fn step_of(daemon: &str) -> Option<CgroupPath> {
+    job_of(daemon)?;
+    daemon.strip_suffix("/slurm")?.parse().ok()
+}
+
+/// The job's cgroup, likewise.
+pub fn job_of(daemon: &str) -> Option<CgroupPath> {
+    daemon.strip_suffix("/step_extern/slurm")?.parse().ok()
+}
 
 /// The result of asking a step daemon.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -64,3 +97,39 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_and_step_are_told_by_where_the_daemon_is() {
+        for job in [
+            "/system.slice/slurmstepd.scope/job_4242",
+            "/system.slice/gpu017_slurmstepd.scope/job_4242",
+            "/site.slice/slurmstepd.scope/sEKNKTV3WPV500",
+            "/a",
+        ] {
+            let daemon = format!("{job}/step_extern/slurm");
+            assert_eq!(step_of(&daemon).unwrap().as_str(), format!("{job}/step_extern"));
+            assert_eq!(job_of(&daemon).unwrap().as_str(), job);
+        }
+    }
+
+    #[test]
+    fn elsewhere_is_no_step() {
+        for path in [
+            "/",
+            "/step_extern/slurm",
+            "/system.slice/slurmstepd.scope/system",
+            "/system.slice/slurmd.service",
+            "/a/job_1/step_batch/slurm",
+            "/a/job_1/step_extern",
+            "/a/job_1/step_extern/slurm (deleted)",
+            "/a/job_1/step_extern/user/task_special",
+            "/../job_1/step_extern/slurm",
+        ] {
+            assert_eq!((step_of(path), job_of(path)), (None, None), "{path}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{BYTES_MAX, DEVICES_MAX, FILES_MAX, NameError, SpecError};
 use crate::device::{Misfit, Node, NodeError, NvidiaError};
-use crate::plan::RuleError;
+use crate::plan::Invalid;
 use crate::trust::{Distrust, TrustError};
 
 /// Most names and files that one text lists.
@@ -122,7 +122,7 @@ pub enum NodeFault {
         /// Its path.
         path: String,
         /// Which of them.
-        why: RuleError,
+        why: Invalid,
     },
 }
 

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::HostListError;
 use crate::device::slurm::{At, ConfError, LineFault};
 use crate::device::{Misfit, NodeError, TopologyError};
-use crate::plan::RuleError;
+use crate::plan::Invalid;
 
 /// Why there is no such resource, or why its devices are not given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub enum GresError {
     /// A device node that no job gets.
     Misfit(Misfit),
     /// A device node whose numbers are beyond what the kernel has.
-    Number(String, RuleError),
+    Number(String, Invalid),
     /// The GPUs of the node cannot be told.
     Topology(TopologyError),
 }

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 
 use crate::device::gpu_name::{PciAddress, Uuid};
 use crate::device::{FileError, Misfit, Node, NodeError};
-use crate::plan::RuleError;
+use crate::plan::Invalid;
 
 pub use information::{Gpu, confirm, gpus, minors, only_gpu};
 pub use mig::instance;
@@ -35,7 +35,7 @@ pub enum NvidiaError {
     /// A node is not a job's.
     Misfit(Misfit),
     /// The numbers are beyond what the kernel has.
-    Number(RuleError),
+    Number(Invalid),
     /// There is no node.
     Node {
         /// Its path.
@@ -140,8 +140,8 @@ impl From<Misfit> for NvidiaError {
     }
 }
 
-impl From<RuleError> for NvidiaError {
-    fn from(error: RuleError) -> Self {
+impl From<Invalid> for NvidiaError {
+    fn from(error: Invalid) -> Self {
         Self::Number(error)
     }
 }

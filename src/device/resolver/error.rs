@@ -6,7 +6,7 @@ use crate::device::{
     CdiError, DirectoryError, FileError, GpuNameError, GresError, NodeError, NvidiaError,
     TopologyError,
 };
-use crate::plan::RuleError;
+use crate::plan::Invalid;
 
 /// A name that had to resolve and does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum ResolveError {
     /// Too many device nodes are like this.
     TooMany,
     /// The numbers are beyond what the kernel has.
-    Number(RuleError),
+    Number(Invalid),
     /// No GPU has such a name.
     GpuName(GpuNameError),
     /// By the CDI specifications.

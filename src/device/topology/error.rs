@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::device::gpu_name::PciAddress;
 use crate::device::{FileError, Misfit, Node, NodeError, NvidiaError};
-use crate::plan::RuleError;
+use crate::plan::Invalid;
 
 /// Why there is no such GPU, or why it cannot be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub enum TopologyError {
         /// The node's path.
         path: String,
         /// Which.
-        why: RuleError,
+        why: Invalid,
     },
     /// A directory of sysfs has more entries than any node.
     TooMany {

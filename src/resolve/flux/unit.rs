@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::device::Policy;
 use crate::legible::legible;
-use crate::plan::{Access, Allowlist, DeviceRule, RuleError};
+use crate::plan::{Access, Allowlist, DeviceRule, Invalid};
 
 /// Most characters of a line in a message.
 const SHOWN: usize = 64;
@@ -135,7 +135,7 @@ fn logical_lines(text: &str) -> Result<Vec<Logical>, BadLine> {
 ///
 /// # Errors
 /// More entries than a list may have.
-pub(super) fn overlap(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, RuleError> {
+pub(super) fn overlap(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, Invalid> {
     let mut both = Allowlist::new();
     for a in merged(one) {
         for b in merged(other) {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::device::slurm::{ConfError, Files, SpoolPath, believed};
 use crate::device::{Settings, Tree};
-use crate::plan::{AbsolutePath, NodeName};
+use crate::plan::{AbsolutePath, NodeName, decimal};
 use crate::source::{Found, SourceError};
-use crate::stepd::{Error, SocketName, made};
+use crate::stepd::{EXTERN_STEP, Error, SocketName, made};
 use crate::trust::{Distrust, TrustError};
 
 /// Most names of a spool directory, and of one that has a directory for each node.
@@ -149,7 +149,12 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());
-    for name in names.iter().filter_map(|name| SocketName::parse(name)) {
+    let mut other_steps = false;
+    for (name, step) in names.iter().filter_map(|name| socket_name(name)) {
+        if step != EXTERN_STEP {
+            other_steps = true;
+            continue;
+        }
         if place.node.as_ref().is_some_and(|node| *node != name.node) {
             foreign.insert(name.node.to_string());
             continue;
@@ -168,10 +173,7 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
              node?"
         ));
     }
-    if sockets.is_empty()
-        && foreign.is_empty()
-        && names.iter().any(|name| SocketName::is_of_step(name))
-    {
+    if sockets.is_empty() && foreign.is_empty() && other_steps {
         found.skipped.push(format!(
             "{spool}: jobs without an extern step: slurm.conf needs PrologFlags=Contain"
         ));
@@ -188,4 +190,39 @@ fn distrusted(spool: &Path, error: &TrustError) -> String {
         _ => "",
     };
     format!("the spool directory {}: {error}{advice}", spool.display())
+}
+
+/// The node and job of a socket's name, and the number of the step; `None` for any other name.
+fn socket_name(name: &str) -> Option<(SocketName, u32)> {
+    let (rest, step) = name.rsplit_once('.')?;
+    let (node, job) = rest.rsplit_once('_')?;
+    Some((SocketName::new(&node.parse().ok()?, &job.parse().ok()?)?, decimal(step)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_nothing_else_is_one() {
+        for good in ["gpu017_4242.4294967292", "a_b_1.4294967292", "n.cluster-1_7.4294967292"] {
+            let (name, step) = socket_name(good).unwrap();
+            assert_eq!((name.to_string().as_str(), step), (good, EXTERN_STEP));
+        }
+        for other in ["gpu017_4242.0", "gpu017_4242.4294967291"] {
+            assert!(socket_name(other).is_some_and(|(_, step)| step != EXTERN_STEP), "{other}");
+        }
+        for bad in [
+            "",
+            "gpu017_4242.4294967292.0",
+            "gpu017_04242.4294967292",
+            "gpu017_4294967296.4294967292",
+            "gpu017_x.4294967292",
+            "_1.4294967292",
+            "gpu017.4294967292",
+            "gpu/17_1.4294967292",
+        ] {
+            assert_eq!(socket_name(bad), None, "{bad}");
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Round trips, and every disorder that must be refused.
 
 use super::*;
-use crate::plan::{DecodeError, MAX_ENTRIES, MAX_PROBES, Placement, Variable, Variables};
 
 fn env(variables: &[&str]) -> Variables {
     let mut env = Variables::default();
@@ -97,17 +96,38 @@ fn every_truncation_is_refused() {
 /// Every single entry left out, doubled, or swapped with its neighbour.
 #[test]
 fn every_disorder_is_refused() {
-    every_disorder_of(plan());
-    every_disorder_of(plan_of_slurm());
+    let reply_is_refused = |bytes: &[u8]| Reply::decode(bytes).is_err();
+    for verdict in [
+        Verdict::Admit(plan()),
+        Verdict::Admit(plan_of_slurm()),
+        Verdict::Refuse(refusal()),
+        Verdict::NotEnforced,
+    ] {
+        every_disorder_of(&reply(verdict).encode(), reply_is_refused);
+    }
+    let request = Request {
+        phase: Phase::Session,
+        user: "alice".into(),
+        uid: 1001,
+        service: "sshd".into(),
+        node: "gpu017".into(),
+        rhost: "10.1.0.5".into(),
+        ssh_connection: String::new(),
+        conf: Request::CONF.into(),
+        several: Several::Deny,
+        budget_ms: 5000,
+        wait_ms: 0,
+        unit: String::new(),
+    };
+    every_disorder_of(&request.encode(), |bytes| Request::decode(bytes).is_err());
 }
 
-fn every_disorder_of(plan: Plan) {
-    let bytes = reply(Verdict::Admit(plan)).encode();
+fn every_disorder_of(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
     let fields: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == 0).collect();
     let entries: Vec<&[&[u8]]> = fields.chunks(2).collect();
     let refused = |entries: &[&[&[u8]]], what: &str| {
         let bytes = entries.concat().concat();
-        assert!(Reply::decode(&bytes).is_err(), "{what}: {:?}", String::from_utf8(bytes));
+        assert!(is_refused(&bytes), "{what}: {:?}", String::from_utf8(bytes));
     };
     for index in 0..entries.len() {
         let mut less = entries.clone();
@@ -151,6 +171,7 @@ fn values_out_of_range_are_refused() {
         ("device.count\0i2", "device.count\0i1025"),
         ("device.count\0i2", "device.count\0i-1"),
         ("sc:195:0:rw", "sc:4096:0:rw"),
+        ("sc:136:-1:rw", "sc:195:0:rw"),
         ("sc:195:0:rw", "sc:136:-1:rw"),
         ("sc:195:0:rw", "sc:195:0:wr"),
         ("sc:195:0:rw", "sc:195:0:rrw"),
@@ -165,6 +186,31 @@ fn values_out_of_range_are_refused() {
         let changed = text.replacen(good, bad, 1);
         assert_ne!(changed, text, "{good}");
         assert!(Reply::decode(changed.as_bytes()).is_err(), "{bad} was taken");
+    }
+}
+
+/// What no key tells by its type.
+#[test]
+fn texts_that_are_too_long_and_a_refusal_that_admits_are_refused() {
+    let wrong = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
+    let (hint, message) = ("h".repeat(80), "m".repeat(400));
+    let longest = Reply { hint, message, ..reply(Verdict::NotEnforced) };
+    assert_eq!(Reply::decode(&longest.encode()), Ok(longest.clone()));
+    let value = |key: &str| DecodeError::Value(key.into());
+    assert_eq!(wrong(Reply { hint: "h".repeat(81), ..longest.clone() }), value("hint"));
+    assert_eq!(wrong(Reply { message: "m".repeat(401), ..longest }), value("message"));
+    let admitted = Refusal { reason: Reason::Admitted, ..refusal() };
+    assert_eq!(wrong(reply(Verdict::Refuse(admitted))), value("code"));
+}
+
+#[test]
+fn a_placement_is_written_as_its_source() {
+    for placement in [plain(), of_slurm(), Placement::Unit { path: "/a".parse().unwrap(), flux: 9 }]
+    {
+        assert_eq!(placement.as_str(), placement.source().as_str());
+        let verdict = Verdict::Admit(Plan { placement, env: Variables::default(), ..plan() });
+        let reply = reply(verdict);
+        assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     }
 }
 

@@ -1,0 +1,300 @@
+//! What the unprivileged half answers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
+use super::text::{Invalid, words};
+use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
+
+/// Most bytes of a reply.
+pub const REPLY_MAX: usize = 64 * 1024;
+/// Most bytes of the scheduler's command, and of the site's text.
+const HINT_MAX: usize = 80;
+const MESSAGE_MAX: usize = 400;
+
+words! {
+    /// Where a job was found, in the order in which they are asked.
+    SourceName {
+        /// Root-owned job records.
+        Registry = "registry",
+        /// The daemons of Slurm's job steps.
+        Slurm = "slurm",
+        /// The units of Flux's jobs.
+        Flux = "flux",
+    }
+}
+
+words! {
+    /// Which rule chose the job.
+    Rule {
+        /// It is the user's only job here.
+        OnlyJob = "only-job",
+        /// The ssh client runs in it.
+        Caller = "caller",
+        /// The user chose it.
+        Chosen = "chosen",
+        /// It started last.
+        Newest = "newest",
+    }
+}
+
+words! {
+    /// What the service's flattened PAM stack says about our session line.
+    Stack {
+        /// A line of ours must succeed before a session opens.
+        Effective = "effective",
+        /// There is none, it is optional, or another line can skip it.
+        Missing = "missing",
+        /// Not judged: the session phase is itself the proof.
+        Unchecked = "unchecked",
+    }
+}
+
+words! {
+    /// Why a login was admitted or refused: the codes that users, launchers and help desks read.
+    /// Stable forever; each has a section in pam_job_adopt(8).
+    Reason {
+        /// Admitted.
+        Admitted = "JA00",
+        /// The user has no running job here.
+        NoJob = "JA01",
+        /// The job is still starting.
+        Starting = "JA02",
+        /// The job ended a moment ago.
+        Ended = "JA03",
+        /// The job is frozen.
+        Suspended = "JA04",
+        /// Several jobs, and the site wants a choice.
+        ChoiceNeeded = "JA05",
+        /// The job's devices cannot be enforced here.
+        CannotConfine = "JA06",
+        /// The move into the job failed.
+        AdoptionFailed = "JA07",
+        /// No answer in time, or the two halves are of different versions.
+        Timeout = "JA08",
+        /// The node is not set up correctly.
+        Configuration = "JA09",
+        /// A device of the job is not on this node.
+        DeviceUnknown = "JA10",
+        /// No job service runs here.
+        NoScheduler = "JA11",
+    }
+}
+
+/// Where a job's logins go, as its source says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Into a cgroup, which carries our stamp.
+    Cgroup {
+        /// The job's cgroup.
+        path: CgroupPath,
+        /// The child that the record wants its logins in; else the privileged half decides.
+        leaf: Option<LeafName>,
+    },
+    /// Where the daemon of the job's extern step puts them (slurmstepd).
+    Extern {
+        /// The directory of the daemon's socket: `SlurmdSpoolDir` of slurm.conf(5).
+        spool: AbsolutePath,
+        /// The node's name in the socket's.
+        node: NodeName,
+    },
+    /// Into a leaf below the unit that the job's shell runs in (Flux, `sdexec`).
+    Unit {
+        /// The unit's cgroup.
+        path: CgroupPath,
+        /// Uid of the account that Flux runs as, whose service manager has the unit.
+        flux: u32,
+    },
+}
+
+impl Placement {
+    /// The source that places so.
+    pub fn source(&self) -> SourceName {
+        match self {
+            Self::Cgroup { .. } => SourceName::Registry,
+            Self::Extern { .. } => SourceName::Slurm,
+            Self::Unit { .. } => SourceName::Flux,
+        }
+    }
+
+    /// The job's cgroup, where it is known beforehand.
+    pub fn cgroup(&self) -> &str {
+        match self {
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.as_str(),
+            Self::Extern { .. } => "",
+        }
+    }
+}
+
+schema!(enum Placement by "source" {
+    "registry" => Cgroup { path as path: "cgroup", leaf as leaf: "leaf" },
+    "slurm" => Extern { spool as spool: "spool", node as node: "node" },
+    "flux" => Unit { path as path: "cgroup", flux as flux: "manager" },
+});
+
+/// An empty text for none.
+impl Field for Option<LeafName> {
+    fn write(&self, key: &str, out: &mut Writer) {
+        out.entry(key, b's', self.as_ref().map_or("", LeafName::as_str));
+    }
+
+    fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match input.entry(key, b's')? {
+            "" => Ok(None),
+            name => name.parse().map(Some).map_err(|_| DecodeError::value(key)),
+        }
+    }
+}
+
+/// What must hold for the login's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Containment {
+    /// The job was spelled out to have none; a filter found at the job is kept all the same.
+    None,
+    /// The scheduler constrains the job; a filter of its own must be in force.
+    Inherit,
+    /// This list holds besides whatever is in force already.
+    Enforce(Allowlist),
+    /// Both: a filter of the scheduler must be in force, and this list holds besides.
+    Both(Allowlist),
+}
+
+impl Containment {
+    /// The list of ours, where there is one.
+    pub fn list(&self) -> Option<&Allowlist> {
+        match self {
+            Self::None | Self::Inherit => None,
+            Self::Enforce(list) | Self::Both(list) => Some(list),
+        }
+    }
+}
+
+schema!(enum Containment by "mode" {
+    "none" => None {},
+    "inherit" => Inherit {},
+    "enforce" => Enforce { 0 as list: "device" },
+    "inherit+enforce" => Both { 0 as list: "device" },
+});
+
+/// Everything that the privileged half needs for one login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The job to join.
+    pub job: JobId,
+    /// Why this job and no other of the user's.
+    pub rule: Rule,
+    /// Where its logins go.
+    pub placement: Placement,
+    /// When the job ends, in seconds since the epoch, where the source knows it.
+    pub ends: Option<i64>,
+    /// Number of GPUs in the allowlist, for the line that the user reads.
+    pub gpus: u32,
+    /// What must hold for the devices.
+    pub containment: Containment,
+    /// One node for each GPU that the scheduler gives out here: what the login can open of these is
+    /// the job's.
+    pub probes: Vec<Probe>,
+    /// Device specifiers that were asked for and could not be resolved, each with the reason.
+    pub dropped: Vec<String>,
+    /// Variables for the login, which describe this job.
+    pub env: Variables,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The code; never [`Reason::Admitted`].
+    pub reason: Reason,
+    /// The user's own jobs that the text names.
+    pub jobs: Vec<JobId>,
+    /// When the named job ended, in seconds since the epoch.
+    pub ended: Option<i64>,
+    /// The device that the text names, else empty.
+    pub device: String,
+}
+
+/// The answer proper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Join this job.
+    Admit(Plan),
+    /// Refuse, for this reason.
+    Refuse(Refusal),
+    /// The configuration says that this node does not enforce (`enforce = if-exists:PATH`).
+    NotEnforced,
+}
+
+/// One answer of the unprivileged half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What the PAM stack says about our session line.
+    pub stack: Stack,
+    /// The cause in full, for the log; never shown to the user.
+    pub detail: String,
+    /// What else the log names: broken records, sources that erred.
+    pub warnings: Vec<String>,
+    /// The scheduler's own command for "my jobs".
+    pub hint: String,
+    /// The site's text below ours, at most 400 bytes.
+    pub message: String,
+    /// The answer proper.
+    pub verdict: Verdict,
+}
+
+schema!(struct Reply {
+    stack: "stack",
+    detail: "detail",
+    hint: "hint",
+    message: "message",
+    warnings: "warning",
+    verdict: "verdict",
+});
+
+schema!(enum Verdict by "verdict" {
+    "admit" => Admit { 0 as plan: "" },
+    "refuse" => Refuse { 0 as refusal: "" },
+    "not-enforced" => NotEnforced {},
+});
+
+schema!(struct Plan {
+    job: "job",
+    rule: "rule",
+    placement: "source",
+    ends: "ends",
+    gpus: "gpus",
+    containment: "mode",
+    probes: "probe",
+    dropped: "dropped",
+    env: "env",
+});
+
+schema!(struct Refusal {
+    reason: "code",
+    jobs: "job",
+    ended: "ended",
+    device: "device",
+});
+
+impl Reply {
+    /// The reply's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        schema::encode(self)
+    }
+
+    /// Reads the bytes that [`Reply::encode`] of this version writes; all else is an error.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let reply: Self = schema::decode(bytes)?;
+        // What the type of a value alone does not rule out.
+        match &reply.verdict {
+            _ if reply.hint.len() > HINT_MAX => Err(DecodeError::value("hint")),
+            _ if reply.message.len() > MESSAGE_MAX => Err(DecodeError::value("message")),
+            Verdict::Admit(plan) => plan.env.require(&plan.job, plan.placement.source()),
+            Verdict::Refuse(refusal) if refusal.reason == Reason::Admitted => {
+                Err(DecodeError::value("code"))
+            }
+            _ => Ok(()),
+        }?;
+        Ok(reply)
+    }
+}
