@@ -95,7 +95,7 @@ impl Proc {
     /// Reads about the calling process, whatever its number is in this mount.
     pub fn own(&self) -> io::Result<Process> {
         let text = read(self.at.join("self/status"))?;
-        let own = std::process::id().cast_signed();
+        let own = nix::unistd::getpid().as_raw();
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn this_process_is_there() {
-        let (proc, own) = (Proc::here(), std::process::id().cast_signed());
+        let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
         let process = proc.process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
         assert_eq!(proc.own().unwrap(), process);

@@ -418,6 +418,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// A shell in the helper's place, and the end of what it says.
+    #[allow(clippy::zombie_processes, reason = "the helper reaps it")]
     fn shell(script: &str, pidfds: bool) -> (Helper, std::process::ChildStdout) {
         let sigchld = Sigchld::take().unwrap();
         let mut child =
