@@ -16,7 +16,7 @@
 //! | [`source`] | user `job-adopt` | where jobs are looked up |
 //! | [`device`] | user `job-adopt` | specifiers and policy to an allowlist |
 //! | [`callerid`] | users `job-adopt` | which job a login's ssh client runs in: both ends of the question |
-//! | [`chosen`] | the user, `job-adopt`; its directory: root, in sshd | the job that a user chose |
+//! | [`chosen`] | root, in sshd; the user, `job-adopt` | the directory of a user's choice, and where it is |
 //! | [`stepd`] | both halves | the daemons of Slurm's job steps: socket, questions, deadlines |
 //! | [`registry`] | root, from prolog and epilog | records: their grammar, writing and removing them |
 //! | [`switch`] | as its caller | root's switch that turns the module off |
@@ -30,7 +30,7 @@
 //! | [`log`] | root | lines to syslog |
 //! | [`trust`] | as its caller | reading what only root can have written |
 //! | [`cli`] | whoever calls it | the admin's subcommands |
-//! | [`sys`] | as its caller | every unsafe block of the crate |
+//! | [`sys`] | as its caller | every unsafe block but those of the command alone, which are in `cli::sys` |
 
 // The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
 // "C library/kernel differences"), and a truncated uid could be root's.

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn this_process_is_there() {
-        let (proc, own) = (Proc::here(), std::process::id().cast_signed());
+        let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
         let process = proc.process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
         assert_eq!(proc.own().unwrap(), process);

@@ -52,7 +52,7 @@ impl<'a> Branch<'a> {
         decide(&attached, self.job + missing, self.reach, wanted)
     }
 
-    /// Ids of the scheduler's programs that have to run at the leaf: those of the nearest level, up
+    /// Ids of the scheduler's programs that must run at the leaf: those of the nearest level, up
     /// to the job, that has any, unless a pin stands for them.
     fn kept(self, levels: &[Level], pin: Option<usize>) -> Vec<u32> {
         let own = levels.get(..=self.job).unwrap_or(levels);
@@ -67,7 +67,7 @@ fn others(level: &Level) -> impl Iterator<Item = &Program> {
     level.programs.iter().filter(|program| !program.is_ours())
 }
 
-/// What holds at a leaf, and the ids of the programs that have to run there.
+/// What holds at a leaf, and the ids of the programs that must run there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
     /// No filter at the job, and none was asked for.
@@ -194,7 +194,7 @@ impl Want<'_> {
                 }
                 match self.containment {
                     Containment::Both(_) => {
-                        // One that is kept has to run beside ours as well as one that is pinned.
+                        // One that is kept must run beside ours as well as one that is pinned.
                         required.extend(branch.kept(&levels, pin));
                         Confinement::Both(required)
                     }

@@ -132,7 +132,7 @@ impl State {
 }
 
 /// Whether any of these cgroups is frozen or about to be: moving below one would stop us at once,
-/// inside sshd (`cgroup.freeze` is the wish, `frozen` in `cgroup.events` the fact).
+/// inside sshd (`cgroup.freeze` is what was asked for, `frozen` in `cgroup.events` what is).
 /// Errors: as [`Dir::read`]; kernels before 5.2 have no freezer here, and the root never has.
 pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn this_process_started_a_moment_ago() {
-        let (proc, own) = (Proc::here(), std::process::id().cast_signed());
+        let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
         assert_eq!(proc.stat(own).unwrap().parent, nix::unistd::getppid().as_raw());
         let started = proc.started(own).unwrap();
         assert!((0..3600).contains(&(clock::now() - started)), "{started}");

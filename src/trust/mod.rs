@@ -28,12 +28,12 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Everything from `/` on has to be root's.
+    /// Everything from `/` on must be root's.
     pub fn root() -> Self {
         Self { owner: 0, other: None, anchor: PathBuf::from("/") }
     }
 
-    /// Everything below `anchor` has to be `owner`'s; `anchor` and what is above it are taken as
+    /// Everything below `anchor` must be `owner`'s; `anchor` and what is above it are taken as
     /// they are.
     pub fn below(anchor: &Path, owner: u32) -> Self {
         Self { owner, other: None, anchor: anchor.to_owned() }
@@ -179,7 +179,7 @@ pub enum Distrust {
     Open(Errno),
     /// It cannot be read.
     Read(Errno),
-    /// The path does not lie below the directory from which it has to be checked.
+    /// The path does not lie below the directory from which it must be checked.
     Outside,
     /// It is no regular file.
     NotRegular,

@@ -116,10 +116,22 @@ unsafe fn vfork_with<T>(
 unsafe fn arrange<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), SpawnFailure> {
     let count = N as RawFd;
     #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: plain numbers, and a NUL-terminated path.
+    // SAFETY: plain numbers, NUL-terminated paths, an empty write, and a disposition that is there
+    // for good; the kernel refuses those signals that cannot be set.
     unsafe {
-        clear_exec_context();
-        reset_signals();
+        // The SELinux context that pam_selinux has asked for the user's shell would apply to our
+        // exec. It is this thread's own. Without SELinux nothing happens.
+        let (context, flags) = (c"/proc/thread-self/attr/exec", libc::O_WRONLY | libc::O_CLOEXEC);
+        let fd = sys!(SYS_openat, libc::AT_FDCWD, context.as_ptr(), flags, 0);
+        if fd != -1 {
+            sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
+            sys!(SYS_close, fd);
+        }
+        // Ignored ones would outlive the exec.
+        for signal in 1..65 {
+            let none = std::ptr::null_mut::<u64>();
+            sys!(SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), none, MASK);
+        }
         // Out of the way of each other first.
         for fd in fds.iter_mut().filter(|fd| **fd < count) {
             *fd = step("dup", sys!(SYS_fcntl, *fd, libc::F_DUPFD_CLOEXEC, count))? as RawFd;
@@ -169,44 +181,12 @@ unsafe fn close_from(first: RawFd) {
     }
 }
 
-/// Forgets the SELinux context that pam_selinux has asked for the user's shell: it would apply to
-/// the next exec. It is this thread's own. Without SELinux nothing happens.
-///
-/// # Safety
-/// Only in a new process.
-unsafe fn clear_exec_context() {
-    let path = c"/proc/thread-self/attr/exec";
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: a NUL-terminated path and an empty write.
-    unsafe {
-        let flags = libc::O_WRONLY | libc::O_CLOEXEC;
-        let fd = sys!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0);
-        if fd != -1 {
-            sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
-            sys!(SYS_close, fd);
-        }
-    }
-}
-
 /// The kernel's `struct sigaction`, at least as long as on any machine.
 type Action = [u64; 4];
 /// The default one: all zero.
 const DEFAULT_ACTION: Action = [0; 4];
 /// Bytes of the kernel's set of signals.
 const MASK: usize = 8;
-
-/// Every signal at its default: ignored ones would outlive the exec.
-///
-/// # Safety
-/// Only in a new process, which has dispositions of its own.
-unsafe fn reset_signals() {
-    for signal in 1..65 {
-        let none = std::ptr::null_mut::<u64>();
-        // SAFETY: reads a structure that is there for good; the kernel refuses those signals that
-        // cannot be set.
-        unsafe { sys!(SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), none, MASK) };
-    }
-}
 
 /// Sets the signals that this thread blocks; returns those that it did.
 fn block(signals: u64) -> u64 {
