@@ -3,8 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod as_helper;
-mod caller;
 mod callerid;
 mod check;
 mod command_line;
@@ -14,7 +12,6 @@ mod error;
 mod job;
 mod list;
 mod names;
-mod occupants;
 mod people;
 mod placed;
 mod register;
@@ -26,10 +23,10 @@ mod use_job;
 
 use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
-use caller::Caller;
 use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;
+use run::Caller;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;

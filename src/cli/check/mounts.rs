@@ -1,7 +1,7 @@
 //! Mounts that logins depend on (proc_pid_mountinfo(5)): cgroup v2, /proc, /run/job-adopt.
 
 use super::{Check, Finding, Scene};
-use crate::cli::as_helper::HELPER_USER;
+use crate::cli::people::HELPER_USER;
 use crate::plan::is_within;
 use crate::proc as procfs;
 use nix::errno::Errno;
