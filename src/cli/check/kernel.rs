@@ -190,19 +190,13 @@ fn reaped(child: Pid) -> Result<i32, Errno> {
 }
 
 fn freezer(dir: &Dir) -> Finding {
-    let wish = dir.read("cgroup.freeze").ok().flatten();
-    let fact = event(dir, "frozen").ok().flatten();
-    match (wish, fact) {
-        (Some(_), Some(_)) => {
-            Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one")
-        }
-        _ => Finding::warning(
-            FREEZER,
-            "kernel",
-            "it has no cgroup.freeze: a login to a job that is suspended by other means stops in it",
-            "Linux 5.2",
-        ),
+    let asked = dir.read("cgroup.freeze").ok().flatten();
+    let done = event(dir, "frozen").ok().flatten();
+    if asked.is_some() && done.is_some() {
+        return Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one");
     }
+    let text = "it has no cgroup.freeze: a login to a job that is suspended by other means stops";
+    Finding::warning(FREEZER, "kernel", text, "Linux 5.2")
 }
 
 fn mark(dir: &Dir) -> Finding {
@@ -214,28 +208,26 @@ fn mark(dir: &Dir) -> Finding {
             Finding::fine(MARK, "kernel", "cgroups can carry marks of root's (trusted.*)")
         }
         Ok(_) => Finding::error(MARK, "kernel", "a mark on a cgroup is read back as another", ""),
-        Err(error) => Finding::error(
-            MARK,
-            "kernel",
-            format!("cgroups cannot carry marks of root's ({error}): no job can be registered"),
-            "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no PrivateUsers=",
-        ),
+        Err(error) => {
+            let text =
+                format!("cgroups cannot carry marks of root's ({error}): no job can be registered");
+            let remedy = "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no \
+                          PrivateUsers=";
+            Finding::error(MARK, "kernel", text, remedy)
+        }
     }
 }
 
 fn pidfd() -> Finding {
-    match sys::process::pidfd_open(getpid().as_raw()) {
-        Ok(_) => Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)"),
-        Err(error) => Finding::warning(
-            PIDFD,
-            "kernel",
-            format!(
-                "pidfd_open is not to be had ({error}): jobs of Flux are refused, and \
-                     unregister cannot end logins"
-            ),
-            "Linux 5.3, and no filter of system calls that refuses it",
-        ),
-    }
+    let Err(error) = sys::process::pidfd_open(getpid().as_raw()) else {
+        return Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)");
+    };
+    let text = format!(
+        "there is no pidfd_open ({error}): jobs of Flux are refused, and unregister cannot end \
+         logins"
+    );
+    let remedy = "Linux 5.3, and no filter of system calls that refuses it";
+    Finding::warning(PIDFD, "kernel", text, remedy)
 }
 
 /// What every name begins with; the pid namespace and the process follow.
