@@ -62,7 +62,7 @@ fn shell() -> impl TypedValueParser<Value = Shell> {
 }
 
 /// Where the configuration is.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct Conf {
     /// Configuration in place of /etc/security/job_adopt.conf
     #[arg(long, value_name = "FILE", value_parser = absolute)]

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::collections::BTreeMap;
 
 /// The options by which `run` and `register` describe a job.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct JobOptions {
     /// The job's id, unique on this node
     #[arg(long, value_parser = names::job_id)]
@@ -67,13 +67,6 @@ impl JobOptions {
             env: None,
         };
         checked(&record)
-    }
-
-    /// Whether nothing is said.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { id, policy, devices, leaf, ends } = self;
-        let none = id.is_none() && policy.is_none() && leaf.is_none() && ends.is_none();
-        none && devices.is_empty()
     }
 
     fn policies(&self) -> Option<Policies> {

@@ -111,25 +111,23 @@ impl Job {
             Err(_) => ("unknown", None),
         };
         Self {
-            id: record.id.to_string(),
-            uid: record.uid,
-            user: people::name_of(record.uid),
-            source: "registry",
-            cgroup: None,
-            via: None,
-            logins: None,
-            processes: None,
             containment,
             devices,
-            state: "unknown",
             started: record.started,
             ends: record.ends,
+            ..Self::unknown(record.id.to_string(), record.uid)
         }
     }
 
     fn of_scheduler(uid: u32, job: &source::Job) -> Self {
-        let mut shown = Self {
-            id: job.id.to_string(),
+        let mut shown = Self::unknown(job.id.to_string(), uid);
+        shown.runs_in(job);
+        shown
+    }
+
+    fn unknown(id: String, uid: u32) -> Self {
+        Self {
+            id,
             uid,
             user: people::name_of(uid),
             source: "registry",
@@ -142,9 +140,7 @@ impl Job {
             state: "unknown",
             started: None,
             ends: None,
-        };
-        shown.runs_in(job);
-        shown
+        }
     }
 
     /// The scheduler places its logins, whatever a record says of that.

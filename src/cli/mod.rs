@@ -1,8 +1,6 @@
 //! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
 //! it; what changes a job wants root.
 
-mod as_helper;
-mod caller;
 mod callerid;
 mod check;
 mod command_line;
@@ -13,7 +11,6 @@ pub mod filters;
 mod job;
 mod list;
 mod names;
-mod occupants;
 mod people;
 mod placed;
 mod register;
@@ -26,10 +23,10 @@ mod use_job;
 
 use crate::legible::legible;
 use crate::log::{self, Line, Severity, Speaker};
-use caller::Caller;
 use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;
+use run::Caller;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;

@@ -9,7 +9,7 @@ use clap::Args;
 use std::fmt;
 
 /// The options that name devices, of `run`, `register` and `devices`.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct DeviceOptions {
     /// A device; may be repeated, ACCESS is rw unless given
     #[arg(long, value_name = "SPEC ACCESS", value_parser = device)]
@@ -26,15 +26,6 @@ pub(super) struct DeviceOptions {
     /// A directory whose entries name devices
     #[arg(long, value_name = "DIRECTORY", value_parser = directory)]
     pub(super) device_dir: Vec<String>,
-}
-
-impl DeviceOptions {
-    /// Whether they name nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { device, cdi, gpu, gres, device_dir } = self;
-        let named = cdi.iter().chain(gpu).chain(device_dir).next();
-        device.is_empty() && gres.is_empty() && named.is_none()
-    }
 }
 
 /// A specifier with its access, and as it was written.

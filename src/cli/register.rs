@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Make a job known, for a prolog (root)
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(after_help = "\
 Stamps the job's cgroup, confines it to its devices, and writes its record. Without job options the
 record is read from standard input.")]
@@ -58,28 +58,12 @@ fn via() -> impl TypedValueParser<Value = Via> {
 }
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let record = match options.describe() {
-        true => Some(job::registered(options, output)?),
-        false => None,
-    };
+    let said = Options { conf: Conf::default(), ..options.clone() } != Options::default();
+    let record = if said { Some(job::registered(options, output)?) } else { None };
     require_root("register job")?;
     let record = record.map_or_else(read_record, Ok)?;
     register(record, &options.conf.read()?, output)?;
     Ok(super::EXIT_FINE)
-}
-
-impl Options {
-    /// Whether they describe a job.
-    fn describe(&self) -> bool {
-        let Self { job, uid, user, cgroup, via, started, env, conf: _ } = self;
-        !job.is_empty()
-            || uid.is_some()
-            || user.is_some()
-            || cgroup.is_some()
-            || via.is_some()
-            || started.is_some()
-            || !env.is_empty()
-    }
 }
 
 fn read_record() -> Result<Record, Error> {

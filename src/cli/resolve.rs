@@ -1,7 +1,7 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
-use super::as_helper::as_helper;
 use super::command_line::service;
+use super::people::as_helper;
 use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
 use crate::callerid::Flow;
 use crate::plan::{Phase, Reason, Reply, Request, Rule, Variable, Verdict};

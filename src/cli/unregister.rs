@@ -3,11 +3,11 @@
 use super::ending::{Ending, end};
 use super::register::PATIENCE;
 use super::{Conf, Error, Output, names, require_root};
-use crate::cgroup::{self, Mount, Stamp};
+use crate::cgroup::{Mount, Stamp};
 use crate::keeper::subtree::unless_gone;
 use crate::lock::Lock;
 use crate::log::{Line, Severity};
-use crate::plan::{CgroupPath, JobId};
+use crate::plan::JobId;
 use crate::registry::{Known as KnownJob, Place, Record, Registry};
 use crate::resolve::Config;
 use crate::sys::clock;
@@ -134,7 +134,7 @@ enum Stamped {
 
 fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
     let Place::Cgroup(path) = place else { return Ok(Stamped::None) };
-    let Some(place) = self::place(path)? else { return Ok(Stamped::None) };
+    let Some(place) = unless_gone(Mount::open()?.place(path))? else { return Ok(Stamped::None) };
     match unless_gone(Stamp::read(place.dir()?))?.flatten() {
         Some(found) if found == *own => {
             Stamp::withdraw(place.dir()?)?;
@@ -156,7 +156,7 @@ fn finish(
     let mut ending = Ending::default();
     if let Some(record) = record {
         if let Place::Cgroup(path) = &record.place {
-            if let Some(place) = place(path)? {
+            if let Some(place) = unless_gone(Mount::open()?.place(path))? {
                 ending = end(&place, record, deadline)?;
             }
         }
@@ -172,15 +172,6 @@ fn finish(
             .with("terminals", ending.terminals),
     );
     Ok(())
-}
-
-/// The job's cgroup; `None` where it is gone.
-fn place(path: &CgroupPath) -> Result<Option<cgroup::Place>, Error> {
-    match Mount::open()?.place(path) {
-        Ok(place) => Ok(Some(place)),
-        Err(error) if error.is_gone() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn line(severity: Severity, job: &KnownJob, id: &JobId) -> Line {

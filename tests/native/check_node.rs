@@ -189,7 +189,7 @@ fn users_slices_that_are_not_closed_are_found() {
         check(node).spares("slices-exempt", "");
         node.write("/run/systemctl", "#!/bin/sh\nsleep 100\n");
         node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
-        check(node).says("unknown", "slices-drop-in", "timed out");
+        check(node).says("unknown", "slices-drop-in", "no answer in");
     });
 }
 

@@ -1,20 +1,20 @@
 //! What logins need of the kernel, by trying it in a cgroup of our own.
 
-use super::scratch::Scratch;
 use super::{Check, Finding, Scene};
 use crate::bpf::{self, Attached, Level, Program};
-use crate::cgroup::{Dir, event};
+use crate::cgroup::{Dir, Error, Mount, event};
 use crate::plan::{Access, DeviceRule, DeviceType};
 use crate::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::signal::{SIGKILL, kill};
+use nix::sys::signal::{SIGKILL, SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, Uid};
+use nix::unistd::{Pid, Uid, getpid};
 use std::fmt::Display;
 use std::fs;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SCRATCH: Check = "kernel-cgroup";
@@ -24,7 +24,6 @@ const HOLDS: Check = "kernel-filter-holds";
 const FREEZER: Check = "kernel-freezer";
 const MARK: Check = "kernel-trusted-xattr";
 const PIDFD: Check = "kernel-pidfd";
-const UNPRIVILEGED: Check = "kernel-unprivileged-bpf";
 const SELINUX: Check = "selinux";
 
 /// The attribute that is tried; no name of those that mean something.
@@ -33,7 +32,7 @@ const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
 const TRIAL: Duration = Duration::from_secs(2);
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    let mut findings = settings(scene);
+    let mut findings = Vec::from_iter(selinux(scene));
     if !Uid::effective().is_root() {
         let text = "what it can do cannot be tried";
         findings.push(Finding::unknown(SCRATCH, "kernel", text, "run this as root"));
@@ -55,24 +54,12 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     findings
 }
 
-/// What is set, and read without rights.
-fn settings(scene: &Scene) -> Vec<Finding> {
-    let value = |path: &str| fs::read_to_string(scene.at(path)).unwrap_or_default();
-    let mut found = Vec::new();
-    if value("/proc/sys/kernel/unprivileged_bpf_disabled").trim() == "0" {
-        let text = "only filters attached with ALLOW_MULTI, as ours are, can be relied on to stay: \
-                    the others are not safe against removal by an unprivileged process of the node";
-        let remedy =
-            "sysctl kernel.unprivileged_bpf_disabled=1, and know what docs/threats.md says of it";
-        found.push(Finding::note(UNPRIVILEGED, "kernel.unprivileged_bpf_disabled", text, remedy));
-    }
-    if value("/sys/fs/selinux/enforce").trim() == "1" {
-        let text = "it is enforcing, and no policy for it is shipped: sshd may be kept from bpf(2), \
-                    from cgroups or from the helper, and then logins are refused";
-        let remedy = "log in once, and see ausearch -m avc for what was refused";
-        found.push(Finding::warning(SELINUX, "SELinux", text, remedy));
-    }
-    found
+fn selinux(scene: &Scene) -> Option<Finding> {
+    let enforce = fs::read_to_string(scene.at("/sys/fs/selinux/enforce")).unwrap_or_default();
+    let text = "it is enforcing, and no policy for it is shipped: sshd may be kept from bpf(2), \
+                from cgroups or from the helper, and then logins are refused";
+    let remedy = "log in once, and see ausearch -m avc for what was refused";
+    (enforce.trim() == "1").then(|| Finding::warning(SELINUX, "SELinux", text, remedy))
 }
 
 fn words(error: impl Display) -> String {
@@ -203,19 +190,13 @@ fn reaped(child: Pid) -> Result<i32, Errno> {
 }
 
 fn freezer(dir: &Dir) -> Finding {
-    let wish = dir.read("cgroup.freeze").ok().flatten();
-    let fact = event(dir, "frozen").ok().flatten();
-    match (wish, fact) {
-        (Some(_), Some(_)) => {
-            Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one")
-        }
-        _ => Finding::warning(
-            FREEZER,
-            "kernel",
-            "it has no cgroup.freeze: a login to a job that is suspended by other means stops in it",
-            "Linux 5.2",
-        ),
+    let asked = dir.read("cgroup.freeze").ok().flatten();
+    let done = event(dir, "frozen").ok().flatten();
+    if asked.is_some() && done.is_some() {
+        return Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one");
     }
+    let text = "it has no cgroup.freeze: a login to a job that is suspended by other means stops";
+    Finding::warning(FREEZER, "kernel", text, "Linux 5.2")
 }
 
 fn mark(dir: &Dir) -> Finding {
@@ -227,26 +208,119 @@ fn mark(dir: &Dir) -> Finding {
             Finding::fine(MARK, "kernel", "cgroups can carry marks of root's (trusted.*)")
         }
         Ok(_) => Finding::error(MARK, "kernel", "a mark on a cgroup is read back as another", ""),
-        Err(error) => Finding::error(
-            MARK,
-            "kernel",
-            format!("cgroups cannot carry marks of root's ({error}): no job can be registered"),
-            "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no PrivateUsers=",
-        ),
+        Err(error) => {
+            let text =
+                format!("cgroups cannot carry marks of root's ({error}): no job can be registered");
+            let remedy = "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no \
+                          PrivateUsers=";
+            Finding::error(MARK, "kernel", text, remedy)
+        }
     }
 }
 
 fn pidfd() -> Finding {
-    match sys::process::pidfd_open(nix::unistd::getpid().as_raw()) {
-        Ok(_) => Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)"),
-        Err(error) => Finding::warning(
-            PIDFD,
-            "kernel",
-            format!(
-                "pidfd_open is not to be had ({error}): jobs of Flux are refused, and \
-                     unregister cannot end logins"
-            ),
-            "Linux 5.3, and no filter of system calls that refuses it",
-        ),
+    let Err(error) = sys::process::pidfd_open(getpid().as_raw()) else {
+        return Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)");
+    };
+    let text = format!(
+        "there is no pidfd_open ({error}): jobs of Flux are refused, and unregister cannot end \
+         logins"
+    );
+    let remedy = "Linux 5.3, and no filter of system calls that refuses it";
+    Finding::warning(PIDFD, "kernel", text, remedy)
+}
+
+/// What every name begins with; the pid namespace and the process follow.
+const PREFIX: &str = "job-adopt-check-";
+/// What asks a process to end.
+const ENDING: [Signal; 5] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGPIPE];
+/// How long its last process may take to go.
+const REMOVAL: Duration = Duration::from_secs(2);
+
+/// A cgroup to try things in. It is made in the root of the mount: below the cgroup of this process
+/// a filter of somebody else's may keep others from being attached, and a cgroup there that hands
+/// controllers down takes no process. It is there for some milliseconds, no controller is handed to
+/// it, and systemd leaves cgroups alone that it did not make. It is emptied and removed when this is dropped; until then this process is not ended
+/// by what can be put off.
+#[derive(Debug)]
+struct Scratch {
+    root: Dir,
+    name: String,
+    dir: Dir,
+    before: SigSet,
+}
+
+impl Scratch {
+    /// Makes it below the mount of the node whose root is `root`, and removes what an earlier one
+    /// left that was killed.
+    ///
+    /// # Errors
+    /// As `mkdir(2)`: `EROFS` for a mount that is read-only.
+    fn make(root: &Path) -> Result<Self, Error> {
+        let mount = Mount::below(root)?;
+        let top = mount.root().try_clone()?;
+        let space = namespace();
+        sweep(&top, &space);
+        let mut before = SigSet::empty();
+        let ending: SigSet = ENDING.into_iter().collect();
+        // Where it fails they are not put off, and the next call sweeps.
+        let _ = sigprocmask(SigmaskHow::SIG_BLOCK, Some(&ending), Some(&mut before));
+        let name = format!("{PREFIX}{space}-{}", getpid());
+        let made = top.make_child(&name).and_then(|_| top.child(&name));
+        match made {
+            Ok(dir) => Ok(Self { root: top, name, dir, before }),
+            Err(error) => {
+                let _ = top.remove_child(&name);
+                restore(&before);
+                Err(error)
+            }
+        }
+    }
+
+    /// Its directory.
+    fn dir(&self) -> &Dir {
+        &self.dir
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.root, &self.dir, &self.name);
+        restore(&self.before);
+    }
+}
+
+fn restore(before: &SigSet) {
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(before), None);
+}
+
+/// Ends what is in it and removes it, as long as that may take.
+fn remove(root: &Dir, dir: &Dir, name: &str) {
+    let deadline = Instant::now() + REMOVAL;
+    while root.remove_child(name).is_err() && Instant::now() < deadline {
+        let procs = dir.read("cgroup.procs").ok().flatten().unwrap_or_default();
+        for pid in procs.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid > 1) {
+            let _ = kill(Pid::from_raw(pid), SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Numbers of processes are of one pid namespace: by the inode of ours.
+fn namespace() -> String {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
+}
+
+/// Removes those of this pid namespace whose process is gone.
+fn sweep(top: &Dir, space: &str) {
+    for name in top.children().unwrap_or_default() {
+        let Some(name) = name.to_str() else { continue };
+        let pid = name.strip_prefix(&format!("{PREFIX}{space}-"));
+        let Some(pid) = pid.and_then(|pid| pid.parse().ok()) else { continue };
+        if let (Err(_), Ok(dir)) = (kill(Pid::from_raw(pid), None), top.child(name)) {
+            remove(top, &dir, name);
+        }
     }
 }

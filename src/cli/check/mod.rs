@@ -9,7 +9,6 @@ mod finding;
 mod kernel;
 mod mounts;
 mod programs;
-mod scratch;
 mod slices;
 mod sources;
 mod sshd;
@@ -18,8 +17,8 @@ mod stack;
 mod tests;
 mod users;
 
-use super::as_helper::as_helper;
 use super::command_line::service;
+use super::people::as_helper;
 use super::{Conf, Error, Output};
 use crate::device::Tree;
 use crate::resolve::stack::{Entry, Group, entries};
@@ -77,7 +76,7 @@ fn site(scene: &Scene) -> Vec<Finding> {
 }
 
 /// The node itself: sshd, kernel, mounts, users. Nothing is changed but for one cgroup that is
-/// made, tried and removed again ([`scratch`]).
+/// made, tried and removed again ([`kernel`]).
 fn node(scene: &Scene) -> Vec<Finding> {
     let mounts = Mounts::of(&scene.at("/proc/self")).unwrap_or_default();
     let mut found = sshd::findings(&mounts, scene);

@@ -1,12 +1,13 @@
 //! Mounts that logins depend on (proc_pid_mountinfo(5)): cgroup v2, /proc, /run/job-adopt.
 
 use super::{Check, Finding, Scene};
-use crate::cli::as_helper::HELPER_USER;
+use crate::cli::people::HELPER_USER;
 use crate::plan::is_within;
 use crate::proc as procfs;
 use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, lstat};
 use nix::unistd::User;
+use std::fmt;
 use std::path::Path;
 
 const MOUNT: Check = "cgroup-mount";
@@ -185,44 +186,46 @@ impl<'a> Hierarchy<'a> {
     }
 }
 
-/// As this process sees it.
-fn cgroup(mounts: &Mounts) -> Finding {
-    match Hierarchy::of(mounts) {
-        Hierarchy::Missing(elsewhere) => Finding::error(
-            MOUNT,
-            "/sys/fs/cgroup",
-            match elsewhere.first() {
-                None => "no cgroup v2 hierarchy is mounted: every login is refused".to_owned(),
-                Some(mount) => format!(
-                    "cgroup v2 is mounted at {}, where it is not looked for: every login is refused",
-                    mount.point
-                ),
-            },
-            "boot with systemd.unified_cgroup_hierarchy=1, or mount it beside version 1: mkdir \
-             /sys/fs/cgroup/unified; mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified",
-        ),
-        Hierarchy::ReadOnly(mount) => Finding::error(
-            MOUNT,
-            &mount.point,
-            "cgroup v2 is mounted read-only: no login can be moved into its job",
-            format!(
-                "mount -o remount,rw {}; in a container, run it with a writable one",
-                mount.point
-            ),
-        ),
-        Hierarchy::Foreign(mount) => Finding::error(
-            MOUNT,
-            &mount.point,
-            format!(
-                "cgroup v2 is mounted for another cgroup namespace than this one (its root is {})",
-                mount.root
-            ),
-            "mount it in this cgroup namespace, or run sshd and this command in the other one",
-        ),
-        Hierarchy::Usable(mount) => {
-            Finding::fine(MOUNT, &mount.point, "cgroup v2 is mounted writable")
+impl fmt::Display for Hierarchy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(elsewhere) => {
+                f.write_str("no cgroup v2 hierarchy is mounted where it is looked for")?;
+                if let Some(mount) = elsewhere.first() {
+                    write!(f, ", but at {}", mount.point)?;
+                }
+                f.write_str(": every login is refused")
+            }
+            Self::ReadOnly(Mount { point, .. }) => {
+                write!(f, "{point} is mounted read-only: no login can be moved into its job")
+            }
+            Self::Foreign(Mount { point, root, .. }) => {
+                write!(f, "{point} is mounted for another cgroup namespace (its root is {root})")
+            }
+            Self::Usable(Mount { point, .. }) => write!(f, "{point} can be used"),
         }
     }
+}
+
+/// As this process sees it.
+fn cgroup(mounts: &Mounts) -> Finding {
+    let hierarchy = Hierarchy::of(mounts);
+    let remedy = match hierarchy {
+        Hierarchy::Usable(mount) => {
+            return Finding::fine(MOUNT, &mount.point, "cgroup v2 is mounted writable");
+        }
+        Hierarchy::Missing(_) => {
+            "boot with systemd.unified_cgroup_hierarchy=1, or mount it beside version 1: mkdir \
+             /sys/fs/cgroup/unified; mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"
+        }
+        Hierarchy::ReadOnly(_) => {
+            "mount -o remount,rw what is named; in a container, run it with a writable one"
+        }
+        Hierarchy::Foreign(_) => {
+            "mount it in this cgroup namespace, or run sshd and this command in the other one"
+        }
+    };
+    Finding::error(MOUNT, "/sys/fs/cgroup", hierarchy, remedy)
 }
 
 /// Whether the helper sees the processes of others (`hidepid`, proc(5)).

@@ -1,10 +1,9 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
 use super::{Account, Check, Finding, Site};
-use crate::cli::as_helper::HELPER_USER;
-use crate::cli::people;
+use crate::cli::people::HELPER_USER;
 use crate::plan::{SPEAKS_TO, VERSION};
-use crate::trust::Trust;
+use crate::trust::{Distrust, Trust};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -132,15 +131,13 @@ pub(super) fn distrust(trust: &Trust, path: &Path) -> Option<String> {
     if let Some(Err(error)) = path.parent().map(|parent| trust.dir(parent)) {
         return Some(error.to_string());
     }
-    let owner = trust.owner();
-    match meta.mode() {
-        _ if !meta.is_file() => Some("is no regular file".to_owned()),
-        _ if meta.uid() != owner => Some(format!("belongs to {}", people::name_of(meta.uid()))),
-        mode if mode & 0o022 != 0 => {
-            Some(format!("is writable by others (mode {:04o})", mode & 0o7777))
-        }
-        _ => None,
-    }
+    let cause = match meta.mode() {
+        _ if !meta.is_file() => Distrust::NotRegular,
+        _ if meta.uid() != trust.owner() => Distrust::Owner(meta.uid()),
+        mode if mode & 0o022 != 0 => Distrust::Writable(mode & 0o7777),
+        _ => return None,
+    };
+    Some(format!("is {cause}"))
 }
 
 /// The version that a file of ours tells in one of its texts.

@@ -271,20 +271,14 @@ fn namespaces(pid: i32) -> Option<Finding> {
 fn cgroup_mount(pid: i32, mounts: &Mounts, own: &Mounts) -> Option<Finding> {
     let remedy = "take ProtectControlGroups=, ReadOnlyPaths= and the like from its unit: systemctl \
                   cat ssh.service sshd.service";
-    let wrong = |text: String| Some(Finding::error(CGROUP_MOUNT, object(pid), text, remedy));
-    match (Hierarchy::of(mounts), Hierarchy::of(own)) {
-        (Hierarchy::Missing(_), _) => wrong("it sees no cgroup v2: every login is refused".into()),
-        (Hierarchy::ReadOnly(mount), _) => {
-            wrong(format!("it sees {} read-only: no login can be moved into its job", mount.point))
-        }
-        (Hierarchy::Foreign(mount), _) => {
-            wrong(format!("it sees {} as another cgroup namespace does", mount.point))
-        }
+    let text = match (Hierarchy::of(mounts), Hierarchy::of(own)) {
         (Hierarchy::Usable(mount), Hierarchy::Usable(ours)) if mount.device != ours.device => {
-            wrong(format!("it sees another cgroup v2 hierarchy at {}", mount.point))
+            format!("it sees another cgroup v2 hierarchy at {}", mount.point)
         }
-        (Hierarchy::Usable(_), _) => None,
-    }
+        (Hierarchy::Usable(_), _) => return None,
+        (wrong, _) => format!("as it sees the mounts, {wrong}"),
+    };
+    Some(Finding::error(CGROUP_MOUNT, object(pid), text, remedy))
 }
 
 /// What both must see alike.

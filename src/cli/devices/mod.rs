@@ -4,7 +4,6 @@ mod asked;
 mod attached;
 mod nodes;
 mod resolved;
-mod target;
 
 use super::command_line::value;
 use super::names::DeviceOptions;
@@ -45,42 +44,27 @@ pub(super) struct Options {
 }
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    match Question::of(options)? {
-        Question::Resolve => {
-            let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
-            let report = resolved::Report::of(&asked::asked(options), &resolver);
-            report.write(options.json, output)?;
-            Ok(report.code())
-        }
-        Question::Attached => {
-            require_root("read device filters")?;
-            let target = target::Target::of(options)?;
-            let report = attached::Report::of(&target, &tree(options)?)?;
-            report.write(options.json, output)?;
-            Ok(report.code())
-        }
+    if asks_about_cgroup(options)? {
+        require_root("read device filters")?;
+        let target = attached::Target::of(options)?;
+        let report = attached::Report::of(&target, &tree(options)?)?;
+        report.write(options.json, output)?;
+        return Ok(report.code());
     }
+    let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
+    let report = resolved::Report::of(&asked::asked(options), &resolver);
+    report.write(options.json, output)?;
+    Ok(report.code())
 }
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    /// What names stand for.
-    Resolve,
-    /// What the filters at a cgroup let through.
-    Attached,
-}
-
-impl Question {
-    fn of(options: &Options) -> Result<Self, Error> {
-        let placed = options.cgroup.is_some() || options.job.is_some();
-        let named = !options.operands.is_empty() || !options.named.is_empty();
-        match (placed, named) {
-            (true, true) => Err(wrong("with --cgroup or --job no device is named")),
-            (true, false) => Ok(Self::Attached),
-            (false, true) => Ok(Self::Resolve),
-            (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
-        }
+/// Whether the question is what filters at a cgroup let through, and not what names stand for.
+fn asks_about_cgroup(options: &Options) -> Result<bool, Error> {
+    let placed = options.cgroup.is_some() || options.job.is_some();
+    let named = !options.operands.is_empty() || options.named != DeviceOptions::default();
+    match (placed, named) {
+        (true, true) => Err(wrong("with --cgroup or --job no device is named")),
+        (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
+        (placed, _) => Ok(placed),
     }
 }
 
@@ -127,22 +111,22 @@ mod tests {
         assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
     }
 
-    fn question(line: &str) -> Result<Question, Error> {
+    fn question(line: &str) -> Result<bool, Error> {
         let words = ["devices"].into_iter().chain(line.split_whitespace());
         let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
         let Asked::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line}") };
-        Question::of(&options)
+        asks_about_cgroup(&options)
     }
 
     #[test]
     fn each_question_has_its_options() {
-        for (line, asked) in [
-            ("/dev/null --json", Question::Resolve),
-            ("--gpu 0 --root /x", Question::Resolve),
-            ("--cgroup /a", Question::Attached),
-            ("--job 7", Question::Attached),
+        for (line, about_cgroup) in [
+            ("/dev/null --json", false),
+            ("--gpu 0 --root /x", false),
+            ("--cgroup /a", true),
+            ("--job 7", true),
         ] {
-            assert_eq!(question(line).unwrap(), asked, "{line}");
+            assert_eq!(question(line).unwrap(), about_cgroup, "{line}");
         }
     }
 

@@ -73,15 +73,6 @@ fn mark_one_by_one() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes every variable from the environment of this process, where it has one thread only; with
-/// more it does nothing.
-pub(crate) fn clear_environment() {
-    if is_single_threaded().unwrap_or(false) {
-        // SAFETY: no other thread can be reading the environment.
-        unsafe { libc::clearenv() };
-    }
-}
-
 /// Whether this process ignores a signal.
 ///
 /// # Errors
