@@ -80,7 +80,7 @@ pub(super) fn directory(text: &str) -> Result<String, Mistake> {
 }
 
 /// Why a text is no name of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
     /// There is no text.
     Empty,

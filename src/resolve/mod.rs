@@ -25,7 +25,7 @@ use std::fmt;
 use crate::legible::legible;
 
 pub use answer::{Node, answer};
-pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};
+pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::{Health, Selection};

@@ -78,10 +78,5 @@ fn by_list(
     for device in gres.devices {
         list.push(device.rule).map_err(|_| unfit(Unfit::TooMany))?;
     }
-    Ok(Contained {
-        containment: Containment::Enforce(list),
-        dropped,
-        warnings,
-        ..Contained::none()
-    })
+    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::conf::FILES_MAX;
-use super::{GresConf, GresError, GresFault, HostListError, NAME, device, node_name};
+use super::{GresConf, HostListError, NAME, device, line_error, node_name};
 use crate::device::slurm::{ConfError, Files};
-use crate::device::{Device, Found, Settings, Tree, topology};
+use crate::device::{Device, DeviceError, Found, Settings, Tree, topology};
 use crate::plan::{Access, MAX_PROBES, Probe};
 
 /// The device files of all generic resources of a node.
@@ -23,8 +23,8 @@ impl Inventory {
     /// Reads the file that lies beside `slurm.conf`. Without it there are none.
     ///
     /// # Errors
-    /// [`GresError`] where it cannot be read or told what it means.
-    pub fn read(files: &Files, settings: &Settings) -> Result<Self, GresError> {
+    /// It cannot be read, or told what it means.
+    pub fn read(files: &Files, settings: &Settings) -> Result<Self, DeviceError> {
         let path = files.path(NAME);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
         let texts = match files.lines(NAME) {
@@ -33,10 +33,10 @@ impl Inventory {
             }
             texts => texts?,
         };
-        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(GresError::line)?;
+        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(line_error)?;
         inventory.auto_detect = conf.auto_detect();
         for record in conf.records() {
-            let record = record.map_err(GresError::line)?;
+            let record = record.map_err(line_error)?;
             if record.name.eq_ignore_ascii_case("gpu") {
                 inventory.gpus.extend_from_slice(record.first_files());
             }
@@ -46,8 +46,7 @@ impl Inventory {
                 }
             }
             if inventory.files.len() > FILES_MAX {
-                let fault = GresFault::List("File", HostListError);
-                return Err(GresError::line((record.at, fault)));
+                return Err(line_error((record.at, format!("File=: {HostListError}"))));
             }
         }
         Ok(inventory)
@@ -74,8 +73,8 @@ impl Inventory {
     /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn has_devices(&self, tree: &Tree) -> Result<bool, GresError> {
+    /// The GPUs of the node cannot be told.
+    pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
         Ok(!self.files.is_empty() || self.auto_detect() && !topology::gpus(tree)?.is_empty())
     }
 
@@ -83,8 +82,8 @@ impl Inventory {
     /// there is left out and named.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn devices(&self, tree: &Tree) -> Result<Found, GresError> {
+    /// The GPUs of the node cannot be told.
+    pub fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
         let mut found = Found::default();
         let mut named = Vec::new();
         for file in &self.files {
@@ -108,8 +107,8 @@ impl Inventory {
     /// does not matter: what Slurm keeps from others are these numbers.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, GresError> {
+    /// The GPUs of the node cannot be told.
+    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let named = self.gpus.iter().filter_map(|file| {
             tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())
         });
@@ -147,7 +146,7 @@ mod tests {
         scratch
     }
 
-    fn read(scratch: &Scratch) -> (Tree, Result<Inventory, GresError>) {
+    fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
         let files = Files::find(&tree, &settings).unwrap();
@@ -227,7 +226,8 @@ mod tests {
         {
             let scratch = node(text);
             let (_, inventory) = read(&scratch);
-            assert!(matches!(inventory, Err(GresError::Line(_, 1, _))), "{text}");
+            let error = inventory.unwrap_err().to_string();
+            assert!(error.contains("gres.conf:1: "), "{text}: {error}");
         }
         let scratch = node("Name=gpu File=/dev/nvidia0,/dev/gone\n");
         let (tree, inventory) = read(&scratch);

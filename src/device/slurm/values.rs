@@ -1,7 +1,7 @@
 //! What the files say: `SlurmdSpoolDir` of slurm.conf(5), with what stands for the node in it, and
 //! `ConstrainDevices` of cgroup.conf(5).
 
-use super::{ConfError, Files, LineFault, Text};
+use super::{ConfError, Files, Text};
 use crate::plan::NodeName;
 
 /// The key.
@@ -34,9 +34,8 @@ impl SpoolPath {
         let mut path = Self(DEFAULT.to_owned());
         for text in texts {
             let Some(value) = text.setting(SPOOL) else { continue };
-            let fault = |fault| ConfError::line(&text.at, fault);
-            path =
-                Self::new(value.map_err(fault)?).ok_or_else(|| fault(LineFault::Value(SPOOL)))?;
+            let fault = |fault| ConfError::Line(text.at.clone(), fault);
+            path = Self::new(value.map_err(fault)?).ok_or_else(|| fault(no_value(SPOOL)))?;
         }
         Ok(path)
     }
@@ -90,6 +89,10 @@ impl NodesDirs {
     }
 }
 
+fn no_value(key: &str) -> String {
+    format!("{key}= has no value that Slurm takes")
+}
+
 /// The key.
 const CONSTRAIN: &str = "ConstrainDevices";
 const YES: [&str; 4] = ["yes", "up", "true", "1"];
@@ -116,12 +119,12 @@ pub fn constrains(texts: &[Text]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for text in texts {
         let Some(value) = text.setting(CONSTRAIN) else { continue };
-        let value = value.map_err(|fault| ConfError::line(&text.at, fault))?;
+        let value = value.map_err(|fault| ConfError::Line(text.at.clone(), fault))?;
         let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
         constrains = match (is(YES), is(NO)) {
             (true, _) => true,
             (_, true) => false,
-            _ => return Err(ConfError::line(&text.at, LineFault::Value(CONSTRAIN))),
+            _ => return Err(ConfError::Line(text.at.clone(), no_value(CONSTRAIN))),
         };
     }
     Ok(constrains)
@@ -155,7 +158,7 @@ mod tests {
             assert_eq!(read(text).unwrap().directory("h", None).unwrap(), path, "{text:?}");
         }
         for text in ["SlurmdSpoolDir=a", "SlurmdSpoolDir=", "SlurmdSpoolDir=/a/../b"] {
-            assert!(matches!(read(text), Err(ConfError::Line(_, 1, _))), "{text}");
+            assert!(matches!(read(text), Err(ConfError::Line(At { line: 1, .. }, _))), "{text}");
         }
     }
 
@@ -222,7 +225,10 @@ mod tests {
         scratch.file("etc/slurm/slurm.conf", "");
         for text in ["ConstrainDevices=maybe", "ConstrainDevices=", "ConstrainDevices=yes\\n"] {
             scratch.file("etc/slurm/cgroup.conf", text);
-            assert!(matches!(constrained(&scratch), Err(ConfError::Line(_, 1, _))), "{text}");
+            assert!(
+                matches!(constrained(&scratch), Err(ConfError::Line(At { line: 1, .. }, _))),
+                "{text}"
+            );
         }
         scratch.file("etc/slurm/cgroup.conf", "Include gone.conf");
         assert!(constrained(&scratch).unwrap_err().to_string().contains("gone.conf"));

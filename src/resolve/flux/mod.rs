@@ -86,12 +86,7 @@ fn by_text(
     let odd = odd.into_iter();
     dropped
         .extend(odd.map(|(name, access)| format!("{name} {access}: no name that Flux resolves")));
-    Ok(Contained {
-        containment: Containment::Enforce(list),
-        dropped,
-        warnings,
-        ..Contained::none()
-    })
+    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
 }
 
 /// Whether the IMP takes an entry for what this node's resolver takes it for. It compares names of

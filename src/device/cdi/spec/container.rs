@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use super::edits::variable;
-use super::error::{SpecError, Within};
 use super::fields::{Fields, boolean, some_text, text};
 use super::version::Version;
+use super::{SpecError, Within};
 use crate::device::cdi::document::{Value, quoted};
 
 /// When a hook may run (OCI runtime specification, "POSIX-platform Hooks").

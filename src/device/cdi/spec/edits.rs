@@ -1,7 +1,7 @@
 //! `containerEdits`: what is of use on the node is kept, the rest is checked and dropped.
 
+use super::SpecError;
 use super::container;
-use super::error::SpecError;
 use super::fields::{Fields, number, some_text, text};
 use super::version::Version;
 use super::{Edits, NodeEdit, NodeKind};

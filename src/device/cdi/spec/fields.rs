@@ -1,6 +1,6 @@
 //! An object's keys, taken one by one; what nobody took is unknown.
 
-use super::error::{SpecError, Within};
+use super::{SpecError, Within};
 use crate::device::cdi::document::{Object, Value, quoted};
 
 /// The keys of an object that nobody has asked for yet.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::error::SpecError;
+use super::SpecError;
 use crate::device::cdi::document::quoted;
 
 /// A released version of the specification.
