@@ -81,7 +81,6 @@ impl DeviceError {
     }
 
     /// Whether there is simply no such device node.
-    #[must_use]
     pub fn is_absent(&self) -> bool {
         self.absent
     }

@@ -16,7 +16,6 @@ pub mod gres;
 mod major;
 pub mod nvidia;
 mod policy;
-mod preset;
 mod resolver;
 pub mod slurm;
 mod specifier;

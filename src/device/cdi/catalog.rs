@@ -32,29 +32,21 @@ const SHOWN_MAX: usize = 6;
 pub struct Catalog {
     dirs: Vec<PathBuf>,
     pub(super) files: Vec<File>,
-    /// The files that cannot be used.
     pub(super) suspects: Vec<Suspect>,
 }
 
-/// A specification that was read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Where it lies.
     pub(super) path: PathBuf,
-    /// The rank of its directory.
     pub(super) rank: usize,
-    /// What it says.
     pub(super) spec: Spec,
 }
 
 /// A file that cannot be used.
 #[derive(Debug)]
 pub(super) struct Suspect {
-    /// Where it lies.
     pub(super) path: PathBuf,
-    /// What is wrong with it.
     pub(super) why: String,
-    /// The rank of its directory.
     pub(super) rank: usize,
     /// `VENDOR/CLASS`, where it is certain.
     pub(super) kind: Option<String>,
@@ -87,9 +79,7 @@ impl Catalog {
     }
 
     /// The definition of a device that counts, and the file in which it stands.
-    ///
-    /// # Errors
-    /// There is none, or not just one, or one in doubt.
+    /// Fails: there is none, or not just one, or one in doubt.
     pub(super) fn definition(
         &self,
         name: &QualifiedName,
@@ -147,7 +137,6 @@ impl Catalog {
     }
 }
 
-/// The first few of a list.
 fn few(items: &[impl ToString]) -> String {
     let shown: Vec<String> = items.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
     match items.len().saturating_sub(SHOWN_MAX) {

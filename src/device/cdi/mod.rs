@@ -52,7 +52,6 @@ pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found
 
 /// The qualified names of the other devices of the file whose definition of `name` counts, as far as
 /// they are `wanted` and the file's definitions of them count too; at most 256 are looked at.
-#[must_use]
 pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<String> {
     let definition = |name: &str| {
         let name: QualifiedName = name.parse().ok()?;

@@ -22,13 +22,11 @@ pub struct QualifiedName {
 
 impl QualifiedName {
     /// `VENDOR/CLASS`.
-    #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
     /// The device's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }

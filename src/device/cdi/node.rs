@@ -17,9 +17,7 @@ use crate::plan::Access;
 pub(super) const EDITS_MAX: usize = 4096;
 
 /// What the edits of the specification `file` stand for on this node.
-///
-/// # Errors
-/// The first node that is not what it must be, or too many nodes.
+/// Fails: the first node that is not what it must be, or too many nodes.
 pub(super) fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, DeviceError> {
     if edits.nodes.len() > EDITS_MAX {
         return Err(too_many());

@@ -23,9 +23,6 @@ const NAMES_MAX: usize = 4096;
 /// ones too, of the directory itself. All have to be believed, as [`Tree::trust`] says. The highest
 /// rank is read first, so that a limit cuts off what counts least; what is cut off is a file that
 /// cannot be used, as any other.
-///
-/// # Errors
-/// As [`Catalog::read`].
 pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, DeviceError> {
     let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0, devices: 0 };
     for (rank, dir) in dirs.iter().enumerate().rev() {

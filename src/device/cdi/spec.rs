@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use self::edits::edits;
-use self::fields::{Fields, text};
+use self::fields::Fields;
 use self::version::Version;
 use super::QualifiedName;
 use super::document::{self, Format, Value};
@@ -93,7 +93,6 @@ impl Spec {
     }
 
     /// Whether a qualified name is one of this file's devices.
-    #[must_use]
     pub fn device(&self, name: &QualifiedName) -> Option<&SpecDevice> {
         let device = |device: &&SpecDevice| device.name == name.name();
         (self.kind == name.kind()).then(|| self.devices.iter().find(device)).flatten()
@@ -105,7 +104,6 @@ impl Spec {
 pub struct SpecError {
     /// Where, as `devices[0] "all": containerEdits.env[2]`; empty for the whole document.
     at: String,
-    /// What is wrong there.
     why: String,
 }
 
@@ -122,7 +120,7 @@ impl std::error::Error for SpecError {}
 
 impl SpecError {
     /// A broken rule; where is told by who knows, with [`Within`].
-    fn rule(why: impl fmt::Display) -> Self {
+    pub(super) fn rule(why: impl fmt::Display) -> Self {
         Self { at: String::new(), why: why.to_string() }
     }
 }
@@ -150,7 +148,7 @@ impl<T> Within for Result<T, SpecError> {
 
 /// Everything in the file. The version comes first: another one may have other keys.
 fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
-    let version = fields.required("cdiVersion", |value| Version::parse(&text(value)?))?;
+    let version = fields.required("cdiVersion", |value| Version::parse(&value.into_text()?))?;
     let kind = fields.required("kind", |value| kind(value, version))?;
     container::annotations(fields, version)?;
     let edits = fields.value("containerEdits", |value| edits(value, version))?;
@@ -162,7 +160,7 @@ fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
 }
 
 fn kind(value: Value, version: Version) -> Result<String, SpecError> {
-    let kind = text(value)?;
+    let kind = value.into_text()?;
     if !kind.contains('/') {
         return Err(SpecError::rule("not VENDOR/CLASS"));
     }
@@ -174,7 +172,7 @@ fn kind(value: Value, version: Version) -> Result<String, SpecError> {
 }
 
 fn devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, SpecError> {
-    let values = value.into_list().map_err(SpecError::rule)?;
+    let values = value.into_list()?;
     if values.len() > DEVICES_MAX {
         return Err(SpecError::rule(format_args!("more than {DEVICES_MAX}")));
     }
@@ -204,7 +202,7 @@ fn device(value: Value, version: Version) -> Result<SpecDevice, SpecError> {
 }
 
 fn device_name(value: Value, version: Version) -> Result<String, SpecError> {
-    let name = text(value)?;
+    let name = value.into_text()?;
     check_device(&name).map_err(SpecError::rule)?;
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         version.has(Version::V0_5, "a digit at the beginning")?;

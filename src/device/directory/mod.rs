@@ -48,7 +48,6 @@ pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DeviceError> {
     }
 }
 
-/// What has been read so far.
 #[derive(Debug, Default)]
 struct List {
     devices: Vec<Named>,
@@ -146,14 +145,14 @@ fn directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
 fn gpu(name: &str) -> Option<Named> {
     match name.parse() {
         _ if name == "all" => Some(Named::AllGpus),
-        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(Named::gpu(&name)),
+        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(Named::Gpu(name.to_string())),
         _ => None,
     }
 }
 
 fn instance(name: &str) -> Option<Named> {
     match name.parse() {
-        Ok(name @ GpuName::Instance { .. }) => Some(Named::gpu(&name)),
+        Ok(name @ GpuName::Instance { .. }) => Some(Named::Gpu(name.to_string())),
         _ => None,
     }
 }
@@ -170,7 +169,6 @@ fn cdi(vendor: &str, class: &str, name: &str) -> Option<Named> {
     same.then(|| Named::Cdi(device.to_string()))
 }
 
-/// The fault of an entry, or of the directory.
 fn fault(path: &Path, what: &str) -> DeviceError {
     DeviceError::at(legible(&path.to_string_lossy()), what)
 }

@@ -8,7 +8,6 @@ use crate::device::slurm::{At, Line, Text, joined};
 
 /// Most files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
-/// The keys of a record.
 const KEYS: [&str; 13] = [
     "AutoDetect",
     "Count",
@@ -57,7 +56,6 @@ pub struct Record {
     has: Has,
 }
 
-/// Which indexes a record gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Has {
     /// Each file is one.
@@ -100,7 +98,6 @@ impl GresConf {
 
     /// Whether Slurm looks for the GPUs of the node itself. What is said for the node goes before
     /// what is said for all; where both ways are said, it counts as on.
-    #[must_use]
     pub fn auto_detect(&self) -> bool {
         self.here.or(self.everywhere).unwrap_or(false)
     }
@@ -150,7 +147,6 @@ impl GresConf {
 impl Resources {
     /// The first record of another type than the one before it. Slurm takes the types in the
     /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
-    #[must_use]
     pub fn other_type(&self) -> Option<&At> {
         let pairs = self.0.iter().zip(self.0.iter().skip(1));
         let mut others = pairs.filter(|(one, next)| !is(&one.kind, &next.kind));
@@ -158,14 +154,12 @@ impl Resources {
     }
 
     /// How many there are.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
     }
 
     /// The resource with this index, from 0, by its record and its files: the records in their
     /// order, their files in the order in which they are listed.
-    #[must_use]
     pub fn resource(&self, index: u64) -> Option<(&Record, &[String])> {
         let mut left = index;
         for record in &self.0 {
@@ -229,7 +223,6 @@ impl Record {
         }
     }
 
-    /// All its files.
     pub(super) fn files(&self) -> &[String] {
         match &self.has {
             Has::Each(files) | Has::Together(files) => files,
@@ -278,7 +271,6 @@ fn for_node(line: &Line, node: &str) -> Result<Option<bool>, String> {
     Ok((nodes.contains(node) || nodes.contains(short)).then_some(true))
 }
 
-/// The files of a key.
 fn files(line: &Line, key: &'static str, most: usize) -> Result<Option<Vec<String>>, String> {
     let Some(list) = list(line, key)? else { return Ok(None) };
     let files = list.names(most).map_err(|error| format!("{key}=: {error}"))?;

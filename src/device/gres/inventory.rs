@@ -11,12 +11,14 @@ use crate::plan::{Access, MAX_PROBES, Probe};
 /// The device files of all generic resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    path: PathBuf,
+    /// Where `gres.conf` lies.
+    pub path: PathBuf,
     /// Each file once.
-    files: Vec<String>,
+    pub files: Vec<String>,
     /// Of each GPU the first file.
     gpus: Vec<String>,
-    auto_detect: bool,
+    /// Whether Slurm looks for the GPUs of the node itself.
+    pub auto_detect: bool,
 }
 
 impl Inventory {
@@ -52,30 +54,12 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Where the file lies.
-    #[must_use]
-    pub fn path(&self) -> &std::path::Path {
-        &self.path
-    }
-
-    /// Whether Slurm looks for the GPUs of the node itself.
-    #[must_use]
-    pub fn auto_detect(&self) -> bool {
-        self.auto_detect
-    }
-
-    /// Number of files that are named.
-    #[must_use]
-    pub fn file_count(&self) -> usize {
-        self.files.len()
-    }
-
     /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
     ///
     /// # Errors
     /// The GPUs of the node cannot be told.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(!self.files.is_empty() || self.auto_detect() && !topology::gpus(tree)?.is_empty())
+        Ok(!self.files.is_empty() || self.auto_detect && !topology::gpus(tree)?.is_empty())
     }
 
     /// All devices, with what those among them that are GPUs cannot be used without. One that is not
@@ -95,7 +79,7 @@ impl Inventory {
         let companions = topology::companions(tree, &named)?;
         found.extend(named.into());
         found.extend(companions);
-        if self.auto_detect() {
+        if self.auto_detect {
             for gpu in topology::gpus(tree)? {
                 found.extend(gpu.devices);
             }
@@ -113,7 +97,7 @@ impl Inventory {
             tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())
         });
         let mut nodes: Vec<Device> = named.collect();
-        if self.auto_detect() {
+        if self.auto_detect {
             nodes.extend(topology::gpus(tree)?.into_iter().map(|gpu| gpu.own));
         }
         let mut probes: Vec<Probe> = Vec::new();
@@ -197,7 +181,7 @@ mod tests {
         layout.nvidia("0000:02:00.0", 0);
         let (tree, inventory) = read(&layout.scratch);
         let inventory = inventory.unwrap();
-        assert_eq!((inventory.has_devices(&tree), inventory.file_count()), (Ok(true), 0));
+        assert_eq!((inventory.has_devices(&tree), inventory.files.len()), (Ok(true), 0));
         let probes = inventory.probes(&tree).unwrap();
         let probes: Vec<_> = probes.iter().map(|probe| probe.path.as_str()).collect();
         assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia0"]);

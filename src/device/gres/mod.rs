@@ -73,7 +73,6 @@ pub fn resolve(
     Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
 }
 
-/// The node's name in the file.
 fn node_name(settings: &Settings) -> Result<String, DeviceError> {
     match &settings.node_name {
         Some(node) => Ok(node.clone()),

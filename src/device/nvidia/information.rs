@@ -91,7 +91,6 @@ fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, DeviceError> {
 
 /// The GPU of which these devices hold the node; `None` where they hold none that the driver has,
 /// or several.
-#[must_use]
 pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
     match minors(devices).as_slice() {
         [minor] => gpus.iter().find(|gpu| gpu.minor == *minor),
@@ -133,7 +132,6 @@ pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), Devi
 }
 
 /// Minors of the GPUs of which these devices hold the nodes, ascending.
-#[must_use]
 pub fn minors(devices: &[Device]) -> Vec<u32> {
     let mut minors: Vec<u32> = devices
         .iter()

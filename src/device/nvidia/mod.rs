@@ -16,7 +16,6 @@ pub(super) use mig::{capability_name, is_instance};
 pub(super) use node::unborn_warning;
 pub use node::{imex, node, shared, unborn_node};
 
-/// The driver of the capabilities.
 pub(super) const CAPS: &str = "nvidia-caps";
 
 #[cfg(test)]

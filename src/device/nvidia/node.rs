@@ -13,13 +13,10 @@ const CHANNELS: &str = "nvidia-caps-imex-channels";
 /// the driver may give more.
 const CHANNEL_MAX: u32 = 2047;
 
-/// Devices of one driver.
 struct Shared {
     /// The names of the driver in `/proc/devices`, newest first.
     drivers: &'static [&'static str],
-    /// The kernel module to load.
     module: &'static str,
-    /// Paths and minors.
     nodes: &'static [(&'static str, u32)],
 }
 
@@ -155,7 +152,6 @@ pub(super) fn promised(
     Ok(found)
 }
 
-/// The major of a driver that has to be loaded.
 pub(super) fn loaded(tree: &Tree, driver: &'static str) -> Result<u32, DeviceError> {
     major(tree, &[driver])?.ok_or_else(|| {
         DeviceError::new(format_args!(

@@ -16,9 +16,7 @@ const INTEL_KIND: &str = "intel.com/gpu";
 /// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
 /// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
 /// so. A GPU of Intel's has its address in its name.
-///
-/// # Errors
-/// The specification and a driver disagree.
+/// Fails: the specification and a driver disagree.
 pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
     let resolved = || {
         let names = std::slice::from_ref(name);

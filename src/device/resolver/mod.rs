@@ -39,28 +39,17 @@ impl Default for Settings {
 /// Looks names up on one node, as its site says. The directories of specifications are read once.
 #[derive(Debug)]
 pub struct Resolver {
-    tree: Tree,
-    settings: Settings,
+    /// The files that names are looked up in.
+    pub tree: Tree,
+    /// What the site says about where they are looked up.
+    pub settings: Settings,
     catalog: OnceCell<Result<Catalog, DeviceError>>,
 }
 
 impl Resolver {
     /// A resolver over the files of `tree`.
-    #[must_use]
     pub fn new(tree: Tree, settings: Settings) -> Self {
         Self { tree, settings, catalog: OnceCell::new() }
-    }
-
-    /// The files that names are looked up in.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    /// What the site says about where they are looked up.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// The devices that a specifier stands for: at least one, but for a preset, which may find none.

@@ -43,7 +43,6 @@ pub struct Line {
 ///
 /// A `#` begins a comment and a backslash at the end of a line continues it, unless another
 /// backslash stands before them, as in Slurm.
-#[must_use]
 pub fn joined(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut begun: Option<(usize, String)> = None;
@@ -76,7 +75,6 @@ fn without_comment(line: &str) -> &str {
 
 impl Text {
     /// The name of the file that the line includes, as it is written.
-    #[must_use]
     pub fn includes(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
         let is = word.eq_ignore_ascii_case("include") && rest.starts_with(char::is_whitespace);
@@ -85,7 +83,6 @@ impl Text {
 
     /// The value that the line gives to a key whose case does not matter; `None` where it begins
     /// with another, and a fault where the value cannot be told.
-    #[must_use]
     pub fn setting(&self, key: &str) -> Option<Result<&str, String>> {
         let (own, after) = self.text.split_once('=')?;
         let own = own.trim_end();
@@ -119,7 +116,6 @@ impl Text {
 
 impl Line {
     /// The value of a key, whose case does not matter.
-    #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         let own = self.pairs.iter().find(|(own, _)| own.eq_ignore_ascii_case(key));
         own.map(|(_, value)| value.as_str())

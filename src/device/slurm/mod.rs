@@ -31,7 +31,6 @@ pub enum ConfError {
 
 impl ConfError {
     /// Whether a file is simply not there.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
             Self::NoConf => true,
@@ -53,7 +52,6 @@ impl fmt::Display for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// What to do about a file that is not believed.
 fn advice(error: &TrustError) -> &'static str {
     match error.cause() {
         Distrust::Owner(_) | Distrust::Writable(_) => {

@@ -14,7 +14,6 @@ use super::lines::{At, Text, joined};
 use crate::device::{Settings, Tree};
 use crate::trust::{Distrust, Trust, TrustError};
 
-/// Most bytes of a file.
 const FILE_MAX: u64 = 1024 * 1024;
 /// Most bytes of a file with all that it includes.
 const WHOLE_MAX: u64 = 4 * 1024 * 1024;
@@ -27,10 +26,8 @@ const PLACES: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"];
 /// Where a node that gets its configuration from the controller has it: `conf` is a symbolic link
 /// of slurmd's to its spool.
 const CONFIGLESS: &str = "/run/slurm";
-/// The name of the file beside which the others lie.
 const NAME: &str = "slurm.conf";
 
-/// The files are over a limit.
 const TOO_LONG: &str = "more than 65,536 lines or 4 MiB, with what is included";
 /// A line takes in a file whose name cannot be told, or in too many steps.
 const NO_INCLUDE: &str =
@@ -85,9 +82,6 @@ impl Files {
     }
 
     /// The lines of `slurm.conf`.
-    ///
-    /// # Errors
-    /// As [`Files::lines`].
     pub fn slurm_conf(&self) -> Result<Texts, ConfError> {
         self.read(self.conf.clone())
     }
@@ -101,7 +95,6 @@ impl Files {
     }
 
     /// Where the file of this name lies.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -192,7 +185,6 @@ fn configless(tree: &Tree) -> Result<PathBuf, ConfError> {
     }
 }
 
-/// Whether something is there, readable or not.
 fn is_there(path: &Path) -> bool {
     let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
     path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)

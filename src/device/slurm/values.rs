@@ -4,7 +4,6 @@
 use super::{ConfError, Files, Text};
 use crate::plan::NodeName;
 
-/// The key.
 const SPOOL: &str = "SlurmdSpoolDir";
 /// What it is without a word about it.
 const DEFAULT: &str = "/var/spool/slurmd";
@@ -27,9 +26,6 @@ pub struct NodesDirs {
 
 impl SpoolPath {
     /// Reads the path out of the lines of `slurm.conf`. The last line counts.
-    ///
-    /// # Errors
-    /// [`ConfError::Line`].
     pub fn read(texts: &[Text]) -> Result<Self, ConfError> {
         let mut path = Self(DEFAULT.to_owned());
         for text in texts {
@@ -41,7 +37,6 @@ impl SpoolPath {
     }
 
     /// The path of this text; `None` where it is not absolute or leads upwards.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let straight = text.starts_with('/') && text.split('/').all(|part| part != "..");
         let plain = text.len() < 4096 && !text.chars().any(char::is_control);
@@ -50,7 +45,6 @@ impl SpoolPath {
 
     /// The directory of the host `host`, where the path does not depend on the node or that is
     /// known. Of several `%h` or `%n` Slurm looks at the first.
-    #[must_use]
     pub fn directory(&self, host: &str, node: Option<&NodeName>) -> Option<String> {
         let path = self.of_host(host);
         match node {
@@ -60,7 +54,6 @@ impl SpoolPath {
     }
 
     /// Where the directories of all nodes are; `None` where the path does not depend on the node.
-    #[must_use]
     pub fn directories(&self, host: &str) -> Option<NodesDirs> {
         let path = self.of_host(host);
         let (before, after) = path.split_once("%n")?;
@@ -79,7 +72,6 @@ impl SpoolPath {
 
 impl NodesDirs {
     /// The node that a name of the parent directory stands for, and its directory.
-    #[must_use]
     pub fn of(&self, name: &str) -> Option<(NodeName, String)> {
         let rest = name.strip_prefix(self.before.as_str())?;
         let node = rest.strip_suffix(self.after.as_str())?.parse().ok()?;
@@ -93,15 +85,11 @@ fn no_value(key: &str) -> String {
     format!("{key}= has no value that Slurm takes")
 }
 
-/// The key.
 const CONSTRAIN: &str = "ConstrainDevices";
 const YES: [&str; 4] = ["yes", "up", "true", "1"];
 const NO: [&str; 4] = ["no", "down", "false", "0"];
 
 /// Whether Slurm keeps its jobs from the devices that are not theirs. Without the file it does not.
-///
-/// # Errors
-/// [`ConfError`].
 pub fn constrains_devices(files: &Files) -> Result<bool, ConfError> {
     let path = files.path("cgroup.conf");
     match files.lines("cgroup.conf") {
@@ -112,9 +100,6 @@ pub fn constrains_devices(files: &Files) -> Result<bool, ConfError> {
 }
 
 /// The same by the lines of the file. The last one counts.
-///
-/// # Errors
-/// [`ConfError::Line`].
 pub fn constrains(texts: &[Text]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for text in texts {

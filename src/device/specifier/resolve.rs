@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-use super::path_pattern::{PathPattern, TooMany};
-use super::{Name, Specifier};
+use super::path_pattern::PathPattern;
+use super::{HPC, Name, Specifier};
 use crate::device::gpu_count;
-use crate::device::preset::Preset;
 use crate::device::{Device, DeviceError, Found, Node, NodeError, ProcDevices, Tree};
 use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};
 
@@ -30,9 +29,7 @@ const GPU_DRIVERS: [&str; 8] = [
 /// class, and a major by its number, stand for every minor of majors that have a driver now: a
 /// major that is free would be the next driver's to take. Two numbers stand for their device
 /// whether or not a node of it is there.
-///
-/// # Errors
-/// This node has no such device.
+/// Fails: this node has no such device.
 pub(in crate::device) fn resolve(tree: &Tree, specifier: &Specifier) -> Result<Found, DeviceError> {
     let mut found = by_name(tree, &specifier.name, specifier.access)?;
     found.warnings.extend(too_wide(tree, specifier, &found));
@@ -57,7 +54,7 @@ fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, DeviceErro
             majors(tree, name, *kind, access, |_, driver| glob.matches(driver))
         }
         Name::Major(kind, wanted) => majors(tree, name, *kind, access, |major, _| major == *wanted),
-        Name::Preset(preset) => Ok(members(tree, *preset, access)),
+        Name::Hpc => Ok(hpc(tree, access)),
     }
 }
 
@@ -66,11 +63,7 @@ fn one(path: &str, node: Node, access: Access) -> Result<Found, DeviceError> {
 }
 
 fn paths(tree: &Tree, pattern: &PathPattern, access: Access) -> Result<Found, DeviceError> {
-    let matches = pattern.matches(tree).map_err(|TooMany| {
-        DeviceError::new(
-            "more than 1,024 device nodes match, or more than 65,536 names had to be looked at",
-        )
-    })?;
+    let matches = pattern.matches(tree)?;
     let mut found = Found::default();
     for (path, node) in matches.nodes {
         found.devices.push(Device::of(&path, node, access)?);
@@ -107,10 +100,10 @@ fn majors(
     }
 }
 
-/// What a preset finds here. A member that is not there is not missed; one that cannot be told is.
-fn members(tree: &Tree, preset: Preset, access: Access) -> Found {
+/// What `@hpc` finds here. A member that is not there is not missed; one that cannot be told is.
+fn hpc(tree: &Tree, access: Access) -> Found {
     let mut found = Found::default();
-    for member in preset.members() {
+    for member in HPC {
         let Ok(name) = Name::parse(member) else { continue };
         match by_name(tree, &name, access) {
             Ok(devices) => found.extend(devices),

@@ -13,7 +13,6 @@ const FUNCTIONS: &str = "/sys/bus/pci/devices";
 /// Most of them that are looked at.
 const FUNCTIONS_MAX: usize = 4096;
 
-/// A GPU with everything on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Card {
     pub(super) address: PciAddress,
@@ -47,7 +46,6 @@ impl<'a> Cards<'a> {
         Ok(Self { tree, nvidia: nvidia::gpus(tree)?, parts: OnceCell::new() })
     }
 
-    /// All GPUs, by address.
     pub(super) fn all(&self) -> Result<Vec<Card>, DeviceError> {
         let mut cards = Vec::new();
         for address in self.functions()? {
@@ -119,12 +117,10 @@ pub(super) fn why_none(tree: &Tree, address: PciAddress) -> Result<DeviceError, 
     }))
 }
 
-/// Where sysfs has a function.
 pub(super) fn directory(address: PciAddress) -> String {
     format!("{FUNCTIONS}/{address}")
 }
 
-/// The driver that a function is bound to.
 fn driver(tree: &Tree, address: PciAddress) -> Result<Option<String>, FileError> {
     let link = format!("{}/driver", directory(address));
     tree.link_name(&link).map(Some).or_else(missing_is(|| None))

@@ -12,7 +12,6 @@ use crate::plan::{Access, DeviceType};
 /// Most devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
 
-/// Everything of a card.
 pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     match &card.make {
@@ -51,7 +50,6 @@ pub(super) fn kfd(tree: &Tree) -> Result<Found, DeviceError> {
     required(tree, "/dev/kfd", numbers.trim_end())
 }
 
-/// The names of a function's devices of one class.
 pub(super) fn entries(
     tree: &Tree,
     address: PciAddress,

@@ -13,7 +13,6 @@ use crate::registry::Registry;
 use crate::removed::{self, instead};
 use crate::trust::{Trust, TrustError};
 
-/// Most bytes of a configuration file.
 const FILE_MAX: u64 = 256 * 1024;
 /// Most characters of a key in a message.
 const KEY_SHOWN: usize = 64;
@@ -164,7 +163,6 @@ impl Config {
 /// A key, what its value must be, and where that goes.
 type Key = (&'static str, &'static str, fn(&mut Config, &str) -> Result<(), Wrong>);
 
-/// What is wrong with a value.
 enum Wrong {
     /// It is not what the key wants.
     Value,
@@ -291,7 +289,6 @@ fn host_name(value: &str) -> Option<String> {
     (value.len() <= 64 && value.bytes().all(plain)).then(|| value.to_owned())
 }
 
-/// A name of an account or a group.
 fn account(value: &str) -> Option<String> {
     let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
     fits.then(|| value.to_owned())
