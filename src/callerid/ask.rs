@@ -35,9 +35,6 @@ pub enum AskError {
 
 /// Asks the client's host about this connection, from the address that it was made to, so that the
 /// host can tell whose connections are asked about. Nothing is waited for past `deadline`.
-///
-/// # Errors
-/// [`AskError`].
 pub fn ask(flow: Flow, deadline: Instant) -> Result<Answer, AskError> {
     ask_at(flow, PORT, deadline)
 }

@@ -15,7 +15,6 @@ pub struct Flow {
 impl Flow {
     /// Reads PAM's `SSH_CONNECTION`: client address and port, server address and port. `None` for
     /// anything else, and for a connection that is not of TCP.
-    #[must_use]
     pub fn of_ssh(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut end = || end(words.next()?, words.next()?);
@@ -26,7 +25,6 @@ impl Flow {
 }
 
 /// An address without its mapping.
-#[must_use]
 pub fn plain(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_canonical() {

@@ -29,7 +29,6 @@ pub struct Ground<'a> {
 /// The job whose cgroup, or one below it, has this id: the inode number of its directory. Where one
 /// job is inside another's cgroup, the inner one. A job of Slurm's on cgroup v1 has none that a
 /// socket could be in.
-#[must_use]
 pub fn holder<'a>(jobs: &'a [Job], cgroup: u64, ground: Ground<'_>) -> Option<&'a JobId> {
     among(jobs, cgroup, ground, CGROUPS_MAX)
 }

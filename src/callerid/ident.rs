@@ -9,7 +9,6 @@ use crate::plan::JobId;
 pub const LINE_MAX: usize = 256;
 /// Most digits of a port; zeros in front count.
 const DIGITS_MAX: usize = 5;
-/// Most bytes of a token.
 const TOKEN_MAX: usize = 64;
 
 /// What is asked: a connection between the two hosts that talk, by its ports.
@@ -46,7 +45,6 @@ impl Query {
     pub const NONE: Self = Self { local: 0, foreign: 0 };
 
     /// The line of the question.
-    #[must_use]
     pub fn line(self) -> String {
         format!("{self}\r\n")
     }
@@ -75,7 +73,6 @@ impl std::fmt::Display for Query {
 
 impl Answer {
     /// The line of the answer to that question.
-    #[must_use]
     pub fn line(&self, query: Query) -> String {
         match self {
             Self::Job(id) => format!("{query} : USERID : OTHER : {id}\r\n"),

@@ -38,9 +38,7 @@ pub const PORT: u16 = 113;
 
 /// Waits until `fd` can be read from or written to, as `flags` say, or has failed, which is told
 /// where that is done.
-///
-/// # Errors
-/// `ETIMEDOUT`, else as `poll(2)`.
+/// Fails: `ETIMEDOUT`, else as `poll(2)`.
 fn wait(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -108,7 +108,6 @@ impl Connection {
         Flow { client, server }
     }
 
-    /// The first line, with its end.
     fn line(&self, deadline: Instant) -> Option<Vec<u8>> {
         let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
         while line.len() < LINE_MAX {

@@ -1,7 +1,7 @@
 //! Names of devices as every command takes them: the same text is the same device, or the same
 //! mistake, whether it is asked about or recorded.
 
-use crate::device::cdi::{NameError, QualifiedName};
+use crate::device::cdi::{Invalid, QualifiedName};
 use crate::device::{GpuName, GpuNameError, Specifier, SpecifierError};
 use crate::flux::FluxId;
 use crate::plan::{self, JobId, decimal};
@@ -98,10 +98,10 @@ pub(super) fn directory(text: &str) -> Result<String, Mistake> {
 }
 
 /// Why a text is no name of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
     Specifier(SpecifierError),
-    Cdi(NameError),
+    Cdi(Invalid),
     Gpu(GpuNameError),
     /// A list, where each of these has an option of its own.
     Several(&'static str),

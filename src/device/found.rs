@@ -1,9 +1,9 @@
-//! What a name turned out to stand for.
+//! What a name turned out to stand for, or why it stands for nothing.
 
-use crate::plan::DeviceRule;
+use std::fmt;
 
 use super::Node;
-use crate::plan::{Access, Invalid};
+use crate::plan::{Access, DeviceRule};
 
 /// A device, or all devices of a major.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,9 +18,10 @@ impl Device {
     /// The device of a node.
     ///
     /// # Errors
-    /// [`Invalid`] for numbers that the kernel does not have, or no access.
-    pub fn of(path: &str, node: Node, access: Access) -> Result<Self, Invalid> {
-        let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access)?;
+    /// Numbers that the kernel does not have, or no access.
+    pub fn of(path: &str, node: Node, access: Access) -> Result<Self, DeviceError> {
+        let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access);
+        let rule = rule.map_err(|error| DeviceError::at(path, error))?;
         Ok(Self { node: path.to_owned(), rule })
     }
 }
@@ -53,5 +54,62 @@ impl Found {
 impl From<Vec<Device>> for Found {
     fn from(devices: Vec<Device>) -> Self {
         Self { devices, ..Self::default() }
+    }
+}
+
+/// Why a name stands for no device: a text that names the file or device at fault and, where
+/// somebody can do something about it, says what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceError {
+    text: String,
+    absent: bool,
+}
+
+impl DeviceError {
+    pub(super) fn new(text: impl fmt::Display) -> Self {
+        Self { text: text.to_string(), absent: false }
+    }
+
+    /// The fault of a file, a directory or a device node.
+    pub(super) fn at(object: impl fmt::Display, fault: impl fmt::Display) -> Self {
+        Self::new(format_args!("{object}: {fault}"))
+    }
+
+    /// There is simply no such device node.
+    pub(super) fn absent(text: impl fmt::Display) -> Self {
+        Self { absent: true, ..Self::new(text) }
+    }
+
+    /// Whether there is simply no such device node.
+    pub fn is_absent(&self) -> bool {
+        self.absent
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Not an [`std::error::Error`] itself, so that any that is can become one.
+impl<E: std::error::Error> From<E> for DeviceError {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}
+
+/// A name that had to resolve and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// The name.
+    pub name: String,
+    /// Why it stands for nothing.
+    pub why: DeviceError,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.why)
     }
 }

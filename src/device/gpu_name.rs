@@ -197,14 +197,6 @@ impl fmt::Display for Named {
     }
 }
 
-impl Named {
-    /// The GPU of this name, for a caller that has it already.
-    #[must_use]
-    pub fn gpu(name: &GpuName) -> Self {
-        Self::Gpu(name.to_string())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,6 @@ pub(super) const ACCEL: u32 = 261;
 /// accelerators, so that a GPU with nodes of two of these counts once. Of MIG instances the parent
 /// counts, of AMD's partitions each. A rule for all minors counts as none, since how many there are
 /// is not known.
-#[must_use]
 pub fn gpu_count(list: &Allowlist) -> u32 {
     let kinds = [(NVIDIA, NVIDIA_GPUS), (DRM, DRM_RENDER), (ACCEL, 0..=MINOR_MAX)];
     let counts = kinds.map(|(major, minors)| count(list, major, &minors));

@@ -17,27 +17,19 @@ pub(crate) mod listing;
 mod major;
 pub mod nvidia;
 mod policy;
-mod preset;
 mod resolver;
-mod settings;
 pub mod slurm;
 mod specifier;
 pub mod topology;
 mod tree;
 
-pub use cdi::{CdiError, CdiFault};
-pub use directory::DirectoryError;
-pub use driver::Misfit;
-pub use found::{Device, Found};
+pub use found::{Device, DeviceError, Found, Unresolved};
 pub use gpu_name::{GpuName, GpuNameError, Named};
-pub use gres::{GresError, GresFault, HostList, HostListError};
+pub use gres::{HostList, HostListError};
 pub use major::gpu_count;
-pub use nvidia::NvidiaError;
 pub use policy::{Policy, Resolved, Unfit, Wanted, allowlist};
-pub use resolver::{ResolveError, Resolver, Unresolved};
-pub use settings::Settings;
+pub use resolver::{Resolver, Settings};
 pub use specifier::{Glob, GlobError, Specifier, SpecifierError};
-pub use topology::TopologyError;
 pub use tree::{FileError, Node, NodeError, ProcDevices, Tree};
 
 #[cfg(test)]

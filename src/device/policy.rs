@@ -20,7 +20,6 @@ pub enum Policy {
 
 impl Policy {
     /// The name in a record.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -101,9 +100,6 @@ impl std::error::Error for Unfit {}
 
 /// The allowlist of a job that is to be contained: the pseudo-devices first, then the job's own
 /// devices, then the `site`'s; under [`Policy::Strict`] the job's own alone.
-///
-/// # Errors
-/// [`Unfit`].
 pub fn allowlist(
     wanted: &Wanted<'_>,
     site: &[Specifier],

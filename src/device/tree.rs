@@ -23,7 +23,6 @@ use crate::trust::Trust;
 /// Most bytes of a file of `/proc` or `/sys`; `/proc/driver/nvidia-caps/mig-minors`, the largest of
 /// those that are read, has about 100 KiB.
 const FILE_MAX: u64 = 1024 * 1024;
-/// Most names of a directory.
 const NAMES_MAX: usize = 65_536;
 /// Most bytes of a file that stands for a device node.
 const STAND_IN_MAX: u64 = 32;
@@ -38,7 +37,6 @@ pub struct Tree {
     seen: Rc<Seen>,
 }
 
-/// What was read already.
 #[derive(Debug, Default)]
 struct Seen {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
@@ -66,31 +64,23 @@ impl fmt::Display for Node {
 
 impl Tree {
     /// This node.
-    #[must_use]
     pub fn here() -> Self {
-        Self::over(Path::new("/"), Trust::root())
+        Self::laid_out(Path::new("/"), Trust::root())
     }
 
     /// A node that is laid out below `root`, whose files are believed as `trust` says. There a
     /// regular file with the text `c 195:0` or `b 7:1` stands for a device node, since only root
     /// can make a real one.
-    #[must_use]
     pub fn laid_out(root: &Path, trust: Trust) -> Self {
-        Self::over(root, trust)
-    }
-
-    fn over(root: &Path, trust: Trust) -> Self {
         Self { root: root.to_owned(), trust, seen: Rc::default() }
     }
 
     /// Who has to own the files that root writes, as device specifications are.
-    #[must_use]
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 
     /// Where an absolute path of the node is.
-    #[must_use]
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -99,9 +89,6 @@ impl Tree {
     /// nor a directory in which everyone may put something, as in `/dev/shm`: a file system of a
     /// user's own shows whatever nodes he likes. Nothing is opened for use: no driver hears of it
     /// (`O_PATH`, open(2)).
-    ///
-    /// # Errors
-    /// [`NodeError`].
     pub fn node(&self, path: &str) -> Result<Node, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut fd = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
@@ -126,9 +113,6 @@ impl Tree {
 
     /// The device node at an absolute path, symbolic links followed as stat(2) does, but not to
     /// above the root.
-    ///
-    /// # Errors
-    /// [`NodeError`].
     pub fn node_behind_links(&self, path: &str) -> Result<Node, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let fd = if self.is_laid_out() {
@@ -199,9 +183,6 @@ impl Tree {
     }
 
     /// The drivers of `/proc/devices`, read at most once.
-    ///
-    /// # Errors
-    /// [`FileError`].
     pub fn drivers(&self) -> Result<&ProcDevices, FileError> {
         let read = || self.text("/proc/devices").map(|text| ProcDevices::parse(&text));
         self.seen.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
@@ -294,7 +275,6 @@ impl FileError {
     }
 
     /// Whether the file is simply not there.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
     }
@@ -314,7 +294,6 @@ pub struct ProcDevices(Vec<(DeviceType, u32, String)>);
 
 impl ProcDevices {
     /// Reads the text of `/proc/devices`. A line that is not of its form names no driver.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut section = None;
         let mut drivers = Vec::new();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// Most bytes of `NAME=VALUE`.
 const VARIABLE_MAX: usize = 1024;
 
 /// Variables of a job by their names in Slurm's prolog, out of a fixed table: what a login is given
@@ -31,7 +30,6 @@ impl Environment {
 
     /// The variables, where every name is one of [`Self::NAMES`] and every value can be kept; `None`
     /// otherwise.
-    #[must_use]
     pub fn new(variables: BTreeMap<String, String>) -> Option<Self> {
         let good = |(name, value): (&String, &String)| {
             Self::NAMES.contains(&name.as_str()) && Self::may_be(name, value)
@@ -40,7 +38,6 @@ impl Environment {
     }
 
     /// Whether a value can be kept: printable, neither empty nor too long.
-    #[must_use]
     pub fn may_be(name: &str, value: &str) -> bool {
         let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
@@ -48,13 +45,11 @@ impl Environment {
     }
 
     /// The value of a variable.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
     /// The variables by their names.
-    #[must_use]
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.0
     }

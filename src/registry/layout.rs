@@ -26,31 +26,26 @@ impl Registry {
     const NOTE: &str = "ended";
 
     /// The registry in `dir`, an absolute path.
-    #[must_use]
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
     /// The registry itself.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The directory of one user's jobs.
-    #[must_use]
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
 
     /// The record of a job.
-    #[must_use]
     pub fn record(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!("{id}.{}", Self::RECORD))
     }
 
     /// The note that a job has ended.
-    #[must_use]
     pub fn note(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!("{id}.{}", Self::NOTE))
     }

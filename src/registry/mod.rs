@@ -53,31 +53,29 @@ impl std::error::Error for WriteError {}
 
 /// Why bytes are no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordError {
-    /// No JSON, or a key that is unknown, doubled, missing or of another type; with its place.
-    Json(String),
-    /// A version of the grammar that this program does not know.
-    Version(u32),
+pub struct RecordError(String);
+
+impl RecordError {
+    fn version(version: u32) -> Self {
+        Self(format!("record version {version}, known is {VERSION}"))
+    }
+
     /// The value of this key is out of its range.
-    Key(&'static str),
-    /// Not exactly one of `cgroup` and `via`.
-    Place,
+    fn key(key: &str) -> Self {
+        Self(match key {
+            "DevicePolicy" => "DevicePolicy is not one of auto, closed, strict".to_owned(),
+            "env" => {
+                "key env is for records via slurm, with the names that job-adopt-record(5) has"
+                    .to_owned()
+            }
+            key => format!("key {key} has a value out of range"),
+        })
+    }
 }
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Json(what) => f.write_str(what),
-            Self::Version(version) => write!(f, "record version {version}, known is {VERSION}"),
-            Self::Key("DevicePolicy") => {
-                f.write_str("DevicePolicy is not one of auto, closed, strict")
-            }
-            Self::Key("env") => f.write_str(
-                "key env is for records via slurm, with the names that job-adopt-record(5) has",
-            ),
-            Self::Key(key) => write!(f, "key {key} has a value out of range"),
-            Self::Place => f.write_str("a record has exactly one of cgroup and via"),
-        }
+        f.write_str(&self.0)
     }
 }
 

@@ -18,7 +18,6 @@ pub struct Note {
 
 impl Note {
     /// A note for a job that ended at `ended`, in seconds since the epoch.
-    #[must_use]
     pub fn new(ended: i64) -> Self {
         Self { version: VERSION, ended }
     }
@@ -31,28 +30,25 @@ impl Note {
         let MapOnly(note): MapOnly<Self> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if note.version != VERSION {
-            return Err(RecordError::Version(note.version));
+            return Err(RecordError::version(note.version));
         }
         if note.ended <= 0 {
-            return Err(RecordError::Key("ended"));
+            return Err(RecordError::key("ended"));
         }
         Ok(note)
     }
 
     /// The note as one line of JSON.
-    #[must_use]
     pub fn to_json(&self) -> String {
         format!("{{\"version\":{},\"ended\":{}}}\n", self.version, self.ended)
     }
 
     /// When the job ended, in seconds since the epoch.
-    #[must_use]
     pub fn ended(&self) -> i64 {
         self.ended
     }
 
     /// Whether the end is at most [`NOTE_VALID`] seconds before `now`.
-    #[must_use]
     pub fn is_valid(&self, now: i64) -> bool {
         (0..=NOTE_VALID).contains(&now.saturating_sub(self.ended))
     }

@@ -32,7 +32,6 @@ pub struct Broken {
 
 impl Broken {
     /// The job of which this is the record.
-    #[must_use]
     pub fn job(&self) -> Option<JobId> {
         match Entry::of(self.path.file_name()?.to_str()?) {
             Entry::Record(id) => Some(id),

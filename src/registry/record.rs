@@ -106,9 +106,9 @@ impl Record {
         let MapOnly(wire): MapOnly<WireRecord> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if wire.version != VERSION {
-            return Err(RecordError::Version(wire.version));
+            return Err(RecordError::version(wire.version));
         }
-        let key = RecordError::Key;
+        let key = RecordError::key;
         let record = Self {
             id: wire.id.parse().map_err(|_| key("id"))?,
             uid: wire.uid,
@@ -130,7 +130,7 @@ impl Record {
     /// The record as one line of JSON, as [`Record::parse`] reads it.
     ///
     /// # Errors
-    /// [`RecordError::Json`], which no record of this type causes.
+    /// [`RecordError`], which no record of this type causes.
     pub fn to_json(&self) -> Result<String, RecordError> {
         let (cgroup, via) = match &self.place {
             Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
@@ -164,7 +164,6 @@ impl Record {
     }
 
     /// What the record says about devices. Any device key, even an empty list, means containment.
-    #[must_use]
     pub fn devices(&self) -> Devices<'_> {
         let options = self.options.as_ref();
         let policy = options.and_then(|options| options.policy);
@@ -190,7 +189,6 @@ impl Record {
 
     /// Whether a user of this number can own a job: neither root, who is never judged, nor the
     /// number that stands for none (setuid(2)).
-    #[must_use]
     pub fn may_own(uid: u32) -> bool {
         uid != 0 && uid != u32::MAX
     }
@@ -220,14 +218,14 @@ impl Record {
             ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
-            Some((key, _)) => Err(RecordError::Key(key)),
+            Some((key, _)) => Err(RecordError::key(key)),
             None => Ok(()),
         }
     }
 }
 
 fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
-    Environment::new(variables).ok_or(RecordError::Key("env"))
+    Environment::new(variables).ok_or_else(|| RecordError::key("env"))
 }
 
 fn is_text(text: &str) -> bool {
@@ -238,17 +236,16 @@ impl Place {
     fn of(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
         match (cgroup, via) {
             (Some(path), None) => {
-                path.parse().map(Self::Cgroup).map_err(|_| RecordError::Key("cgroup"))
+                path.parse().map(Self::Cgroup).map_err(|_| RecordError::key("cgroup"))
             }
-            (None, Some(name)) => name.parse().map(Self::Via).map_err(|()| RecordError::Key("via")),
-            _ => Err(RecordError::Place),
+            (None, Some(name)) => name.parse().map(Self::Via).map_err(|()| RecordError::key("via")),
+            _ => Err(RecordError("a record has exactly one of cgroup and via".to_owned())),
         }
     }
 }
 
 impl Via {
     /// The name in a record.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Slurm => "slurm",
@@ -269,7 +266,7 @@ impl Options {
     fn of(wire: WireOptions) -> Result<Self, RecordError> {
         let policy = wire.policy.map(|text| text.parse::<Policy>()).transpose();
         Ok(Self {
-            policy: policy.map_err(|()| RecordError::Key("DevicePolicy"))?,
+            policy: policy.map_err(|()| RecordError::key("DevicePolicy"))?,
             allow: wire.allow,
         })
     }

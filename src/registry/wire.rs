@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Gpu, RecordError};
 
-/// Version of the grammar.
 pub(super) const VERSION: u32 = 1;
 
 /// A record's keys. serde refuses unknown and doubled ones of a structure.
@@ -43,7 +42,6 @@ pub(super) struct WireRecord {
     pub(super) env: Option<ByName<String>>,
 }
 
-/// The systemd unit properties that a record may carry.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WireOptions {
@@ -165,5 +163,5 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
 /// A parser's error with its place, on one line.
 pub(super) fn json_error(error: &serde_json::Error) -> RecordError {
     let text = error.to_string();
-    RecordError::Json(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    RecordError(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }

@@ -86,9 +86,6 @@ impl Registry {
     }
 
     /// Takes a job out of sight; `false` where it is out of sight already. This needs no space.
-    ///
-    /// # Errors
-    /// [`WriteError`].
     pub fn withdraw(&self, uid: u32, id: &JobId) -> Result<bool, WriteError> {
         let path = self.record(uid, id);
         match fs::rename(&path, self.ending(uid, id)) {
@@ -99,18 +96,12 @@ impl Registry {
     }
 
     /// Leaves a note that a job ended at `now`, in seconds since the epoch.
-    ///
-    /// # Errors
-    /// [`WriteError`].
     pub fn note_end(&self, uid: u32, id: &JobId, now: i64) -> Result<(), WriteError> {
         let note = Note::new(now).to_json();
         self.write(&self.note(uid, id), &self.unfinished(uid, id), &note)
     }
 
     /// Forgets a job that was withdrawn.
-    ///
-    /// # Errors
-    /// [`WriteError`].
     pub fn forget(&self, uid: u32, id: &JobId) -> Result<(), WriteError> {
         remove(&self.ending(uid, id))
     }

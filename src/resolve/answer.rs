@@ -11,7 +11,7 @@ use super::fit::message;
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence};
+use super::{Config, Enforce, Evidence, refusal, reply};
 use crate::cgroup::Mount;
 use crate::chosen::Choices;
 use crate::device::{Resolver, Settings, Tree};
@@ -30,7 +30,6 @@ const RESERVE: Duration = Duration::from_millis(250);
 const SHARE: u32 = 2;
 /// How users of Slurm see their jobs.
 const SQUEUE: &str = "squeue --me";
-/// How users of Flux do.
 const FLUX_JOBS: &str = "flux jobs";
 
 /// A node as the unprivileged half sees it.
@@ -42,36 +41,25 @@ pub struct Node {
 }
 
 /// The answer for this node.
-#[must_use]
 pub fn answer(request: &Request) -> Reply {
     Node::here().answer(request, &mut Evidence::default())
 }
 
 impl Node {
     /// This node.
-    #[must_use]
     pub fn here() -> Self {
         Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: None }
     }
 
     /// A node laid out for a test: `dev`, `proc` and `etc/pam.d` below `root`, files believed as
     /// `trust` says, cgroups in the directory `cgroup`.
-    #[must_use]
     pub fn laid_out(root: &Path, trust: Trust, cgroup: &Path) -> Self {
         Self { root: root.to_owned(), trust, cgroup: Some(cgroup.to_owned()) }
     }
 
     /// The answer, and in `evidence` what led to it.
-    #[must_use]
     pub fn answer(&self, request: &Request, evidence: &mut Evidence) -> Reply {
-        let mut reply = Reply {
-            stack: Stack::Unchecked,
-            detail: String::new(),
-            warnings: Vec::new(),
-            hint: String::new(),
-            message: String::new(),
-            verdict: Verdict::NotEnforced,
-        };
+        let mut reply = reply(Verdict::NotEnforced, String::new());
         evidence.add("config", &request.conf);
         match Config::read(Path::new(&request.conf), &self.trust) {
             Ok(config) => self.judge(request, &config, &mut reply, evidence),
@@ -149,7 +137,8 @@ impl Node {
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
-                (reply.verdict, reply.detail) = without_job(&survey);
+                let (refusal, cause) = survey.without_job(clock::now());
+                (reply.verdict, reply.detail) = (Verdict::Refuse(refusal), cause);
                 return;
             }
             Choice::Needed(jobs) => {
@@ -223,7 +212,6 @@ impl Node {
         config.sources.iter().map(source).collect()
     }
 
-    /// Where cgroup v2 is mounted.
     pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {
         if let Some(cgroup) = &self.cgroup {
             return Ok(cgroup.clone());
@@ -253,7 +241,6 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
     }
 }
 
-/// This host's name, in full.
 pub(super) fn host_name() -> String {
     nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -263,17 +250,6 @@ pub(super) fn host_name() -> String {
 fn named(node: &str, host: &str) -> Option<String> {
     let own = host.split('.').next().unwrap_or_default();
     (node != own && node != host).then(|| node.to_owned())
-}
-
-fn without_job(survey: &Survey) -> (Verdict, String) {
-    let why = survey.without_job(clock::now());
-    let refusal =
-        Refusal { jobs: why.job.into_iter().collect(), ended: why.ended, ..refusal(why.reason) };
-    (Verdict::Refuse(refusal), why.cause)
-}
-
-fn refusal(reason: Reason) -> Refusal {
-    Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
 }
 
 fn is_missing(path: &Path) -> bool {

@@ -19,13 +19,11 @@ pub(super) struct Caller<'a> {
     callers: &'a Callers,
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
-    /// When the request has to be answered.
     last: Instant,
     owner: fn(&Flow) -> Result<Option<Owner>, DiagError>,
     ask: fn(Flow, Instant) -> Result<Answer, AskError>,
 }
 
-/// What was found out.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// The job, and who says so.
@@ -149,7 +147,6 @@ impl Node {
 
     /// The one of these jobs whose cgroup, or one below it, has this id; `None` also where that
     /// cannot be told until `deadline`.
-    #[must_use]
     pub fn holder<'a>(&self, jobs: &'a [Job], cgroup: u64, deadline: Instant) -> Option<&'a JobId> {
         let mount = self.cgroup_mount().ok()?;
         holder(jobs, cgroup, Ground { mount: &mount, owner: self.trust.owner(), deadline })
@@ -322,7 +319,7 @@ mod tests {
             assert!(job.is_none() && warning.starts_with("caller: 10.1.0.5 "), "{warning}");
             assert!(warning.contains(why) && evidence.contains(why), "{warning}");
         }
-        bench.owner = |_| Err(DiagError::Malformed);
+        bench.owner = |_| Err(DiagError::malformed());
         bench.ask = |_, _| Ok(Answer::Job("2".parse().unwrap()));
         let (job, _, warnings) = bench.job();
         assert_eq!((job.as_deref(), warnings.len()), (Some("2"), 1), "the origin may still know");

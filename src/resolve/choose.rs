@@ -4,7 +4,6 @@ use super::{Evidence, Node};
 use crate::plan::{JobId, Rule, Several};
 use crate::source::Job;
 
-/// The outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// There is no job.

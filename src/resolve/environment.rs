@@ -42,7 +42,6 @@ pub(super) fn variables(
     only("SLURM_JOB_ID", job)
 }
 
-/// The job's id under this name alone.
 fn only(name: &str, job: &Job) -> Variables {
     let mut variables = Variables::default();
     // A job's id is a value, and the first variable of a login is not one too many.

@@ -7,7 +7,6 @@ use crate::legible::legible;
 use crate::plan::{Reply, Verdict};
 use crate::trust::{Trust, TrustError};
 
-/// Most bytes of `detail`.
 const DETAIL_MAX: usize = 1024;
 /// Most bytes of one text in a list, and of a device name.
 const TEXT_MAX: usize = 192;
@@ -56,13 +55,10 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}...", text.get(..end).unwrap_or_default())
 }
 
-/// Most bytes of the text.
 const MESSAGE_MAX: u64 = 400;
 
 /// Reads the text: plain ASCII, lines kept, anything else replaced.
-///
-/// # Errors
-/// [`TrustError`] where the file is missing, not believed or too large.
+/// Fails: [`TrustError`] where the file is missing, not believed or too large.
 pub(super) fn message(path: &Path, trust: &Trust) -> Result<String, TrustError> {
     let bytes = trust.read(path, MESSAGE_MAX)?;
     let plain = |byte: &u8| match *byte {

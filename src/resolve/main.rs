@@ -8,7 +8,8 @@ use nix::sys::prctl::set_dumpable;
 use nix::unistd::Uid;
 
 use super::answer::answer;
-use crate::plan::{DecodeError, Reason, Refusal, Reply, Request, Stack, VERSION, Verdict};
+use super::{refusal, reply};
+use crate::plan::{DecodeError, Reason, Reply, Request, VERSION, Verdict};
 
 const USAGE: &str = "\
 usage: resolve < REQUEST > REPLY
@@ -20,11 +21,9 @@ To see what a login would get, use: job-adopt resolve --user USER
   --version   show the version
 ";
 
-/// Exit code of a call that is none.
 const EXIT_USAGE: u8 = 2;
 
 /// Runs the program.
-#[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let argument = arguments.next();
@@ -64,16 +63,7 @@ fn reply_to(bytes: &[u8]) -> Option<Reply> {
 /// A module of another version reads the version of this reply and no more: while an upgrade is
 /// under way, that is what it has to say.
 fn other_version(error: &DecodeError) -> Reply {
-    let refusal =
-        Refusal { reason: Reason::Timeout, jobs: Vec::new(), ended: None, device: String::new() };
-    Reply {
-        stack: Stack::Unchecked,
-        detail: error.to_string(),
-        warnings: Vec::new(),
-        hint: String::new(),
-        message: String::new(),
-        verdict: Verdict::Refuse(refusal),
-    }
+    reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string())
 }
 
 fn say(bytes: &[u8]) -> ExitCode {
@@ -86,9 +76,7 @@ fn say(bytes: &[u8]) -> ExitCode {
 
 /// No tracer of the same user: whoever could write this process's memory would write the plan. An
 /// exec undoes this, so that it cannot be done before; limits come from the privileged half.
-///
-/// # Errors
-/// The system call's own error.
+/// Fails: the system call's own error.
 pub(super) fn harden() -> Result<(), Errno> {
     set_dumpable(false)
 }

@@ -24,12 +24,22 @@ mod survey;
 use std::fmt;
 
 use crate::legible::legible;
+use crate::plan::{Reason, Refusal, Reply, Stack, Verdict};
 
 pub use answer::{Node, answer};
-pub use config::{Callers, Config, ConfigError, Enforce, Fault, JobEnvironment, SlurmDevices};
+pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::{Health, Selection};
+
+fn refusal(reason: Reason) -> Refusal {
+    Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
+}
+
+fn reply(verdict: Verdict, detail: String) -> Reply {
+    let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
+    Reply { stack: Stack::Unchecked, detail, warnings, hint, message, verdict }
+}
 
 /// Lines of a word and what there is to say about it, in the order in which they came to light.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

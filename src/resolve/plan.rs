@@ -2,7 +2,7 @@
 
 use super::flux::by_flux;
 use super::slurm::by_slurm;
-use super::{Config, Evidence, environment};
+use super::{Config, Evidence, environment, refusal};
 use crate::device::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
 use crate::plan::{Allowlist, Containment, Placement, Plan, Reason, Refusal, Rule};
 use crate::registry::{Devices, Record};
@@ -12,9 +12,7 @@ use crate::source::Job;
 pub type NoPlan = (Refusal, String);
 
 /// The plan for a login to `job`, of whose unit the text may be given ([`crate::plan::Request`]), and what an administrator should know about it.
-///
-/// # Errors
-/// [`NoPlan`] where the record says nothing about devices, names some that this node cannot
+/// Fails: [`NoPlan`] where the record says nothing about devices, names some that this node cannot
 /// resolve, or asks for more than an allowlist holds.
 pub(super) fn plan(
     job: &Job,
@@ -71,8 +69,12 @@ pub(super) fn has_list(job: &Job) -> bool {
 
 /// The refusal of a job that the node is set up wrongly for.
 pub(super) fn misconfigured(job: &Job, cause: String) -> NoPlan {
-    let (reason, jobs) = (Reason::Configuration, vec![job.id.clone()]);
-    (Refusal { reason, jobs, ended: None, device: String::new() }, cause)
+    (Refusal { jobs: vec![job.id.clone()], ..refusal(Reason::Configuration) }, cause)
+}
+
+/// The same for what the job's devices, or the files that tell them, have wrong with them.
+pub(super) fn unusable<E: std::fmt::Display>(job: &Job) -> impl Fn(E) -> NoPlan {
+    move |error| misconfigured(job, format!("job {}: {error}", job.id))
 }
 
 /// What has to hold for a job.
@@ -87,16 +89,12 @@ pub struct Contained {
 }
 
 impl Contained {
-    /// Nothing has to hold.
     pub(super) fn none() -> Self {
         Self { containment: Containment::None, dropped: Vec::new(), warnings: Vec::new() }
     }
 }
 
 /// What has to hold for the devices of a record's job.
-///
-/// # Errors
-/// As for a whole plan.
 pub fn contained(
     record: &Record,
     config: &Config,
@@ -130,7 +128,7 @@ fn enforce(
 }
 
 fn refuse(job: &Record, reason: Reason, device: String, cause: String) -> NoPlan {
-    (Refusal { reason, jobs: vec![job.id.clone()], ended: None, device }, cause)
+    (Refusal { jobs: vec![job.id.clone()], device, ..refusal(reason) }, cause)
 }
 
 fn shown(list: &Allowlist) -> String {

@@ -1,7 +1,7 @@
 //! What has to hold for the devices of a job that Slurm places.
 
 use super::config::SlurmDevices;
-use super::plan::{Contained, NoPlan, contained, has_list, misconfigured};
+use super::plan::{Contained, NoPlan, contained, has_list, unusable};
 use super::{Config, Evidence};
 use crate::device::gres::Inventory;
 use crate::device::slurm::{Files, constrains_devices};
@@ -11,27 +11,24 @@ use crate::source::Job;
 
 /// Where Slurm constrains devices, its own filter holds, and besides it what a record or the site
 /// says. The nodes to try are those of the GPUs that it keeps from others' jobs.
-///
-/// # Errors
-/// [`NoPlan`] where Slurm's configuration cannot be read, and as for a record.
+/// Fails: [`NoPlan`] where Slurm's configuration cannot be read, and as for a record.
 pub(super) fn by_slurm(
     job: &Job,
     config: &Config,
     resolver: &Resolver,
     evidence: &mut Evidence,
 ) -> Result<(Contained, Vec<Probe>), NoPlan> {
-    let unread = |error: String| misconfigured(job, format!("job {}: {error}", job.id));
-    let (tree, settings) = (resolver.tree(), resolver.settings());
-    let files = Files::find(tree, settings).map_err(|error| unread(error.to_string()))?;
-    let constrains = constrains_devices(&files).map_err(|error| unread(error.to_string()))?;
+    let (tree, settings) = (&resolver.tree, &resolver.settings);
+    let files = Files::find(tree, settings).map_err(unusable(job))?;
+    let constrains = constrains_devices(&files).map_err(unusable(job))?;
     let word = if constrains { "yes" } else { "no" };
     let shown = files.path("cgroup.conf");
     evidence.add("slurm", format_args!("{}: ConstrainDevices={word}", shown.display()));
     let closed = !has_list(job) && config.slurm.devices == SlurmDevices::Closed;
     let (mut inventory, mut inherit) = (None, false);
     if constrains || closed {
-        let own = Inventory::read(&files, settings).map_err(|error| unread(error.to_string()))?;
-        let has = own.has_devices(tree).map_err(|error| unread(error.to_string()))?;
+        let own = Inventory::read(&files, settings).map_err(unusable(job))?;
+        let has = own.has_devices(tree).map_err(unusable(job))?;
         evidence.add("slurm", gres(&own, has));
         inherit = constrains && has;
         inventory = Some(own);
@@ -43,7 +40,7 @@ pub(super) fn by_slurm(
         own = by_list(job, inventory, config, resolver)?;
     }
     if let Some(inventory) = inventory.filter(|_| inherit) {
-        probes = inventory.probes(tree).map_err(|error| unread(error.to_string()))?;
+        probes = inventory.probes(tree).map_err(unusable(job))?;
         own.containment = match own.containment {
             Containment::Enforce(list) | Containment::Both(list) => Containment::Both(list),
             Containment::None | Containment::Inherit => Containment::Inherit,
@@ -53,12 +50,12 @@ pub(super) fn by_slurm(
 }
 
 fn gres(inventory: &Inventory, has: bool) -> String {
-    let detected = match (inventory.auto_detect(), has) {
+    let detected = match (inventory.auto_detect, has) {
         (true, true) => ", AutoDetect finds GPUs",
         (true, false) => ", AutoDetect finds no GPU",
         (false, _) => "",
     };
-    format!("{}: {} device files{detected}", inventory.path().display(), inventory.file_count())
+    format!("{}: {} device files{detected}", inventory.path.display(), inventory.files.len())
 }
 
 /// The standard devices, all that Slurm gives out, and the site's.
@@ -68,15 +65,13 @@ fn by_list(
     config: &Config,
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
-    let unfit = |error: Unfit| misconfigured(job, format!("job {}: {error}", job.id));
     let wanted = Wanted { policy: Policy::Closed, allow: &[], named: Vec::new() };
-    let resolved = allowlist(&wanted, &config.always_allowed, resolver).map_err(unfit)?;
+    let resolved = allowlist(&wanted, &config.always_allowed, resolver).map_err(unusable(job))?;
     let Resolved { mut list, dropped, mut warnings, .. } = resolved;
-    let gres = inventory.devices(resolver.tree());
-    let gres = gres.map_err(|error| misconfigured(job, format!("job {}: {error}", job.id)))?;
+    let gres = inventory.devices(&resolver.tree).map_err(unusable(job))?;
     warnings.extend(gres.warnings);
     for device in gres.devices {
-        list.push(device.rule).map_err(|_| unfit(Unfit::TooMany))?;
+        list.push(device.rule).map_err(|_| unusable(job)(Unfit::TooMany))?;
     }
     Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
 }

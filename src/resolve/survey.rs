@@ -2,21 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Config, Evidence, Node};
-use crate::plan::{JobId, Reason, SourceName};
+use super::{Config, Evidence, Node, refusal};
+use crate::plan::{JobId, Reason, Refusal, SourceName};
 use crate::registry::{NOTE_VALID, Place, Record, Via};
 use crate::source::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
 
-/// What all sources together know.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// Running jobs.
     pub(super) jobs: Vec<Job>,
     /// Sources and files that may have hidden a running job, each with the cause.
     pub(super) faults: Vec<String>,
     /// What may have hidden one since it did not answer in time.
     pub(super) silent: Vec<String>,
-    /// What is not used, and why.
     pub(super) skipped: Vec<String>,
     /// The sources that are on this node.
     pub(super) present: Vec<SourceName>,
@@ -27,25 +24,10 @@ pub(super) struct Survey {
     seen: Vec<(SourceName, String)>,
 }
 
-/// Why a user without a running job is refused.
-#[derive(Debug)]
-pub(super) struct WithoutJob {
-    /// The code.
-    pub(super) reason: Reason,
-    /// The job that it is about.
-    pub(super) job: Option<JobId>,
-    /// When that ended.
-    pub(super) ended: Option<i64>,
-    /// The cause, for the log.
-    pub(super) cause: String,
-}
-
 /// What is known of jobs in one place and needed in another.
 #[derive(Default)]
 struct Loose {
-    /// Records that add devices.
     additions: Vec<Addition>,
-    /// Jobs whose records cannot be used.
     unusable: Vec<JobId>,
     /// Whether the records could be read at all.
     unread: bool,
@@ -150,12 +132,11 @@ impl Survey {
 
     /// Why a user without a running job is refused. A fault comes first, since it may be why no job
     /// was found, then what did not answer; then what the user sees change next.
-    pub(super) fn without_job(&self, now: i64) -> WithoutJob {
-        let because = |reason, texts: &[String]| WithoutJob {
-            reason,
-            job: None,
-            ended: None,
-            cause: texts.join("; "),
+    pub(super) fn without_job(&self, now: i64) -> (Refusal, String) {
+        let because = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
+        let about = |reason, id: &JobId, ended, texts: &[String]| {
+            let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
+            (refusal, texts.join("; "))
         };
         if !self.faults.is_empty() {
             return because(Reason::Configuration, &self.faults);
@@ -164,15 +145,14 @@ impl Survey {
             return because(Reason::Timeout, &self.silent);
         }
         if let Some(id) = self.starting() {
-            return WithoutJob { job: Some(id.clone()), ..because(Reason::Starting, &[]) };
+            return about(Reason::Starting, id, None, &[]);
         }
-        let ended = because(Reason::Ended, &self.skipped);
         if let Some(id) = self.ending() {
-            return WithoutJob { job: Some(id.clone()), ended: Some(now), ..ended };
+            return about(Reason::Ended, id, Some(now), &self.skipped);
         }
         let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
         if let Some(job) = self.ended.iter().filter(valid).max_by_key(|job| job.ended) {
-            return WithoutJob { job: Some(job.id.clone()), ended: Some(job.ended), ..ended };
+            return about(Reason::Ended, &job.id, Some(job.ended), &self.skipped);
         }
         match self.present.is_empty() {
             true => because(Reason::NoScheduler, &self.absent),
@@ -187,7 +167,6 @@ impl Survey {
         warnings
     }
 
-    /// Puts down what was seen.
     pub(super) fn tell(&self, evidence: &mut Evidence) {
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
@@ -232,7 +211,6 @@ pub struct Selection {
 impl Node {
     /// The jobs among which a login of this user would be, looked up with the caller's own rights
     /// until `deadline`; `node` is this node's name.
-    #[must_use]
     pub fn selection(&self, config: &Config, node: &str, uid: u32, deadline: Instant) -> Selection {
         let sources = match self.sources(&self.tree(), node, config) {
             Ok(sources) => sources,

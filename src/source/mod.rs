@@ -28,9 +28,7 @@ pub trait Source {
 
     /// The running jobs of `uid` on this node, and what else the source knows about them. A source
     /// that waits for others does so no longer than to `deadline`.
-    ///
-    /// # Errors
-    /// [`SourceError`]; a user without jobs is none.
+    /// Fails: [`SourceError`]; a user without jobs is none.
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
 }
 
@@ -78,7 +76,6 @@ pub struct Job {
 impl Job {
     /// Whether a name that was given for a job means this one. Flux has several notations, and
     /// people write the one that they have.
-    #[must_use]
     pub fn goes_by(&self, name: &JobId) -> bool {
         let of_flux = matches!(self.placement, Placement::Unit { .. });
         let canonical = || FluxId::read(name.as_str()).map(|id| id.to_string());

@@ -20,7 +20,6 @@ pub struct RegistrySource {
 impl RegistrySource {
     /// A source over the records in `registry`, believed as `trust` says, of jobs whose cgroups
     /// lie below the mount `cgroup`.
-    #[must_use]
     pub fn new(registry: Registry, trust: Trust, cgroup: PathBuf) -> Self {
         Self { registry, trust, cgroup }
     }

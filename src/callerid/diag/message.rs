@@ -7,7 +7,6 @@ use nix::errno::Errno;
 
 use super::{DiagError, Owner, plain};
 
-/// `NLMSG_ERROR`
 const ERROR: u16 = 2;
 /// `SOCK_DIAG_BY_FAMILY`
 const BY_FAMILY: u16 = 20;
@@ -76,12 +75,13 @@ pub(super) fn read(
     remote: SocketAddr,
 ) -> Result<Option<Owner>, DiagError> {
     let mut input = Input(bytes);
-    let message = Message::read(&mut input).ok_or(DiagError::Malformed)?;
+    let message = Message::read(&mut input).ok_or_else(DiagError::malformed)?;
     match message.kind {
         ERROR => refused(message.body),
         BY_FAMILY => {
-            let (socket, attributes) = Socket::read(message.body).ok_or(DiagError::Malformed)?;
-            let cgroup = cgroup_id(attributes).ok_or(DiagError::Malformed)?;
+            let (socket, attributes) =
+                Socket::read(message.body).ok_or_else(DiagError::malformed)?;
+            let cgroup = cgroup_id(attributes).ok_or_else(DiagError::malformed)?;
             // Where there is no such connection, the kernel tells of who listens at that port. One
             // that is over is nobody's, which reads as root's.
             let is_it = (socket.local, socket.remote) == (local, remote);
@@ -89,7 +89,7 @@ pub(super) fn read(
             let owner = cgroup.map(|cgroup| Owner { uid: socket.uid, cgroup });
             Ok(owner.filter(|_| is_it && lives))
         }
-        _ => Err(DiagError::Malformed),
+        _ => Err(DiagError::malformed()),
     }
 }
 
@@ -98,8 +98,8 @@ fn refused(body: &[u8]) -> Result<Option<Owner>, DiagError> {
     let code = Input(body).bytes().map(i32::from_ne_bytes).and_then(i32::checked_neg);
     match code.filter(|&code| code > 0).map(Errno::from_raw) {
         Some(Errno::ENOENT) => Ok(None),
-        Some(errno) => Err(DiagError::Refused(errno)),
-        None => Err(DiagError::Malformed),
+        Some(errno) => Err(DiagError::of("the kernel refused the question", errno)),
+        None => Err(DiagError::malformed()),
     }
 }
 
@@ -129,7 +129,6 @@ struct Socket {
 }
 
 impl Socket {
-    /// The socket, and the attributes behind it.
     fn read(body: &[u8]) -> Option<(Self, Input<'_>)> {
         let mut input = Input(body);
         let [family, state, _timer, _retransmits] = input.bytes()?;
@@ -174,7 +173,6 @@ fn cgroup_id(mut input: Input<'_>) -> Option<Option<u64>> {
     Some(None)
 }
 
-/// What is left to read.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -315,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_malformed_answer_is_refused() {
-        let malformed = Err(DiagError::Malformed);
+        let malformed = Err(DiagError::malformed());
         let whole = Answer::new().bytes();
         let (local, remote) = ends();
         for length in 0..whole.len() {
@@ -350,12 +348,15 @@ mod tests {
         let (local, remote) = ends();
         let error = |code: i32| read(&message(2, 1, &code.to_ne_bytes()), local, remote);
         assert_eq!(error(-libc::ENOENT), Ok(None));
-        assert_eq!(error(-libc::EPERM), Err(DiagError::Refused(Errno::EPERM)));
+        assert_eq!(
+            error(-libc::EPERM),
+            Err(DiagError::of("the kernel refused the question", Errno::EPERM))
+        );
         for none in [0, 1, libc::ENOENT, i32::MIN] {
-            assert_eq!(error(none), Err(DiagError::Malformed), "{none}");
+            assert_eq!(error(none), Err(DiagError::malformed()), "{none}");
         }
-        assert_eq!(read(&message(2, 1, &[1, 2]), local, remote), Err(DiagError::Malformed));
+        assert_eq!(read(&message(2, 1, &[1, 2]), local, remote), Err(DiagError::malformed()));
         let foreign = message(2, 7, &(-libc::ENOENT).to_ne_bytes());
-        assert_eq!(read(&foreign, local, remote), Err(DiagError::Malformed));
+        assert_eq!(read(&foreign, local, remote), Err(DiagError::malformed()));
     }
 }

@@ -25,7 +25,6 @@ use super::wait;
 
 /// How long the kernel is waited for; it answers while it is asked.
 const TIME: Duration = Duration::from_millis(100);
-/// Most bytes of an answer: one socket's, many times over.
 const ANSWER_MAX: usize = 8192;
 
 /// Whose socket it is.
@@ -38,22 +37,23 @@ pub struct Owner {
 }
 
 /// Why the kernel did not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiagError {
-    /// A system call failed.
-    System(&'static str, Errno),
-    /// The question was answered by this error.
-    Refused(Errno),
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiagError(String);
+
+impl DiagError {
+    fn of(what: &str, errno: Errno) -> Self {
+        Self(format!("{what}: {}", errno.desc()))
+    }
+
     /// The answer is not as `linux/inet_diag.h` has it.
-    Malformed,
+    pub(crate) fn malformed() -> Self {
+        Self("an answer that has no meaning".to_owned())
+    }
 }
 
 /// The owner of the end `local` of an established connection to `remote`. `None` where there is no
 /// such connection here, nobody has it any more, or the kernel, before Linux 5.8 or without cgroup
 /// v2, knows no cgroup of it.
-///
-/// # Errors
-/// [`DiagError`].
 pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, DiagError> {
     let (local, remote) = (plain(local), plain(remote));
     let Some(question) = message::question(local, remote) else { return Ok(None) };
@@ -61,12 +61,12 @@ pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, Dia
     let mut bytes = [0; ANSWER_MAX];
     let length = answer(&socket, &mut bytes, Instant::now() + TIME)?;
     // One that was longer than the room for it is shorter than it says.
-    message::read(bytes.get(..length).ok_or(DiagError::Malformed)?, local, remote)
+    message::read(bytes.get(..length).ok_or_else(DiagError::malformed)?, local, remote)
 }
 
 /// A socket that only the kernel can write to, with the question put.
 fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
-    let system = |call| move |errno| DiagError::System(call, errno);
+    let system = |call| move |errno| DiagError::of(call, errno);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let protocol = SockProtocol::NetlinkSockDiag;
     let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)
@@ -77,18 +77,14 @@ fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
 }
 
 fn answer(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> Result<usize, DiagError> {
-    let failed = |errno| DiagError::System("recv", errno);
+    let failed = |errno| DiagError::of("recv", errno);
     wait(socket, PollFlags::POLLIN, deadline).map_err(failed)?;
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(failed)
 }
 
 impl fmt::Display for DiagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(call, errno) => write!(f, "socket diagnostics: {call}: {}", errno.desc()),
-            Self::Refused(errno) => write!(f, "socket diagnostics: {}", errno.desc()),
-            Self::Malformed => f.write_str("socket diagnostics: an answer that has no meaning"),
-        }
+        write!(f, "socket diagnostics: {}", self.0)
     }
 }
 

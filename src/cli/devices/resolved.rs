@@ -50,7 +50,7 @@ impl Report {
                 Err(why) => report.refused.push(Refused { specifier, why: legible(&why) }),
             }
         }
-        if let Err(error) = resolver.tree().drivers() {
+        if let Err(error) = &resolver.tree.drivers() {
             report.warnings.push(legible(&format!("no driver is named: {error}")));
         }
         report
@@ -68,7 +68,7 @@ impl Report {
                 major: rule.major(),
                 minor: rule.minor(),
                 access: rule.access().to_string(),
-                driver: driver(resolver.tree(), rule.kind(), rule.major()),
+                driver: driver(&resolver.tree, rule.kind(), rule.major()),
             });
         }
         let warned = |warning: String| format!("{specifier}: {}", legible(&warning));

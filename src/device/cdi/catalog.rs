@@ -1,9 +1,13 @@
 //! Which file's definition of a device counts.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use super::{CdiFault, QualifiedName, Spec, SpecDevice, Unusable, scan};
-use crate::device::Tree;
+use super::{QualifiedName, Spec, SpecDevice, scan};
+use crate::device::{DeviceError, Tree};
+
+/// Most names and files that one text lists.
+const SHOWN_MAX: usize = 6;
 
 /// What the directories of specifications hold.
 ///
@@ -27,30 +31,31 @@ use crate::device::Tree;
 #[derive(Debug, Default)]
 pub struct Catalog {
     dirs: Vec<PathBuf>,
-    files: Vec<File>,
-    suspects: Vec<Suspect>,
+    pub(super) files: Vec<File>,
+    pub(super) suspects: Vec<Suspect>,
 }
 
-/// A specification that was read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Where it lies.
     pub(super) path: PathBuf,
-    /// The rank of its directory.
     pub(super) rank: usize,
-    /// What it says.
     pub(super) spec: Spec,
 }
 
 /// A file that cannot be used.
 #[derive(Debug)]
 pub(super) struct Suspect {
-    /// Which, and why.
-    pub(super) file: Unusable,
-    /// The rank of its directory.
+    pub(super) path: PathBuf,
+    pub(super) why: String,
     pub(super) rank: usize,
     /// `VENDOR/CLASS`, where it is certain.
     pub(super) kind: Option<String>,
+}
+
+impl fmt::Display for Suspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
 }
 
 impl Suspect {
@@ -63,8 +68,8 @@ impl Catalog {
     /// What these directories hold, the last of which comes first in precedence.
     ///
     /// # Errors
-    /// [`CdiFault`] where a directory cannot be listed or is not believed.
-    pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, CdiFault> {
+    /// A directory cannot be listed, is not believed, or holds more than 256 specifications.
+    pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
         scan::read(tree, dirs)
     }
 
@@ -73,27 +78,12 @@ impl Catalog {
         Self { dirs: dirs.to_vec(), ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, file: File) {
-        self.files.push(file);
-    }
-
-    pub(super) fn suspect(&mut self, suspect: Suspect) {
-        self.suspects.push(suspect);
-    }
-
-    /// The files that cannot be used.
-    pub(super) fn unusable(&self) -> impl Iterator<Item = &Unusable> {
-        self.suspects.iter().map(|suspect| &suspect.file)
-    }
-
     /// The definition of a device that counts, and the file in which it stands.
-    ///
-    /// # Errors
-    /// [`CdiFault`] where there is none, or not just one, or one in doubt.
+    /// Fails: there is none, or not just one, or one in doubt.
     pub(super) fn definition(
         &self,
         name: &QualifiedName,
-    ) -> Result<(&File, &SpecDevice), CdiFault> {
+    ) -> Result<(&File, &SpecDevice), DeviceError> {
         let all: Vec<_> = self
             .files
             .iter()
@@ -103,60 +93,82 @@ impl Catalog {
         let mut highest = all.into_iter().filter(|(file, _)| Some(file.rank) == rank);
         match (highest.next(), highest.next()) {
             (None, _) => Err(self.missing(name.kind())),
-            (Some((one, _)), Some((other, _))) => {
-                Err(CdiFault::Conflict([one.path.clone(), other.path.clone()]))
-            }
+            (Some((one, _)), Some((other, _))) => Err(DeviceError::new(format_args!(
+                "defined in both {} and {}",
+                one.path.display(),
+                other.path.display()
+            ))),
             (Some((file, device)), None) => match self.doubt(name.kind(), file.rank) {
                 None => Ok((file, device)),
-                Some(unusable) => Err(CdiFault::Doubtful { file: file.path.clone(), unusable }),
+                Some(Suspect { path, why, .. }) => Err(DeviceError::new(format_args!(
+                    "defined in {}, but {} would come first and cannot be used: {why}; repair or \
+                     remove it",
+                    file.path.display(),
+                    path.display(),
+                ))),
             },
         }
     }
 
     /// A file that may have replaced a definition of this kind and rank.
-    fn doubt(&self, kind: &str, rank: usize) -> Option<Unusable> {
+    fn doubt(&self, kind: &str, rank: usize) -> Option<&Suspect> {
         let replaces = |suspect: &&Suspect| suspect.rank > rank && suspect.may_define(kind);
-        self.suspects.iter().find(replaces).map(|suspect| suspect.file.clone())
+        self.suspects.iter().find(replaces)
     }
 
-    fn missing(&self, kind: &str) -> CdiFault {
-        let unusable = self.suspects.iter().filter(|suspect| suspect.may_define(kind));
-        let unusable = unusable.map(|suspect| suspect.file.clone()).collect();
+    fn missing(&self, kind: &str) -> DeviceError {
+        let mut known: Vec<&str> = Vec::new();
         let of_kind = self.files.iter().filter(|file| file.spec.kind == kind);
-        let mut known: Vec<String> = Vec::new();
         for device in of_kind.flat_map(|file| &file.spec.devices) {
-            if !known.contains(&device.name) {
-                known.push(device.name.clone());
+            if !known.contains(&device.name.as_str()) {
+                known.push(&device.name);
             }
         }
-        match known.is_empty() {
-            true => CdiFault::Kind { kind: kind.to_owned(), dirs: self.dirs.clone(), unusable },
-            false => CdiFault::Device { kind: kind.to_owned(), known, unusable },
-        }
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display()).collect();
+        let suspects = self.suspects.iter().filter(|suspect| suspect.may_define(kind));
+        let unusable = match suspects.collect::<Vec<_>>().as_slice() {
+            [] => String::new(),
+            files => format!("; cannot be used: {}", few(files)),
+        };
+        DeviceError::new(match known.is_empty() {
+            true => format!("no specification of kind {kind} in {}{unusable}", few(&dirs)),
+            false => format!("kind {kind} has no such device; it has {}{unusable}", few(&known)),
+        })
+    }
+}
+
+fn few(items: &[impl ToString]) -> String {
+    let shown: Vec<String> = items.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
+    match items.len().saturating_sub(SHOWN_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cdi::Edits;
     use crate::device::cdi::tests::{device, file};
-    use crate::device::cdi::{Edits, FileFault};
     use crate::random::Random;
 
     /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
     fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
         let mut catalog = Catalog::of(&["/etc/cdi".into(), "/run/cdi".into()]);
         for (path, rank) in good {
-            catalog.add(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
+            catalog.files.push(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
         }
         for (path, rank, kind) in bad {
-            let file = Unusable { path: path.into(), why: FileFault::Bytes };
-            catalog.suspect(Suspect { file, rank: *rank, kind: kind.map(str::to_owned) });
+            catalog.suspects.push(suspect(path, *rank, kind.map(str::to_owned)));
         }
         catalog
     }
 
-    fn counts(catalog: &Catalog) -> Result<PathBuf, CdiFault> {
+    fn suspect(path: &str, rank: usize, kind: Option<String>) -> Suspect {
+        Suspect { path: path.into(), why: "no good".to_owned(), rank, kind }
+    }
+
+    fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
         let name = "v.com/gpu=0".parse().unwrap();
         catalog.definition(&name).map(|(file, _)| file.path.clone())
     }
@@ -170,8 +182,7 @@ mod tests {
 
     #[test]
     fn two_files_of_one_directory_define_nothing_and_nothing_lower_comes_back() {
-        let conflict = CdiFault::Conflict(["a".into(), "b".into()]);
-        assert_eq!(conflict.to_string(), "defined in both a and b");
+        let conflict = DeviceError::new("defined in both a and b");
         for files in [&[("a", 1), ("b", 1)][..], &[("low", 0), ("a", 1), ("b", 1)]] {
             assert_eq!(counts(&catalog(files, &[])), Err(conflict.clone()));
         }
@@ -188,7 +199,7 @@ mod tests {
             for rank in [0, 1] {
                 let catalog = catalog(&[("good", 1)], &[("bad", rank, kind)]);
                 assert_eq!(counts(&catalog), Ok("good".into()), "{kind:?} {rank}");
-                assert_eq!(catalog.unusable().count(), 1);
+                assert_eq!(catalog.suspects.len(), 1);
             }
         }
     }
@@ -206,8 +217,7 @@ mod tests {
                 let error = counts(&catalog(good, &[("bad", 2, kind)])).unwrap_err();
                 let text = error.to_string();
                 let expected = "defined in old, but bad would come first and cannot be used: \
-                            the specifications have more than 16777216 bytes in all; \
-                            repair or remove it";
+                            no good; repair or remove it";
                 assert_eq!(text, expected);
             }
         }
@@ -227,7 +237,7 @@ mod tests {
         assert_eq!(text(&plain, "v.com/gpu=7"), "kind v.com/gpu has no such device; it has 0");
         let doubted = with(&[("bad", 0, None), ("other", 1, Some("x.com/gpu"))]);
         let expected = "no specification of kind w.com/gpu in /etc/cdi, /run/cdi; cannot be used: \
-                    bad: the specifications have more than 16777216 bytes in all";
+                    bad: no good";
         assert_eq!(text(&doubted, "w.com/gpu=0"), expected);
     }
 
@@ -236,8 +246,8 @@ mod tests {
         let devices: Vec<_> =
             (0..99).map(|number| device(&number.to_string(), Edits::default())).collect();
         let mut catalog = Catalog::default();
-        catalog.add(file("low", 0, "v.com/gpu", &devices));
-        catalog.add(file("high", 1, "v.com/gpu", &devices));
+        catalog.files.push(file("low", 0, "v.com/gpu", &devices));
+        catalog.files.push(file("high", 1, "v.com/gpu", &devices));
         let error = catalog.definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
         let expected = "kind v.com/gpu has no such device; it has 0, 1, 2, 3, 4, 5 and 93 more";
         assert_eq!(error.to_string(), expected);
@@ -269,12 +279,11 @@ mod tests {
         fn put(&self, catalog: &mut Catalog, whole: bool) {
             match (&self.broken, whole) {
                 (Some(kind), false) => {
-                    let file = Unusable { path: self.path.clone().into(), why: FileFault::Bytes };
-                    catalog.suspect(Suspect { file, rank: self.rank, kind: kind.clone() });
+                    catalog.suspects.push(suspect(&self.path, self.rank, kind.clone()));
                 }
                 _ => {
                     let device = device(&self.device, Edits::default());
-                    catalog.add(file(&self.path, self.rank, self.kind, &[device]));
+                    catalog.files.push(file(&self.path, self.rank, self.kind, &[device]));
                 }
             }
         }

@@ -6,7 +6,6 @@
 
 mod catalog;
 mod document;
-mod error;
 mod name;
 mod node;
 mod scan;
@@ -14,12 +13,11 @@ mod spec;
 
 use std::path::Path;
 
-use super::{Found, Tree};
+use super::{DeviceError, Found, Tree, Unresolved};
 
 pub use catalog::Catalog;
 pub use document::Format;
-pub use error::{CdiError, CdiFault, FileFault, NodeFault, Unusable};
-pub use name::{NameError, PartFault, QualifiedName};
+pub use name::{Invalid, QualifiedName};
 pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
@@ -31,33 +29,29 @@ const SIBLINGS_MAX: usize = 256;
 /// for; files of one kind are not merged.
 ///
 /// # Errors
-/// [`CdiError`]: the first name that stands for nothing. There is no list of the others then.
-pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, CdiError> {
+/// [`Unresolved`]: the first name that stands for nothing. There is no list of the others then.
+pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, Unresolved> {
     let mut found = Found::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
-        let failed = |fault| CdiError::new(name, fault);
-        let (file, device) = name
-            .parse()
-            .map_err(CdiFault::Name)
-            .and_then(|name| catalog.definition(&name))
-            .map_err(failed)?;
+        let failed = |why| Unresolved { name: name.clone(), why };
+        let parsed = name.parse::<QualifiedName>().map_err(DeviceError::from);
+        let (file, device) = parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
             found.extend(node::wanted(tree, &file.path, &file.spec.edits).map_err(failed)?);
         }
         found.extend(node::wanted(tree, &file.path, &device.edits).map_err(failed)?);
         if found.devices.len() > node::EDITS_MAX {
-            return Err(failed(CdiFault::TooMany));
+            return Err(failed(node::too_many()));
         }
     }
-    found.warnings.extend(catalog.unusable().map(ToString::to_string));
+    found.warnings.extend(catalog.suspects.iter().map(ToString::to_string));
     Ok(found)
 }
 
 /// The qualified names of the other devices of the file whose definition of `name` counts, as far as
 /// they are `wanted` and the file's definitions of them count too; at most 256 are looked at.
-#[must_use]
 pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<String> {
     let definition = |name: &str| {
         let name: QualifiedName = name.parse().ok()?;

@@ -22,28 +22,26 @@ pub struct QualifiedName {
 
 impl QualifiedName {
     /// `VENDOR/CLASS`.
-    #[must_use]
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
     /// The device's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
 impl FromStr for QualifiedName {
-    type Err = NameError;
+    type Err = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let (kind, name) = text.split_once('=').ok_or(NameError::Form)?;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let (kind, name) = text.split_once('=').ok_or_else(no_name)?;
         check_kind(kind)?;
         check_device(name)?;
         match text.len() <= WHOLE_MAX {
             true => Ok(Self { kind: kind.to_owned(), name: name.to_owned() }),
-            false => Err(NameError::Whole),
+            false => Err(Invalid(format!("longer than {WHOLE_MAX} characters"))),
         }
     }
 }
@@ -58,93 +56,59 @@ impl fmt::Display for QualifiedName {
 /// and has letters, digits, `_`, `-` and `.` between (CDI 1.1.0, "Kind").
 ///
 /// Gives the class.
-pub(super) fn check_kind(kind: &str) -> Result<&str, NameError> {
-    let (vendor, class) = kind.split_once('/').ok_or(NameError::Form)?;
-    let label = |text: &str, most| check(text, most, |c| c.is_ascii_alphabetic(), "_-.");
-    label(vendor, VENDOR_MAX).map_err(NameError::Vendor)?;
-    label(class, CLASS_MAX).map_err(NameError::Class)?;
+pub(super) fn check_kind(kind: &str) -> Result<&str, Invalid> {
+    let (vendor, class) = kind.split_once('/').ok_or_else(no_name)?;
+    let letter = |c: char| c.is_ascii_alphabetic();
+    check("vendor", vendor, VENDOR_MAX, letter, "_-.")?;
+    check("class", class, CLASS_MAX, letter, "_-.")?;
     Ok(class)
 }
 
 /// Holds the name of a device to its grammar: letters and digits, with `_`, `-`, `.` and `:`
 /// between (CDI 1.1.0, "CDI Devices"; the colon is in the name of a MIG instance, `0:1`).
-pub(super) fn check_device(name: &str) -> Result<(), NameError> {
-    check(name, DEVICE_MAX, |c| c.is_ascii_alphanumeric(), "_-.:").map_err(NameError::Device)
+pub(super) fn check_device(name: &str) -> Result<(), Invalid> {
+    check("device's name", name, DEVICE_MAX, |c| c.is_ascii_alphanumeric(), "_-.:")
 }
 
-fn check(text: &str, most: usize, first: fn(char) -> bool, between: &str) -> Result<(), PartFault> {
-    if text.is_empty() {
-        return Err(PartFault::Empty);
-    }
-    if text.len() > most {
-        return Err(PartFault::Long(most));
-    }
+fn check(
+    part: &str,
+    text: &str,
+    most: usize,
+    first: fn(char) -> bool,
+    between: &str,
+) -> Result<(), Invalid> {
     let known = |c: &char| c.is_ascii_alphanumeric() || between.contains(*c);
-    if let Some(odd) = text.chars().find(|c| !known(c)) {
-        return Err(PartFault::Character(odd));
-    }
-    match (text.starts_with(first), text.ends_with(|c: char| c.is_ascii_alphanumeric())) {
-        (true, true) => Ok(()),
-        (false, _) => Err(PartFault::Start),
-        (true, false) => Err(PartFault::End),
-    }
+    let fault = if text.is_empty() {
+        "is empty".to_owned()
+    } else if text.len() > most {
+        format!("is longer than {most} characters")
+    } else if let Some(odd) = text.chars().find(|c| !known(c)) {
+        format!("has the character {odd:?}")
+    } else if !text.starts_with(first) {
+        "begins with another character than it may".to_owned()
+    } else if !text.ends_with(|c: char| c.is_ascii_alphanumeric()) {
+        "ends with another character than a letter or a digit".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Invalid(format!("the {part} {fault}")))
 }
 
 /// Why a text is no qualified name, or no kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameError {
-    /// Not of the form.
-    Form,
-    /// Longer than a name may be.
-    Whole,
-    /// What stands before the slash.
-    Vendor(PartFault),
-    /// What stands behind the slash.
-    Class(PartFault),
-    /// The device.
-    Device(PartFault),
-}
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid(String);
 
-/// What is wrong with a part of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartFault {
-    /// Nothing there.
-    Empty,
-    /// More than so many characters.
-    Long(usize),
-    /// A character that it cannot have.
-    Character(char),
-    /// Its first character.
-    Start,
-    /// Its last character.
-    End,
-}
-
-impl fmt::Display for NameError {
+impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => f.write_str("not a qualified CDI name, VENDOR/CLASS=NAME"),
-            Self::Whole => write!(f, "longer than {WHOLE_MAX} characters"),
-            Self::Vendor(fault) => write!(f, "the vendor {fault}"),
-            Self::Class(fault) => write!(f, "the class {fault}"),
-            Self::Device(fault) => write!(f, "the device's name {fault}"),
-        }
+        f.write_str(&self.0)
     }
 }
 
-impl fmt::Display for PartFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("is empty"),
-            Self::Long(most) => write!(f, "is longer than {most} characters"),
-            Self::Character(odd) => write!(f, "has the character {odd:?}"),
-            Self::Start => f.write_str("begins with another character than it may"),
-            Self::End => f.write_str("ends with another character than a letter or a digit"),
-        }
-    }
-}
+impl std::error::Error for Invalid {}
 
-impl std::error::Error for NameError {}
+fn no_name() -> Invalid {
+    Invalid("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
+}
 
 /// The kind that a file means, where that is beyond doubt although the file breaks a rule: it is a
 /// whole document, one key at its top and no other is called `kind` in whatever case, and the value
@@ -164,7 +128,7 @@ pub(super) fn kind_of(bytes: &[u8], format: Format) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<QualifiedName, NameError> {
+    fn parse(text: &str) -> Result<QualifiedName, Invalid> {
         text.parse()
     }
 
@@ -189,34 +153,33 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_by_part() {
-        use NameError::{Class, Device, Form, Vendor};
-        use PartFault::{Character, Empty, End, Start};
+        let form = "not a qualified CDI name, VENDOR/CLASS=NAME";
         let odd = [
-            ("", Form),
-            ("nvidia.com/gpu", Form),
-            ("gpu=0", Form),
-            ("/dev/nvidia0", Form),
-            ("=0", Form),
-            ("/dev/x=0", Vendor(Empty)),
-            ("v/=0", Class(Empty)),
-            ("v/c=", Device(Empty)),
-            ("0v/c=0", Vendor(Start)),
-            ("v./c=0", Vendor(End)),
-            ("v w/c=0", Vendor(Character(' '))),
-            ("v/0=0", Class(Start)),
-            ("v/c-=0", Class(End)),
-            ("v/c/d=0", Class(Character('/'))),
-            ("v/c:d=0", Class(Character(':'))),
-            ("v/c=:0", Device(Start)),
-            ("v/c=0:", Device(End)),
-            ("v/c=0/0", Device(Character('/'))),
-            ("v/c=0=0", Device(Character('='))),
-            ("v/c=*", Device(Character('*'))),
-            ("v/c=\u{e9}", Device(Character('\u{e9}'))),
-            ("v/c=0\n", Device(Character('\n'))),
+            ("", form),
+            ("nvidia.com/gpu", form),
+            ("gpu=0", form),
+            ("/dev/nvidia0", form),
+            ("=0", form),
+            ("/dev/x=0", "the vendor is empty"),
+            ("v/=0", "the class is empty"),
+            ("v/c=", "the device's name is empty"),
+            ("0v/c=0", "the vendor begins with another character than it may"),
+            ("v./c=0", "the vendor ends with another character than a letter or a digit"),
+            ("v w/c=0", "the vendor has the character ' '"),
+            ("v/0=0", "the class begins with another character than it may"),
+            ("v/c-=0", "the class ends with another character than a letter or a digit"),
+            ("v/c/d=0", "the class has the character '/'"),
+            ("v/c:d=0", "the class has the character ':'"),
+            ("v/c=:0", "the device's name begins with another character than it may"),
+            ("v/c=0:", "the device's name ends with another character than a letter or a digit"),
+            ("v/c=0/0", "the device's name has the character '/'"),
+            ("v/c=0=0", "the device's name has the character '='"),
+            ("v/c=*", "the device's name has the character '*'"),
+            ("v/c=\u{e9}", "the device's name has the character '\u{e9}'"),
+            ("v/c=0\n", "the device's name has the character '\\n'"),
         ];
         for (text, error) in odd {
-            assert_eq!(parse(text), Err(error), "{text:?}");
+            assert_eq!(parse(text).unwrap_err().to_string(), error, "{text:?}");
         }
     }
 
@@ -224,14 +187,19 @@ mod tests {
     fn each_part_and_the_whole_have_a_longest() {
         let long = |vendor, class, device| {
             let [vendor, class, device] = [vendor, class, device].map(|length| "x".repeat(length));
-            parse(&format!("{vendor}/{class}={device}")).map(|_| ())
+            parse(&format!("{vendor}/{class}={device}"))
+                .map(drop)
+                .map_err(|error| error.to_string())
         };
         assert_eq!(long(253, 63, 194), Ok(()));
         assert_eq!(long(1, 1, 253), Ok(()));
-        assert_eq!(long(253, 63, 195), Err(NameError::Whole));
-        assert_eq!(long(254, 1, 1), Err(NameError::Vendor(PartFault::Long(253))));
-        assert_eq!(long(1, 64, 1), Err(NameError::Class(PartFault::Long(63))));
-        assert_eq!(long(1, 1, 254), Err(NameError::Device(PartFault::Long(253))));
+        assert_eq!(long(253, 63, 195), Err("longer than 512 characters".to_owned()));
+        assert_eq!(long(254, 1, 1), Err("the vendor is longer than 253 characters".to_owned()));
+        assert_eq!(long(1, 64, 1), Err("the class is longer than 63 characters".to_owned()));
+        assert_eq!(
+            long(1, 1, 254),
+            Err("the device's name is longer than 253 characters".to_owned())
+        );
     }
 
     fn json(text: &str) -> Option<String> {

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 
-use super::{CdiFault, Edits, NodeEdit, NodeFault, NodeKind};
-use crate::device::{Device, Found, Node, NodeError, Tree, driver, nvidia};
+use super::{Edits, NodeEdit, NodeKind};
+use crate::device::{Device, DeviceError, Found, Node, NodeError, Tree, driver, nvidia};
 use crate::plan::Access;
 
 /// Most device nodes that edits are taken with, and names together. A list holds a quarter as many,
@@ -17,42 +17,43 @@ use crate::plan::Access;
 pub(super) const EDITS_MAX: usize = 4096;
 
 /// What the edits of the specification `file` stand for on this node.
-///
-/// # Errors
-/// [`CdiFault::Node`] for the first node that is not what it has to be, [`CdiFault::TooMany`].
-pub(super) fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, CdiFault> {
+/// Fails: the first node that is not what it must be, or too many nodes.
+pub(super) fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, DeviceError> {
     if edits.nodes.len() > EDITS_MAX {
-        return Err(CdiFault::TooMany);
+        return Err(too_many());
     }
     let mut found = Found::default();
     for edit in &edits.nodes {
-        let failed = |why| CdiFault::Node { file: file.to_owned(), why: Box::new(why) };
-        found.extend(device(tree, edit).map_err(failed)?);
+        found.extend(device(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?);
     }
     Ok(found)
 }
 
+/// A definition asks for too much, alone or with the names before it.
+pub(super) fn too_many() -> DeviceError {
+    DeviceError::new("asks for more than 4,096 device nodes")
+}
+
 /// One device, or none where nothing is to be allowed.
-fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, NodeFault> {
+fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     let access = access_of(edit);
     if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
         return Ok(found);
     }
     let path = edit.host_path.as_ref().unwrap_or(&edit.path);
-    let failed = |why| NodeFault::Node { path: path.clone(), why };
+    let failed = |why| DeviceError::at(path, why);
     let node = match tree.node(path) {
         Err(absent @ NodeError::Open(Errno::ENOENT)) => {
-            let node = nvidia::unborn_node(tree, path).map_err(NodeFault::Unborn)?;
+            let node = nvidia::unborn_node(tree, path)?;
             found.warnings.push(nvidia::unborn_warning(path));
             node.ok_or(absent).map_err(failed)?
         }
         node => node.map_err(failed)?,
     };
     agree(path, edit, node)?;
-    driver::check(tree, path, node).map_err(NodeFault::Misfit)?;
-    let number = |why| NodeFault::Number { path: path.clone(), why };
-    found.devices.push(Device::of(path, node, access).map_err(number)?);
+    driver::check(tree, path, node)?;
+    found.devices.push(Device::of(path, node, access)?);
     Ok(found)
 }
 
@@ -66,14 +67,17 @@ fn access_of(edit: &NodeEdit) -> Access {
 }
 
 /// Whether the node is what the specification says, as far as it does.
-fn agree(path: &str, edit: &NodeEdit, node: Node) -> Result<(), NodeFault> {
+fn agree(path: &str, edit: &NodeEdit, node: Node) -> Result<(), DeviceError> {
     let kind = edit.kind.map(letter);
     let same = kind.is_none_or(|kind| kind == node.kind.letter())
         && edit.major.is_none_or(|major| major == node.major)
         && edit.minor.is_none_or(|minor| minor == node.minor);
     match same {
         true => Ok(()),
-        false => Err(NodeFault::Stale { path: path.to_owned(), is: node, said: said(edit) }),
+        false => Err(DeviceError::new(format_args!(
+            "{path} is {node} and not {}: the specification is stale; generate it anew",
+            said(edit)
+        ))),
     }
 }
 

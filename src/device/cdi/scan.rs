@@ -1,10 +1,11 @@
 //! The directories of specifications, read within bounds.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::catalog::{Catalog, File, Suspect};
-use super::{CdiFault, FileFault, Format, Spec, Unusable, name};
-use crate::device::Tree;
+use super::{Format, Spec, name};
+use crate::device::{DeviceError, Tree};
 use crate::trust::TrustedDir;
 
 /// Most specifications of a directory.
@@ -22,10 +23,7 @@ const NAMES_MAX: usize = 4096;
 /// ones too, of the directory itself. All have to be believed, as [`Tree::trust`] says. The highest
 /// rank is read first, so that a limit cuts off what counts least; what is cut off is a file that
 /// cannot be used, as any other.
-///
-/// # Errors
-/// [`CdiFault::Dir`], [`CdiFault::Crowded`].
-pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, CdiFault> {
+pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, DeviceError> {
     let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0, devices: 0 };
     for (rank, dir) in dirs.iter().enumerate().rev() {
         scan.dir(tree, dir, rank)?;
@@ -40,17 +38,18 @@ struct Scan {
 }
 
 impl Scan {
-    fn dir(&mut self, tree: &Tree, shown: &Path, rank: usize) -> Result<(), CdiFault> {
+    fn dir(&mut self, tree: &Tree, shown: &Path, rank: usize) -> Result<(), DeviceError> {
         let path = tree.at("/").join(shown.strip_prefix("/").unwrap_or(shown));
         let dir = match tree.trust().dir(&path) {
             Err(error) if error.is_missing() => return Ok(()),
-            dir => dir.map_err(CdiFault::Dir)?,
+            dir => dir?,
         };
-        let names = dir.all_names(NAMES_MAX).map_err(CdiFault::Dir)?;
+        let names = dir.all_names(NAMES_MAX)?;
         let with_format = |name: String| format_of(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {
-            return Err(CdiFault::Crowded(shown.to_owned()));
+            let fault = format_args!("holds more than {FILES_MAX} specifications");
+            return Err(DeviceError::at(shown.display(), fault));
         }
         for (name, format) in files {
             self.file(&dir, &name, format, shown.join(&name), rank);
@@ -60,11 +59,9 @@ impl Scan {
 
     fn file(&mut self, dir: &TrustedDir, name: &str, format: Format, path: PathBuf, rank: usize) {
         match self.spec(dir, name, format) {
-            Ok(Some(spec)) => self.catalog.add(File { path, rank, spec }),
+            Ok(Some(spec)) => self.catalog.files.push(File { path, rank, spec }),
             Ok(None) => {}
-            Err((why, kind)) => {
-                self.catalog.suspect(Suspect { file: Unusable { path, why }, rank, kind });
-            }
+            Err((why, kind)) => self.catalog.suspects.push(Suspect { path, why, rank, kind }),
         }
     }
 
@@ -75,31 +72,36 @@ impl Scan {
         dir: &TrustedDir,
         name: &str,
         format: Format,
-    ) -> Result<Option<Spec>, (FileFault, Option<String>)> {
+    ) -> Result<Option<Spec>, (String, Option<String>)> {
         // Such a name is not the file's own, and would seem to have gone.
         if name.contains(char::REPLACEMENT_CHARACTER) {
-            return Err((FileFault::Name, None));
+            return Err(("the name is no UTF-8".to_owned(), None));
         }
         if self.bytes > BYTES_MAX {
-            return Err((FileFault::Bytes, None));
+            return Err((too_much(BYTES_MAX, "bytes"), None));
         }
         let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
             Err(error) if error.is_missing() => return Ok(None),
-            bytes => bytes.map_err(|error| (FileFault::Trust(error.cause().clone()), None))?,
+            bytes => bytes.map_err(|error| (error.cause().to_string(), None))?,
         };
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes > BYTES_MAX {
-            return Err((FileFault::Bytes, None));
+            return Err((too_much(BYTES_MAX, "bytes"), None));
         }
         let spec = Spec::parse(&bytes, format)
-            .map_err(|error| (FileFault::Spec(error), name::kind_of(&bytes, format)))?;
+            .map_err(|error| (error.to_string(), name::kind_of(&bytes, format)))?;
         let devices = self.devices.saturating_add(spec.devices.len());
         if devices > DEVICES_MAX {
-            return Err((FileFault::Devices, Some(spec.kind)));
+            return Err((too_much(DEVICES_MAX, "devices"), Some(spec.kind)));
         }
         self.devices = devices;
         Ok(Some(spec))
     }
+}
+
+/// With the files before it, a file is over a limit.
+fn too_much(most: impl fmt::Display, what: &str) -> String {
+    format!("the specifications have more than {most} {what} in all")
 }
 
 fn format_of(name: &str) -> Option<Format> {
@@ -140,7 +142,7 @@ mod tests {
         text.clone() + &" ".repeat(bytes - text.len())
     }
 
-    fn scan(scratch: &Scratch, dirs: &[&str]) -> Result<Catalog, CdiFault> {
+    fn scan(scratch: &Scratch, dirs: &[&str]) -> Result<Catalog, DeviceError> {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
         read(&tree, &dirs)
@@ -152,8 +154,8 @@ mod tests {
         catalog.definition(&name).ok().map(|(file, _)| file.path.clone())
     }
 
-    fn unusable(catalog: &Catalog) -> Vec<(String, FileFault)> {
-        let files = catalog.unusable();
+    fn unusable(catalog: &Catalog) -> Vec<(String, String)> {
+        let files = catalog.suspects.iter();
         files.map(|file| (file.path.display().to_string(), file.why.clone())).collect()
     }
 
@@ -203,9 +205,8 @@ mod tests {
             ("/run/../etc/cdi", Distrust::Outside),
         ] {
             let fault = scan(&scratch, &[dir, "/etc/cdi"]).unwrap_err();
-            let CdiFault::Dir(error) = &fault else { panic!("{fault}") };
-            assert_eq!(error.cause(), &cause, "{dir}");
-            assert!(fault.to_string().contains(dir), "{fault}");
+            let text = fault.to_string();
+            assert!(text.contains(dir) && text.contains(&cause.to_string()), "{text}");
         }
     }
 
@@ -222,7 +223,7 @@ mod tests {
         symlink("nowhere", bad("gone.json")).unwrap();
         std::fs::create_dir(bad("sub.json")).unwrap();
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
-        let trust = |name: &str, cause| (format!("/run/cdi/{name}"), FileFault::Trust(cause));
+        let trust = |name: &str, cause: Distrust| (format!("/run/cdi/{name}"), cause.to_string());
         let expected = [
             trust("gone.json", Distrust::Open(Errno::ELOOP)),
             trust("link.json", Distrust::Open(Errno::ELOOP)),
@@ -242,7 +243,10 @@ mod tests {
         let dir = scratch.dir("etc/cdi");
         std::fs::write(dir.join(OsStr::from_bytes(b"\xff.json")), json(&["0"])).unwrap();
         let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
-        assert_eq!(unusable(&catalog), [("/etc/cdi/\u{fffd}.json".to_owned(), FileFault::Name)]);
+        assert_eq!(
+            unusable(&catalog),
+            [("/etc/cdi/\u{fffd}.json".to_owned(), "the name is no UTF-8".to_owned())]
+        );
     }
 
     #[test]
@@ -252,7 +256,7 @@ mod tests {
         let mut scan = Scan { catalog: Catalog::default(), bytes: 0, devices: 0 };
         let dir = scratch.trust().dir(&path).unwrap();
         scan.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
-        assert_eq!(scan.catalog.unusable().count(), 0);
+        assert_eq!(scan.catalog.suspects.len(), 0);
     }
 
     #[test]
@@ -267,7 +271,8 @@ mod tests {
             scratch.file("run/cdi/b.json", text);
             let catalog = scan(&scratch, &dirs).unwrap();
             assert_eq!(file_of(&catalog, "0"), None, "{text:?}");
-            assert!(matches!(unusable(&catalog).as_slice(), [(_, FileFault::Spec(_))]), "{text:?}");
+            let fault = Spec::parse(text.as_bytes(), Format::Json).unwrap_err().to_string();
+            assert_eq!(unusable(&catalog), [("/run/cdi/b.json".to_owned(), fault)], "{text:?}");
         }
     }
 
@@ -278,16 +283,15 @@ mod tests {
             scratch.file(&format!("etc/cdi/{number}.json"), "");
         }
         let crowded = scan(&scratch, &["/etc/cdi"]).unwrap_err();
-        assert_eq!(crowded, CdiFault::Crowded("/etc/cdi".into()));
         assert_eq!(crowded.to_string(), "/etc/cdi: holds more than 256 specifications");
         std::fs::remove_file(scratch.path().join("etc/cdi/0.json")).unwrap();
-        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().unusable().count(), FILES_MAX);
+        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().suspects.len(), FILES_MAX);
         for number in 0..=NAMES_MAX {
             std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
         }
         let fault = scan(&scratch, &["/run/cdi"]).unwrap_err();
-        let CdiFault::Dir(error) = fault else { panic!("{fault}") };
-        assert_eq!(error.cause(), &Distrust::Crowded(NAMES_MAX));
+        let crowded = Distrust::Crowded(NAMES_MAX).to_string();
+        assert!(fault.to_string().contains(&crowded), "{fault}");
     }
 
     #[test]
@@ -298,7 +302,7 @@ mod tests {
         assert!(file_of(&scan(&scratch, &["/etc/cdi"]).unwrap(), "0").is_some());
         scratch.file("etc/cdi/a.json", &padded("0", limit + 1));
         let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
-        let larger = FileFault::Trust(Distrust::TooLarge(limit as u64));
+        let larger = Distrust::TooLarge(limit as u64).to_string();
         assert_eq!(unusable(&catalog), [("/etc/cdi/a.json".to_owned(), larger)]);
     }
 
@@ -313,7 +317,8 @@ mod tests {
         scratch.file("run/cdi/f.json", &json(&["f"]));
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
         // The last one is not looked at any more.
-        let cut = ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), FileFault::Bytes));
+        let cut =
+            ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), too_much(BYTES_MAX, "bytes")));
         assert_eq!(unusable(&catalog), cut);
         for name in ["a", "b", "c", "f"] {
             assert!(file_of(&catalog, name).is_some(), "{name}");
@@ -329,7 +334,10 @@ mod tests {
         assert!(file_of(&scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap(), "7").is_some());
         scratch.file("etc/cdi/b.json", &json(&names[DEVICES_MAX..]));
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
-        assert_eq!(unusable(&catalog), [("/etc/cdi/b.json".to_owned(), FileFault::Devices)]);
+        assert_eq!(
+            unusable(&catalog),
+            [("/etc/cdi/b.json".to_owned(), too_much(DEVICES_MAX, "devices"))]
+        );
         assert!(file_of(&catalog, "7").is_some());
     }
 }

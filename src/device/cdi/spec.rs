@@ -2,22 +2,19 @@
 
 mod container;
 mod edits;
-mod error;
 mod fields;
 mod version;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use self::edits::edits;
-use self::error::Within;
-use self::fields::{Fields, text};
+use self::fields::Fields;
 use self::version::Version;
 use super::QualifiedName;
 use super::document::{self, Format, Value};
-use super::name::{NameError, check_device, check_kind};
+use super::name::{check_device, check_kind};
 use crate::plan::Access;
-
-pub use self::error::SpecError;
 
 /// Devices in a file.
 const DEVICES_MAX: usize = 4096;
@@ -87,22 +84,71 @@ impl Spec {
     /// [`SpecError`], with the line or the place in the document.
     pub fn parse(bytes: &[u8], format: Format) -> Result<Self, SpecError> {
         if bytes.len() > format.max_bytes() {
-            return Err(SpecError::Long(format.max_bytes()));
+            let most = format.max_bytes();
+            return Err(SpecError::rule(format_args!("longer than {most} bytes")));
         }
-        Fields::read(document::read(bytes, format)?, spec)
+        let document = document::read(bytes, format)
+            .map_err(|error| SpecError { at: format!("line {}", error.line), why: error.why })?;
+        Fields::read(document, spec)
     }
 
     /// Whether a qualified name is one of this file's devices.
-    #[must_use]
     pub fn device(&self, name: &QualifiedName) -> Option<&SpecDevice> {
         let device = |device: &&SpecDevice| device.name == name.name();
         (self.kind == name.kind()).then(|| self.devices.iter().find(device)).flatten()
     }
 }
 
+/// Why a file is no specification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// Where, as `devices[0] "all": containerEdits.env[2]`; empty for the whole document.
+    at: String,
+    why: String,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at.as_str() {
+            "" => f.write_str(&self.why),
+            at => write!(f, "{at}: {}", self.why),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl SpecError {
+    /// A broken rule; where is told by who knows, with [`Within`].
+    pub(super) fn rule(why: impl fmt::Display) -> Self {
+        Self { at: String::new(), why: why.to_string() }
+    }
+}
+
+/// Tells an error where it happened, from the inside out.
+trait Within: Sized {
+    /// What went wrong, went wrong in what `place` names, which ends in `separator` where more
+    /// follows.
+    fn within(self, place: &str, separator: &str) -> Self;
+
+    /// It went wrong in the value of this key.
+    fn in_key(self, key: &str) -> Self {
+        self.within(key, ".")
+    }
+}
+
+impl<T> Within for Result<T, SpecError> {
+    fn within(self, place: &str, separator: &str) -> Self {
+        self.map_err(|SpecError { at, why }| {
+            let joint = if at.is_empty() || at.starts_with(['[', ' ']) { "" } else { separator };
+            SpecError { at: format!("{place}{joint}{at}"), why }
+        })
+    }
+}
+
 /// Everything in the file. The version comes first: another one may have other keys.
 fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
-    let version = fields.required("cdiVersion", |value| Version::parse(&text(value)?))?;
+    let version = fields.required("cdiVersion", |value| Version::parse(&value.into_text()?))?;
     let kind = fields.required("kind", |value| kind(value, version))?;
     container::annotations(fields, version)?;
     let edits = fields.value("containerEdits", |value| edits(value, version))?;
@@ -114,11 +160,11 @@ fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
 }
 
 fn kind(value: Value, version: Version) -> Result<String, SpecError> {
-    let kind = text(value)?;
-    let class = check_kind(&kind).map_err(|error| match error {
-        NameError::Form => SpecError::rule("not VENDOR/CLASS"),
-        error => SpecError::rule(error),
-    })?;
+    let kind = value.into_text()?;
+    if !kind.contains('/') {
+        return Err(SpecError::rule("not VENDOR/CLASS"));
+    }
+    let class = check_kind(&kind).map_err(SpecError::rule)?;
     if class.contains('.') {
         version.has(Version::V0_6, "a dot in the class")?;
     }
@@ -126,7 +172,7 @@ fn kind(value: Value, version: Version) -> Result<String, SpecError> {
 }
 
 fn devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, SpecError> {
-    let values = value.into_list().map_err(SpecError::rule)?;
+    let values = value.into_list()?;
     if values.len() > DEVICES_MAX {
         return Err(SpecError::rule(format_args!("more than {DEVICES_MAX}")));
     }
@@ -156,7 +202,7 @@ fn device(value: Value, version: Version) -> Result<SpecDevice, SpecError> {
 }
 
 fn device_name(value: Value, version: Version) -> Result<String, SpecError> {
-    let name = text(value)?;
+    let name = value.into_text()?;
     check_device(&name).map_err(SpecError::rule)?;
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         version.has(Version::V0_5, "a digit at the beginning")?;

@@ -17,11 +17,10 @@
 //! They skip an entry that they do not know; here it refuses the whole list. The number of a GPU is
 //! no entry: theirs is the order of one library, which is not the order of the minors.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
-use super::{GpuName, Named, Tree};
+use super::{DeviceError, GpuName, Named, Tree};
 use crate::device::listing::Entry;
 use crate::legible::legible;
 use crate::plan::decimal;
@@ -33,24 +32,23 @@ const ENTRIES_MAX: usize = 1024;
 /// The devices that a directory lists; none where it is empty.
 ///
 /// # Errors
-/// [`DirectoryError`] where it is not there or not believed, and for an entry of another form or
-/// type, a link, an empty directory in it, and more than 1,024 entries.
-pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DirectoryError> {
+/// It is not there or not believed, or has an entry of another form or type, a link, an empty
+/// directory in it, or more than 1,024 entries.
+pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DeviceError> {
     let Some(absolute) = path.to_str().filter(|path| path.starts_with('/')) else {
-        return Err(DirectoryError::Path(path.to_owned()));
+        return Err(fault(path, "not an absolute path"));
     };
-    let dir = tree.trust().dir(&tree.at(absolute))?;
+    let dir = tree.trust().dir(&tree.at(absolute)).map_err(distrusted)?;
     let mut list = List::default();
-    for name in dir.all_names(ENTRIES_MAX)? {
+    for name in dir.all_names(ENTRIES_MAX).map_err(distrusted)? {
         list.top(&dir, &name)?;
     }
     match list.none {
-        Some(entry) if list.files > 1 => Err(DirectoryError::NotAlone(entry)),
+        Some(entry) if list.files > 1 => Err(fault(&entry, "stands beside other entries")),
         _ => Ok(list.devices),
     }
 }
 
-/// What has been read so far.
 #[derive(Debug, Default)]
 struct List {
     devices: Vec<Named>,
@@ -61,15 +59,15 @@ struct List {
 
 impl List {
     /// An entry of the directory itself.
-    fn top(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DirectoryError> {
-        match dir.entry(Path::new(name))? {
+    fn top(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DeviceError> {
+        match dir.entry(Path::new(name)).map_err(distrusted)? {
             Entry::Dir(below) => match name {
                 "cdi" => each(&below, |name| self.vendor(&below, name)),
                 "imex" => each(&below, |name| self.file(&below, name, channel(name))),
                 gpu if gpu.starts_with("MIG-GPU-") => {
                     each(&below, |gi| self.instances(&below, gpu, gi))
                 }
-                _ => Err(DirectoryError::Unknown(below.path().to_owned())),
+                _ => Err(unknown(below.path())),
             },
             Entry::File | Entry::CharDevice if matches!(name, "none" | "void") => {
                 self.none = Some(dir.path().join(name));
@@ -80,15 +78,15 @@ impl List {
     }
 
     /// `MIG-GPU-UUID/GI`, which holds compute instances.
-    fn instances(&mut self, dir: &TrustedDir, gpu: &str, gi: &str) -> Result<(), DirectoryError> {
+    fn instances(&mut self, dir: &TrustedDir, gpu: &str, gi: &str) -> Result<(), DeviceError> {
         let below = directory(dir, gi)?;
         each(&below, |ci| self.file(&below, ci, instance(&format!("{gpu}/{gi}/{ci}"))))
     }
 
     /// `cdi/VENDOR`, which holds classes, or classes and names in one.
-    fn vendor(&mut self, dir: &TrustedDir, vendor: &str) -> Result<(), DirectoryError> {
+    fn vendor(&mut self, dir: &TrustedDir, vendor: &str) -> Result<(), DeviceError> {
         let below = directory(dir, vendor)?;
-        each(&below, |class| match below.entry(Path::new(class))? {
+        each(&below, |class| match below.entry(Path::new(class)).map_err(distrusted)? {
             Entry::Dir(names) => {
                 each(&names, |name| self.file(&names, name, cdi(vendor, class, name)))
             }
@@ -105,20 +103,22 @@ impl List {
         dir: &TrustedDir,
         name: &str,
         device: Option<Named>,
-    ) -> Result<(), DirectoryError> {
+    ) -> Result<(), DeviceError> {
         let path = dir.path().join(name);
-        let device = device.ok_or_else(|| DirectoryError::Unknown(path.clone()))?;
-        match dir.entry(Path::new(name))? {
+        let device = device.ok_or_else(|| unknown(&path))?;
+        match dir.entry(Path::new(name)).map_err(distrusted)? {
             Entry::File | Entry::CharDevice => self.devices.push(device),
-            Entry::Dir(_) | Entry::Other => return Err(DirectoryError::Type(path)),
+            Entry::Dir(_) | Entry::Other => {
+                return Err(fault(&path, "neither a file nor a character device"));
+            }
         }
         self.count(dir)
     }
 
-    fn count(&mut self, dir: &TrustedDir) -> Result<(), DirectoryError> {
+    fn count(&mut self, dir: &TrustedDir) -> Result<(), DeviceError> {
         self.files += 1;
         match self.files > ENTRIES_MAX {
-            true => Err(DirectoryError::Crowded(dir.path().to_owned())),
+            true => Err(fault(dir.path(), "more than 1024 entries")),
             false => Ok(()),
         }
     }
@@ -127,33 +127,33 @@ impl List {
 /// Every name of a directory in the list, of which there has to be one.
 fn each(
     dir: &TrustedDir,
-    mut read: impl FnMut(&str) -> Result<(), DirectoryError>,
-) -> Result<(), DirectoryError> {
-    let names = dir.all_names(ENTRIES_MAX)?;
+    mut read: impl FnMut(&str) -> Result<(), DeviceError>,
+) -> Result<(), DeviceError> {
+    let names = dir.all_names(ENTRIES_MAX).map_err(distrusted)?;
     if names.is_empty() {
-        return Err(DirectoryError::Empty(dir.path().to_owned()));
+        return Err(fault(dir.path(), "empty, so that it names no device"));
     }
     names.iter().try_for_each(|name| read(name))
 }
 
-fn directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DirectoryError> {
-    match dir.entry(Path::new(name))? {
+fn directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
+    match dir.entry(Path::new(name)).map_err(distrusted)? {
         Entry::Dir(below) => Ok(below),
-        _ => Err(DirectoryError::Unknown(dir.path().join(name))),
+        _ => Err(unknown(&dir.path().join(name))),
     }
 }
 
 fn gpu(name: &str) -> Option<Named> {
     match name.parse() {
         _ if name == "all" => Some(Named::AllGpus),
-        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(Named::gpu(&name)),
+        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(Named::Gpu(name.to_string())),
         _ => None,
     }
 }
 
 fn instance(name: &str) -> Option<Named> {
     match name.parse() {
-        Ok(name @ GpuName::Instance { .. }) => Some(Named::gpu(&name)),
+        Ok(name @ GpuName::Instance { .. }) => Some(Named::Gpu(name.to_string())),
         _ => None,
     }
 }
@@ -170,47 +170,17 @@ fn cdi(vendor: &str, class: &str, name: &str) -> Option<Named> {
     same.then(|| Named::Cdi(device.to_string()))
 }
 
-/// Why a directory lists nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DirectoryError {
-    /// The path is not absolute, or no UTF-8.
-    Path(PathBuf),
-    /// The directory or one in it is missing, or not believed.
-    Trust(TrustError),
-    /// An entry names no device.
-    Unknown(PathBuf),
-    /// An entry is neither a file nor a character device.
-    Type(PathBuf),
-    /// A directory in it is empty.
-    Empty(PathBuf),
-    /// `none` or `void` stands beside other entries.
-    NotAlone(PathBuf),
-    /// There are more than 1,024 files.
-    Crowded(PathBuf),
+fn fault(path: &Path, what: &str) -> DeviceError {
+    DeviceError::at(legible(&path.to_string_lossy()), what)
 }
 
-impl From<TrustError> for DirectoryError {
-    fn from(error: TrustError) -> Self {
-        Self::Trust(error)
-    }
+fn unknown(path: &Path) -> DeviceError {
+    fault(path, "names no device as a device directory does")
 }
 
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, what) = match self {
-            Self::Trust(error) => return f.write_str(&legible(&error.to_string())),
-            Self::Path(path) => (path, "not an absolute path"),
-            Self::Unknown(path) => (path, "names no device as a device directory does"),
-            Self::Type(path) => (path, "neither a file nor a character device"),
-            Self::Empty(path) => (path, "empty, so that it names no device"),
-            Self::NotAlone(path) => (path, "stands beside other entries"),
-            Self::Crowded(path) => (path, "more than 1024 entries"),
-        };
-        write!(f, "{}: {what}", legible(&path.to_string_lossy()))
-    }
+fn distrusted(error: TrustError) -> DeviceError {
+    DeviceError::new(legible(&error.to_string()))
 }
-
-impl std::error::Error for DirectoryError {}
 
 #[cfg(test)]
 mod tests;

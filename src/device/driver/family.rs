@@ -2,14 +2,12 @@
 
 use crate::plan::decimal;
 
-/// Nodes of one kind by their path.
 #[derive(Debug)]
 pub(super) struct Family {
     /// Path below `/dev`; `#` stands for a decimal number.
     below: &'static str,
     /// The names that the driver has had in `/proc/devices`.
     pub(super) drivers: &'static [&'static str],
-    /// Which minor belongs to the path.
     minor: Minor,
 }
 

@@ -7,9 +7,7 @@
 
 mod family;
 
-use std::fmt;
-
-use super::{FileError, Node, Tree, major, nvidia};
+use super::{DeviceError, Node, Tree, major, nvidia};
 use crate::plan::DeviceType;
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
@@ -26,21 +24,35 @@ const NVIDIA_CONTROL: std::ops::RangeInclusive<u32> = 254..=255;
 /// Checks a node that a specification or a driver's files led to.
 ///
 /// # Errors
-/// [`Misfit`].
-pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), Misfit> {
-    let drivers = tree.drivers().map_err(Misfit::File)?;
-    let names: Vec<&str> = drivers.names(node.kind, node.major).collect();
-    let path = path.to_owned();
+/// A job does not get the node.
+pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
+    let names: Vec<&str> = tree.drivers()?.names(node.kind, node.major).collect();
+    let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));
     if names.is_empty() {
-        return Err(Misfit::NoDriver { path, node });
+        let why =
+            ", and no driver has that major: not loaded, or loaded anew since the node was made";
+        return Err(refused(why.to_owned()));
     }
-    if let Some(of) = management(&names, node) {
-        return Err(Misfit::Management { path, node, of });
+    let managing = match management(&names, node) {
+        None if names.contains(&nvidia::CAPS) && !nvidia::is_instance(tree, node.minor)? => {
+            match nvidia::capability_name(tree, node.minor)? {
+                // The next instance with its number may be somebody else's.
+                Some(name) if name.starts_with("gpu") => {
+                    let why = format!(", kept for {name}: no such MIG instance exists now");
+                    return Err(refused(why));
+                }
+                Some(name) => Some(format!("nvidia-caps ({name})")),
+                None => Some("nvidia-caps".to_owned()),
+            }
+        }
+        managing => managing,
+    };
+    match managing {
+        Some(of) => {
+            Err(refused(format!(", a device of {of} that manages the node: never a job's")))
+        }
+        None => family(path, node, &names).map_err(refused),
     }
-    if names.contains(&nvidia::CAPS) {
-        capability(tree, &path, node)?;
-    }
-    family(path, node, &names)
 }
 
 /// The driver of a device of management, as far as its name and the minor tell.
@@ -50,28 +62,14 @@ fn management(names: &[&str], node: Node) -> Option<String> {
     Some((*of).to_owned())
 }
 
-/// Of capabilities only those of MIG instances are a job's, and only while the instance exists:
-/// the next one with its number may be somebody else's.
-fn capability(tree: &Tree, path: &str, node: Node) -> Result<(), Misfit> {
-    if nvidia::is_instance(tree, node.minor).map_err(Misfit::File)? {
-        return Ok(());
-    }
-    let path = path.to_owned();
-    match nvidia::capability_name(tree, node.minor).map_err(Misfit::File)? {
-        Some(name) if name.starts_with("gpu") => Err(Misfit::NoInstance { path, node, name }),
-        Some(name) => Err(Misfit::Management { path, node, of: format!("nvidia-caps ({name})") }),
-        None => Err(Misfit::Management { path, node, of: "nvidia-caps".to_owned() }),
-    }
-}
-
 /// Whether the numbers are those that the path promises.
-fn family(path: String, node: Node, names: &[&str]) -> Result<(), Misfit> {
+fn family(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
     let minors = [major::NVIDIA_GPUS, NVIDIA_CONTROL];
     let reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
     if reserved && names.iter().any(|name| family::NVIDIA.contains(name)) {
-        return Err(Misfit::Reserved { path, node });
+        return Err(", which is neither a GPU nor NVIDIA's control device".to_owned());
     }
-    let families = family::of(&path);
+    let families = family::of(path);
     let of_driver: Vec<_> = families
         .iter()
         .filter(|(family, _)| family.drivers.iter().any(|driver| names.contains(driver)))
@@ -83,105 +81,17 @@ fn family(path: String, node: Node, names: &[&str]) -> Result<(), Misfit> {
         return Ok(());
     }
     match of_driver.into_iter().flatten().next() {
-        Some(promised) => Err(Misfit::Minor { path, node, promised }),
+        Some(promised) => Err(format!(", but its minor must be {promised}")),
         None => {
             let promised = families.first().and_then(|(family, _)| family.drivers.first());
-            let promised = promised.copied().unwrap_or_default();
-            Err(Misfit::Driver { path, node, found: names.join(", "), promised })
+            let (promised, found) = (promised.copied().unwrap_or_default(), names.join(", "));
+            Err(format!(
+                ", which is a device of {found} and not of {promised}: made when an older driver \
+                 was loaded"
+            ))
         }
     }
 }
-
-/// Why a job does not get a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
-    /// A file that tells the drivers or their capabilities cannot be read.
-    File(FileError),
-    /// No driver has its major.
-    NoDriver {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-    },
-    /// Its major is another driver's.
-    Driver {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-        /// The drivers that have its major.
-        found: String,
-        /// The driver that its path promises.
-        promised: &'static str,
-    },
-    /// Its minor is another device's.
-    Minor {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-        /// The minor that its path promises.
-        promised: u32,
-    },
-    /// It has a minor that NVIDIA's driver gives to no GPU.
-    Reserved {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-    },
-    /// It manages the node.
-    Management {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-        /// The driver, and what of it.
-        of: String,
-    },
-    /// It is the capability of a MIG instance that does not exist now.
-    NoInstance {
-        /// Its path.
-        path: String,
-        /// Its numbers.
-        node: Node,
-        /// What the driver keeps the number for.
-        name: String,
-    },
-}
-
-impl fmt::Display for Misfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::NoDriver { path, node } => write!(
-                f,
-                "{path} is {node}, and no driver has that major: not loaded, or loaded anew since \
-                 the node was made"
-            ),
-            Self::Driver { path, node, found, promised } => write!(
-                f,
-                "{path} is {node}, which is a device of {found} and not of {promised}: made when an \
-                 older driver was loaded"
-            ),
-            Self::Minor { path, node, promised } => {
-                write!(f, "{path} is {node}, but its minor has to be {promised}")
-            }
-            Self::Reserved { path, node } => {
-                write!(f, "{path} is {node}, which is neither a GPU nor NVIDIA's control device")
-            }
-            Self::Management { path, node, of } => {
-                write!(f, "{path} is {node}, a device of {of} that manages the node: never a job's")
-            }
-            Self::NoInstance { path, node, name } => {
-                write!(f, "{path} is {node}, kept for {name}: no such MIG instance exists now")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Misfit {}
 
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{GresFault, HostList};
+use super::HostList;
 use crate::device::slurm::{At, Line, Text, joined};
 
 /// Most files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
-/// The keys of a record.
 const KEYS: [&str; 13] = [
     "AutoDetect",
     "Count",
@@ -42,7 +41,7 @@ pub struct Resources(Vec<Record>);
 struct NodeLine {
     line: Line,
     /// Whether it names this node, and not every one.
-    here: Result<bool, GresFault>,
+    here: Result<bool, String>,
 }
 
 /// What stands in one line: resources of one name and type.
@@ -57,7 +56,6 @@ pub struct Record {
     has: Has,
 }
 
-/// Which indexes a record gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Has {
     /// Each file is one.
@@ -73,7 +71,7 @@ impl GresConf {
     ///
     /// # Errors
     /// The number of the line at fault, and what is wrong with it.
-    pub fn parse(text: &str, node: &str) -> Result<Self, (usize, GresFault)> {
+    pub fn parse(text: &str, node: &str) -> Result<Self, (usize, String)> {
         let at = |line| At { file: Path::new("").into(), line };
         let texts = joined(text).into_iter().map(|(line, text)| Text { at: at(line), text });
         let conf = Self::of(&texts.collect::<Vec<_>>(), node);
@@ -87,11 +85,11 @@ impl GresConf {
     ///
     /// # Errors
     /// Where the line stands, and what is wrong with it.
-    pub fn of(texts: &[Text], node: &str) -> Result<Self, (At, GresFault)> {
+    pub fn of(texts: &[Text], node: &str) -> Result<Self, (At, String)> {
         let mut conf = Self::default();
         for text in texts {
             let fault = |fault| (text.at.clone(), fault);
-            let line = text.pairs().map_err(|why| fault(GresFault::Line(why)))?;
+            let line = text.pairs().map_err(fault)?;
             conf.take(line, node).map_err(fault)?;
         }
         conf.lines.sort_by_key(|line| line.here != Ok(false));
@@ -100,7 +98,6 @@ impl GresConf {
 
     /// Whether Slurm looks for the GPUs of the node itself. What is said for the node goes before
     /// what is said for all; where both ways are said, it counts as on.
-    #[must_use]
     pub fn auto_detect(&self) -> bool {
         self.here.or(self.everywhere).unwrap_or(false)
     }
@@ -109,13 +106,13 @@ impl GresConf {
     ///
     /// # Errors
     /// The record at fault. There is no answer then, since indexes count across records.
-    pub fn resources(&self, name: &str) -> Result<Resources, (At, GresFault)> {
+    pub fn resources(&self, name: &str) -> Result<Resources, (At, String)> {
         let is_asked = |line: &&NodeLine| line.name().is_some_and(|own| is(own, name));
         let (mut found, mut files) = (Resources::default(), 0);
         for line in self.lines.iter().filter(is_asked) {
             let Some(record) = line.record(FILES_MAX.saturating_sub(files))? else { continue };
             if let Some(file) = found.again(&record) {
-                return Err((record.at.clone(), GresFault::Again(file.to_owned())));
+                return Err((record.at.clone(), format!("{file} stands in two records")));
             }
             files += record.files().len();
             found.0.push(record);
@@ -124,11 +121,11 @@ impl GresConf {
     }
 
     /// The records of all names.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record, (At, GresFault)>> {
+    pub fn records(&self) -> impl Iterator<Item = Result<Record, (At, String)>> {
         self.lines.iter().filter_map(|line| line.record(FILES_MAX).transpose())
     }
 
-    fn take(&mut self, line: Line, node: &str) -> Result<(), GresFault> {
+    fn take(&mut self, line: Line, node: &str) -> Result<(), String> {
         let here = match for_node(&line, node) {
             Ok(None) => return Ok(()),
             Ok(Some(here)) => Ok(here),
@@ -140,7 +137,7 @@ impl GresConf {
             *said = Some(said.unwrap_or(false) || on);
         } else if line.value("Name").is_none() {
             here.clone()?;
-            return Err(GresFault::NoName);
+            return Err("neither Name= nor AutoDetect=".to_owned());
         }
         self.lines.push(NodeLine { line, here });
         Ok(())
@@ -150,7 +147,6 @@ impl GresConf {
 impl Resources {
     /// The first record of another type than the one before it. Slurm takes the types in the
     /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
-    #[must_use]
     pub fn other_type(&self) -> Option<&At> {
         let pairs = self.0.iter().zip(self.0.iter().skip(1));
         let mut others = pairs.filter(|(one, next)| !is(&one.kind, &next.kind));
@@ -158,14 +154,12 @@ impl Resources {
     }
 
     /// How many there are.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
     }
 
     /// The resource with this index, from 0, by its record and its files: the records in their
     /// order, their files in the order in which they are listed.
-    #[must_use]
     pub fn resource(&self, index: u64) -> Option<(&Record, &[String])> {
         let mut left = index;
         for record in &self.0 {
@@ -194,16 +188,16 @@ impl NodeLine {
 
     /// The record of the line, with no more files than `most`; none where it says only how GPUs are
     /// found.
-    fn record(&self, most: usize) -> Result<Option<Record>, (At, GresFault)> {
+    fn record(&self, most: usize) -> Result<Option<Record>, (At, String)> {
         let record = self.here.clone().and_then(|_| Record::of(&self.line, most));
         record.map_err(|fault| (self.line.at.clone(), fault))
     }
 }
 
 impl Record {
-    fn of(line: &Line, most: usize) -> Result<Option<Self>, GresFault> {
+    fn of(line: &Line, most: usize) -> Result<Option<Self>, String> {
         if let Some(key) = line.keys().find(|key| !KEYS.iter().any(|known| is(known, key))) {
-            return Err(GresFault::Unknown(key.to_owned()));
+            return Err(format!("unknown key {key}"));
         }
         let Some(name) = line.value("Name") else { return Ok(None) };
         let kind = line.value("Type").unwrap_or_default().to_owned();
@@ -216,7 +210,7 @@ impl Record {
             (Some(files), None, None) | (None, Some(files), None) => Has::Each(files),
             (None, None, Some(files)) => Has::Together(files),
             (None, None, None) => Has::Counted(count),
-            _ => return Err(GresFault::Both),
+            _ => return Err("File=, Files= and MultipleFiles= exclude each other".to_owned()),
         };
         Ok(Some(Self { at: line.at.clone(), name: name.to_owned(), kind, has }))
     }
@@ -229,7 +223,6 @@ impl Record {
         }
     }
 
-    /// All its files.
     pub(super) fn files(&self) -> &[String] {
         match &self.has {
             Has::Each(files) | Has::Together(files) => files,
@@ -267,35 +260,39 @@ fn is(one: &str, other: &str) -> bool {
 }
 
 /// Whether a line names this node, and not every one; `None` where it names others only.
-fn for_node(line: &Line, node: &str) -> Result<Option<bool>, GresFault> {
+fn for_node(line: &Line, node: &str) -> Result<Option<bool>, String> {
     let Some(nodes) = list(line, "NodeName")? else { return Ok(Some(false)) };
     if !line.keys().next().is_some_and(|first| is(first, "NodeName")) {
-        return Err(GresFault::NodeName);
+        let why = "NodeName= must be the first key, or Slurm takes the record for every node";
+        return Err(why.to_owned());
     }
     // Whole, or up to its first dot.
     let short = node.split('.').next().unwrap_or(node);
     Ok((nodes.contains(node) || nodes.contains(short)).then_some(true))
 }
 
-/// The files of a key.
-fn files(line: &Line, key: &'static str, most: usize) -> Result<Option<Vec<String>>, GresFault> {
+fn files(line: &Line, key: &'static str, most: usize) -> Result<Option<Vec<String>>, String> {
     let Some(list) = list(line, key)? else { return Ok(None) };
-    let files = list.names(most).map_err(|error| GresFault::List(key, error))?;
+    let files = list.names(most).map_err(|error| format!("{key}=: {error}"))?;
     let outside =
         |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
     match files.iter().find(outside) {
-        Some(file) => Err(GresFault::Outside(file.clone())),
+        Some(file) => Err(format!("{file} is not below /dev")),
         None => Ok(Some(files)),
     }
 }
 
-fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, GresFault> {
+fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, String> {
     let list = line.value(key).map(HostList::parse).transpose();
-    list.map_err(|error| GresFault::List(key, error))
+    list.map_err(|error| format!("{key}=: {error}"))
+}
+
+fn no_number() -> String {
+    "Count= is not a number".to_owned()
 }
 
 /// A number, or one of multiples of 1,024 by the letter behind it.
-fn count(text: &str) -> Result<u64, GresFault> {
+fn count(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..).unwrap_or_default() {
         "" => 0,
@@ -304,20 +301,19 @@ fn count(text: &str) -> Result<u64, GresFault> {
         "g" | "G" => 30,
         "t" | "T" => 40,
         "p" | "P" => 50,
-        _ => return Err(GresFault::Count),
+        _ => return Err(no_number()),
     };
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let number: Option<u64> = plain.then(|| digits.parse().ok()).flatten();
-    number.and_then(|number| number.checked_mul(1 << shift)).ok_or(GresFault::Count)
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(no_number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::slurm::LineFault;
     use crate::random::Random;
 
-    fn named(text: &str, name: &str, node: &str) -> Result<Resources, (usize, GresFault)> {
+    fn named(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
         GresConf::parse(text, node)?.resources(name).map_err(|(at, fault)| (at.line, fault))
     }
 
@@ -390,11 +386,13 @@ mod tests {
     #[test]
     fn a_name_of_a_node_behind_another_key_is_refused() {
         for text in ["Name=gpu NodeName=n2 File=/dev/nvidia0", "Name=gpu File=/dev/x nodename=n1"] {
-            assert_eq!(named(text, "gpu", "n1"), Err((1, GresFault::NodeName)), "{text}");
+            let (line, fault) = named(text, "gpu", "n1").unwrap_err();
+            assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{text}");
             assert_eq!(named(text, "nic", "n1").unwrap().count(), 0, "{text}");
         }
         let text = "AutoDetect=nvml NodeName=n1";
-        assert_eq!(GresConf::parse(text, "n1"), Err((1, GresFault::NodeName)));
+        let (line, fault) = GresConf::parse(text, "n1").unwrap_err();
+        assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{fault}");
     }
 
     #[test]
@@ -435,25 +433,32 @@ mod tests {
 
     #[test]
     fn a_broken_line_of_the_name_is_an_error_with_its_number() {
+        let list = |key: &str| format!("{key}=: {}", super::super::HostListError);
         for (line, fault) in [
-            ("Name=gpu Fil=/dev/nvidia1", GresFault::Unknown("Fil".into())),
-            ("Name=gpu File=/dev/nvidia0 MultipleFiles=/dev/nvidia1", GresFault::Both),
-            ("Name=gpu File=/dev/nvidia0 Files=/dev/nvidia1", GresFault::Both),
-            ("Name=gpu File=/etc/passwd", GresFault::Outside("/etc/passwd".into())),
-            ("Name=gpu File=/dev/../etc/x", GresFault::Outside("/dev/../etc/x".into())),
-            ("Name=gpu File=/dev/nvidia9", GresFault::Again("/dev/nvidia9".into())),
-            ("Name=gpu File=/dev/a,/dev/a", GresFault::Again("/dev/a".into())),
-            ("Name=gpu Count=x", GresFault::Count),
-            ("Name=gpu Count=99999999P", GresFault::Count),
-            ("Name=gpu Count=", GresFault::Line(LineFault::Form)),
-            ("Name=gpu File=/dev/nvidia[0", GresFault::List("File", super::super::HostListError)),
-            ("Name=gpu File=/dev/n[0-1024]", GresFault::List("File", super::super::HostListError)),
-            ("NodeName=n[ Name=gpu", GresFault::List("NodeName", super::super::HostListError)),
-            ("File=/dev/nvidia0", GresFault::NoName),
-            ("Include other", GresFault::Line(LineFault::Form)),
+            ("Name=gpu Fil=/dev/nvidia1", "unknown key Fil"),
+            (
+                "Name=gpu File=/dev/nvidia0 MultipleFiles=/dev/nvidia1",
+                "File=, Files= and MultipleFiles= exclude each other",
+            ),
+            (
+                "Name=gpu File=/dev/nvidia0 Files=/dev/nvidia1",
+                "File=, Files= and MultipleFiles= exclude each other",
+            ),
+            ("Name=gpu File=/etc/passwd", "/etc/passwd is not below /dev"),
+            ("Name=gpu File=/dev/../etc/x", "/dev/../etc/x is not below /dev"),
+            ("Name=gpu File=/dev/nvidia9", "/dev/nvidia9 stands in two records"),
+            ("Name=gpu File=/dev/a,/dev/a", "/dev/a stands in two records"),
+            ("Name=gpu Count=x", "Count= is not a number"),
+            ("Name=gpu Count=99999999P", "Count= is not a number"),
+            ("Name=gpu Count=", "not of the form Key=value Key=value"),
+            ("Name=gpu File=/dev/nvidia[0", list("File").as_str()),
+            ("Name=gpu File=/dev/n[0-1024]", list("File").as_str()),
+            ("NodeName=n[ Name=gpu", list("NodeName").as_str()),
+            ("File=/dev/nvidia0", "neither Name= nor AutoDetect="),
+            ("Include other", "not of the form Key=value Key=value"),
         ] {
             let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
-            assert_eq!(named(&text, "gpu", "n1"), Err((3, fault)), "{line}");
+            assert_eq!(named(&text, "gpu", "n1"), Err((3, fault.to_owned())), "{line}");
         }
     }
 
@@ -469,9 +474,11 @@ mod tests {
         let text = "Name=gpu File=/dev/a[0-1023]\n";
         assert_eq!(conf(text, "n").count(), 1024);
         let more = format!("{text}Name=gpu File=/dev/b\n");
-        assert!(matches!(named(&more, "gpu", "n"), Err((2, GresFault::List(..)))));
+        let (line, fault) = named(&more, "gpu", "n").unwrap_err();
+        assert!(line == 2 && fault.contains("or of too many"), "{fault}");
         let multiple = format!("{text}Name=gpu MultipleFiles=/dev/b\n");
-        assert!(matches!(named(&multiple, "gpu", "n"), Err((2, GresFault::List(..)))));
+        let (line, fault) = named(&multiple, "gpu", "n").unwrap_err();
+        assert!(line == 2 && fault.contains("or of too many"), "{fault}");
     }
 
     #[test]

@@ -37,7 +37,6 @@ impl HostList {
 
     /// Whether a name is in the list. Nothing is written out for it, so that a list of any length
     /// can be asked.
-    #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|parts| stands_for(parts, name))
     }

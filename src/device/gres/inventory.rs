@@ -3,28 +3,30 @@
 use std::path::PathBuf;
 
 use super::conf::FILES_MAX;
-use super::{GresConf, GresError, GresFault, HostListError, NAME, device, node_name};
+use super::{GresConf, HostListError, NAME, device, line_error, node_name};
 use crate::device::slurm::{ConfError, Files};
-use crate::device::{Device, Found, Settings, Tree, topology};
+use crate::device::{Device, DeviceError, Found, Settings, Tree, topology};
 use crate::plan::{Access, MAX_PROBES, Probe};
 
 /// The device files of all generic resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    path: PathBuf,
+    /// Where `gres.conf` lies.
+    pub path: PathBuf,
     /// Each file once.
-    files: Vec<String>,
+    pub files: Vec<String>,
     /// Of each GPU the first file.
     gpus: Vec<String>,
-    auto_detect: bool,
+    /// Whether Slurm looks for the GPUs of the node itself.
+    pub auto_detect: bool,
 }
 
 impl Inventory {
     /// Reads the file that lies beside `slurm.conf`. Without it there are none.
     ///
     /// # Errors
-    /// [`GresError`] where it cannot be read or told what it means.
-    pub fn read(files: &Files, settings: &Settings) -> Result<Self, GresError> {
+    /// It cannot be read, or told what it means.
+    pub fn read(files: &Files, settings: &Settings) -> Result<Self, DeviceError> {
         let path = files.path(NAME);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
         let texts = match files.lines(NAME) {
@@ -33,10 +35,10 @@ impl Inventory {
             }
             texts => texts?,
         };
-        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(GresError::line)?;
+        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(line_error)?;
         inventory.auto_detect = conf.auto_detect();
         for record in conf.records() {
-            let record = record.map_err(GresError::line)?;
+            let record = record.map_err(line_error)?;
             if record.name.eq_ignore_ascii_case("gpu") {
                 inventory.gpus.extend_from_slice(record.first_files());
             }
@@ -46,45 +48,26 @@ impl Inventory {
                 }
             }
             if inventory.files.len() > FILES_MAX {
-                let fault = GresFault::List("File", HostListError);
-                return Err(GresError::line((record.at, fault)));
+                return Err(line_error((record.at, format!("File=: {HostListError}"))));
             }
         }
         Ok(inventory)
     }
 
-    /// Where the file lies.
-    #[must_use]
-    pub fn path(&self) -> &std::path::Path {
-        &self.path
-    }
-
-    /// Whether Slurm looks for the GPUs of the node itself.
-    #[must_use]
-    pub fn auto_detect(&self) -> bool {
-        self.auto_detect
-    }
-
-    /// Number of files that are named.
-    #[must_use]
-    pub fn file_count(&self) -> usize {
-        self.files.len()
-    }
-
     /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn has_devices(&self, tree: &Tree) -> Result<bool, GresError> {
-        Ok(!self.files.is_empty() || self.auto_detect() && !topology::gpus(tree)?.is_empty())
+    /// The GPUs of the node cannot be told.
+    pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
+        Ok(!self.files.is_empty() || self.auto_detect && !topology::gpus(tree)?.is_empty())
     }
 
     /// All devices, with what those among them that are GPUs cannot be used without. One that is not
     /// there is left out and named.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn devices(&self, tree: &Tree) -> Result<Found, GresError> {
+    /// The GPUs of the node cannot be told.
+    pub fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
         let mut found = Found::default();
         let mut named = Vec::new();
         for file in &self.files {
@@ -96,7 +79,7 @@ impl Inventory {
         let companions = topology::companions(tree, &named)?;
         found.extend(named.into());
         found.extend(companions);
-        if self.auto_detect() {
+        if self.auto_detect {
             for gpu in topology::gpus(tree)? {
                 found.extend(gpu.devices);
             }
@@ -108,13 +91,13 @@ impl Inventory {
     /// does not matter: what Slurm keeps from others are these numbers.
     ///
     /// # Errors
-    /// [`GresError::Topology`].
-    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, GresError> {
+    /// The GPUs of the node cannot be told.
+    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let named = self.gpus.iter().filter_map(|file| {
             tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())
         });
         let mut nodes: Vec<Device> = named.collect();
-        if self.auto_detect() {
+        if self.auto_detect {
             nodes.extend(topology::gpus(tree)?.into_iter().map(|gpu| gpu.own));
         }
         let mut probes: Vec<Probe> = Vec::new();
@@ -147,7 +130,7 @@ mod tests {
         scratch
     }
 
-    fn read(scratch: &Scratch) -> (Tree, Result<Inventory, GresError>) {
+    fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
         let files = Files::find(&tree, &settings).unwrap();
@@ -198,7 +181,7 @@ mod tests {
         layout.nvidia("0000:02:00.0", 0);
         let (tree, inventory) = read(&layout.scratch);
         let inventory = inventory.unwrap();
-        assert_eq!((inventory.has_devices(&tree), inventory.file_count()), (Ok(true), 0));
+        assert_eq!((inventory.has_devices(&tree), inventory.files.len()), (Ok(true), 0));
         let probes = inventory.probes(&tree).unwrap();
         let probes: Vec<_> = probes.iter().map(|probe| probe.path.as_str()).collect();
         assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia0"]);
@@ -227,7 +210,8 @@ mod tests {
         {
             let scratch = node(text);
             let (_, inventory) = read(&scratch);
-            assert!(matches!(inventory, Err(GresError::Line(_, 1, _))), "{text}");
+            let error = inventory.unwrap_err().to_string();
+            assert!(error.contains("gres.conf:1: "), "{text}: {error}");
         }
         let scratch = node("Name=gpu File=/dev/nvidia0,/dev/gone\n");
         let (tree, inventory) = read(&scratch);

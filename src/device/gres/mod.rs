@@ -1,16 +1,14 @@
 //! Slurm's generic resources by the files that `gres.conf` gives them.
 
 mod conf;
-mod error;
 mod hostlist;
 mod inventory;
 
-use super::slurm::Files;
-use super::{Device, Found, Settings, Tree, driver};
+use super::slurm::{At, Files};
+use super::{Device, DeviceError, Found, Settings, Tree, driver};
 use crate::plan::Access;
 
 pub use conf::{GresConf, Record, Resources};
-pub use error::{GresError, GresFault};
 pub use hostlist::{HostList, HostListError};
 pub use inventory::Inventory;
 
@@ -25,58 +23,76 @@ const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
 /// the n-th file of a name is not in general the n-th GPU of the node.
 ///
 /// # Errors
-/// [`GresError`] where there is no such resource, where it has no device, and where the order is not
-/// that of the lines: with `AutoDetect`, and with several types.
+/// There is no such resource, it has no device, or the order is not that of the lines: with
+/// `AutoDetect`, and with several types.
 pub fn resolve(
     tree: &Tree,
     settings: &Settings,
     name: &str,
     index: u32,
-) -> Result<Found, GresError> {
+) -> Result<Found, DeviceError> {
     let files = Files::find(tree, settings)?;
     let (path, texts) = (files.path(NAME), files.lines(NAME)?);
+    let path = path.display();
     let node = node_name(settings)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    let conf = GresConf::of(&texts, &node).map_err(GresError::line)?;
-    let resources = conf.resources(name).map_err(GresError::line)?;
+    let conf = GresConf::of(&texts, &node).map_err(line_error)?;
+    let resources = conf.resources(name).map_err(line_error)?;
     if conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name)) {
-        return Err(GresError::AutoDetect(path));
+        return Err(DeviceError::at(
+            path,
+            "AutoDetect leaves the order of the GPUs to Slurm; name them by UUID, or set \
+             AutoDetect=off and write File= lines",
+        ));
     }
     if let Some(at) = resources.other_type() {
-        return Err(GresError::Types { path: at.file.to_path_buf(), line: at.line });
+        return Err(DeviceError::at(
+            at,
+            "another Type= than before; which comes first is for Gres= of slurm.conf to say, so \
+             name the devices by UUID, address or path",
+        ));
     }
     let (record, files) =
         resources.resource(u64::from(index)).ok_or_else(|| match resources.count() {
-            0 => GresError::NoRecord { path: path.clone(), name: name.to_owned(), node },
-            count => GresError::Index { path: path.clone(), name: name.to_owned(), count },
+            0 => DeviceError::at(path, format_args!("no record with Name={name} for node {node}")),
+            count => {
+                DeviceError::at(path, format_args!("Name={name} has {count} here, counted from 0"))
+            }
         })?;
-    let (path, line) = (record.at.file.to_path_buf(), record.at.line);
+    let failed = |why: &str| Err(DeviceError::at(&record.at, why));
     if kind.is_some_and(|kind| !record.kind.eq_ignore_ascii_case(kind)) {
-        let kind = record.kind.clone();
-        return Err(GresError::Type { path, line, kind });
+        return match record.kind.as_str() {
+            "" => failed("the record has no Type="),
+            own => failed(&format!("it is of type {own}")),
+        };
     }
     if files.is_empty() {
-        return Err(GresError::NoFile { path, line });
+        return failed("the record has no File=, so no device is known");
     }
     let devices = files.iter().map(|file| device(tree, file));
     Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
 }
 
-/// The node's name in the file.
-fn node_name(settings: &Settings) -> Result<String, GresError> {
+fn node_name(settings: &Settings) -> Result<String, DeviceError> {
     match &settings.node_name {
         Some(node) => Ok(node.clone()),
         None => {
-            let host = nix::unistd::gethostname().map_err(GresError::HostName)?;
+            let failed =
+                |errno: nix::errno::Errno| DeviceError::at("get the host's name", errno.desc());
+            let host = nix::unistd::gethostname().map_err(failed)?;
             Ok(host.to_string_lossy().into_owned())
         }
     }
 }
 
-fn device(tree: &Tree, file: &str) -> Result<Device, GresError> {
-    let node = tree.node(file).map_err(|error| GresError::Node(file.to_owned(), error))?;
-    driver::check(tree, file, node).map_err(GresError::Misfit)?;
-    Device::of(file, node, Access::RW).map_err(|error| GresError::Number(file.to_owned(), error))
+fn device(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
+    let node = tree.node(file).map_err(|error| DeviceError::at(file, error))?;
+    driver::check(tree, file, node)?;
+    Device::of(file, node, Access::RW)
+}
+
+fn line_error((at, fault): (At, String)) -> DeviceError {
+    DeviceError::at(at, fault)
 }
 
 #[cfg(test)]

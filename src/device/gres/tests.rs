@@ -118,7 +118,9 @@ fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
     for index in 0..4 {
         let error = resolve(&tree, &settings(None), "gpu", index);
-        assert!(matches!(error, Err(GresError::Misfit(_))), "{index}: {error:?}");
+        let text = error.unwrap_err().to_string();
+        let refused = text.contains("manages the node") || text.contains("and not of nvidia");
+        assert!(refused, "{index}: {text}");
     }
 }
 
@@ -191,8 +193,7 @@ fn a_file_that_others_can_change_is_not_believed() {
     scratch.mode("etc/slurm", 0o775);
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
     let error = resolve(&tree, &settings(None), "gpu", 0).unwrap_err();
-    let cause = Distrust::Writable(0o775);
-    assert!(matches!(&error, GresError::Conf(ConfError::File(why)) if *why.cause() == cause));
+    assert!(error.to_string().contains(&Distrust::Writable(0o775).to_string()), "{error}");
     assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
 
     scratch.mode("etc/slurm", 0o755);
@@ -200,7 +201,7 @@ fn a_file_that_others_can_change_is_not_believed() {
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
-    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(GresError::Conf(ConfError::NoConf)));
+    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::NoConf.into()));
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
     scratch.mode("run/slurm", 0o777);

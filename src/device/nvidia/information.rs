@@ -1,9 +1,8 @@
 //! `/proc/driver/nvidia/gpus/ADDRESS/information`, as `kernel-open/nvidia/nv-procfs.c` of the
 //! driver writes it: lines of a key, a colon, blanks and a value.
 
-use super::NvidiaError;
 use crate::device::gpu_name::{PciAddress, Uuid};
-use crate::device::{Device, Tree, major};
+use crate::device::{Device, DeviceError, Tree, major};
 use crate::plan::{DeviceType, decimal};
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
@@ -28,21 +27,21 @@ pub struct Gpu {
 /// driver.
 ///
 /// # Errors
-/// [`NvidiaError`] for files that cannot be read or that say nothing sensible, for two GPUs of one
-/// UUID or minor, and past 256 GPUs.
-pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, NvidiaError> {
+/// Files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor, more than
+/// 256 GPUs.
+pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
     let names = match tree.names(GPUS) {
         Err(error) if error.is_missing() => return Ok(Vec::new()),
         names => names?,
     };
     if names.len() > GPUS_MAX {
-        return Err(NvidiaError::Crowded { path: GPUS, most: GPUS_MAX });
+        return Err(DeviceError::at(GPUS, format_args!("more than {GPUS_MAX} entries")));
     }
     let mut gpus = Vec::new();
     for name in names {
         let path = format!("{GPUS}/{name}/information");
         let Ok(address) = name.parse() else {
-            return Err(NvidiaError::Odd { path, what: "not below the PCI address of a GPU" });
+            return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
         };
         gpus.extend(parse(address, &tree.text(&path)?, &path)?);
     }
@@ -51,14 +50,13 @@ pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, NvidiaError> {
 }
 
 /// `None` for a GPU that is excluded.
-fn parse(address: PciAddress, text: &str, path: &str) -> Result<Option<Gpu>, NvidiaError> {
+fn parse(address: PciAddress, text: &str, path: &str) -> Result<Option<Gpu>, DeviceError> {
     if EXCLUDED.iter().any(|key| value(text, key) == Some("Yes")) {
         return Ok(None);
     }
     let minor = value(text, "Device Minor").and_then(decimal);
     let Some(minor) = minor.filter(|minor| major::NVIDIA_GPUS.contains(minor)) else {
-        let (path, what) = (path.to_owned(), "no Device Minor from 0 to 247");
-        return Err(NvidiaError::Odd { path, what });
+        return Err(DeviceError::at(path, "no Device Minor from 0 to 247"));
     };
     // Until something has initialised the GPU, there is no such line, or it has question marks.
     let uuid = value(text, "GPU UUID").and_then(|uuid| uuid.strip_prefix("GPU-")?.parse().ok());
@@ -73,19 +71,18 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// The GPUs, if no two of them go by one name.
-fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, NvidiaError> {
+fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, DeviceError> {
     let mut rest = gpus.as_slice();
     while let [gpu, others @ ..] = rest {
-        let (first, minor) = (gpu.address, gpu.minor);
-        if let Some(twin) = others.iter().find(|other| other.minor == minor) {
-            let what = format!("minor {minor}");
-            return Err(NvidiaError::Twins { first, second: twin.address, what });
-        }
-        if let Some(uuid) = &gpu.uuid {
-            if let Some(twin) = others.iter().find(|other| other.uuid.as_ref() == Some(uuid)) {
-                let what = format!("UUID GPU-{uuid}");
-                return Err(NvidiaError::Twins { first, second: twin.address, what });
-            }
+        let shared = |other: &Gpu| match &gpu.uuid {
+            _ if other.minor == gpu.minor => Some(format!("minor {}", gpu.minor)),
+            Some(uuid) if other.uuid.as_ref() == Some(uuid) => Some(format!("UUID GPU-{uuid}")),
+            _ => None,
+        };
+        if let Some((second, what)) = others.iter().find_map(|it| Some((it.address, shared(it)?))) {
+            let first = gpu.address;
+            let text = format_args!("GPUs {first} and {second} both have {what}");
+            return Err(DeviceError::new(text));
         }
         rest = others;
     }
@@ -94,7 +91,6 @@ fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, NvidiaError> {
 
 /// The GPU of which these devices hold the node; `None` where they hold none that the driver has,
 /// or several.
-#[must_use]
 pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
     match minors(devices).as_slice() {
         [minor] => gpus.iter().find(|gpu| gpu.minor == *minor),
@@ -107,31 +103,35 @@ pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
 /// Nothing can be said of GPUs of which the driver does not know the UUID yet.
 ///
 /// # Errors
-/// [`NvidiaError::Other`] for another node than the GPU's, [`NvidiaError::Taken`] for the node of a
-/// GPU that has another UUID, [`NvidiaError::NoUuid`] where every GPU of the driver's has another.
-pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), NvidiaError> {
+/// Another node than the GPU's, the node of a GPU that has another UUID, and where every GPU of the
+/// driver's has another UUID.
+pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
     let own = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
     for other in minors(devices) {
         let of = gpus.iter().find(|gpu| gpu.minor == other).and_then(|gpu| gpu.uuid.clone());
         match (own, of) {
-            (Some(gpu), _) if gpu.minor != other => {
-                let minor = gpu.minor;
-                return Err(NvidiaError::Other { uuid: uuid.clone(), minor, other });
+            (Some(Gpu { minor, .. }), _) if *minor != other => {
+                return Err(DeviceError::new(format_args!(
+                    "the specification says /dev/nvidia{other}, but GPU-{uuid} is \
+                     /dev/nvidia{minor}: generate the specification anew"
+                )));
             }
             (None, Some(of)) => {
-                return Err(NvidiaError::Taken { uuid: uuid.clone(), minor: other, of });
+                return Err(DeviceError::new(format_args!(
+                    "the specification says that GPU-{uuid} is /dev/nvidia{other}, but that is \
+                     GPU-{of}: generate the specification anew"
+                )));
             }
             _ => {}
         }
     }
     if own.is_none() && !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) {
-        return Err(NvidiaError::NoUuid { uuid: uuid.clone(), silent: 0 });
+        return Err(DeviceError::new(format_args!("the driver has no GPU-{uuid}")));
     }
     Ok(())
 }
 
 /// Minors of the GPUs of which these devices hold the nodes, ascending.
-#[must_use]
 pub fn minors(devices: &[Device]) -> Vec<u32> {
     let mut minors: Vec<u32> = devices
         .iter()

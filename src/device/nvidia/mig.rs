@@ -5,9 +5,9 @@
 //! fixed minor for each instance that could ever exist; which of them exist now, a directory tells.
 
 use super::node::{loaded, promised};
-use super::{CAPS, NvidiaError, gpus, node, shared};
+use super::{CAPS, gpus, node, shared};
 use crate::device::gpu_name::Uuid;
-use crate::device::{FileError, Found, Node, Tree};
+use crate::device::{DeviceError, FileError, Found, Node, Tree};
 use crate::plan::{Access, DeviceType, decimal};
 
 /// The instances that exist.
@@ -22,13 +22,18 @@ const OTHER_MINORS: [&str; 2] =
 /// instances.
 ///
 /// # Errors
-/// [`NvidiaError`] where the driver knows no such GPU, where the instance does not exist now, and
-/// where the driver's files disagree.
-pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, NvidiaError> {
+/// The driver knows no such GPU, the instance does not exist now, or the driver's files disagree.
+pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, DeviceError> {
     let gpus = gpus(tree)?;
     let Some(parent) = gpus.iter().find(|parent| parent.uuid.as_ref() == Some(gpu)) else {
-        let silent = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
-        return Err(NvidiaError::NoUuid { uuid: gpu.clone(), silent });
+        let silent = match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
+            0 => String::new(),
+            silent => format!(
+                "; of {silent} of its GPUs it does not know the UUID yet: nvidia-persistenced \
+                 keeps them initialised"
+            ),
+        };
+        return Err(DeviceError::new(format_args!("the driver has no GPU-{gpu}{silent}")));
     };
     let minor = parent.minor;
     let mut found = node(tree, parent)?;
@@ -41,20 +46,28 @@ pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, Nvid
 
 /// The device of one capability. Reading suffices: the driver looks only at which device a process
 /// has opened (`nv_cap_validate_and_dup_fd`), and gives the node mode 0444.
-fn capability(tree: &Tree, gpu: u32, below: &str) -> Result<Found, NvidiaError> {
+fn capability(tree: &Tree, gpu: u32, below: &str) -> Result<Found, DeviceError> {
     let path = format!("{LIVE}/gpu{gpu}/mig/{below}/access");
     let text = match tree.text(&path) {
-        Err(error) if error.is_missing() => return Err(NvidiaError::NoInstance { path }),
+        Err(error) if error.is_missing() => {
+            let text = format_args!("no such MIG instance exists now ({path} is not there)");
+            return Err(DeviceError::new(text));
+        }
         text => text?,
     };
-    let what = "no DeviceFileMinor";
-    let minor = device_file_minor(&text).ok_or(NvidiaError::Odd { path: path.clone(), what })?;
+    let odd = || DeviceError::at(&path, "no DeviceFileMinor");
+    let minor = device_file_minor(&text).ok_or_else(odd)?;
     match tree.text(MIG_MINORS) {
         Err(error) if error.is_missing() => {}
         table => {
             let listed = minor_of(&table?, &format!("gpu{gpu}/{below}/access"));
             if listed != Some(minor) {
-                return Err(NvidiaError::Disagree { path, minor, listed });
+                let listed = match listed {
+                    Some(listed) => format!("mig-minors has {listed}"),
+                    None => "mig-minors does not list it".to_owned(),
+                };
+                let text = format_args!("{path} has minor {minor}, but {listed}");
+                return Err(DeviceError::new(text));
             }
         }
     }

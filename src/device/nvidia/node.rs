@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-use super::{CAPS, Gpu, NvidiaError};
-use crate::device::{Device, Found, Node, NodeError, Tree, driver};
+use super::{CAPS, Gpu};
+use crate::device::{Device, DeviceError, Found, Node, NodeError, Tree, driver};
 use crate::plan::{Access, DeviceType, decimal};
 
 const CHANNELS: &str = "nvidia-caps-imex-channels";
@@ -13,13 +13,10 @@ const CHANNELS: &str = "nvidia-caps-imex-channels";
 /// the driver may give more.
 const CHANNEL_MAX: u32 = 2047;
 
-/// Devices of one driver.
 struct Shared {
     /// The names of the driver in `/proc/devices`, newest first.
     drivers: &'static [&'static str],
-    /// The kernel module to load.
     module: &'static str,
-    /// Paths and minors.
     nodes: &'static [(&'static str, u32)],
 }
 
@@ -40,10 +37,10 @@ const SHARED: [Shared; 2] = [
 /// The device node of one GPU.
 ///
 /// # Errors
-/// [`NvidiaError`] where it is not there, or is no device of the driver's with the GPU's minor.
-pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, NvidiaError> {
+/// It is not there, or is no device of the driver's with the GPU's minor.
+pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, DeviceError> {
     let path = format!("/dev/nvidia{}", gpu.minor);
-    let node = tree.node(&path).map_err(|why| NvidiaError::node(&path, why))?;
+    let node = tree.node(&path).map_err(|why| no_node(&path, why))?;
     driver::check(tree, &path, node)?;
     Ok(vec![Device::of(&path, node, Access::RW)?].into())
 }
@@ -52,8 +49,8 @@ pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, NvidiaError> {
 /// not loaded are left out, with a warning.
 ///
 /// # Errors
-/// [`NvidiaError`] where a node is there and disagrees with `/proc/devices`.
-pub fn shared(tree: &Tree) -> Result<Found, NvidiaError> {
+/// A node is there and disagrees with `/proc/devices`.
+pub fn shared(tree: &Tree) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     for Shared { drivers, module, nodes } in SHARED {
         let Some(major) = major(tree, drivers)? else {
@@ -76,13 +73,12 @@ pub fn shared(tree: &Tree) -> Result<Found, NvidiaError> {
 /// An IMEX channel.
 ///
 /// # Errors
-/// [`NvidiaError`] where the driver has no channels or not as many, or where the node disagrees
-/// with `/proc/devices`.
-pub fn imex(tree: &Tree, channel: u32) -> Result<Found, NvidiaError> {
+/// The driver has no channels or not as many, or the node disagrees with `/proc/devices`.
+pub fn imex(tree: &Tree, channel: u32) -> Result<Found, DeviceError> {
     let path = format!("/dev/{CHANNELS}/channel{channel}");
     let there = !matches!(tree.node(&path), Err(NodeError::Open(Errno::ENOENT)));
     if channel > CHANNEL_MAX && !there {
-        return Err(NvidiaError::Channel(channel));
+        return Err(no_channel(channel));
     }
     let major = loaded(tree, CHANNELS)?;
     promised(tree, &path, Node { kind: DeviceType::Char, major, minor: channel }, Access::RW)
@@ -93,13 +89,13 @@ pub fn imex(tree: &Tree, channel: u32) -> Result<Found, NvidiaError> {
 /// capabilities, and IMEX channels. `None` for any other path.
 ///
 /// # Errors
-/// [`NvidiaError`] where the driver is not loaded, or the device is not one that a job may have.
-pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, NvidiaError> {
+/// The driver is not loaded, or the device is not one that a job may have.
+pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, DeviceError> {
     let Some((driver, minor)) = late(path) else {
         return Ok(None);
     };
     if driver == CHANNELS && minor > CHANNEL_MAX {
-        return Err(NvidiaError::Channel(minor));
+        return Err(no_channel(minor));
     }
     let node = Node { kind: DeviceType::Char, major: loaded(tree, driver)?, minor };
     driver::check(tree, path, node)?;
@@ -138,33 +134,55 @@ pub(super) fn promised(
     path: &str,
     node: Node,
     access: Access,
-) -> Result<Found, NvidiaError> {
+) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     match tree.node(path) {
         Ok(there) if there == node => {}
         Ok(there) => {
-            return Err(NvidiaError::Stale { path: path.to_owned(), there, promised: node });
+            return Err(DeviceError::new(format_args!(
+                "{path} is {there}, but by /proc/devices it must be {node}: made when an older \
+                 driver was loaded"
+            )));
         }
         Err(NodeError::Open(Errno::ENOENT)) => found.warnings.push(unborn_warning(path)),
-        Err(why) => return Err(NvidiaError::node(path, why)),
+        Err(why) => return Err(no_node(path, why)),
     }
     driver::check(tree, path, node)?;
     found.devices.push(Device::of(path, node, access)?);
     Ok(found)
 }
 
-/// The major of a driver that has to be loaded.
-pub(super) fn loaded(tree: &Tree, driver: &'static str) -> Result<u32, NvidiaError> {
-    major(tree, &[driver])?.ok_or(NvidiaError::NotLoaded(driver))
+pub(super) fn loaded(tree: &Tree, driver: &'static str) -> Result<u32, DeviceError> {
+    major(tree, &[driver])?.ok_or_else(|| {
+        DeviceError::new(format_args!(
+            "no driver {driver} in /proc/devices; load it before the job is registered"
+        ))
+    })
 }
 
 /// The one major that the driver has under any of its names.
-fn major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, NvidiaError> {
+fn major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, DeviceError> {
     let drivers = tree.drivers()?;
     let majors = |name: &&'static str| drivers.majors(DeviceType::Char, name).collect::<Vec<_>>();
     let majors: BTreeSet<u32> = names.iter().flat_map(majors).collect();
     if majors.len() > 1 {
-        return Err(NvidiaError::Majors(names.first().copied().unwrap_or_default()));
+        let driver = names.first().copied().unwrap_or_default();
+        let text = format_args!("driver {driver} has several majors in /proc/devices");
+        return Err(DeviceError::new(text));
     }
     Ok(majors.into_iter().next())
+}
+
+fn no_node(path: &str, why: NodeError) -> DeviceError {
+    let advice = match why {
+        NodeError::Open(Errno::ENOENT) => "; let nvidia-modprobe make it at boot",
+        _ => "",
+    };
+    DeviceError::at(path, format_args!("{why}{advice}"))
+}
+
+fn no_channel(channel: u32) -> DeviceError {
+    DeviceError::new(format_args!(
+        "no IMEX channel {channel}: there is no such node, and {CHANNEL_MAX} is the last"
+    ))
 }

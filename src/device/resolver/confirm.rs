@@ -4,11 +4,11 @@
 //! Minors are given out anew at each boot, and those of DRM at each load of a driver. The node
 //! that a file of before names is there then, and of the right driver, but another GPU's.
 
-use super::{NVIDIA_KIND, ResolveError, Unresolved};
+use super::NVIDIA_KIND;
 use crate::device::cdi::{self, Catalog};
 use crate::device::gpu_name::{PciAddress, Uuid};
 use crate::device::nvidia::{self, Gpu};
-use crate::device::{Found, GpuName, Tree, topology};
+use crate::device::{DeviceError, Found, GpuName, Tree, topology};
 
 /// The kind of Intel's GPUs in the specifications that its own tools write.
 const INTEL_KIND: &str = "intel.com/gpu";
@@ -16,34 +16,33 @@ const INTEL_KIND: &str = "intel.com/gpu";
 /// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
 /// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
 /// so. A GPU of Intel's has its address in its name.
-///
-/// # Errors
-/// [`Unresolved`].
-pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), Unresolved> {
-    let failed = |why: ResolveError| Unresolved { name: name.clone(), why };
+/// Fails: the specification and a driver disagree.
+pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
+    let resolved = || {
+        let names = std::slice::from_ref(name);
+        cdi::resolve(tree, catalog, names).map_err(|error| error.why)
+    };
     if let Some(address) = intel(name) {
-        let own = cdi::resolve(tree, catalog, std::slice::from_ref(name))?;
-        let confirmed = topology::confirm_drm(tree, &[address], &own.devices);
-        return confirmed.map_err(|error| failed(error.into()));
+        let own = resolved()?;
+        return topology::confirm_drm(tree, &[address], &own.devices);
     }
     let Some(device) = device(name) else { return Ok(()) };
-    let own = cdi::resolve(tree, catalog, std::slice::from_ref(name))?;
+    let own = resolved()?;
     if uuid(device).is_none() && nvidia::minors(&own.devices).is_empty() {
         return Ok(());
     }
-    let gpus = nvidia::gpus(tree).map_err(|error| failed(error.into()))?;
+    let gpus = nvidia::gpus(tree)?;
     if let Some(uuid) = uuid(device) {
-        nvidia::confirm(&gpus, &uuid, &own.devices).map_err(|error| failed(error.into()))?;
+        nvidia::confirm(&gpus, &uuid, &own.devices)?;
     } else if let [minor] = nvidia::minors(&own.devices).as_slice() {
         for (uuid, said) in known(tree, catalog, name) {
             let is = |gpu: &Gpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
             if nvidia::minors(&said.devices).contains(minor) || gpus.iter().any(is) {
-                let confirmed = nvidia::confirm(&gpus, &uuid, &said.devices);
-                confirmed.map_err(|error| failed(error.into()))?;
+                nvidia::confirm(&gpus, &uuid, &said.devices)?;
             }
         }
     }
-    drm(tree, &gpus, &own).map_err(failed)
+    drm(tree, &gpus, &own)
 }
 
 /// The GPUs that the file of `name` names by their UUIDs, with what it says of them.
@@ -58,13 +57,13 @@ fn known(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Found)> {
 }
 
 /// DRM nodes that come with the nodes of GPUs have to be of the same GPUs.
-fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), ResolveError> {
+fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), DeviceError> {
     let minors = nvidia::minors(&own.devices);
     let mine = gpus.iter().filter(|gpu| minors.contains(&gpu.minor)).map(|gpu| gpu.address);
     let addresses: Vec<_> = mine.collect();
     match addresses.is_empty() {
         true => Ok(()),
-        false => Ok(topology::confirm_drm(tree, &addresses, &own.devices)?),
+        false => topology::confirm_drm(tree, &addresses, &own.devices),
     }
 }
 

@@ -1,53 +1,62 @@
 //! From names to the numbers that they have on this node.
 
 mod confirm;
-mod error;
 
 use std::cell::OnceCell;
+use std::path::PathBuf;
 
 use super::cdi::{self, Catalog};
 use super::{
-    CdiError, CdiFault, Found, GpuName, Named, Settings, Specifier, Tree, directory, gres, nvidia,
+    DeviceError, Found, GpuName, Named, Specifier, Tree, Unresolved, directory, gres, nvidia,
     specifier, topology,
 };
-
-pub use error::{ResolveError, Unresolved};
 
 /// The kind of NVIDIA's GPUs in the specifications that its own tools write.
 const NVIDIA_KIND: &str = "nvidia.com/gpu";
 
+/// Where names are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directories of CDI specifications, the last one first in precedence.
+    pub cdi_dirs: Vec<PathBuf>,
+    /// Slurm's configuration, beside which `gres.conf` lies; where Slurm looks for it unless given.
+    pub slurm_conf: Option<PathBuf>,
+    /// The node's name in `gres.conf`; the host's name, in full or up to its
+    /// first dot, unless given.
+    pub node_name: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cdi_dirs: vec![PathBuf::from("/etc/cdi"), PathBuf::from("/run/cdi")],
+            slurm_conf: None,
+            node_name: None,
+        }
+    }
+}
+
 /// Looks names up on one node, as its site says. The directories of specifications are read once.
 #[derive(Debug)]
 pub struct Resolver {
-    tree: Tree,
-    settings: Settings,
-    catalog: OnceCell<Result<Catalog, CdiFault>>,
+    /// The files that names are looked up in.
+    pub tree: Tree,
+    /// What the site says about where they are looked up.
+    pub settings: Settings,
+    catalog: OnceCell<Result<Catalog, DeviceError>>,
 }
 
 impl Resolver {
     /// A resolver over the files of `tree`.
-    #[must_use]
     pub fn new(tree: Tree, settings: Settings) -> Self {
         Self { tree, settings, catalog: OnceCell::new() }
-    }
-
-    /// The files that names are looked up in.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    /// What the site says about where they are looked up.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
     ///
     /// # Errors
-    /// [`ResolveError`] where this node has no such device.
-    pub fn specifier(&self, specifier: &Specifier) -> Result<Found, ResolveError> {
+    /// This node has no such device.
+    pub fn specifier(&self, specifier: &Specifier) -> Result<Found, DeviceError> {
         specifier::resolve(&self.tree, specifier)
     }
 
@@ -71,7 +80,7 @@ impl Resolver {
         cdi: &mut Vec<String>,
     ) -> Result<(), Unresolved> {
         for name in names {
-            let failed = |why: ResolveError| Unresolved { name: name.to_string(), why };
+            let failed = |why| Unresolved { name: name.to_string(), why };
             let tree = &self.tree;
             let own = match name {
                 Named::Cdi(name) => {
@@ -79,18 +88,16 @@ impl Resolver {
                     continue;
                 }
                 Named::Dir(path) => {
-                    let entries = directory::read(tree, path);
-                    let entries =
-                        entries.map_err(|error| failed(ResolveError::Directory(error)))?;
+                    let entries = directory::read(tree, path).map_err(failed)?;
                     // No entry of a directory is another directory.
                     self.collect(&entries, found, cdi)?;
                     continue;
                 }
                 Named::Gpu(gpu) => {
-                    gpu.parse().map_err(ResolveError::GpuName).and_then(|gpu| self.gpu(&gpu))
+                    gpu.parse().map_err(DeviceError::from).and_then(|gpu| self.gpu(&gpu))
                 }
                 Named::AllGpus => self.all_gpus(),
-                Named::Imex(channel) => nvidia::imex(tree, *channel).map_err(Into::into),
+                Named::Imex(channel) => nvidia::imex(tree, *channel),
                 Named::Gres { name, index } => self.gres(name, *index),
             };
             found.extend(own.map_err(failed)?);
@@ -98,7 +105,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn gres(&self, name: &str, index: u32) -> Result<Found, ResolveError> {
+    fn gres(&self, name: &str, index: u32) -> Result<Found, DeviceError> {
         let mut found = gres::resolve(&self.tree, &self.settings, name, index)?;
         let companions = topology::companions(&self.tree, &found.devices)?;
         found.extend(companions);
@@ -107,44 +114,59 @@ impl Resolver {
 
     /// One GPU is the same devices whatever it is called, so that every name that can be led to an
     /// address is.
-    fn gpu(&self, name: &GpuName) -> Result<Found, ResolveError> {
+    fn gpu(&self, name: &GpuName) -> Result<Found, DeviceError> {
         match name {
-            GpuName::Index(index) => Ok(topology::by_index(&self.tree, *index)?),
-            GpuName::Pci(address) => Ok(topology::by_address(&self.tree, *address)?),
+            GpuName::Index(index) => topology::by_index(&self.tree, *index),
+            GpuName::Pci(address) => topology::by_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
                 let gpus = nvidia::gpus(&self.tree)?;
                 if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
-                    return Ok(topology::by_address(&self.tree, gpu.address)?);
+                    return topology::by_address(&self.tree, gpu.address);
                 }
                 // A driver that has not initialised its GPUs does not know their UUIDs yet.
                 let silent = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
-                let found = self.by_specification(name).map_err(|why| match why {
-                    ResolveError::Cdi(error) => ResolveError::UnknownGpu { silent, error },
-                    why => why,
-                })?;
+                let unknown = match silent {
+                    0 => "NVIDIA's driver knows no such GPU, and by CDI".to_owned(),
+                    silent => format!(
+                        "of {silent} of its GPUs NVIDIA's driver does not know the UUID yet \
+                         (nvidia-persistenced keeps them initialised), and by CDI"
+                    ),
+                };
+                let found = self.by_specification(name, Some(&unknown))?;
                 match nvidia::only_gpu(&gpus, &found.devices) {
-                    Some(gpu) => Ok(topology::by_address(&self.tree, gpu.address)?),
+                    Some(gpu) => topology::by_address(&self.tree, gpu.address),
                     None => Ok(found),
                 }
             }
-            GpuName::Instance { gpu, gi, ci } => Ok(nvidia::instance(&self.tree, gpu, *gi, *ci)?),
+            GpuName::Instance { gpu, gi, ci } => nvidia::instance(&self.tree, gpu, *gi, *ci),
             // Which instance it is, only a specification tells without the vendor's library.
-            GpuName::Mig(_) => self.by_specification(name).map_err(|why| match why {
-                ResolveError::Cdi(error) => ResolveError::Mig(error),
-                why => why,
-            }),
+            GpuName::Mig(_) => {
+                let alone = "found by CDI alone (MIG-GPU-UUID/GI/CI is found without)";
+                self.by_specification(name, Some(alone))
+            }
         }
     }
 
-    fn by_specification(&self, name: impl std::fmt::Display) -> Result<Found, ResolveError> {
-        self.cdi(&[format!("{NVIDIA_KIND}={name}")]).map_err(|error| error.why)
+    /// What specifications say of one of NVIDIA's GPUs. Where they have none, the error begins with
+    /// `unknown`.
+    fn by_specification(
+        &self,
+        name: impl std::fmt::Display,
+        unknown: Option<&str>,
+    ) -> Result<Found, DeviceError> {
+        let names = [format!("{NVIDIA_KIND}={name}")];
+        let found = self.specified(&names).map_err(|error| match unknown {
+            Some(unknown) => DeviceError::at(unknown, error.why),
+            None => error.why,
+        })?;
+        self.confirmed(found, &names).map_err(|error| error.why)
     }
 
     /// Each GPU that the node has now, by its own numbers.
-    fn all_gpus(&self) -> Result<Found, ResolveError> {
+    fn all_gpus(&self) -> Result<Found, DeviceError> {
         let gpus = nvidia::gpus(&self.tree)?;
         if gpus.is_empty() {
-            return self.by_specification("all");
+            return self.by_specification("all", None);
         }
         let mut found = Found::default();
         for gpu in gpus {
@@ -153,23 +175,30 @@ impl Resolver {
         Ok(found)
     }
 
-    /// What specifications say.
+    /// What specifications say, where that is so.
     fn cdi(&self, names: &[String]) -> Result<Found, Unresolved> {
+        self.confirmed(self.specified(names)?, names)
+    }
+
+    fn specified(&self, names: &[String]) -> Result<Found, Unresolved> {
         let Some(first) = names.first() else { return Ok(Found::default()) };
-        let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
-        let catalog = self.catalog.get_or_init(read).as_ref();
-        let catalog = catalog.map_err(|fault| CdiError::new(first, fault.clone()))?;
-        let found = cdi::resolve(&self.tree, catalog, names)?;
+        let failed = |why| Unresolved { name: first.clone(), why };
+        cdi::resolve(&self.tree, self.catalog().map_err(failed)?, names)
+    }
+
+    /// What was found, after its names were held against the drivers.
+    fn confirmed(&self, found: Found, names: &[String]) -> Result<Found, Unresolved> {
         for name in names {
-            confirm::confirm(&self.tree, catalog, name)?;
+            let failed = |why| Unresolved { name: name.clone(), why };
+            let catalog = self.catalog().map_err(failed)?;
+            confirm::confirm(&self.tree, catalog, name).map_err(failed)?;
         }
         Ok(found)
     }
-}
 
-impl From<CdiError> for Unresolved {
-    fn from(error: CdiError) -> Self {
-        Self { name: error.name.clone(), why: error.into() }
+    fn catalog(&self) -> Result<&Catalog, DeviceError> {
+        let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
+        self.catalog.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 }
 

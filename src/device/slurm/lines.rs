@@ -1,9 +1,11 @@
 //! The lines of Slurm's configuration files: `Key=value` pairs, comments and continued lines.
 
+use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::LineFault;
+/// What is wrong with a line that is not pairs.
+const FORM: &str = "not of the form Key=value Key=value";
 
 /// Where a line stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +14,12 @@ pub struct At {
     pub file: Rc<Path>,
     /// Its number from 1; of a continued line that of its first part.
     pub line: usize,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
 }
 
 /// A line that says something: continued lines in one, without comment.
@@ -35,7 +43,6 @@ pub struct Line {
 ///
 /// A `#` begins a comment and a backslash at the end of a line continues it, unless another
 /// backslash stands before them, as in Slurm.
-#[must_use]
 pub fn joined(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut begun: Option<(usize, String)> = None;
@@ -68,7 +75,6 @@ fn without_comment(line: &str) -> &str {
 
 impl Text {
     /// The name of the file that the line includes, as it is written.
-    #[must_use]
     pub fn includes(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
         let is = word.eq_ignore_ascii_case("include") && rest.starts_with(char::is_whitespace);
@@ -77,8 +83,7 @@ impl Text {
 
     /// The value that the line gives to a key whose case does not matter; `None` where it begins
     /// with another, and a fault where the value cannot be told.
-    #[must_use]
-    pub fn setting(&self, key: &str) -> Option<Result<&str, LineFault>> {
+    pub fn setting(&self, key: &str) -> Option<Result<&str, String>> {
         let (own, after) = self.text.split_once('=')?;
         let own = own.trim_end();
         own.eq_ignore_ascii_case(key).then(|| value(after.trim_start()).map(|(value, _)| value))
@@ -87,19 +92,19 @@ impl Text {
     /// All pairs of the line. A backslash is refused, since Slurm takes it away.
     ///
     /// # Errors
-    /// [`LineFault::Form`], [`LineFault::Twice`].
-    pub fn pairs(&self) -> Result<Line, LineFault> {
+    /// The line is of another form, or a key stands twice.
+    pub fn pairs(&self) -> Result<Line, String> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut rest = self.text.as_str();
         while !rest.is_empty() {
-            let (key, after) = rest.split_once('=').ok_or(LineFault::Form)?;
+            let (key, after) = rest.split_once('=').ok_or(FORM)?;
             let key = key.trim_end();
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if key.is_empty() || !key.bytes().all(plain) {
-                return Err(LineFault::Form);
+                return Err(FORM.to_owned());
             }
             if pairs.iter().any(|(known, _)| known.eq_ignore_ascii_case(key)) {
-                return Err(LineFault::Twice(key.to_owned()));
+                return Err(format!("key {key} stands twice"));
             }
             let (value, after) = value(after.trim_start())?;
             pairs.push((key.to_owned(), value.to_owned()));
@@ -111,7 +116,6 @@ impl Text {
 
 impl Line {
     /// The value of a key, whose case does not matter.
-    #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         let own = self.pairs.iter().find(|(own, _)| own.eq_ignore_ascii_case(key));
         own.map(|(_, value)| value.as_str())
@@ -124,14 +128,14 @@ impl Line {
 }
 
 /// A value, quoted or up to the next blank, and what follows it.
-fn value(text: &str) -> Result<(&str, &str), LineFault> {
+fn value(text: &str) -> Result<(&str, &str), String> {
     let (value, rest) = match text.strip_prefix('"') {
-        Some(quoted) => quoted.split_once('"').ok_or(LineFault::Form)?,
+        Some(quoted) => quoted.split_once('"').ok_or(FORM)?,
         None => text.split_at(text.find(char::is_whitespace).unwrap_or(text.len())),
     };
     let apart = rest.is_empty() || rest.starts_with(char::is_whitespace);
     let plain = !value.is_empty() && !value.contains(['"', '\\']);
-    if apart && plain { Ok((value, rest)) } else { Err(LineFault::Form) }
+    if apart && plain { Ok((value, rest)) } else { Err(FORM.to_owned()) }
 }
 
 #[cfg(test)]
@@ -144,7 +148,7 @@ mod tests {
 
     type Pairs = Vec<(String, String)>;
 
-    fn read(file: &str) -> Result<Vec<(usize, Pairs)>, LineFault> {
+    fn read(file: &str) -> Result<Vec<(usize, Pairs)>, String> {
         let lines = joined(file).into_iter().map(|line| text(line).pairs());
         lines.map(|line| line.map(|line| (line.at.line, line.pairs))).collect()
     }
@@ -172,26 +176,26 @@ mod tests {
         assert_eq!(line.pairs().unwrap().value("Name"), Some("x"));
         assert_eq!(line.setting("name"), Some(Ok("x")));
         assert_eq!(line.setting("nam"), None);
-        assert_eq!(text((1, "Name =\"x\"y".into())).setting("name"), Some(Err(LineFault::Form)));
+        assert_eq!(text((1, "Name =\"x\"y".into())).setting("name"), Some(Err(FORM.to_owned())));
     }
 
     #[test]
     fn a_line_of_another_form_is_named() {
         for (text, fault) in [
-            ("Name", LineFault::Form),
-            ("Name=", LineFault::Form),
-            ("=a", LineFault::Form),
-            ("a b=c", LineFault::Form),
-            ("a=\"b", LineFault::Form),
-            ("a=\"b\"c", LineFault::Form),
-            ("a=b\"c", LineFault::Form),
-            ("a=b\\c", LineFault::Form),
-            ("a=b\\#c", LineFault::Form),
-            ("a=b\\\\", LineFault::Form),
-            ("a=1 A=2", LineFault::Twice("A".into())),
-            ("include other.conf", LineFault::Form),
+            ("Name", FORM),
+            ("Name=", FORM),
+            ("=a", FORM),
+            ("a b=c", FORM),
+            ("a=\"b", FORM),
+            ("a=\"b\"c", FORM),
+            ("a=b\"c", FORM),
+            ("a=b\\c", FORM),
+            ("a=b\\#c", FORM),
+            ("a=b\\\\", FORM),
+            ("a=1 A=2", "key A stands twice"),
+            ("include other.conf", FORM),
         ] {
-            assert_eq!(read(text), Err(fault), "{text:?}");
+            assert_eq!(read(text), Err(fault.to_owned()), "{text:?}");
         }
     }
 

@@ -9,7 +9,6 @@ mod place;
 mod values;
 
 use std::fmt;
-use std::path::PathBuf;
 
 use nix::errno::Errno;
 
@@ -27,16 +26,11 @@ pub enum ConfError {
     /// A file is not there, or is not believed.
     File(TrustError),
     /// This line of the file is at fault.
-    Line(PathBuf, usize, LineFault),
+    Line(At, String),
 }
 
 impl ConfError {
-    fn line(at: &At, fault: LineFault) -> Self {
-        Self::Line(at.file.to_path_buf(), at.line, fault)
-    }
-
     /// Whether a file is simply not there.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
             Self::NoConf => true,
@@ -51,14 +45,13 @@ impl fmt::Display for ConfError {
         match self {
             Self::NoConf => f.write_str("slurm.conf is not found, give its path as slurm_conf"),
             Self::File(error) => write!(f, "{error}{}", advice(error)),
-            Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
+            Self::Line(at, fault) => write!(f, "{at}: {fault}"),
         }
     }
 }
 
 impl std::error::Error for ConfError {}
 
-/// What to do about a file that is not believed.
 fn advice(error: &TrustError) -> &'static str {
     match error.cause() {
         Distrust::Owner(_) | Distrust::Writable(_) => {
@@ -71,37 +64,3 @@ fn advice(error: &TrustError) -> &'static str {
         _ => "",
     }
 }
-
-/// What is wrong with a line of any of Slurm's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LineFault {
-    /// It is not `Key=value` pairs.
-    Form,
-    /// The files have more than 65,536 lines or 4 MiB.
-    TooLong,
-    /// It takes in a file whose name cannot be told, or in too many steps.
-    Include,
-    /// The file that it takes in is not there.
-    Included(TrustError),
-    /// A key stands twice.
-    Twice(String),
-    /// The value of the key is not what Slurm takes.
-    Value(&'static str),
-}
-
-impl fmt::Display for LineFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form => f.write_str("not of the form Key=value Key=value"),
-            Self::TooLong => f.write_str("more than 65,536 lines or 4 MiB, with what is included"),
-            Self::Include => f.write_str(
-                "Include of a pattern, of %c before ClusterName=, or through more than 8 files",
-            ),
-            Self::Included(error) => write!(f, "Include: {error}"),
-            Self::Twice(key) => write!(f, "key {key} stands twice"),
-            Self::Value(key) => write!(f, "{key}= has no value that Slurm takes"),
-        }
-    }
-}
-
-impl std::error::Error for LineFault {}

@@ -9,12 +9,11 @@ use std::rc::Rc;
 
 use nix::unistd::User;
 
+use super::ConfError;
 use super::lines::{At, Text, joined};
-use super::{ConfError, LineFault};
 use crate::device::{Settings, Tree};
 use crate::trust::{Distrust, Trust, TrustError};
 
-/// Most bytes of a file.
 const FILE_MAX: u64 = 1024 * 1024;
 /// Most bytes of a file with all that it includes.
 const WHOLE_MAX: u64 = 4 * 1024 * 1024;
@@ -27,8 +26,12 @@ const PLACES: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"];
 /// Where a node that gets its configuration from the controller has it: `conf` is a symbolic link
 /// of slurmd's to its spool.
 const CONFIGLESS: &str = "/run/slurm";
-/// The name of the file beside which the others lie.
 const NAME: &str = "slurm.conf";
+
+const TOO_LONG: &str = "more than 65,536 lines or 4 MiB, with what is included";
+/// A line takes in a file whose name cannot be told, or in too many steps.
+const NO_INCLUDE: &str =
+    "Include of a pattern, of %c before ClusterName=, or through more than 8 files";
 
 /// The configuration of the Slurm that this node runs.
 ///
@@ -79,9 +82,6 @@ impl Files {
     }
 
     /// The lines of `slurm.conf`.
-    ///
-    /// # Errors
-    /// As [`Files::lines`].
     pub fn slurm_conf(&self) -> Result<Texts, ConfError> {
         self.read(self.conf.clone())
     }
@@ -95,7 +95,6 @@ impl Files {
     }
 
     /// Where the file of this name lies.
-    #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -130,23 +129,23 @@ impl Whole<'_> {
         let at = |line| At { file: Rc::clone(&file), line };
         self.bytes += bytes.len() as u64;
         if self.bytes > WHOLE_MAX {
-            return Err(ConfError::line(&at(1), LineFault::TooLong));
+            return Err(ConfError::Line(at(1), TOO_LONG.to_owned()));
         }
         for (line, text) in joined(&String::from_utf8_lossy(&bytes)) {
             let text = Text { at: at(line), text };
             if let Some(name) = text.includes() {
                 let path = self.included(name).filter(|_| depth > 1);
-                let fault = |fault| ConfError::line(&text.at, fault);
-                let path = path.ok_or_else(|| fault(LineFault::Include))?;
+                let fault = |fault| ConfError::Line(text.at.clone(), fault);
+                let path = path.ok_or_else(|| fault(NO_INCLUDE.to_owned()))?;
                 self.take(path, depth - 1).map_err(|error| match error {
                     // Other than the file itself, it is meant to be there.
-                    ConfError::File(why) if why.is_missing() => fault(LineFault::Included(why)),
+                    ConfError::File(why) if why.is_missing() => fault(format!("Include: {why}")),
                     error => error,
                 })?;
                 continue;
             }
             if self.texts.len() >= LINES_MAX {
-                return Err(ConfError::line(&text.at, LineFault::TooLong));
+                return Err(ConfError::Line(text.at, TOO_LONG.to_owned()));
             }
             if let Some(Ok(name)) = text.setting("ClusterName") {
                 self.cluster = Some(name.to_ascii_lowercase());
@@ -186,7 +185,6 @@ fn configless(tree: &Tree) -> Result<PathBuf, ConfError> {
     }
 }
 
-/// Whether something is there, readable or not.
 fn is_there(path: &Path) -> bool {
     let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
     path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)
@@ -281,7 +279,10 @@ mod tests {
         for name in ["*.conf", "%c.conf", "slurm.conf", "a\\b"] {
             scratch.file("etc/slurm/slurm.conf", &format!("A=1\nInclude {name}\n"));
             let error = read(&scratch).unwrap_err();
-            assert!(matches!(error, ConfError::Line(_, 2, LineFault::Include)), "{name}: {error}");
+            assert!(
+                matches!(&error, ConfError::Line(at, why) if at.line == 2 && why == NO_INCLUDE),
+                "{name}: {error}"
+            );
         }
         scratch.file("etc/slurm/slurm.conf", "Include gone\n");
         let error = read(&scratch).unwrap_err();
@@ -308,7 +309,10 @@ mod tests {
         };
         assert_eq!(included(DEPTH_MAX).unwrap(), ["8:1 A=1"]);
         let error = included(DEPTH_MAX + 1).unwrap_err();
-        assert!(matches!(error, ConfError::Line(_, 1, LineFault::Include)), "{error}");
+        assert!(
+            matches!(&error, ConfError::Line(at, why) if at.line == 1 && why == NO_INCLUDE),
+            "{error}"
+        );
     }
 
     #[test]
@@ -319,10 +323,10 @@ mod tests {
         scratch.file("etc/slurm/more", "A=1\n");
         let text = format!("{}Include more\n", "A=1\n".repeat(LINES_MAX));
         scratch.file("etc/slurm/slurm.conf", &text);
-        assert!(matches!(read(&scratch), Err(ConfError::Line(_, 1, LineFault::TooLong))));
+        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
         scratch.file("etc/slurm/more", &"#".repeat(1024 * 1024 - 1));
         scratch.file("etc/slurm/slurm.conf", &"Include more\n".repeat(5));
-        assert!(matches!(read(&scratch), Err(ConfError::Line(_, 1, LineFault::TooLong))));
+        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
     }
 
     #[test]

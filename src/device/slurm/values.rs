@@ -1,10 +1,9 @@
 //! What the files say: `SlurmdSpoolDir` of slurm.conf(5), with what stands for the node in it, and
 //! `ConstrainDevices` of cgroup.conf(5).
 
-use super::{ConfError, Files, LineFault, Text};
+use super::{ConfError, Files, Text};
 use crate::plan::NodeName;
 
-/// The key.
 const SPOOL: &str = "SlurmdSpoolDir";
 /// What it is without a word about it.
 const DEFAULT: &str = "/var/spool/slurmd";
@@ -27,22 +26,17 @@ pub struct NodesDirs {
 
 impl SpoolPath {
     /// Reads the path out of the lines of `slurm.conf`. The last line counts.
-    ///
-    /// # Errors
-    /// [`ConfError::Line`].
     pub fn read(texts: &[Text]) -> Result<Self, ConfError> {
         let mut path = Self(DEFAULT.to_owned());
         for text in texts {
             let Some(value) = text.setting(SPOOL) else { continue };
-            let fault = |fault| ConfError::line(&text.at, fault);
-            path =
-                Self::new(value.map_err(fault)?).ok_or_else(|| fault(LineFault::Value(SPOOL)))?;
+            let fault = |fault| ConfError::Line(text.at.clone(), fault);
+            path = Self::new(value.map_err(fault)?).ok_or_else(|| fault(no_value(SPOOL)))?;
         }
         Ok(path)
     }
 
     /// The path of this text; `None` where it is not absolute or leads upwards.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let straight = text.starts_with('/') && text.split('/').all(|part| part != "..");
         let plain = text.len() < 4096 && !text.chars().any(char::is_control);
@@ -51,7 +45,6 @@ impl SpoolPath {
 
     /// The directory of the host `host`, where the path does not depend on the node or that is
     /// known. Of several `%h` or `%n` Slurm looks at the first.
-    #[must_use]
     pub fn directory(&self, host: &str, node: Option<&NodeName>) -> Option<String> {
         let path = self.of_host(host);
         match node {
@@ -61,7 +54,6 @@ impl SpoolPath {
     }
 
     /// Where the directories of all nodes are; `None` where the path does not depend on the node.
-    #[must_use]
     pub fn directories(&self, host: &str) -> Option<NodesDirs> {
         let path = self.of_host(host);
         let (before, after) = path.split_once("%n")?;
@@ -80,7 +72,6 @@ impl SpoolPath {
 
 impl NodesDirs {
     /// The node that a name of the parent directory stands for, and its directory.
-    #[must_use]
     pub fn of(&self, name: &str) -> Option<(NodeName, String)> {
         let rest = name.strip_prefix(self.before.as_str())?;
         let node = rest.strip_suffix(self.after.as_str())?.parse().ok()?;
@@ -90,15 +81,15 @@ impl NodesDirs {
     }
 }
 
-/// The key.
+fn no_value(key: &str) -> String {
+    format!("{key}= has no value that Slurm takes")
+}
+
 const CONSTRAIN: &str = "ConstrainDevices";
 const YES: [&str; 4] = ["yes", "up", "true", "1"];
 const NO: [&str; 4] = ["no", "down", "false", "0"];
 
 /// Whether Slurm keeps its jobs from the devices that are not theirs. Without the file it does not.
-///
-/// # Errors
-/// [`ConfError`].
 pub fn constrains_devices(files: &Files) -> Result<bool, ConfError> {
     let path = files.path("cgroup.conf");
     match files.lines("cgroup.conf") {
@@ -109,19 +100,16 @@ pub fn constrains_devices(files: &Files) -> Result<bool, ConfError> {
 }
 
 /// The same by the lines of the file. The last one counts.
-///
-/// # Errors
-/// [`ConfError::Line`].
 pub fn constrains(texts: &[Text]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for text in texts {
         let Some(value) = text.setting(CONSTRAIN) else { continue };
-        let value = value.map_err(|fault| ConfError::line(&text.at, fault))?;
+        let value = value.map_err(|fault| ConfError::Line(text.at.clone(), fault))?;
         let is = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
         constrains = match (is(YES), is(NO)) {
             (true, _) => true,
             (_, true) => false,
-            _ => return Err(ConfError::line(&text.at, LineFault::Value(CONSTRAIN))),
+            _ => return Err(ConfError::Line(text.at.clone(), no_value(CONSTRAIN))),
         };
     }
     Ok(constrains)
@@ -155,7 +143,7 @@ mod tests {
             assert_eq!(read(text).unwrap().directory("h", None).unwrap(), path, "{text:?}");
         }
         for text in ["SlurmdSpoolDir=a", "SlurmdSpoolDir=", "SlurmdSpoolDir=/a/../b"] {
-            assert!(matches!(read(text), Err(ConfError::Line(_, 1, _))), "{text}");
+            assert!(matches!(read(text), Err(ConfError::Line(At { line: 1, .. }, _))), "{text}");
         }
     }
 
@@ -222,7 +210,10 @@ mod tests {
         scratch.file("etc/slurm/slurm.conf", "");
         for text in ["ConstrainDevices=maybe", "ConstrainDevices=", "ConstrainDevices=yes\\n"] {
             scratch.file("etc/slurm/cgroup.conf", text);
-            assert!(matches!(constrained(&scratch), Err(ConfError::Line(_, 1, _))), "{text}");
+            assert!(
+                matches!(constrained(&scratch), Err(ConfError::Line(At { line: 1, .. }, _))),
+                "{text}"
+            );
         }
         scratch.file("etc/slurm/cgroup.conf", "Include gone.conf");
         assert!(constrained(&scratch).unwrap_err().to_string().contains("gone.conf"));

@@ -24,7 +24,6 @@ enum Token {
 
 impl Glob {
     /// Whether a text is meant as a pattern.
-    #[must_use]
     pub fn is_wild(text: &str) -> bool {
         text.contains(WILD)
     }
@@ -56,7 +55,6 @@ impl Glob {
     /// Whether the pattern stands for the whole of `name`. Takes time in proportion to the lengths
     /// of both multiplied: only the last `*` is ever gone back to, since what an earlier one could
     /// take in addition the last one can take as well.
-    #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = name.chars();
@@ -142,11 +140,14 @@ fn range_end(chars: &mut Chars<'_>) -> Result<Option<char>, GlobError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobError;
 
+impl GlobError {
+    pub(super) const TEXT: &str =
+        "not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name";
+}
+
 impl fmt::Display for GlobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name",
-        )
+        f.write_str(Self::TEXT)
     }
 }
 

@@ -7,12 +7,25 @@ mod resolve;
 use std::fmt;
 use std::str::FromStr;
 
-use super::preset::Preset;
 use crate::plan::{Access, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 
 pub use glob::{Glob, GlobError};
 use path_pattern::PathPattern;
 pub(super) use resolve::resolve;
+
+/// What parallel jobs need besides GPUs: file systems in user space; InfiniBand and RoCE; Slingshot;
+/// memory shared between processes by XPMEM and KNEM; memory of GPUs mapped by GDRCopy. Of
+/// InfiniBand neither `umad*` nor `issm*`: with these one manages the subnet, which is the fabric of
+/// every other job too.
+const HPC: [&str; 7] = [
+    "/dev/fuse",
+    "/dev/infiniband/uverbs*",
+    "/dev/infiniband/rdma_cm",
+    "/dev/cxi*",
+    "/dev/xpmem",
+    "/dev/knem",
+    "/dev/gdrdrv",
+];
 
 /// A device or a class of devices, and what may be done with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +34,6 @@ pub struct Specifier {
     access: Access,
 }
 
-/// What a specifier names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Name {
     /// The device node at this path, which begins with `/dev/`.
@@ -36,8 +48,8 @@ enum Name {
     Classes(DeviceType, String, Glob),
     /// Every device of a major that a driver has.
     Major(DeviceType, u32),
-    /// What a list of the program's own names.
-    Preset(Preset),
+    /// `@hpc`: whatever of [`HPC`] a node has; what it has not is not missed.
+    Hpc,
 }
 
 impl Specifier {
@@ -54,12 +66,11 @@ impl Specifier {
     /// # Errors
     /// [`SpecifierError`], that of the access first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
-        let access = access.parse().map_err(|_| SpecifierError::Access)?;
+        let access = access.parse().map_err(|_| ACCESS)?;
         Ok(Self { name: Name::parse(spec)?, access })
     }
 
     /// What may be done with the device.
-    #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
@@ -86,10 +97,10 @@ impl fmt::Display for Specifier {
 impl Name {
     fn parse(spec: &str) -> Result<Self, SpecifierError> {
         if spec.chars().any(char::is_control) {
-            return Err(SpecifierError::Unknown);
+            return Err(UNKNOWN);
         }
-        if let Some(preset) = spec.strip_prefix('@') {
-            return Preset::of(preset).map(Self::Preset).ok_or(SpecifierError::Preset);
+        if spec.starts_with('@') {
+            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(PRESET) };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
             if let Some(class) = spec.strip_prefix(class_prefix(kind)) {
@@ -103,32 +114,32 @@ impl Name {
     }
 
     fn path(spec: &str) -> Result<Self, SpecifierError> {
-        let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
+        let below = spec.strip_prefix("/dev/").ok_or(UNKNOWN)?;
         let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
-        let first = parts.next().ok_or(SpecifierError::Unknown)?;
+        let first = parts.next().ok_or(UNKNOWN)?;
         // These name the descriptors of whoever looks, here the helper's own.
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
-            return Err(SpecifierError::Unknown);
+            return Err(UNKNOWN);
         }
         // What is there, users choose: a link to another job's device, for one.
         if matches!(first, "shm" | "mqueue") {
-            return Err(SpecifierError::Users);
+            return Err(USERS);
         }
         // Numbers have one spelling, which has been looked for already.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
-            return Err(SpecifierError::Numbers);
+            return Err(NUMBERS);
         }
         if first == ".." || parts.any(|part| part == "..") {
-            return Err(SpecifierError::Unknown);
+            return Err(UNKNOWN);
         }
         match Glob::is_wild(below) {
-            true => PathPattern::parse(spec).map(Self::Paths).map_err(SpecifierError::Pattern),
+            true => PathPattern::parse(spec).map(Self::Paths).map_err(|_| PATTERN),
             false => Ok(Self::Path(spec.to_owned())),
         }
     }
 
     fn numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
-        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::Numbers)?;
+        let (major, minor) = numbers.split_once(':').ok_or(NUMBERS)?;
         let major = number(major, MAJOR_MAX)?;
         let minor = number(minor, MINOR_MAX)?;
         Ok(Self::Numbers(kind, major, minor))
@@ -136,13 +147,13 @@ impl Name {
 
     fn class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
         if class.is_empty() {
-            return Err(SpecifierError::Unknown);
+            return Err(UNKNOWN);
         }
         if class.bytes().all(|byte| byte.is_ascii_digit()) {
             return number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
         }
         if Glob::is_wild(class) {
-            let glob = Glob::parse(class).map_err(SpecifierError::Pattern)?;
+            let glob = Glob::parse(class).map_err(|_| PATTERN)?;
             return Ok(Self::Classes(kind, class.to_owned(), glob));
         }
         Ok(Self::Class(kind, class.to_owned()))
@@ -150,7 +161,7 @@ impl Name {
 }
 
 fn number(text: &str, most: u32) -> Result<u32, SpecifierError> {
-    decimal(text).filter(|number| *number <= most).ok_or(SpecifierError::Numbers)
+    decimal(text).filter(|number| *number <= most).ok_or(NUMBERS)
 }
 
 fn class_prefix(kind: DeviceType) -> &'static str {
@@ -179,42 +190,30 @@ impl fmt::Display for Name {
                 write!(f, "{}{class}", class_prefix(*kind))
             }
             Self::Major(kind, major) => write!(f, "{}{major}", class_prefix(*kind)),
-            Self::Preset(preset) => preset.fmt(f),
+            Self::Hpc => f.write_str("@hpc"),
         }
     }
 }
 
 /// Why a text is no specifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpecifierError {
-    /// It is neither a path below `/dev/` nor `char-NAME` nor `block-NAME` nor a preset.
-    Unknown,
-    /// It is in a directory in which users put what they like.
-    Users,
-    /// Numbers of a device that are none, or that the kernel does not have.
-    Numbers,
-    /// A pattern that is none.
-    Pattern(GlobError),
-    /// There is no such preset.
-    Preset,
-    /// The access is not one to three letters out of `r`, `w` and `m`.
-    Access,
-}
+pub struct SpecifierError(&'static str);
+
+const UNKNOWN: SpecifierError =
+    SpecifierError("not a path below /dev, char-NAME, block-NAME or @hpc");
+const USERS: SpecifierError =
+    SpecifierError("in a directory of users, who decide nothing about devices");
+const NUMBERS: SpecifierError = SpecifierError(
+    "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to 4095 and a minor up to \
+     1048575",
+);
+const PATTERN: SpecifierError = SpecifierError(GlobError::TEXT);
+const PRESET: SpecifierError = SpecifierError("there is no such preset, only @hpc");
+const ACCESS: SpecifierError = SpecifierError("access is not one to three letters out of r, w, m");
 
 impl fmt::Display for SpecifierError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("not a path below /dev, char-NAME, block-NAME or @hpc"),
-            Self::Users => f.write_str("in a directory of users, who decide nothing about devices"),
-            Self::Numbers => write!(
-                f,
-                "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to {MAJOR_MAX} and \
-                 a minor up to {MINOR_MAX}"
-            ),
-            Self::Pattern(error) => error.fmt(f),
-            Self::Preset => f.write_str("there is no such preset, only @hpc"),
-            Self::Access => f.write_str("access is not one to three letters out of r, w, m"),
-        }
+        f.write_str(self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::glob::{Glob, GlobError};
-use crate::device::{FileError, Node, NodeError, Tree};
+use crate::device::{DeviceError, FileError, Node, NodeError, Tree};
 
 /// Most wild components of a pattern.
 const WILD_MAX: usize = 4;
@@ -36,15 +36,17 @@ pub(super) struct Matches {
     looked_at: usize,
 }
 
-/// A pattern stands for more than [`MATCHES_MAX`] devices, or too many names had to be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
+/// A part of them would be a list that nobody wrote.
+fn too_many() -> DeviceError {
+    DeviceError::new(
+        "more than 1,024 device nodes match, or more than 65,536 names had to be looked at",
+    )
+}
 
 impl PathPattern {
     /// The pattern of a path that begins with `/dev/`.
-    ///
-    /// # Errors
-    /// [`GlobError`] for a component that is no pattern, and for more than four that are wild.
+    /// Fails: [`GlobError`] for a component that is no pattern, and for more than four that are
+    /// wild.
     pub(super) fn parse(path: &str) -> Result<Self, GlobError> {
         let part = |text: &str| match Glob::is_wild(text) {
             true => Glob::parse(text).map(|glob| Part::Wild { text: text.to_owned(), glob }),
@@ -58,17 +60,15 @@ impl PathPattern {
 
     /// The device nodes that the pattern stands for. Symbolic links are neither matched nor
     /// followed, and what is no device is passed over.
-    ///
-    /// # Errors
-    /// [`TooMany`]; a part of them would be a list that nobody wrote.
-    pub(super) fn matches(&self, tree: &Tree) -> Result<Matches, TooMany> {
+    /// Fails: [`TooMany`]; a part of them would be a list that nobody wrote.
+    pub(super) fn matches(&self, tree: &Tree) -> Result<Matches, DeviceError> {
         let mut found = Matches::default();
         walk(tree, "", &self.0, &mut found)?;
         Ok(found)
     }
 }
 
-fn walk(tree: &Tree, at: &str, parts: &[Part], found: &mut Matches) -> Result<(), TooMany> {
+fn walk(tree: &Tree, at: &str, parts: &[Part], found: &mut Matches) -> Result<(), DeviceError> {
     let Some((part, rest)) = parts.split_first() else { return found.end(tree, at) };
     match part {
         Part::Plain(name) => walk(tree, &format!("{at}/{name}"), rest, found),
@@ -85,17 +85,17 @@ fn walk(tree: &Tree, at: &str, parts: &[Part], found: &mut Matches) -> Result<()
 }
 
 impl Matches {
-    fn end(&mut self, tree: &Tree, path: &str) -> Result<(), TooMany> {
+    fn end(&mut self, tree: &Tree, path: &str) -> Result<(), DeviceError> {
         let Ok(node) = tree.node(path) else { return Ok(()) };
         if self.nodes.len() >= MATCHES_MAX {
-            return Err(TooMany);
+            return Err(too_many());
         }
         self.nodes.push((path.to_owned(), node));
         Ok(())
     }
 
     /// The names in a directory that no link leads to; none where there is no such directory.
-    fn names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, TooMany> {
+    fn names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
         let real = tree.node(path) == Err(NodeError::NoDevice);
         if !real || OF_USERS.contains(&path) {
             return Ok(Vec::new());
@@ -103,7 +103,7 @@ impl Matches {
         match tree.names(path) {
             Ok(names) => {
                 self.looked_at = self.looked_at.saturating_add(names.len());
-                if self.looked_at > LOOKED_AT_MAX { Err(TooMany) } else { Ok(names) }
+                if self.looked_at > LOOKED_AT_MAX { Err(too_many()) } else { Ok(names) }
             }
             Err(error) if error.is_missing() => Ok(Vec::new()),
             Err(error) => {
@@ -181,7 +181,7 @@ mod tests {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let mut found = Matches { looked_at: LOOKED_AT_MAX - 1, ..Matches::default() };
         assert!(found.names(&tree, "/dev/x").is_ok());
-        assert_eq!(found.names(&tree, "/dev/x"), Err(TooMany));
+        assert_eq!(found.names(&tree, "/dev/x"), Err(too_many()));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         }
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let result = PathPattern::parse("/dev/x/*").unwrap().matches(&tree);
-        assert_eq!(result.unwrap_err(), TooMany);
+        assert_eq!(result.unwrap_err(), too_many());
         assert_eq!(paths(&scratch, "/dev/x/?").len(), 10);
     }
 

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 
-use super::path_pattern::{PathPattern, TooMany};
-use super::{Name, Specifier};
+use super::path_pattern::PathPattern;
+use super::{HPC, Name, Specifier};
 use crate::device::gpu_count;
-use crate::device::preset::Preset;
-use crate::device::{Device, Found, Node, NodeError, ProcDevices, ResolveError, Tree};
+use crate::device::{Device, DeviceError, Found, Node, NodeError, ProcDevices, Tree};
 use crate::plan::{Access, Allowlist, DeviceRule, DeviceType};
 
 /// Drivers of whose devices each belongs to one GPU or to a part of one: all minors of such a major
@@ -30,22 +29,20 @@ const GPU_DRIVERS: [&str; 8] = [
 /// class, and a major by its number, stand for every minor of majors that have a driver now: a
 /// major that is free would be the next driver's to take. Two numbers stand for their device
 /// whether or not a node of it is there.
-///
-/// # Errors
-/// [`ResolveError`] where this node has no such device.
-pub(in crate::device) fn resolve(
-    tree: &Tree,
-    specifier: &Specifier,
-) -> Result<Found, ResolveError> {
+/// Fails: this node has no such device.
+pub(in crate::device) fn resolve(tree: &Tree, specifier: &Specifier) -> Result<Found, DeviceError> {
     let mut found = by_name(tree, &specifier.name, specifier.access)?;
     found.warnings.extend(too_wide(tree, specifier, &found));
     Ok(found)
 }
 
-fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, ResolveError> {
+fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, DeviceError> {
     match name {
         Name::Path(path) => {
-            let node = tree.node_behind_links(path).map_err(ResolveError::Node)?;
+            let node = tree.node_behind_links(path).map_err(|error| match error {
+                NodeError::Open(Errno::ENOENT) => DeviceError::absent(error),
+                error => error.into(),
+            })?;
             one(path, node, access)
         }
         Name::Paths(pattern) => paths(tree, pattern, access),
@@ -57,24 +54,26 @@ fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, ResolveErr
             majors(tree, name, *kind, access, |_, driver| glob.matches(driver))
         }
         Name::Major(kind, wanted) => majors(tree, name, *kind, access, |major, _| major == *wanted),
-        Name::Preset(preset) => Ok(members(tree, *preset, access)),
+        Name::Hpc => Ok(hpc(tree, access)),
     }
 }
 
-fn one(path: &str, node: Node, access: Access) -> Result<Found, ResolveError> {
-    let device = Device::of(path, node, access).map_err(ResolveError::Number)?;
-    Ok(vec![device].into())
+fn one(path: &str, node: Node, access: Access) -> Result<Found, DeviceError> {
+    Ok(vec![Device::of(path, node, access)?].into())
 }
 
-fn paths(tree: &Tree, pattern: &PathPattern, access: Access) -> Result<Found, ResolveError> {
-    let matches = pattern.matches(tree).map_err(|TooMany| ResolveError::TooMany)?;
+fn paths(tree: &Tree, pattern: &PathPattern, access: Access) -> Result<Found, DeviceError> {
+    let matches = pattern.matches(tree)?;
     let mut found = Found::default();
     for (path, node) in matches.nodes {
-        found.devices.push(Device::of(&path, node, access).map_err(ResolveError::Number)?);
+        found.devices.push(Device::of(&path, node, access)?);
     }
     let unseen = matches.unseen.into_iter().map(|error| format!("{pattern}: {error}"));
     found.warnings.extend(unseen);
-    if found.devices.is_empty() { Err(ResolveError::NoMatch) } else { Ok(found) }
+    match found.devices.is_empty() {
+        true => Err(DeviceError::absent("no device node matches")),
+        false => Ok(found),
+    }
 }
 
 /// All devices of the majors that `wanted` says yes to, by number and by a name of its driver.
@@ -84,28 +83,31 @@ fn majors(
     kind: DeviceType,
     access: Access,
     wanted: impl Fn(u32, &str) -> bool,
-) -> Result<Found, ResolveError> {
-    let drivers = tree.drivers().map_err(ResolveError::File)?;
+) -> Result<Found, DeviceError> {
+    let drivers = tree.drivers()?;
     let mut found = Found::default();
     for (major, _) in drivers.of_kind(kind).filter(|(major, driver)| wanted(*major, driver)) {
-        let rule = DeviceRule::new(kind, major, None, access).map_err(ResolveError::Number)?;
+        let rule = DeviceRule::new(kind, major, None, access)?;
         let device = Device { node: name.to_string(), rule };
         // Several drivers may share one major.
         if !found.devices.contains(&device) {
             found.devices.push(device);
         }
     }
-    if found.devices.is_empty() { Err(ResolveError::NoDriver) } else { Ok(found) }
+    match found.devices.is_empty() {
+        true => Err(DeviceError::new("not in /proc/devices")),
+        false => Ok(found),
+    }
 }
 
-/// What a preset finds here. A member that is not there is not missed; one that cannot be told is.
-fn members(tree: &Tree, preset: Preset, access: Access) -> Found {
+/// What `@hpc` finds here. A member that is not there is not missed; one that cannot be told is.
+fn hpc(tree: &Tree, access: Access) -> Found {
     let mut found = Found::default();
-    for member in preset.members() {
+    for member in HPC {
         let Ok(name) = Name::parse(member) else { continue };
         match by_name(tree, &name, access) {
             Ok(devices) => found.extend(devices),
-            Err(ResolveError::NoMatch | ResolveError::Node(NodeError::Open(Errno::ENOENT))) => {}
+            Err(error) if error.is_absent() => {}
             Err(error) => found.warnings.push(format!("{member} is left out: {error}")),
         }
     }

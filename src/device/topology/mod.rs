@@ -21,32 +21,39 @@
 //! Where the two differ, a job's GPUs are to be named by address or UUID.
 
 mod card;
-mod error;
 mod nodes;
 mod parts;
 #[cfg(test)]
 pub(super) mod tests;
 
 use super::gpu_name::PciAddress;
-use super::{Device, Found, Tree};
+use super::{Device, DeviceError, Found, Tree};
 use card::{Card, Cards, Make};
 
-pub use error::TopologyError;
 pub use nodes::{companions, confirm_drm};
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.
 ///
 /// # Errors
-/// [`TopologyError`]: among others where there are not as many GPUs.
-pub fn by_index(tree: &Tree, index: u32) -> Result<Found, TopologyError> {
+/// Among others, there are not as many GPUs.
+pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
     let cards = Cards::new(tree)?.all()?;
     let units: Vec<(&Card, Option<u32>)> = cards.iter().flat_map(units).collect();
     let unit = usize::try_from(index).ok().and_then(|index| units.get(index));
     let mut found = match unit {
         Some((card, None)) => nodes::whole(tree, card)?,
         Some((_, Some(render))) => nodes::partition(tree, *render)?,
-        None => return Err(TopologyError::NoIndex { count: units.len() }),
+        None => {
+            return Err(match units.len() {
+                0 => DeviceError::new("the node has no GPUs"),
+                1 => DeviceError::new("the node has one GPU, number 0"),
+                count => DeviceError::new(format_args!(
+                    "the node has {count} GPUs, numbers 0 to {}",
+                    count - 1
+                )),
+            });
+        }
     };
     if are_mixed(&cards) {
         found.warnings.push(MIXED.to_owned());
@@ -66,8 +73,8 @@ fn are_mixed(cards: &[Card]) -> bool {
 /// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.
 ///
 /// # Errors
-/// [`TopologyError`]: among others where the function there is no GPU.
-pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+/// Among others, the function there is no GPU.
+pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
     let cards = Cards::new(tree)?;
     match cards.at(address)? {
         Some(card) => nodes::whole(tree, &card),
@@ -87,8 +94,8 @@ pub struct GpuNodes {
 /// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
 ///
 /// # Errors
-/// [`TopologyError`] where it cannot be told which there are.
-pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, TopologyError> {
+/// It cannot be told which there are.
+pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let cards = Cards::new(tree)?.all()?;
     let mut gpus = Vec::new();
     for (card, part) in cards.iter().flat_map(units) {

@@ -3,16 +3,16 @@
 use nix::errno::Errno;
 
 use super::card::{Card, Make, directory, missing_is};
-use super::{TopologyError, nodes};
 use crate::device::gpu_name::PciAddress;
-use crate::device::{Device, FileError, Found, NodeError, Tree, driver, major, nvidia};
+use crate::device::{
+    Device, DeviceError, FileError, Found, NodeError, Tree, driver, major, nvidia,
+};
 use crate::plan::{Access, DeviceType};
 
 /// Most devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
 
-/// Everything of a card.
-pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
+pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     match &card.make {
         Make::Nvidia(gpu) => {
@@ -36,7 +36,7 @@ pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, TopologyError> {
 /// One partition of an AMD card. Not its card node: the driver holds a process to a partition by
 /// the render node that it opened, and through a card node it gets at the whole card
 /// (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
-pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, TopologyError> {
+pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, DeviceError> {
     let mut found = render(tree, part)?;
     found.extend(kfd(tree)?);
     Ok(found)
@@ -45,21 +45,20 @@ pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, TopologyError> 
 /// The node through which programs reach all of AMD's GPUs. It opens none by itself: KFD asks the
 /// cgroup for the render node of each (`kfd_devcgroup_check_permission` in
 /// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
-pub(super) fn kfd(tree: &Tree) -> Result<Found, TopologyError> {
+pub(super) fn kfd(tree: &Tree) -> Result<Found, DeviceError> {
     let numbers = tree.text("/sys/class/kfd/kfd/dev")?;
     required(tree, "/dev/kfd", numbers.trim_end())
 }
 
-/// The names of a function's devices of one class.
 pub(super) fn entries(
     tree: &Tree,
     address: PciAddress,
     class: &str,
-) -> Result<Vec<String>, TopologyError> {
+) -> Result<Vec<String>, DeviceError> {
     let path = format!("{}/{class}", directory(address));
     let names = tree.names(&path).or_else(missing_is(Vec::new))?;
     match names.len() > ENTRIES_MAX {
-        true => Err(TopologyError::TooMany { path, most: ENTRIES_MAX }),
+        true => Err(DeviceError::at(path, format_args!("more than {ENTRIES_MAX} entries"))),
         false => Ok(names),
     }
 }
@@ -82,7 +81,7 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// The card and render nodes of a function, as far as there are any.
-fn drm(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+fn drm(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
     let mut devices = Vec::new();
     for entry in entries(tree, address, "drm")? {
         if is_render(&entry) || is_numbered(&entry, "card") {
@@ -97,12 +96,12 @@ fn drm(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
 /// these addresses.
 ///
 /// # Errors
-/// [`TopologyError::Foreign`], and for files that cannot be read.
+/// A node of another function, or a file that cannot be read.
 pub fn confirm_drm(
     tree: &Tree,
     addresses: &[PciAddress],
     devices: &[Device],
-) -> Result<(), TopologyError> {
+) -> Result<(), DeviceError> {
     let mut numbers = Vec::new();
     for address in addresses {
         for entry in entries(tree, *address, "drm")? {
@@ -117,7 +116,11 @@ pub fn confirm_drm(
     });
     match (foreign, addresses) {
         (Some(device), [first, ..]) => {
-            Err(TopologyError::Foreign { path: device.node.clone(), address: *first })
+            let path = &device.node;
+            Err(DeviceError::new(format_args!(
+                "the specification lists {path}, which is not of the GPU at {first}: generate the \
+                 specification anew"
+            )))
         }
         _ => Ok(()),
     }
@@ -125,7 +128,7 @@ pub fn confirm_drm(
 
 /// The accelerator and control nodes of a Habana card. The control device has the number of the
 /// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
-fn accel(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
+fn accel(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
     let mut devices = Vec::new();
     for entry in entries(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
         let control = entry.replace("accel", "accel_controlD");
@@ -138,39 +141,40 @@ fn accel(tree: &Tree, address: PciAddress) -> Result<Found, TopologyError> {
     Ok(devices.into())
 }
 
-fn render(tree: &Tree, minor: u32) -> Result<Found, TopologyError> {
+fn render(tree: &Tree, minor: u32) -> Result<Found, DeviceError> {
     required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
 }
 
 /// What was found, if there is a node in it without which the card is of no use.
-fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, TopologyError> {
+fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, DeviceError> {
     let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
     match found.devices.iter().any(name) {
         true => Ok(found),
-        false => Err(TopologyError::NoNode(card.address)),
+        false => {
+            let address = card.address;
+            Err(DeviceError::new(format_args!("{address} has no node in /dev to compute by")))
+        }
     }
 }
 
-fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, TopologyError> {
-    let absent = NodeError::Open(Errno::ENOENT);
-    let absent = || TopologyError::Node { path: path.to_owned(), why: absent };
+fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, DeviceError> {
+    let absent = || DeviceError::at(path, NodeError::Open(Errno::ENOENT));
     Ok(vec![optional(tree, path, numbers)?.ok_or_else(absent)?].into())
 }
 
 /// The device at a path, which has to have the `numbers` that the kernel tells; none where `/dev`
 /// lacks it.
-fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, TopologyError> {
+fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
     let node = match tree.node(path) {
         Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
-        node => node.map_err(|why| TopologyError::Node { path: path.to_owned(), why })?,
+        node => node.map_err(|why| DeviceError::at(path, why))?,
     };
     if node.kind != DeviceType::Char || format!("{}:{}", node.major, node.minor) != numbers {
-        let (path, numbers) = (path.to_owned(), numbers.to_owned());
-        return Err(TopologyError::Elsewhere { path, node, numbers });
+        let text = format_args!("{path} is {node}, and the kernel's device c {numbers}");
+        return Err(DeviceError::new(text));
     }
     driver::check(tree, path, node)?;
-    let device = Device::of(path, node, Access::RW);
-    device.map(Some).map_err(|why| TopologyError::Number { path: path.to_owned(), why })
+    Device::of(path, node, Access::RW).map(Some)
 }
 
 /// Names of the driver of NVIDIA's GPUs in `/proc/devices`, from R550 on and before.
@@ -180,8 +184,8 @@ const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
 /// share. `gres.conf` names the GPUs' own nodes, since Slurm leaves the others open to everyone.
 ///
 /// # Errors
-/// [`TopologyError`].
-pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyError> {
+/// A file cannot be read, or a node is not what it must be.
+pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     let of = |major: u32| {
         let chars = devices.iter().map(|device| device.rule);
@@ -198,7 +202,7 @@ pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, TopologyErro
     }
     for minor in of(major::DRM) {
         if is_amd(tree, minor)? {
-            found.extend(nodes::kfd(tree)?);
+            found.extend(kfd(tree)?);
             break;
         }
     }

@@ -4,10 +4,9 @@
 //! with a render node of its own. The DRM devices of a card's partitions exist in any mode, so
 //! that only KFD tells which of them are in use (`drivers/gpu/drm/amd/amdkfd/kfd_topology.c`).
 
-use super::TopologyError;
 use super::card::missing_is;
-use crate::device::Tree;
 use crate::device::gpu_name::PciAddress;
+use crate::device::{DeviceError, Tree};
 
 const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
 /// Most nodes that are looked at: a processor or a partition each.
@@ -20,10 +19,10 @@ pub(super) struct Parts(Vec<(PciAddress, u32)>);
 impl Parts {
     /// None where there is no KFD. A node that the reader's own device filter hides fails with
     /// `EPERM`: without it the others would be counted wrongly.
-    pub(super) fn read(tree: &Tree) -> Result<Self, TopologyError> {
+    pub(super) fn read(tree: &Tree) -> Result<Self, DeviceError> {
         let nodes = tree.names(NODES).or_else(missing_is(Vec::new))?;
         if nodes.len() > NODES_MAX {
-            return Err(TopologyError::TooMany { path: NODES.to_owned(), most: NODES_MAX });
+            return Err(DeviceError::at(NODES, format_args!("more than {NODES_MAX} entries")));
         }
         let mut parts = Vec::new();
         for node in nodes {
@@ -34,7 +33,8 @@ impl Parts {
                 let (address, render) =
                     (properties.address()?, properties.number("drm_render_minor")?);
                 if parts.iter().any(|(_, other)| *other == render) {
-                    return Err(TopologyError::Twice { path, render });
+                    let why = format_args!("another GPU has the render node {render} too");
+                    return Err(DeviceError::at(path, why));
                 }
                 parts.push((address, render));
             }
@@ -56,22 +56,25 @@ struct Properties<'a> {
 }
 
 impl Properties<'_> {
-    fn number(&self, key: &'static str) -> Result<u32, TopologyError> {
+    fn number(&self, key: &'static str) -> Result<u32, DeviceError> {
         let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
         lines
             .find(|(name, _)| *name == key)
             .filter(|(_, value)| value.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|(_, value)| value.parse().ok())
-            .ok_or_else(|| TopologyError::Property { path: self.path.to_owned(), key })
+            .ok_or_else(|| self.no_number(key))
     }
 
     /// Bus, device and function stand in the lower 16 bits; above them is the partition's number.
-    fn address(&self) -> Result<PciAddress, TopologyError> {
+    fn address(&self) -> Result<PciAddress, DeviceError> {
         let (domain, location) = (self.number("domain")?, self.number("location_id")?);
         let (bus, device, function) =
             ((location >> 8) & 0xff, (location >> 3) & 0x1f, location & 0x7);
         let address = format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}");
-        let odd = |_| TopologyError::Property { path: self.path.to_owned(), key: "location_id" };
-        address.parse().map_err(odd)
+        address.parse().map_err(|_| self.no_number("location_id"))
+    }
+
+    fn no_number(&self, key: &str) -> DeviceError {
+        DeviceError::at(self.path, format_args!("no number for {key}"))
     }
 }

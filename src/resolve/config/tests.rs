@@ -73,7 +73,11 @@ fn faults_name_line_and_key() {
         ),
         ("nodename = a b", 1, "the value of nodename is not a host name"),
         ("message_file = a", 1, "the value of message_file is not an absolute path"),
-        ("Registry = /a", 1, "unknown key Registry"),
+        ("Registry = /a", 1, "unknown key Registry, did you mean registry?"),
+        ("source = slurm", 1, "unknown key source, did you mean sources?"),
+        ("slurm-spool = /a", 1, "unknown key slurm-spool, did you mean slurm_spool?"),
+        ("cdi_dir = /a", 1, "unknown key cdi_dir, did you mean cdi_dirs?"),
+        ("exempt_users = a", 1, "unknown key exempt_users"),
         (
             "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
             1,
@@ -106,7 +110,7 @@ fn faults_name_line_and_key() {
         assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
     }
     for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
-        assert_eq!(Config::parse(text), Err((1, Fault::Encoding)));
+        assert_eq!(Config::parse(text), Err((1, "not UTF-8".to_owned())));
     }
     assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
 }

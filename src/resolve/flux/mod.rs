@@ -2,7 +2,7 @@
 
 mod unit;
 
-use super::plan::{Contained, NoPlan, contained, has_list, misconfigured};
+use super::plan::{Contained, NoPlan, contained, has_list, misconfigured, unusable};
 use super::{Config, Evidence};
 use crate::device::{Glob, Policy, Resolved, Resolver, Unfit, Wanted, allowlist};
 use crate::plan::{Containment, Placement};
@@ -13,9 +13,7 @@ use unit::overlap;
 /// The filter of the IMP holds, and besides it what a record says. Where the privileged half found
 /// no filter at the unit and so gives the unit's text, the policy in there does: the same list as
 /// the IMP would have made of it. With a record as well both lists hold, as one.
-///
-/// # Errors
-/// [`NoPlan`] where the text is none of a unit's, and as for a record.
+/// Fails: [`NoPlan`] where the text is none of a unit's, and as for a record.
 pub(super) fn by_flux(
     job: &Job,
     unit: &str,
@@ -41,7 +39,7 @@ pub(super) fn by_flux(
     own.containment = match (asked, by_unit.containment) {
         (Containment::Enforce(one), Containment::Enforce(other)) => {
             let both = overlap(&one, &other);
-            Containment::Enforce(both.map_err(|_| unfit(job, &Unfit::TooMany))?)
+            Containment::Enforce(both.map_err(|_| unusable(job)(Unfit::TooMany))?)
         }
         (Containment::Enforce(list), _) | (_, Containment::Enforce(list)) => {
             Containment::Enforce(list)
@@ -51,11 +49,6 @@ pub(super) fn by_flux(
     Ok(own)
 }
 
-fn unfit(job: &Job, error: &Unfit) -> NoPlan {
-    misconfigured(job, format!("job {}: {error}", job.id))
-}
-
-/// What the text of the job's unit says.
 fn by_text(
     job: &Job,
     text: &str,
@@ -81,8 +74,7 @@ fn by_text(
         policy.allow.into_iter().partition(|(name, _)| is_literal(name));
     let wanted = Wanted { policy: policy.policy, allow: &allow, named: Vec::new() };
     let resolved = allowlist(&wanted, &config.always_allowed, resolver);
-    let Resolved { list, mut dropped, warnings, .. } =
-        resolved.map_err(|error| unfit(job, &error))?;
+    let Resolved { list, mut dropped, warnings, .. } = resolved.map_err(unusable(job))?;
     let odd = odd.into_iter();
     dropped
         .extend(odd.map(|(name, access)| format!("{name} {access}: no name that Flux resolves")));

@@ -1,7 +1,5 @@
 //! What the text of a unit says about devices (systemd.syntax(7), systemd.resource-control(5)).
 
-use std::fmt;
-
 use crate::device::Policy;
 use crate::legible::legible;
 use crate::plan::{Access, Allowlist, DeviceRule, Invalid};
@@ -9,7 +7,6 @@ use crate::plan::{Access, Allowlist, DeviceRule, Invalid};
 /// Most characters of a line in a message.
 const SHOWN: usize = 64;
 
-/// `DevicePolicy` and `DeviceAllow` of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UnitPolicy {
     /// The last that is said.
@@ -18,63 +15,38 @@ pub(super) struct UnitPolicy {
     pub(super) allow: Vec<(String, String)>,
 }
 
-/// A line that is none of a unit's, counted from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BadLine {
-    line: usize,
-    text: String,
-    why: Why,
+/// What is wrong with a line, counted from 1.
+fn bad_line(number: usize, text: &str, why: &str) -> String {
+    let text: String = legible(text).chars().take(SHOWN).collect();
+    format!("line {number}: {text}: {why}")
 }
 
-/// What is wrong with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    /// Neither a section nor an assignment.
-    Form,
-    /// An assignment before the first section.
-    NoSection,
-    /// No policy that there is.
-    Policy,
-    /// The text ends in the middle.
-    Unended,
-}
-
-impl fmt::Display for BadLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text: String = legible(&self.text).chars().take(SHOWN).collect();
-        let why = match self.why {
-            Why::Form => "neither [SECTION] nor KEY=VALUE",
-            Why::NoSection => "is in no section",
-            Why::Policy => "DevicePolicy is auto, closed or strict",
-            Why::Unended => "the text ends in the middle of a line",
-        };
-        write!(f, "line {}: {text}: {why}", self.line)
-    }
-}
+const FORM: &str = "neither [SECTION] nor KEY=VALUE";
 
 impl UnitPolicy {
     /// Reads a unit's text. A later policy counts instead of an earlier one and a later entry beside
     /// it, instead of an entry with the same name; an empty `DeviceAllow` takes back all.
-    ///
-    /// # Errors
-    /// [`BadLine`]: of a text that is not understood, the part that matters may be as well.
-    pub(super) fn parse(text: &str) -> Result<Self, BadLine> {
+    /// Fails at a line that is not understood: the part that matters may be in it.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut unit = Self::default();
         let mut section = None;
         for Logical { number, text } in logical_lines(text)? {
-            let bad = |why| BadLine { line: number, text: text.clone(), why };
+            let bad = |why| bad_line(number, &text, why);
             let header = text.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
             if let Some(name) = header {
                 let name = name.filter(|name| !name.is_empty() && !name.contains(['[', ']']));
-                section = Some(name.ok_or_else(|| bad(Why::Form))?.to_owned());
+                section = Some(name.ok_or_else(|| bad(FORM))?.to_owned());
                 continue;
             }
-            let (key, value) = text.split_once('=').ok_or_else(|| bad(Why::Form))?;
-            let section = section.as_deref().ok_or_else(|| bad(Why::NoSection))?;
+            let (key, value) = text.split_once('=').ok_or_else(|| bad(FORM))?;
+            let section = section.as_deref().ok_or_else(|| bad("is in no section"))?;
             match (section, key.trim_end()) {
-                (_, "") => return Err(bad(Why::Form)),
+                (_, "") => return Err(bad(FORM)),
                 ("Service", "DevicePolicy") => {
-                    unit.policy = value.trim().parse().map_err(|()| bad(Why::Policy))?;
+                    unit.policy = value
+                        .trim()
+                        .parse()
+                        .map_err(|()| bad("DevicePolicy is auto, closed or strict"))?;
                 }
                 ("Service", "DeviceAllow") => unit.allow(value.trim()),
                 _ => {}
@@ -95,7 +67,6 @@ impl UnitPolicy {
     }
 }
 
-/// A line, with those that continue it.
 struct Logical {
     number: usize,
     text: String,
@@ -103,7 +74,7 @@ struct Logical {
 
 /// The lines that say something. A backslash at the end continues a line with the next that is no
 /// comment.
-fn logical_lines(text: &str) -> Result<Vec<Logical>, BadLine> {
+fn logical_lines(text: &str) -> Result<Vec<Logical>, String> {
     let mut lines = Vec::new();
     let mut open: Option<Logical> = None;
     for (index, line) in text.lines().enumerate() {
@@ -126,15 +97,15 @@ fn logical_lines(text: &str) -> Result<Vec<Logical>, BadLine> {
         }
     }
     match open {
-        Some(Logical { number, text }) => Err(BadLine { line: number, text, why: Why::Unended }),
+        Some(Logical { number, text }) => {
+            Err(bad_line(number, &text, "the text ends in the middle of a line"))
+        }
         None => Ok(lines),
     }
 }
 
 /// The devices that are in both lists, with the access that both have; as if both were in force.
-///
-/// # Errors
-/// More entries than a list may have.
+/// Fails: more entries than a list may have.
 pub(super) fn overlap(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, Invalid> {
     let mut both = Allowlist::new();
     for a in merged(one) {

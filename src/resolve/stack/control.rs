@@ -1,6 +1,5 @@
 //! The control field: what libpam does with each return value of a module (pam.conf(5)).
 
-/// What follows a module's return value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     Ignore,

@@ -13,9 +13,7 @@ use super::line::{Line, lines};
 
 /// Deepest nesting of includes and substacks, libpam's own.
 const DEPTH_MAX: usize = 16;
-/// Most bytes of a service file.
 const FILE_MAX: u64 = 1024 * 1024;
-/// Most lines of a flattened stack.
 const HANDLERS_MAX: usize = 1000;
 /// The service whose lines stand in for those that a service lacks.
 const OTHER: &str = "other";
@@ -23,7 +21,6 @@ const OTHER: &str = "other";
 const TYPES: [&str; 4] = ["auth", "account", "password", "session"];
 /// Where our module is called when its line does not say.
 const DEFAULT_SERVICE: &str = "sshd";
-/// The names of our module's file.
 const MODULES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
 
 /// Where a line stands.
@@ -41,14 +38,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// One line of the flattened stack.
 #[derive(Clone, Debug)]
 pub(super) struct Handler {
     /// How many substacks it stands in.
     pub(super) level: usize,
     pub(super) place: Place,
     pub(super) kind: Kind,
-    /// The words of its line.
     pub(super) words: Vec<String>,
 }
 
@@ -86,9 +81,7 @@ impl fmt::Display for Unfit {
 }
 
 /// The lines of `service` in that group, from the service files below `root`.
-///
-/// # Errors
-/// A text that names the file that libpam or we cannot read.
+/// Fails: a text that names the file that libpam or we cannot read.
 pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Handler>, String> {
     let mut stack = Flattener { root, service, group, handlers: Vec::new() };
     stack.load_service(service)?;
@@ -96,15 +89,6 @@ pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Ha
         stack.load_service(OTHER)?;
     }
     Ok(stack.handlers)
-}
-
-/// Which lines of a file are taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// Lines of the group; a line of no type at all goes to auth.
-    All,
-    /// Lines of the group, and those of no type at all, since a line of the group included the file.
-    Included,
 }
 
 struct Flattener<'a> {
@@ -118,7 +102,7 @@ impl Flattener<'_> {
     fn load(
         &mut self,
         name: &str,
-        wanted: Wanted,
+        included: bool,
         depth: usize,
         level: usize,
     ) -> Result<(), String> {
@@ -126,13 +110,13 @@ impl Flattener<'_> {
             return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
         }
         let file = self.open(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
-        self.take_file(&file, wanted, depth, level)
+        self.take_file(&file, included, depth, level)
     }
 
     /// A service of its own; without a file it has no lines.
     fn load_service(&mut self, name: &str) -> Result<(), String> {
         match self.open(name)? {
-            Some(file) => self.take_file(&file, Wanted::All, 0, 0),
+            Some(file) => self.take_file(&file, false, 0, 0),
             None => Ok(()),
         }
     }
@@ -140,7 +124,7 @@ impl Flattener<'_> {
     fn take_file(
         &mut self,
         (path, text): &(PathBuf, String),
-        wanted: Wanted,
+        included: bool,
         depth: usize,
         level: usize,
     ) -> Result<(), String> {
@@ -148,7 +132,7 @@ impl Flattener<'_> {
             lines(text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
         for line in lines {
             let place = Place { file: path.clone(), line: line.number };
-            self.take(&line, &place, wanted, depth, level)?;
+            self.take(&line, &place, included, depth, level)?;
         }
         Ok(())
     }
@@ -157,19 +141,20 @@ impl Flattener<'_> {
         &mut self,
         line: &Line,
         place: &Place,
-        wanted: Wanted,
+        included: bool,
         depth: usize,
         level: usize,
     ) -> Result<(), String> {
         let word = |index: usize| line.words.get(index).map(String::as_str);
         let first = word(0).unwrap_or_default();
         if first.eq_ignore_ascii_case("@include") {
-            return self.load(&self.included(place, word(1))?, wanted, depth + 1, level);
+            return self.load(&self.included(place, word(1))?, included, depth + 1, level);
         }
         let kind = first.strip_prefix('-').unwrap_or(first);
         let is_own = kind.eq_ignore_ascii_case(self.group.as_str());
         let is_other = !is_own && TYPES.iter().any(|other| kind.eq_ignore_ascii_case(other));
-        let takes_any = wanted == Wanted::Included || self.group == Group::Auth;
+        // A line of no type at all goes to auth, and to the group of the line that includes it.
+        let takes_any = included || self.group == Group::Auth;
         if is_other || (!is_own && !takes_any) {
             return Ok(());
         }
@@ -180,7 +165,7 @@ impl Flattener<'_> {
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
             let name = self.included(place, word(2))?;
-            return self.load(&name, Wanted::Included, depth + 1, level + usize::from(is_substack));
+            return self.load(&name, true, depth + 1, level + usize::from(is_substack));
         }
         self.push(level, place, self.module(line, Control::parse(control)), line)
     }

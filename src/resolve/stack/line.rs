@@ -1,6 +1,5 @@
 //! Lines of a PAM service file, put together and cut into words as libpam does (pam.conf(5)).
 
-/// One logical line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// Number of its first physical line, from 1.

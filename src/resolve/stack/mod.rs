@@ -30,7 +30,6 @@ pub enum Group {
 
 impl Group {
     /// The word that lines of it begin with.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",
@@ -55,7 +54,6 @@ pub struct Entry {
 
 impl Entry {
     /// The name of the module's file.
-    #[must_use]
     pub fn file(&self) -> &str {
         self.module.rsplit('/').next().unwrap_or_default()
     }
@@ -90,7 +88,6 @@ pub enum Finding {
 
 impl Finding {
     /// The finding in one word, as the other half wants it.
-    #[must_use]
     pub fn stack(&self) -> Stack {
         match self {
             Self::Effective(_) => Stack::Effective,
@@ -117,13 +114,11 @@ impl fmt::Display for Finding {
 
 /// Judges the session stack of `service` by the service files below `root`, which is `/` but in
 /// tests.
-#[must_use]
 pub fn judge(root: &Path, service: &str) -> Finding {
     judge_group(root, service, Group::Session)
 }
 
 /// The same of any group.
-#[must_use]
 pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
     match flattened(root, service, group) {
         Ok(stack) => judge_flat(&stack, group),

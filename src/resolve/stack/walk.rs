@@ -24,7 +24,6 @@ enum Verdict {
     Negative,
 }
 
-/// Where libpam stands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     at: usize,
@@ -35,7 +34,6 @@ struct State {
     entries: Vec<Verdict>,
 }
 
-/// A way around us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bypass {
     /// The line `by` can leap over the line `ours`.

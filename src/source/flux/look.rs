@@ -11,23 +11,18 @@ use crate::proc::{self, Proc, Process};
 const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
     of /proc has to be that account's group";
 
-/// How units are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look<'a> {
-    /// Where proc(5) is.
     pub(super) proc: &'a Proc,
     /// Uid of Flux's account.
     pub(super) flux: u32,
-    /// When all has to be over.
     pub(super) deadline: Instant,
 }
 
-/// What a unit is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// It runs a job of this user's.
     Running {
-        /// The user.
         owner: u32,
         /// When its IMP started, in seconds since the epoch; 0 where that cannot be told.
         started: i64,
@@ -55,7 +50,6 @@ struct Table {
 }
 
 impl Look<'_> {
-    /// Looks at the unit with this cgroup.
     pub(super) fn at(&self, dir: &Path) -> Seen {
         if self.is_late() {
             return Seen::Late;
@@ -134,7 +128,6 @@ fn pids(dir: &Path) -> io::Result<Vec<i32>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-/// Whether a unit was removed meanwhile.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }

@@ -29,45 +29,32 @@ const NAMES_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct FluxSource {
     account: Account,
-    /// Where cgroup v2 is mounted.
     mount: PathBuf,
-    /// Where proc(5) is.
     proc: Proc,
 }
 
 /// A unit of a job's, and its cgroup's path below the mount.
 type Units = BTreeMap<(Unit, String), PathBuf>;
 
-/// How many units were what.
-#[derive(Debug, Default)]
-struct Count {
-    running: usize,
-    waiting: usize,
-    left: usize,
-}
-
 impl FluxSource {
     /// A source over the units of an account, of cgroups at `mount`, on the node whose `proc` is
     /// below `root`.
-    #[must_use]
     pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
         Self { account, mount, proc: Proc::at(root.join("proc")) }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.
-    ///
-    /// # Errors
-    /// As [`Source::jobs`].
     pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
         let flux = self.account.uid()?;
         let mut found = Found::default();
         let units = self.units(flux, &mut found)?;
         let look = Look { proc: &self.proc, flux, deadline };
-        let (mut jobs, mut count, mut late) = (BTreeMap::new(), Count::default(), 0_usize);
+        let mut jobs = BTreeMap::new();
+        let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
         for ((unit, path), dir) in units {
             match look.at(&dir) {
                 Seen::Running { owner, started } => {
-                    count.running += 1;
+                    running += 1;
                     // Of several brokers' units of one job, that of the lowest rank comes first.
                     let job = job(unit, &path, flux, started);
                     let other = |job: Job| found.skipped.extend(second(&job));
@@ -77,10 +64,10 @@ impl FluxSource {
                     };
                 }
                 Seen::Waiting => {
-                    count.waiting += 1;
+                    waiting += 1;
                     found.skipped.push(format!("{path}: its shell is not there yet, or no more"));
                 }
-                Seen::Left => count.left += 1,
+                Seen::Left => left += 1,
                 Seen::Strange(why) => found.broken.push(format!("{path}: {why}")),
                 Seen::Late => late += 1,
             }
@@ -89,16 +76,14 @@ impl FluxSource {
             found.silent.push(format!("flux: {late} units could not be looked at in time"));
         }
         found.seen.push(format!(
-            "account {}: {} units run a job, {} have no shell, {} are left over",
-            self.account, count.running, count.waiting, count.left
+            "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
+            self.account
         ));
         Ok((jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect(), found))
     }
 
     /// The units of jobs that there are.
-    ///
-    /// # Errors
-    /// [`SourceError::Absent`] where the account has no slice here.
+    /// Fails: [`SourceError::Absent`] where the account has no slice here.
     fn units(&self, flux: u32, found: &mut Found) -> Result<Units, SourceError> {
         let slice = format!("/user.slice/user-{flux}.slice");
         let mut units = Units::new();
@@ -155,7 +140,6 @@ fn job(unit: Unit, path: &str, flux: u32, started: i64) -> Option<Job> {
     Some(Job { id, started, ends: None, placement, record: None })
 }
 
-/// What there is to say of another broker's unit.
 fn second(job: &Job) -> Option<String> {
     let shown = legible(&job.placement.shown(&job.id));
     Some(format!("{shown}: another broker of this node has the job as well"))

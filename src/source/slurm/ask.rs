@@ -18,17 +18,14 @@ const AT_ONCE: usize = 64;
 /// call it afterwards (`stepd_init` of Slurm), and a login may come in between.
 const OPENING: Duration = Duration::from_millis(200);
 
-/// Who has to answer, and until when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// The uid of the daemons.
     pub(super) owner: u32,
     /// Whose jobs are looked for; everybody's where this is `None`.
     pub(super) whose: Option<u32>,
     /// How long each is waited for, where that is not the last hope: while others wait for their
     /// turn, or when a job has been found.
     pub(super) each: Duration,
-    /// When all has to be over.
     pub(super) deadline: Instant,
 }
 
@@ -90,7 +87,6 @@ fn wait(calls: &[Call<'_>], hurry: bool) {
     let _ = poll(&mut polled, timeout.unwrap_or(PollTimeout::MAX));
 }
 
-/// A conversation with one daemon.
 struct Call<'a> {
     index: usize,
     path: &'a Path,
@@ -112,7 +108,6 @@ impl<'a> Call<'a> {
         Self { index, path, began, times, socket: None, bytes, filled, again: false }
     }
 
-    /// When its time is over.
     fn until(&self, hurry: bool) -> Instant {
         let [soon, last] = self.times;
         if hurry { soon } else { last }

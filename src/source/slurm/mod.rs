@@ -29,30 +29,20 @@ pub struct SlurmSource {
     spool: Option<PathBuf>,
 }
 
-/// A daemon that answered, and what it said.
-struct Heard {
-    socket: Socket,
-    answer: Answer,
-}
-
 impl SlurmSource {
     /// A source over the step daemons' sockets in `spool`, or in the directory that `slurm.conf`
     /// names, which is looked for as `settings` say. Where they give the node's name, only that
     /// node's count, else those of every node that this host is.
-    #[must_use]
     pub fn new(tree: Tree, settings: Settings, spool: Option<PathBuf>) -> Self {
         Self { tree, settings, spool }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.
-    ///
-    /// # Errors
-    /// As [`Source::jobs`].
     pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
         let mut found = Found::default();
         let heard = self.heard(&mut found, None, deadline)?;
-        let running = heard.into_iter().filter(|heard| heard.answer.state == State::Running);
-        let jobs = running.map(|heard| (heard.answer.uid, heard.socket.into())).collect();
+        let running = heard.into_iter().filter(|(_, answer)| answer.state == State::Running);
+        let jobs = running.map(|(socket, answer)| (answer.uid, socket.into())).collect();
         Ok((jobs, found))
     }
 
@@ -62,7 +52,7 @@ impl SlurmSource {
         found: &mut Found,
         whose: Option<u32>,
         deadline: Instant,
-    ) -> Result<Vec<Heard>, SourceError> {
+    ) -> Result<Vec<(Socket, Answer)>, SourceError> {
         let spool = self.spool.as_deref();
         let sockets = spool::sockets(&self.tree, &self.settings, spool, found)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
@@ -72,7 +62,7 @@ impl SlurmSource {
         for (socket, answer) in sockets.into_iter().zip(answers) {
             let path = socket.path.display();
             match answer {
-                Some(Ok(answer)) => heard.push(Heard { socket, answer }),
+                Some(Ok(answer)) => heard.push((socket, answer)),
                 // Slurm leaves the sockets of daemons that were killed.
                 Some(Err(Error::Gone)) => gone += 1,
                 Some(Err(error @ (Error::Timeout | Error::Closed))) => {
@@ -97,7 +87,7 @@ impl Source for SlurmSource {
 
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError> {
         let mut found = Found::default();
-        for Heard { socket, answer } in self.heard(&mut found, Some(uid), deadline)? {
+        for (socket, answer) in self.heard(&mut found, Some(uid), deadline)? {
             if answer.uid == uid {
                 found.take(socket, answer.state);
             }

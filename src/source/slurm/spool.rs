@@ -15,14 +15,10 @@ const NAMES_MAX: usize = 65_536;
 /// Most nodes of one host that are looked for.
 const NODES_MAX: usize = 64;
 
-/// A daemon's socket that may be called.
 #[derive(Clone, Debug)]
 pub(super) struct Socket {
-    /// Node and job.
     pub(super) name: SocketName,
-    /// The directory it is in.
     pub(super) spool: AbsolutePath,
-    /// Where to call.
     pub(super) path: PathBuf,
     /// When it was made, in seconds since the epoch.
     pub(super) started: i64,
@@ -36,10 +32,8 @@ struct Place {
 }
 
 /// The sockets of this node. What is wrong with any goes into `found`.
-///
-/// # Errors
-/// [`SourceError::Absent`] where Slurm is not on this node, [`SourceError::Failed`] where its
-/// configuration or its only directory cannot be used.
+/// Fails: [`SourceError::Absent`] where Slurm is not on this node, [`SourceError::Failed`] where
+/// its configuration or its only directory cannot be used.
 pub(super) fn sockets(
     tree: &Tree,
     settings: &Settings,
@@ -70,7 +64,6 @@ fn at(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
     Ok(tree.at(text))
 }
 
-/// Where `slurm.conf` says.
 fn by_configuration(
     tree: &Tree,
     settings: &Settings,

@@ -7,7 +7,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::{Budget, DocumentError, Object, Refused, Value};
 use crate::legible::legible;
 
-/// Reads a JSON text.
 pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);
     let mut budget = Budget::default();

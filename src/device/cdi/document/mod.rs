@@ -11,6 +11,8 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::SpecError;
+
 /// Lists and objects inside each other. A specification needs seven.
 const MAX_DEPTH: usize = 32;
 
@@ -31,7 +33,6 @@ impl Format {
     ///
     /// The YAML reader takes up to 300 bytes of memory for each byte inside brackets, and looks at
     /// every open bracket again for each word: at this length 300 MiB and two seconds at worst.
-    #[must_use]
     pub fn max_bytes(self) -> usize {
         match self {
             Self::Json => 4 << 20,
@@ -40,7 +41,6 @@ impl Format {
     }
 }
 
-/// A value of the document.
 #[derive(Debug, PartialEq)]
 pub(super) enum Value {
     /// `null`, and what YAML writes for it.
@@ -59,63 +59,49 @@ pub(super) enum Value {
     Object(Object),
 }
 
-/// An object's keys and values.
 pub(super) type Object = BTreeMap<String, Value>;
 
 impl Value {
-    /// The value as text.
-    pub(super) fn into_text(self) -> Result<String, WrongType> {
+    pub(super) fn into_text(self) -> Result<String, SpecError> {
         match self {
             Self::Text(text) => Ok(text),
             Self::Plain(text) if scalar::is_text(&text) => Ok(text),
-            Self::Plain(_) => Err(WrongType("text: put it in quotes")),
-            _ => Err(WrongType("text")),
+            Self::Plain(_) => Err(SpecError::rule("not text: put it in quotes")),
+            _ => Err(SpecError::rule("not text")),
         }
     }
 
-    /// The value as a whole number.
-    pub(super) fn into_number(self) -> Result<i64, WrongType> {
+    pub(super) fn into_number(self) -> Result<i64, SpecError> {
         let number = match self {
             Self::Number(number) => number,
             Self::Plain(text) => scalar::number(&text),
             _ => None,
         };
-        number.ok_or(WrongType("a whole number"))
+        number.ok_or_else(|| SpecError::rule("not a whole number"))
     }
 
-    /// The value as a truth value.
-    pub(super) fn into_bool(self) -> Result<bool, WrongType> {
+    pub(super) fn into_bool(self) -> Result<bool, SpecError> {
         match self {
             Self::Bool(value) => Ok(value),
-            Self::Plain(text) => scalar::boolean(&text).ok_or(WrongType("true or false")),
-            _ => Err(WrongType("true or false")),
+            Self::Plain(text) => {
+                scalar::boolean(&text).ok_or_else(|| SpecError::rule("not true or false"))
+            }
+            _ => Err(SpecError::rule("not true or false")),
         }
     }
 
-    /// The value as a list.
-    pub(super) fn into_list(self) -> Result<Vec<Self>, WrongType> {
+    pub(super) fn into_list(self) -> Result<Vec<Self>, SpecError> {
         match self {
             Self::List(values) => Ok(values),
-            _ => Err(WrongType("a list")),
+            _ => Err(SpecError::rule("not a list")),
         }
     }
 
-    /// The value as an object.
-    pub(super) fn into_object(self) -> Result<Object, WrongType> {
+    pub(super) fn into_object(self) -> Result<Object, SpecError> {
         match self {
             Self::Object(object) => Ok(object),
-            _ => Err(WrongType("an object")),
+            _ => Err(SpecError::rule("not an object")),
         }
-    }
-}
-
-/// A value is not what is wanted here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WrongType(&'static str);
-
-impl fmt::Display for WrongType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not {}", self.0)
     }
 }
 
@@ -124,7 +110,6 @@ impl fmt::Display for WrongType {
 pub(super) struct DocumentError {
     /// Where it shows, from 1.
     pub(super) line: usize,
-    /// What is wrong.
     pub(super) why: String,
 }
 
@@ -147,7 +132,6 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{start:?}")
 }
 
-/// What both readers count.
 #[derive(Default)]
 struct Budget {
     values: usize,
@@ -165,7 +149,6 @@ impl Budget {
     }
 }
 
-/// What neither reader takes.
 enum Refused {
     Depth,
     Values,

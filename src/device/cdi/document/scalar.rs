@@ -10,7 +10,6 @@ pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// The truth value of the word.
 pub(super) fn boolean(word: &str) -> Option<bool> {
     match word {
         "true" => Some(true),

@@ -9,7 +9,6 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use super::{Budget, DocumentError, Object, Refused, Value, scalar};
 use crate::legible::legible;
 
-/// Reads a YAML text.
 pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
     let mut reader = Reader::default();
     let mut line = 1;
@@ -25,14 +24,12 @@ fn syntax(error: &ScanError) -> DocumentError {
     DocumentError { line: error.marker().line(), why: legible(error.info()) }
 }
 
-/// A list or an object that is not at its end yet.
 enum Open {
     List(Vec<Value>),
     /// The key is there when its value is what comes next.
     Object(Object, Option<String>),
 }
 
-/// The tree as far as it has come.
 #[derive(Default)]
 struct Reader {
     budget: Budget,

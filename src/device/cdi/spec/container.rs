@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use super::edits::variable;
-use super::error::{SpecError, Within};
-use super::fields::{Fields, boolean, some_text, text};
+use super::fields::{Fields, some_text};
 use super::version::Version;
+use super::{SpecError, Within};
 use crate::device::cdi::document::{Value, quoted};
 
 /// When a hook may run (OCI runtime specification, "POSIX-platform Hooks").
@@ -29,11 +29,11 @@ pub(super) fn edits(fields: &mut Fields, version: Version) -> Result<bool, SpecE
 /// Checks `annotations` of a file or of a device: texts by name.
 pub(super) fn annotations(fields: &mut Fields, version: Version) -> Result<(), SpecError> {
     let each = |value: Value| {
-        let object = value.into_object().map_err(SpecError::rule)?;
+        let object = value.into_object()?;
         object.into_iter().try_for_each(|(key, value)| {
             version.has(Version::V0_6, "the key")?;
             let none = value == Value::Null;
-            if none { Ok(()) } else { text(value).map(drop).in_key(&quoted(&key)) }
+            if none { Ok(()) } else { value.into_text().map(drop).in_key(&quoted(&key)) }
         })
     };
     fields.value("annotations", each).map(drop)
@@ -41,7 +41,7 @@ pub(super) fn annotations(fields: &mut Fields, version: Version) -> Result<(), S
 
 fn hook(value: Value) -> Result<(), SpecError> {
     Fields::read(value, |fields| {
-        let name = |value| match text(value)?.as_str() {
+        let name = |value: Value| match value.into_text()?.as_str() {
             name if HOOKS.contains(&name) => Ok(()),
             odd => Err(SpecError::rule(format_args!("{} is no hook's name", quoted(odd)))),
         };
@@ -49,13 +49,13 @@ fn hook(value: Value) -> Result<(), SpecError> {
             path if path.starts_with('/') => Ok(()),
             path => Err(SpecError::rule(format_args!("path {} not absolute", quoted(&path)))),
         };
-        let timeout = |value: Value| match value.into_number().map_err(SpecError::rule)? {
+        let timeout = |value: Value| match value.into_number()? {
             1.. => Ok(()),
             odd => Err(SpecError::rule(format_args!("{odd} is not over 0"))),
         };
         fields.required("hookName", name)?;
         fields.required("path", path)?;
-        fields.list("args", text)?;
+        fields.list("args", Value::into_text)?;
         fields.list("env", variable)?;
         fields.value("timeout", timeout).map(drop)
     })
@@ -65,8 +65,8 @@ fn mount(value: Value, version: Version) -> Result<(), SpecError> {
     Fields::read(value, |fields| {
         fields.required("hostPath", some_text)?;
         fields.required("containerPath", some_text)?;
-        fields.list("options", text)?;
-        let kind = |value| match text(value)?.is_empty() {
+        fields.list("options", Value::into_text)?;
+        let kind = |value: Value| match value.into_text()?.is_empty() {
             true => Ok(()),
             false => version.has(Version::V0_4, "the key"),
         };
@@ -79,19 +79,19 @@ fn intel_rdt(value: Value, version: Version) -> Result<(), SpecError> {
     Fields::read(value, |fields| {
         fields.value("closID", class_of_service)?;
         for schema in ["l3CacheSchema", "memBwSchema"] {
-            fields.value(schema, text)?;
+            fields.value(schema, Value::into_text)?;
         }
-        let since_1_1 = |value| version.has(Version::V1_1, "the key").and(text(value));
+        let since_1_1 = |value: Value| version.has(Version::V1_1, "the key").and(value.into_text());
         fields.list("schemata", since_1_1)?;
-        let monitoring = |value| match boolean(value)? {
+        let monitoring = |value: Value| match value.into_bool()? {
             true => version.has(Version::V1_1, "the key"),
             false => Ok(()),
         };
         fields.value("enableMonitoring", monitoring)?;
         // Version 1.1.0 has these two no more.
         if version < Version::V1_1 {
-            fields.value("enableCMT", boolean)?;
-            fields.value("enableMBM", boolean)?;
+            fields.value("enableCMT", Value::into_bool)?;
+            fields.value("enableMBM", Value::into_bool)?;
         }
         Ok(())
     })
@@ -99,7 +99,7 @@ fn intel_rdt(value: Value, version: Version) -> Result<(), SpecError> {
 
 /// A name of one directory below `/sys/fs/resctrl`, or that directory itself.
 fn class_of_service(value: Value) -> Result<(), SpecError> {
-    let name = text(value)?;
+    let name = value.into_text()?;
     let odd = name.len() >= CLOS_BYTES || name == "." || name == ".." || name.contains(['/', '\n']);
     match odd && name != "/" {
         true => Err(SpecError::rule(format_args!("{} is no name of a class", quoted(&name)))),

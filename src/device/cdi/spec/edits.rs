@@ -1,8 +1,8 @@
 //! `containerEdits`: what is of use on the node is kept, the rest is checked and dropped.
 
+use super::SpecError;
 use super::container;
-use super::error::SpecError;
-use super::fields::{Fields, number, some_text, text};
+use super::fields::{Fields, number, some_text};
 use super::version::Version;
 use super::{Edits, NodeEdit, NodeKind};
 use crate::device::cdi::document::{Value, quoted};
@@ -40,7 +40,7 @@ fn gids(fields: &mut Fields, version: Version) -> Result<Vec<u32>, SpecError> {
 
 /// `NAME=VALUE`. A NUL or the end of a line would end the variable where it is handed on.
 pub(super) fn variable(value: Value) -> Result<(), SpecError> {
-    let text = text(value)?;
+    let text = value.into_text()?;
     if text.contains(['\0', '\n']) {
         return Err(SpecError::rule(format_args!("{} has a control character", quoted(&text))));
     }
@@ -89,7 +89,7 @@ fn path(value: Value) -> Result<String, SpecError> {
 }
 
 fn kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
-    match text(value)?.as_str() {
+    match value.into_text()?.as_str() {
         "" => Ok(None),
         "b" => Ok(Some(NodeKind::Block)),
         "c" | "u" => Ok(Some(NodeKind::Char)),
@@ -100,7 +100,7 @@ fn kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
 
 /// Letters out of `rwm`, or the word `none`; an empty text says nothing, as an absent one.
 fn access(value: Value) -> Result<Option<Access>, SpecError> {
-    let text = text(value)?;
+    let text = value.into_text()?;
     if text.is_empty() {
         return Ok(None);
     }

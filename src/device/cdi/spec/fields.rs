@@ -1,6 +1,6 @@
 //! An object's keys, taken one by one; what nobody took is unknown.
 
-use super::error::{SpecError, Within};
+use super::{SpecError, Within};
 use crate::device::cdi::document::{Object, Value, quoted};
 
 /// The keys of an object that nobody has asked for yet.
@@ -13,7 +13,7 @@ impl Fields {
         value: Value,
         read: impl FnOnce(&mut Self) -> Result<T, SpecError>,
     ) -> Result<T, SpecError> {
-        let mut fields = Self(value.into_object().map_err(SpecError::rule)?);
+        let mut fields = Self(value.into_object()?);
         let result = read(&mut fields)?;
         match fields.0.keys().next() {
             None => Ok(result),
@@ -26,7 +26,6 @@ impl Fields {
         self.0.remove(key).filter(|value| *value != Value::Null)
     }
 
-    /// What `read` makes of the value of a key.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -35,7 +34,6 @@ impl Fields {
         self.take(key).map(|value| read(value).in_key(key)).transpose()
     }
 
-    /// A key that has to be there.
     pub(super) fn required<T>(
         &mut self,
         key: &str,
@@ -51,21 +49,15 @@ impl Fields {
         mut read: impl FnMut(Value) -> Result<T, SpecError>,
     ) -> Result<Vec<T>, SpecError> {
         let items = |value: Value| {
-            let values = value.into_list().map_err(SpecError::rule)?.into_iter().enumerate();
+            let values = value.into_list()?.into_iter().enumerate();
             values.map(|(at, value)| read(value).within(&format!("[{at}]"), ".")).collect()
         };
         Ok(self.value(key, items)?.unwrap_or_default())
     }
 }
 
-/// A value that is text.
-pub(super) fn text(value: Value) -> Result<String, SpecError> {
-    value.into_text().map_err(SpecError::rule)
-}
-
-/// A value that is text and not empty.
 pub(super) fn some_text(value: Value) -> Result<String, SpecError> {
-    match text(value)? {
+    match value.into_text()? {
         text if text.is_empty() => Err(SpecError::rule("empty")),
         text => Ok(text),
     }
@@ -73,12 +65,7 @@ pub(super) fn some_text(value: Value) -> Result<String, SpecError> {
 
 /// A value that is a whole number from 0 to `most`.
 pub(super) fn number(value: Value, most: u32) -> Result<u32, SpecError> {
-    let number = value.into_number().map_err(SpecError::rule)?;
+    let number = value.into_number()?;
     let fit = u32::try_from(number).ok().filter(|number| *number <= most);
     fit.ok_or_else(|| SpecError::rule(format_args!("{number} is not from 0 to {most}")))
-}
-
-/// A value that is true or false.
-pub(super) fn boolean(value: Value) -> Result<bool, SpecError> {
-    value.into_bool().map_err(SpecError::rule)
 }

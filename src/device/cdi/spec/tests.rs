@@ -24,13 +24,6 @@ fn node_of(keys: &str) -> Result<NodeEdit, SpecError> {
     edits_of("1.1.0", &edits).map(|mut edits| edits.nodes.remove(0))
 }
 
-fn at(error: &SpecError) -> &str {
-    match error {
-        SpecError::Rule { at, .. } => at,
-        _ => panic!("{error} has no place"),
-    }
-}
-
 #[test]
 fn a_node_is_kept_as_the_file_says() {
     let keys = r#", "hostPath": "/dev/y", "type": "b", "major": 0, "minor": 9, "permissions": "r""#;
@@ -130,7 +123,7 @@ fn a_file_has_a_longest_length_and_a_list_of_devices_too() {
 fn errors_say_where_they_are() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
-    assert_eq!(at(&error), "devices[0] \"a\": containerEdits.deviceNodes[1].major");
+    assert_eq!(error.at, "devices[0] \"a\": containerEdits.deviceNodes[1].major");
     let error = edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": 1}"#).unwrap_err();
-    assert_eq!(at(&error), "devices[0] \"a\": annotations.\"k\"");
+    assert_eq!(error.at, "devices[0] \"a\": annotations.\"k\"");
 }

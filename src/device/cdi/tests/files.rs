@@ -87,7 +87,7 @@ fn found(scratch: &Scratch, texts: &[&str]) -> Result<Found, String> {
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
     let dirs = ["/etc/cdi".into(), "/run/cdi".into()];
     let catalog = Catalog::read(&tree, &dirs).map_err(|fault| fault.to_string())?;
-    resolve(&tree, &catalog, &names(texts)).map_err(|error| error.to_string())
+    resolve(&tree, &catalog, &names(texts)).map_err(|error| error.why.to_string())
 }
 
 fn rules(scratch: &Scratch, texts: &[&str]) -> Result<Vec<String>, String> {

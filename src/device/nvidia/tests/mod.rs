@@ -3,7 +3,7 @@ mod nodes;
 
 use super::*;
 use crate::device::gpu_name::Uuid;
-use crate::device::{Found, Misfit, Tree};
+use crate::device::{DeviceError, Found, Tree};
 use crate::random::Random;
 use crate::trust::tests::Scratch;
 
@@ -102,13 +102,18 @@ impl Fixture {
         Tree::laid_out(self.0.path(), self.0.trust())
     }
 
-    fn gpus(&self) -> Result<Vec<Gpu>, NvidiaError> {
+    fn gpus(&self) -> Result<Vec<Gpu>, DeviceError> {
         gpus(&self.tree())
     }
 
-    fn instance(&self, gpu: usize, gi: u32, ci: u32) -> Result<Found, NvidiaError> {
+    fn instance(&self, gpu: usize, gi: u32, ci: u32) -> Result<Found, DeviceError> {
         instance(&self.tree(), &uuid(gpu), gi, ci)
     }
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, DeviceError>, why: &str) {
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
 }
 
 fn rules(found: &Found) -> Vec<String> {

@@ -6,14 +6,14 @@ fn a_node_that_is_not_the_gpu_s_is_refused() {
     let gpu = fixture.gpus().unwrap().remove(0);
     let node = || super::node(&fixture.tree(), &gpu).map(|found| rules(&found));
     fixture.file("dev/nvidia2", "c 195:3");
-    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Minor { promised: 2, .. }))));
+    refused(node(), "its minor must be 2");
     fixture.file("dev/nvidia2", "c 226:2");
-    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Driver { .. }))));
+    refused(node(), "and not of nvidia");
     fixture.file("dev/nvidia2", "b 7:2");
-    assert!(matches!(node(), Err(NvidiaError::Misfit(Misfit::Driver { .. }))));
+    refused(node(), "and not of nvidia");
     fixture.remove("dev/nvidia2");
     std::os::unix::fs::symlink("nvidia3", fixture.0.path().join("dev/nvidia2")).unwrap();
-    assert!(matches!(node(), Err(NvidiaError::Node { .. })));
+    refused(node(), "symbolic link");
     fixture.remove("dev/nvidia2");
     let error = node().unwrap_err().to_string();
     assert!(error.starts_with("/dev/nvidia2: ") && error.contains("nvidia-modprobe"), "{error}");
@@ -31,7 +31,7 @@ fn what_gpus_share_has_the_numbers_of_proc_devices() {
         assert_eq!(rules(&shared(&fixture.tree()).unwrap()), SHARED, "{drivers:?}");
     }
     fixture.file("proc/devices", "Character devices:\n195 nvidia\n196 nvidiactl\n");
-    assert_eq!(shared(&fixture.tree()), Err(NvidiaError::Majors("nvidiactl")));
+    refused(shared(&fixture.tree()), "driver nvidiactl has several majors");
 }
 
 #[test]
@@ -49,11 +49,11 @@ fn a_stale_node_is_refused_with_both_numbers() {
     let fixture = Fixture::new();
     fixture.file("dev/nvidia-uvm", "c 511:0");
     let error = shared(&fixture.tree()).unwrap_err().to_string();
-    let text = "/dev/nvidia-uvm is c 511:0, but by /proc/devices it has to be c 510:0";
+    let text = "/dev/nvidia-uvm is c 511:0, but by /proc/devices it must be c 510:0";
     assert!(error.starts_with(text), "{error}");
     for stale in ["c 510:1", "b 510:0"] {
         fixture.file("dev/nvidia-uvm", stale);
-        assert!(matches!(shared(&fixture.tree()), Err(NvidiaError::Stale { .. })), "{stale}");
+        refused(shared(&fixture.tree()), "but by /proc/devices it must be");
     }
 }
 
@@ -85,11 +85,10 @@ fn an_instance_is_its_parent_what_gpus_share_and_two_capabilities() {
 fn an_instance_that_is_gone_is_an_error() {
     let fixture = Fixture::new();
     for (gpu, gi, ci) in [(1, 3, 0), (1, 1, 1), (2, 1, 0), (4, 1, 0)] {
-        let error = fixture.instance(gpu, gi, ci).unwrap_err();
-        assert!(matches!(error, NvidiaError::NoInstance { .. }), "{error}");
+        refused(fixture.instance(gpu, gi, ci), "no such MIG instance");
     }
     fixture.remove("proc/driver/nvidia/capabilities");
-    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::NoInstance { .. })));
+    refused(fixture.instance(1, 2, 0), "no such MIG instance");
 }
 
 #[test]
@@ -97,16 +96,14 @@ fn files_that_disagree_on_a_capability_refuse_it() {
     let fixture = Fixture::new();
     let (path, minor) = ("gpu3/mig/gi2/ci0/access", gi_minor(3, 2));
     fixture.cap(path, minor + 2);
-    let error = fixture.instance(1, 2, 0).unwrap_err();
-    assert!(matches!(error, NvidiaError::Disagree { listed: Some(_), .. }), "{error}");
+    refused(fixture.instance(1, 2, 0), &format!("but mig-minors has {}", minor + 1));
     fixture.file(&format!("proc/driver/nvidia/capabilities/{path}"), "DeviceFileMinor: -1\n");
-    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::Odd { .. })));
+    refused(fixture.instance(1, 2, 0), "no DeviceFileMinor");
     fixture.cap(path, minor + 1);
     fixture.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 237:{minor}"));
-    assert!(matches!(fixture.instance(1, 2, 0), Err(NvidiaError::Stale { .. })));
+    refused(fixture.instance(1, 2, 0), "but by /proc/devices it must be");
     fixture.file("proc/devices", &DEVICES.replace("235 nvidia-caps\n", ""));
-    let error = fixture.instance(1, 2, 0).unwrap_err();
-    assert_eq!(error, NvidiaError::NotLoaded("nvidia-caps"));
+    refused(fixture.instance(1, 2, 0), "no driver nvidia-caps in /proc/devices");
 }
 
 #[test]
@@ -119,14 +116,13 @@ fn a_channel_has_the_major_of_channels_and_its_own_number() {
         assert_eq!(rules(&found), [format!("{path}{channel} c:237:{channel}:rw")]);
         assert_eq!(found.warnings.len(), 1);
     }
-    assert_eq!(imex(&tree, 2048), Err(NvidiaError::Channel(2048)));
+    refused(imex(&tree, 2048), "no IMEX channel 2048");
     fixture.file("dev/nvidia-caps-imex-channels/channel2048", "c 237:2048");
     assert_eq!(imex(&tree, 2048).unwrap().warnings.len(), 0);
     fixture.file("dev/nvidia-caps-imex-channels/channel1", "c 235:1");
-    assert!(matches!(imex(&tree, 1), Err(NvidiaError::Stale { .. })));
+    refused(imex(&tree, 1), "but by /proc/devices it must be");
     fixture.file("proc/devices", "Character devices:\n235 nvidia-caps\n");
-    let none = Err(NvidiaError::NotLoaded("nvidia-caps-imex-channels"));
-    assert_eq!(imex(&fixture.tree(), 0), none);
+    refused(imex(&fixture.tree(), 0), "no driver nvidia-caps-imex-channels in /proc/devices");
 }
 
 #[test]
@@ -158,11 +154,11 @@ fn a_node_to_be_made_is_told_by_path_and_only_where_a_job_may_have_it() {
         assert_eq!(unborn(path), Ok(None), "{path}");
     }
     for minor in [0, 1, 2, 3, 4323, 9999] {
-        let error = unborn(&format!("/dev/nvidia-caps/nvidia-cap{minor}"));
-        assert!(matches!(error, Err(NvidiaError::Misfit(_))), "{minor}");
+        let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
+        refused(unborn(&path), &format!("{path} is c 235:{minor}"));
     }
     let channel = unborn("/dev/nvidia-caps-imex-channels/channel2048");
-    assert_eq!(channel, Err(NvidiaError::Channel(2048)));
+    refused(channel, "no IMEX channel 2048");
     fixture.file("proc/devices", "Character devices:\n195 nvidia\n");
-    assert_eq!(unborn("/dev/nvidia-uvm"), Err(NvidiaError::NotLoaded("nvidia-uvm")));
+    refused(unborn("/dev/nvidia-uvm"), "no driver nvidia-uvm in /proc/devices");
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::device::{Found, TopologyError, Tree, topology};
+use crate::device::{DeviceError, Found, Tree, topology};
 use crate::trust::tests::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n226 drm\n238 kfd\n\
@@ -155,9 +155,7 @@ pub(in crate::device) fn listed_devices(found: &Found) -> Vec<String> {
 }
 
 /// The same, or the text of the error.
-pub(in crate::device) fn listed(
-    found: Result<Found, TopologyError>,
-) -> Result<Vec<String>, String> {
+pub(in crate::device) fn listed(found: Result<Found, DeviceError>) -> Result<Vec<String>, String> {
     found.map(|found| listed_devices(&found)).map_err(|error| error.to_string())
 }
 

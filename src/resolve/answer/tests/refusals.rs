@@ -27,7 +27,12 @@ fn configuration_faults_refuse_and_are_named() {
     bench.job("7", STRICT);
     bench.configure("enforced = always\n");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
-    assert!(bench.ask().detail.ends_with("job_adopt.conf:2: unknown key enforced"));
+    assert!(
+        bench
+            .ask()
+            .detail
+            .ends_with("job_adopt.conf:2: unknown key enforced, did you mean enforce?")
+    );
     bench.configure("");
     bench.scratch.mode("job_adopt.conf", 0o666);
     assert_eq!(bench.refusal().reason, Reason::Configuration);

@@ -44,7 +44,7 @@ fn a_file_has_to_declare_the_version_that_brought_what_it_says() {
         } else {
             format!("containerEdits.{place}")
         };
-        assert_eq!(at(&error), format!("devices[0] \"a\": {place}"));
+        assert_eq!(error.at, format!("devices[0] \"a\": {place}"));
     }
     for (from, to, enough, before) in [
         (r#""name": "a""#, r#""name": "0""#, "0.5.0", "0.4.0"),
@@ -86,7 +86,7 @@ fn the_released_versions_are_known_and_no_others() {
         "01.1.0",
     ];
     for version in odd {
-        assert_eq!(at(&edits_of(version, edits).unwrap_err()), "cdiVersion", "{version:?}");
+        assert_eq!(edits_of(version, edits).unwrap_err().at, "cdiVersion", "{version:?}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_node_out_of_the_rules_is_refused() {
     ];
     for (key, place) in odd {
         let error = node_of(&format!(", {key}")).unwrap_err();
-        assert_eq!(at(&error), format!("devices[0] \"a\": containerEdits.deviceNodes[0].{place}"));
+        assert_eq!(error.at, format!("devices[0] \"a\": containerEdits.deviceNodes[0].{place}"));
     }
     let long = |length: usize| node_of(&format!(r#", "hostPath": "/{}""#, "x".repeat(length - 1)));
     assert!(long(4095).is_ok() && long(4096).is_err());
@@ -247,7 +247,7 @@ fn edits_out_of_the_rules_are_refused() {
         let error = edits_of("1.1.0", edits).unwrap_err();
         let place = if place.is_empty() { String::new() } else { format!(".{place}") };
         assert_eq!(
-            at(&error),
+            error.at,
             format!("devices[0] \"a\": containerEdits{place}"),
             "{edits}: {error}"
         );
