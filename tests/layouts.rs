@@ -3,9 +3,9 @@
 #[path = "../benches/support/layouts.rs"]
 mod layouts;
 
-use pam_job_adopt::bpf::allow_rules;
-use pam_job_adopt::cli::filters::interpret::{Request, run};
-use pam_job_adopt::plan::{Access, DeviceRule, DeviceType};
+use pam_job_adopt::admin::filters::interpret::{Request, run};
+use pam_job_adopt::kernel::bpf::allow_rules;
+use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType};
 
 fn requests() -> impl Iterator<Item = Request> {
     let kinds = [DeviceType::Block, DeviceType::Char].into_iter();

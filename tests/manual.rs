@@ -15,7 +15,7 @@ const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
 const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
 const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
-const ARGUMENTS: &str = include_str!("../src/pam/arguments.rs");
+const ARGUMENTS: &str = include_str!("../src/module/pam/arguments/mod.rs");
 const DEVICE_OPTIONS: [&str; 5] = ["--device", "--cdi", "--gpu", "--gres", "--device-dir"];
 
 fn help(command: Option<&str>) -> String {
@@ -142,14 +142,14 @@ fn every_argument_of_the_module_is_in_the_table_for_slurm() {
 
 #[test]
 fn every_key_of_the_configuration_is_in_its_page() {
-    for key in pam_job_adopt::resolve::Config::keys() {
+    for key in pam_job_adopt::helper::Config::keys() {
         assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
     }
 }
 
 #[test]
 fn every_variable_that_a_record_keeps_is_in_its_page() {
-    for name in pam_job_adopt::registry::Environment::NAMES {
+    for name in pam_job_adopt::helper::records::Environment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    pam_job_adopt::resolve::main()
+    pam_job_adopt::helper::main()
 }

@@ -4,19 +4,19 @@
 //! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
 //! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
 //! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`crate::lock::Keepers`]).
+//! That it lives, a lock tells ([`crate::kernel::lock::Keepers`]).
 
 #![forbid(unsafe_code)]
 
 pub mod subtree;
 
-use crate::cgroup::{self, Dir, Membership, event};
-use crate::failed::Failed;
-use crate::lock::Keepers;
-use crate::log::{self, Line, Severity, Speaker};
-use crate::plan::{CgroupPath, LeafName};
-use crate::sys::child::Handed;
-use crate::sys::process::{pidfd_open, pidfd_send_signal};
+use crate::kernel::cgroup::{self, Dir, Membership, event};
+use crate::kernel::failed::Failed;
+use crate::kernel::lock::Keepers;
+use crate::kernel::log::{self, Line, Severity, Speaker};
+use crate::kernel::sys::child::Handed;
+use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
+use crate::protocol::{CgroupPath, LeafName};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};

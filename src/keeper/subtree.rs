@@ -1,6 +1,6 @@
 //! A cgroup with everything below it, as those look at it who end a job.
 
-use crate::cgroup::{Dir, Error, Result};
+use crate::kernel::cgroup::{Dir, Error, Result};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;

@@ -1,6 +1,6 @@
 //! Variables of a login: those that describe its job, from a fixed table, or none.
 
-use pam_job_adopt::plan::{Containment, Plan, Reply, Stack, Variables, Verdict};
+use pam_job_adopt::protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
 use serde_json::json;
 
 use crate::helper::admit;

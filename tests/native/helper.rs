@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::plan::{
+use pam_job_adopt::protocol::{
     Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict,
 };
 
@@ -196,7 +196,7 @@ fn plans_that_are_damaged() {
         let job = node.job(ALICE, "4242").start();
         let good = String::from_utf8(admit("4242", &job.cgroup).encode()).unwrap();
         let cut = &good[..good.len() - 10];
-        let version = format!("s{}\0", pam_job_adopt::plan::VERSION);
+        let version = format!("s{}\0", pam_job_adopt::protocol::VERSION);
         let swapped = good.replace("hint\0s\0message\0s\0", "message\0s\0hint\0s\0");
         let damaged = [
             ("truncated", cut.to_owned(), "[JA0"),

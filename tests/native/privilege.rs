@@ -1,6 +1,6 @@
 //! The helper's file and account, and what of root's could reach it.
 
-use pam_job_adopt::plan::{Reason, Refusal, Stack, Verdict};
+use pam_job_adopt::protocol::{Reason, Refusal, Stack, Verdict};
 
 use crate::helper::admit;
 use crate::support::{ALICE, Fake, Node, on_node};

@@ -1,7 +1,7 @@
 //! A login set-up that says nothing of its own where a program reads: launchers and copies take
 //! every byte for what the other end wrote.
 
-use pam_job_adopt::plan::{Reply, Rule, Verdict};
+use pam_job_adopt::protocol::{Reply, Rule, Verdict};
 
 use crate::helper::admit;
 use crate::support::{ALICE, Cgroup, Fake, Node, Sshd, on_node};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::removed;
+use pam_job_adopt::protocol::removed;
 
 use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
 

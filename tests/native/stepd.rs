@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use pam_job_adopt::plan::{Allowlist, Containment};
+use pam_job_adopt::protocol::{Allowlist, Containment};
 
 use crate::support::{ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan};
 

@@ -1,6 +1,6 @@
 //! Devices of logins to a job of Slurm's: its filter holds and stays, and ours comes on top.
 
-use pam_job_adopt::plan::{Allowlist, Containment};
+use pam_job_adopt::protocol::{Allowlist, Containment};
 
 use crate::support::{
     ALICE, Attached, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, eventually, on_node, plan,

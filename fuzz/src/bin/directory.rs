@@ -5,7 +5,7 @@ use std::path::Path;
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::device::{Named, directory};
+use pam_job_adopt::helper::devices::{Named, directory};
 
 const LIST: &str = "/run/devices";
 

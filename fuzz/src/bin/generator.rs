@@ -3,9 +3,9 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::cli::filters::interpret::{Request, run};
-use pam_job_adopt::bpf::allow_rules;
-use pam_job_adopt::plan::{Access, DeviceRule};
+use pam_job_adopt::admin::filters::interpret::{Request, run};
+use pam_job_adopt::kernel::bpf::allow_rules;
+use pam_job_adopt::protocol::{Access, DeviceRule};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);

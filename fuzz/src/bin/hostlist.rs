@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::device::HostList;
+use pam_job_adopt::helper::devices::HostList;
 
 const LIMIT: usize = 200;
 

@@ -4,7 +4,7 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::device::nvidia::{gpus, instance, shared};
+use pam_job_adopt::helper::devices::nvidia::{gpus, instance, shared};
 
 const DRIVER: &str = "proc/driver/nvidia";
 const NODES: [(&str, &str); 9] = [

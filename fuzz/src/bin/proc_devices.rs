@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::device::ProcDevices;
-use pam_job_adopt::plan::{DeviceType, MAJOR_MAX};
+use pam_job_adopt::helper::devices::ProcDevices;
+use pam_job_adopt::protocol::{DeviceType, MAJOR_MAX};
 
 fuzz_target!(|text: &str| {
     let drivers = ProcDevices::parse(text);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::device::slurm::{At, SpoolPath, Text, constrains, joined};
+use pam_job_adopt::helper::devices::slurm::{At, SpoolPath, Text, constrains, joined};
 
 fuzz_target!(|text: &str| {
     let at = |line| At { file: Path::new("/slurm.conf").into(), line };

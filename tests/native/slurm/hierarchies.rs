@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::plan::{Allowlist, Containment, Placement, Reply, Verdict};
+use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Reply, Verdict};
 
 use crate::helper::admit;
 use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};

@@ -1,6 +1,6 @@
 //! A helper that was subverted: the other half asks the step daemon itself.
 
-use pam_job_adopt::plan::{Placement, Reply, Verdict};
+use pam_job_adopt::protocol::{Placement, Reply, Verdict};
 
 use crate::helper::admit;
 use crate::support::{ALICE, BOB, Fake, SPOOL, Slurm, on_slurm};

@@ -1,6 +1,6 @@
 //! Helpers that misbehave.
 
-use pam_job_adopt::plan::Reply;
+use pam_job_adopt::protocol::Reply;
 
 use super::node::LIBEXEC;
 use super::{Node, Tool};

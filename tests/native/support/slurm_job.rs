@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use pam_job_adopt::stepd::{self, State};
+use pam_job_adopt::schedulers::stepd::{self, State};
 
 use super::slurm::Slurm;
 use super::{LOOK, OPENS, Outcome, User, eventually};

@@ -1,0 +1,83 @@
+//! `callerid`: answers one question of another node's: which job of this node owns a connection.
+
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
+use crate::helper::callerid::{Answer, Connection, Flow, Networks, NoConnection, Patience, diag};
+use crate::helper::{Config, Node};
+use crate::kernel::log::{Line, Severity};
+use clap::Args;
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// Tell another node which job a connection is of (systemd, inetd)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Answers one question of the Identification Protocol (RFC 1413) on standard input. See
+job-adopt-callerid(8).
+Exit status: 0 answered, or nobody asked, 2 no TCP connection, 3 cannot tell.")]
+pub(super) struct Options {
+    #[command(flatten)]
+    conf: Conf,
+}
+
+/// Once there is a connection, nothing but the answer may be written: standard error is the
+/// connection as well, where inetd(8) runs this.
+pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read();
+    let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
+    let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
+    // Without a configuration nobody may be told anything, and is told so.
+    let nobody = Networks::default();
+    let networks = config.as_ref().map_or(&nobody, |config| &config.caller.networks);
+    let fine = Cell::new(config.is_ok());
+    connection.serve(networks, Patience::USUAL, &|flow, deadline| {
+        let Ok(config) = &config else { return Answer::Hidden };
+        job(flow, config, deadline).unwrap_or_else(|cause| {
+            fault(&flow.server.ip().to_string(), cause);
+            fine.set(false);
+            Answer::Unknown
+        })
+    });
+    Ok(if fine.get() { EXIT_FINE } else { EXIT_FAILED })
+}
+
+/// The connection that a question comes in on; `None` where nobody is left to ask.
+fn connection() -> Result<Option<Connection>, Error> {
+    let own = std::io::stdin().as_fd().try_clone_to_owned();
+    let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
+    let (error, hint) = match Connection::of(own) {
+        Ok(connection) => return Ok(Some(connection)),
+        Err(NoConnection::Gone) => return Ok(None),
+        Err(error @ NoConnection::Listens) => {
+            let hint = "it has to be Accept=yes in a socket unit, nowait in inetd.conf";
+            // Where inetd runs this, standard error goes nowhere.
+            fault("", format!("standard input is no TCP connection: {error}; {hint}"));
+            (error, hint)
+        }
+        Err(error) => (error, "systemd or inetd runs this for each connection"),
+    };
+    let text = format!("standard input is no TCP connection: {error}\n{hint}");
+    Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
+}
+
+/// The job that a connection is of: one of its owner's own. A question that cannot be answered for
+/// sure is none that has the answer "no job".
+fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
+    let owner = diag::owner(flow.client, flow.server).map_err(|error| error.to_string())?;
+    let Some(owner) = owner else { return Ok(Answer::NoUser) };
+    let node = Node::here();
+    let (jobs, warnings) = node.running(config, owner.uid, deadline)?;
+    match node.holder(&jobs, owner.cgroup, deadline) {
+        Some(id) => Ok(Answer::Job(id.clone())),
+        None if warnings.is_empty() => Ok(Answer::NoUser),
+        None => Err(warnings.join("; ")),
+    }
+}
+
+/// Says in the log what the administrator of this node has to look after.
+fn fault(asker: &str, cause: impl std::fmt::Display) {
+    log(Line::new(Severity::Error)
+        .with("callerid", "unknown")
+        .with("asker", asker)
+        .with("cause", cause));
+}

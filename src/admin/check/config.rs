@@ -1,0 +1,135 @@
+//! The configuration, the registry, and what switches the module off.
+
+use super::{Check, Finding, Site};
+use crate::admin::people;
+use crate::helper::devices::{Resolver, Specifier, gpu_count};
+use crate::helper::records::ReadError;
+use crate::helper::{Config, ConfigError, Enforce};
+use crate::module::switch;
+use crate::protocol::{Allowlist, SourceName};
+use std::os::unix::fs::MetadataExt;
+
+const FILE: Check = "configuration";
+const WIDE: Check = "always-allowed";
+const OFF: Check = "switched-off";
+const ENFORCE: Check = "enforced";
+const REGISTRY: Check = "registry";
+const RECORDS: Check = "records";
+
+pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
+    let mut found = vec![off(site), file(site)];
+    found.extend(enforce(site));
+    found.extend(site.scene.config.always_allowed.iter().filter_map(|one| wide(site, one)));
+    found.extend(records(site));
+    found
+}
+
+fn file(site: &Site<'_>) -> Finding {
+    let path = &site.scene.conf;
+    let object = path.display();
+    let read = site.with_its_rights(|| Config::read(path, &site.trust));
+    // That the account is missing is a finding of its own.
+    let read = read.unwrap_or_else(|_| Config::read(path, &site.trust));
+    match read {
+        Ok(_) if path.symlink_metadata().is_err() => {
+            Finding::fine(FILE, object, "is not there: the defaults hold")
+        }
+        Ok(_) => Finding::fine(FILE, object, "is right, and only root can change it"),
+        Err(ConfigError::File(error)) => {
+            let text = format!("is not believed, every login is refused (JA09): {error}");
+            Finding::error(FILE, object, text, "chown root: and chmod go-w,a+r what is named")
+        }
+        Err(error) => {
+            let text = format!("every login is refused (JA09): {error}");
+            Finding::error(FILE, object, text, "correct the line; job_adopt.conf(5) has the keys")
+        }
+    }
+}
+
+/// An entry that every job is given.
+fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
+    let resolver = Resolver::new(site.tree(), site.scene.config.devices.clone());
+    let object = format!("always_allowed, {specifier}");
+    let found = resolver.specifier(specifier).ok()?;
+    let mut list = Allowlist::new();
+    let fits = found.devices.iter().all(|device| list.push(device.rule).is_ok());
+    let text = match (gpu_count(&list), found.warnings.as_slice()) {
+        (0, []) if fits => return None,
+        (0, _) => found.warnings.join("; "),
+        (1, _) => "opens a GPU to every job".to_owned(),
+        (gpus, _) => format!("opens {gpus} GPUs to every job"),
+    };
+    Some(Finding::warning(WIDE, object, text, "take it out: a job's own devices are in its record"))
+}
+
+fn off(site: &Site<'_>) -> Finding {
+    let path = site.scene.at(switch::OFF);
+    match path.symlink_metadata() {
+        Ok(meta) if meta.uid() == site.trust.owner() => {
+            let text = "is there: the module ignores every login, which nothing keeps out then";
+            Finding::error(OFF, path.display(), text, format!("rm {}", switch::OFF))
+        }
+        _ => Finding::fine(OFF, path.display(), "switches nothing off"),
+    }
+}
+
+fn enforce(site: &Site<'_>) -> Option<Finding> {
+    let Enforce::IfExists(path) = &site.scene.config.enforce else { return None };
+    let object = format!("enforce = if-exists:{}", path.display());
+    let trusted = path.parent().map(|parent| site.trust.dir(parent));
+    if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
+        let text = format!("somebody else than root decides whether it exists: {error}");
+        let remedy = "name a path in folders that only root can write";
+        return Some(Finding::warning(ENFORCE, object, text, remedy));
+    }
+    Some(match path.symlink_metadata() {
+        Ok(_) => Finding::fine(ENFORCE, object, "exists: logins are judged on this node"),
+        Err(_) => {
+            let text = "does not exist: logins are not judged on this node";
+            Finding::note(ENFORCE, object, text, "none on a login node; else make that path")
+        }
+    })
+}
+
+/// The registry, and the records in it that refuse their owners' logins.
+fn records(site: &Site<'_>) -> Vec<Finding> {
+    let config = &site.scene.config;
+    if !config.sources.contains(&SourceName::Registry) {
+        return Vec::new();
+    }
+    let object = config.registry.dir().display();
+    let chown = "chown root: and chmod go-w what is named";
+    match site.trust.dir(config.registry.dir()) {
+        // register makes it.
+        Err(error) if error.is_missing() => return Vec::new(),
+        Err(error) => {
+            let text = format!("is not believed, every login is refused (JA09): {error}");
+            return vec![Finding::error(REGISTRY, object, text, chown)];
+        }
+        Ok(_) => {}
+    }
+    let users = match config.registry.users() {
+        Ok(users) => users,
+        Err(error) => return vec![Finding::unknown(REGISTRY, object, error, "run this as root")],
+    };
+    let mut found = vec![Finding::fine(REGISTRY, object, "only root can write it")];
+    for uid in users {
+        let refuses = || format!("refuses logins of {} (JA09)", people::name_of(uid));
+        match config.registry.read_user(&site.trust, uid) {
+            Ok(records) => {
+                found.extend(records.broken.iter().filter(|one| one.is_record).map(|one| {
+                    let text = format!("{}: {}", refuses(), one.cause);
+                    let remedy = "correct or remove it, or register the job again";
+                    Finding::error(RECORDS, one.path.display(), text, remedy)
+                }))
+            }
+            Err(ReadError::NoRegistry) => {}
+            Err(error) => {
+                let object = config.registry.user_dir(uid);
+                let text = format!("{}: {error}", refuses());
+                found.push(Finding::error(RECORDS, object.display(), text, chown));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,213 @@
+//! What `check` finds, and how it is printed.
+
+use crate::admin::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
+use crate::kernel::printable::printable;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// How grave a finding is, the gravest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Severity {
+    /// Logins will be refused, or admitted outside of their jobs.
+    Error,
+    /// A way past the confinement stays open, or something is weaker than it looks.
+    Warning,
+    /// It could not be told.
+    Unknown,
+    /// Worth knowing; nothing is open and nobody is locked out.
+    Note,
+    /// As it should be.
+    Fine,
+}
+
+impl Severity {
+    const ALL: [Self; 5] = [Self::Error, Self::Warning, Self::Unknown, Self::Note, Self::Fine];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Unknown => "unknown",
+            Self::Note => "note",
+            Self::Fine => "fine",
+        }
+    }
+}
+
+/// The stable name of a check. Each is a constant of this type, by which tests/manual.rs knows it
+/// and looks for its entry in job-adopt(1).
+pub(super) type Check = &'static str;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) check: Check,
+    /// What it is about: a file and line, a unit, a user.
+    pub(super) object: String,
+    /// How it is, in one sentence.
+    pub(super) text: String,
+    /// What to do; empty where nothing is to be done.
+    pub(super) remedy: String,
+}
+
+macro_rules! findings_of {
+    ($($name:ident: $severity:ident),*) => {
+        $(pub(super) fn $name(
+            check: Check,
+            object: impl Display,
+            text: impl Display,
+            remedy: impl Display,
+        ) -> Self {
+            Self::new(Severity::$severity, check, object, text, remedy)
+        })*
+    };
+}
+
+impl Finding {
+    findings_of!(error: Error, warning: Warning, unknown: Unknown, note: Note);
+
+    pub(super) fn fine(check: Check, object: impl Display, text: impl Display) -> Self {
+        Self::new(Severity::Fine, check, object, text, "")
+    }
+
+    fn new(
+        severity: Severity,
+        check: Check,
+        object: impl Display,
+        text: impl Display,
+        remedy: impl Display,
+    ) -> Self {
+        let (object, text, remedy) = (object.to_string(), text.to_string(), remedy.to_string());
+        Self { severity, check, object, text, remedy }
+    }
+}
+
+/// Every finding, the gravest first.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: u32,
+    findings: Vec<Finding>,
+    /// How many there are of each severity.
+    counts: BTreeMap<Severity, usize>,
+}
+
+impl Report {
+    pub(super) fn of(mut findings: Vec<Finding>) -> Self {
+        // Within a severity the order of the checks stays, which go from the login inwards.
+        findings.sort_by_key(|finding| finding.severity);
+        let mut counts = BTreeMap::from(Severity::ALL.map(|severity| (severity, 0)));
+        for finding in &findings {
+            *counts.entry(finding.severity).or_default() += 1;
+        }
+        Self { schema: 1, findings, counts }
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        self.counts.get(&severity).copied().unwrap_or_default()
+    }
+
+    /// The exit status: what is found counts more than what cannot be told.
+    pub(super) fn code(&self) -> u8 {
+        let amiss = self.count(Severity::Error) + self.count(Severity::Warning);
+        match (amiss, self.count(Severity::Unknown)) {
+            (0, 0) => EXIT_FINE,
+            (0, _) => EXIT_FAILED,
+            _ => EXIT_FINDINGS,
+        }
+    }
+
+    /// One line per finding, its remedy indented below it, and what is fine only where `verbose`;
+    /// or everything as one object.
+    pub(super) fn write(
+        &self,
+        json: bool,
+        verbose: bool,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        if json {
+            return output.json(self);
+        }
+        let shown = |finding: &&Finding| verbose || finding.severity != Severity::Fine;
+        for finding in self.findings.iter().filter(shown) {
+            let (severity, check) = (finding.severity.as_str(), finding.check);
+            let (object, text) = (printable(&finding.object), printable(&finding.text));
+            writeln!(output.out, "{severity} {check} {object}: {text}")?;
+            if !finding.remedy.is_empty() {
+                writeln!(output.out, "  do: {}", printable(&finding.remedy))?;
+            }
+        }
+        let names = ["errors", "warnings", "cannot be told", "notes", "fine"];
+        let counts = names.iter().zip(self.counts.values());
+        let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {count}")).collect();
+        Ok(writeln!(output.out, "{}", counts.join(", "))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECK: Check = "x-y";
+
+    fn report(severities: &[Severity]) -> Report {
+        let finding = |&severity: &Severity| {
+            let mut finding = Finding::note(CHECK, "/a", "it is\nso", "change it");
+            finding.severity = severity;
+            if severity == Severity::Fine {
+                finding.remedy.clear();
+            }
+            finding
+        };
+        Report::of(severities.iter().map(finding).collect())
+    }
+
+    #[test]
+    fn the_exit_status_is_of_the_gravest() {
+        use Severity::{Error, Fine, Note, Unknown, Warning};
+        for (severities, code) in [
+            (&[][..], 0),
+            (&[Fine, Note], 0),
+            (&[Fine, Unknown], 3),
+            (&[Unknown, Warning], 1),
+            (&[Error], 1),
+        ] {
+            assert_eq!(report(severities).code(), code, "{severities:?}");
+        }
+    }
+
+    #[test]
+    fn people_read_the_gravest_first_and_nothing_of_what_is_fine() {
+        let report = report(&[Severity::Note, Severity::Fine, Severity::Error]);
+        let text = |verbose| {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut output = Output { out: &mut out, err: &mut err };
+            report.write(false, verbose, &mut output).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let first =
+            "error x-y /a: it is?so\n  do: change it\nnote x-y /a: it is?so\n  do: change it\n";
+        let last = "errors: 1, warnings: 0, cannot be told: 0, notes: 1, fine: 1\n";
+        assert_eq!(text(false), format!("{first}{last}"));
+        assert_eq!(text(true), format!("{first}fine x-y /a: it is?so\n{last}"));
+    }
+
+    #[test]
+    fn programs_read_everything() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output { out: &mut out, err: &mut err };
+        report(&[Severity::Unknown]).write(true, false, &mut output).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({
+                "schema": 1,
+                "findings": [{ "severity": "unknown", "check": "x-y", "object": "/a",
+                    "text": "it is\nso", "remedy": "change it" }],
+                "counts": { "error": 0, "warning": 0, "unknown": 1, "note": 0, "fine": 0 },
+            })
+        );
+    }
+}

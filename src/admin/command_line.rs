@@ -1,0 +1,283 @@
+//! The command line, declared once: the parser, `--help`, hints for mistyped names and the shells'
+//! completions come from it, and tests/manual.rs compares job-adopt(1) with it.
+
+use super::{
+    Error, callerid, check, devices, list, register, resolve, run, slices, unregister, use_job,
+};
+use crate::helper::Config;
+use crate::kernel::printable::printable;
+use crate::kernel::trust::Trust;
+use crate::protocol::removed;
+use crate::protocol::{Request, VERSION};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Jobs of this node, and the ssh logins that join them
+#[derive(Debug, Parser)]
+#[command(
+    name = "job-adopt",
+    version = VERSION,
+    disable_help_subcommand = true,
+    subcommand_value_name = "COMMAND",
+    after_help = "\
+Exit status: 0 fine, 1 a login would be refused, a name does not resolve, a record is broken,
+something is amiss with the node or a job is not running here, 2 wrong usage, 3 could not be told
+or done. See job-adopt(1)."
+)]
+pub(super) struct CommandLine {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Run(run::Options),
+    Register(register::Options),
+    Unregister(unregister::Options),
+    List(list::Options),
+    Resolve(resolve::Options),
+    Devices(devices::Options),
+    Check(check::Options),
+    Slices(slices::Options),
+    Use(use_job::Options),
+    Callerid(callerid::Options),
+    /// Write what a shell needs to complete this command's names
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        #[arg(value_parser = shell())]
+        shell: Shell,
+    },
+}
+
+fn shell() -> impl TypedValueParser<Value = Shell> {
+    PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| value::<Shell>(&name))
+}
+
+/// Where the configuration is.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(super) struct Conf {
+    /// Configuration in place of /etc/security/job_adopt.conf
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    conf: Option<PathBuf>,
+}
+
+impl Conf {
+    /// The usual file may be missing, one that was asked for may not.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where that is missing.
+    pub(super) fn path(&self) -> Result<PathBuf, Error> {
+        let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::CONF)) };
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => Ok(path.clone()),
+            Err(error) => Err(Error::failed("read", path.display(), error)),
+        }
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for one that is not believed, or wrong.
+    pub(super) fn read(&self) -> Result<Config, Error> {
+        Ok(Config::read(&self.path()?, &Trust::root())?)
+    }
+}
+
+/// What a command line asks for, or the text that it is answered with on standard output.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one")]
+pub(super) enum Asked {
+    Command(Command),
+    Text(String),
+}
+
+/// Reads the words behind the program's name.
+///
+/// # Errors
+/// [`Error::Usage`], which names the mistake, and what may have been meant.
+pub(super) fn parse(words: &[OsString]) -> Result<Asked, Error> {
+    let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
+    match CommandLine::try_parse_from(all) {
+        Ok(line) => Ok(Asked::Command(line.command)),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
+        {
+            Ok(Asked::Text(error.render().to_string()))
+        }
+        Err(error) => Err(mistake(&error, words)),
+    }
+}
+
+/// The completions of a shell.
+pub(super) fn completions(shell: Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut CommandLine::command(), "job-adopt", &mut text);
+    text
+}
+
+/// The parser's error, in one line.
+fn mistake(error: &clap::Error, words: &[OsString]) -> Error {
+    let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let known = CommandLine::command();
+    let command = known.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
+    let command = command.unwrap_or_default();
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let argument = context(ContextKind::InvalidArg);
+    let name =
+        argument.split(' ').next().unwrap_or_default().trim_matches(['<', '>', '[', ']', '.']);
+    let what = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "a command is needed".to_owned()
+        }
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
+            let name = if command.is_empty() { &first } else { name };
+            let written = format!("{command} {name}");
+            match removed::instead(removed::COMMAND_LINE, written.trim()) {
+                Some(instead) if command.is_empty() => format!("command {name} {instead}"),
+                Some(instead) => format!("option {name} {instead}"),
+                None => rendered(error),
+            }
+        }
+        ErrorKind::ValueValidation => {
+            let (value, cause) =
+                (context(ContextKind::InvalidValue), std::error::Error::source(error));
+            let cause = cause.map(ToString::to_string).unwrap_or_default();
+            let option =
+                if name.starts_with('-') { format!("option {name}: ") } else { String::new() };
+            match value {
+                "" => format!("{option}the value is empty"),
+                value => format!("{option}{}: {cause}", printable(value)),
+            }
+        }
+        _ => rendered(error),
+    };
+    Error::usage(command, what)
+}
+
+/// The parser's own words, without what they repeat of `--help`: the error, and its hint.
+fn rendered(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let mut parts = text.split("\n\n");
+    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = joined(parts.next().unwrap_or_default());
+    let hint = parts.filter_map(|part| part.trim_start().strip_prefix("tip: ")).next();
+    match hint {
+        Some(hint) => format!("{first}; {}", joined(hint)),
+        None => first,
+    }
+}
+
+/// A value of a type that reads itself.
+pub(super) fn value<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// An absolute path.
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    match text.starts_with('/') {
+        true => Ok(PathBuf::from(text)),
+        false => Err("not an absolute path".into()),
+    }
+}
+
+/// The name of a PAM service.
+pub(super) fn service(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains('/') || text.starts_with('.') {
+        true => Err("not the name of a PAM service".into()),
+        false => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> String {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let error = parse(&words).unwrap_err();
+        assert_eq!(error.code(), 2, "{line}");
+        error.text().unwrap()
+    }
+
+    #[test]
+    fn the_declaration_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistake_is_told_in_two_lines_with_a_hint() {
+        for (line, said) in [
+            ("", "a command is needed\ntry: job-adopt --help"),
+            ("chek", "unrecognized subcommand 'chek'; a similar subcommand exists: 'check'\n"),
+            (
+                "list --jsno",
+                "list: unexpected argument '--jsno' found; a similar argument exists: '--json'\n",
+            ),
+            ("list x", "list: unexpected argument 'x' found\ntry: job-adopt list --help"),
+            (
+                "list --user",
+                "list: a value is required for '--user <USER>' but none was supplied\n",
+            ),
+            (
+                "list --user a --user b",
+                "list: the argument '--user <USER>' cannot be used multiple times\n",
+            ),
+            (
+                "run -- true",
+                "run: the following required arguments were not provided: --user <USER>\n",
+            ),
+            ("list --conf x", "list: option --conf: x: not an absolute path\n"),
+            ("check --service=", "check: option --service: the value is empty\n"),
+            ("unregister ../x", "unregister: ../x: "),
+            (
+                "register --policy close",
+                "register: invalid value 'close' for '--policy <POLICY>' [possible values: ",
+            ),
+        ] {
+            let told = refusal(line);
+            assert!(told.starts_with(said), "{line}: {told}");
+            assert_eq!(told.lines().count(), 2, "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_was_removed_is_refused_with_what_replaces_it() {
+        for (written, instead) in removed::COMMAND_LINE {
+            for more in ["", " x"] {
+                let told = refusal(&format!("{written}{more}"));
+                assert!(told.contains(instead), "{written}{more}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_mistakes() {
+        for line in ["--help", "-h", "--version", "-V", "run --help", "check -h"] {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            assert!(matches!(parse(&words), Ok(Asked::Text(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_shell_completes_every_command() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let text = String::from_utf8(completions(shell)).unwrap();
+            for command in CommandLine::command().get_subcommands().filter(|one| !one.is_hide_set())
+            {
+                assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Names of devices on a command line.
+
+use super::super::names::{self, Device, Gres, Mistake};
+use super::Options;
+use crate::helper::devices::{Named, Specifier};
+use crate::protocol::decimal;
+
+/// A device that was asked for, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) text: String,
+    pub(super) what: What,
+}
+
+/// Which way of naming it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Specifier(Specifier),
+    Named(Named),
+}
+
+/// What an operand names, which may be several devices.
+#[derive(Clone, Debug)]
+pub(super) struct Operand(Vec<Asked>);
+
+/// Everything that the command line names: operands first, then options by their kind.
+pub(super) fn asked(options: &Options) -> Vec<Asked> {
+    let Options { operands, named: names, .. } = options;
+    let mut all: Vec<Asked> = operands.iter().flat_map(|operand| operand.0.clone()).collect();
+    all.extend(names.device.iter().map(device));
+    all.extend(names.cdi.iter().map(|text| named(text, Named::Cdi(text.clone()))));
+    all.extend(names.gpu.iter().map(|text| named(text, Named::Gpu(text.clone()))));
+    all.extend(names.gres.iter().flat_map(gres));
+    all.extend(names.device_dir.iter().map(|text| named(text, Named::Dir(text.into()))));
+    all
+}
+
+/// What a name without an option in front of it can only be.
+///
+/// # Errors
+/// Why no way of naming devices has it.
+pub(super) fn operand(text: &str) -> Result<Operand, String> {
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
+    let shown = |mistake: Mistake| mistake.to_string();
+    let one = |named: Asked| vec![named];
+    let asked = if begins(&["/", "char-", "block-", "@"]) {
+        one(device(&names::device(text).map_err(shown)?))
+    } else if text.contains('=') {
+        one(named(text, Named::Cdi(names::cdi(text).map_err(shown)?)))
+    } else if text == "all" {
+        one(named(text, Named::AllGpus))
+    } else if let Some(channel) = text.strip_prefix("imex/") {
+        let channel = decimal(channel).ok_or("not imex/ and the number of a channel")?;
+        one(named(text, Named::Imex(channel)))
+    } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
+        one(named(text, Named::Gpu(names::gpu(text).map_err(shown)?)))
+    } else if text.contains(':') {
+        gres(&names::gres(text).map_err(shown)?)
+    } else {
+        return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
+    };
+    Ok(Operand(asked))
+}
+
+/// Whether this is a GPU, or a list of them, which is told to be one too many.
+fn is_gpu(text: &str) -> bool {
+    text.split(',').all(|part| names::gpu(part).is_ok())
+}
+
+fn device(device: &Device) -> Asked {
+    Asked { text: device.text.clone(), what: What::Specifier(device.specifier.clone()) }
+}
+
+fn gres((name, indexes): &Gres) -> Vec<Asked> {
+    let one = |index| named(&format!("{name}:{index}"), Named::Gres { name: name.clone(), index });
+    indexes.iter().copied().map(one).collect()
+}
+
+fn named(text: &str, name: Named) -> Asked {
+    Asked { text: text.to_owned(), what: What::Named(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Error;
+    use super::super::super::command_line::{Asked as Line, Command, parse};
+    use super::*;
+    use std::ffi::OsString;
+
+    const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
+
+    fn read(line: &[&str]) -> Result<Vec<Asked>, Error> {
+        let words: Vec<OsString> = ["devices"].iter().chain(line).map(OsString::from).collect();
+        let Line::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line:?}") };
+        Ok(asked(&options))
+    }
+
+    fn shown(line: &[&str]) -> Vec<String> {
+        let shown = |asked: Asked| match asked.what {
+            What::Specifier(specifier) => format!("specifier {specifier}"),
+            What::Named(Named::Cdi(name)) => format!("cdi {name}"),
+            What::Named(Named::Gpu(name)) => format!("gpu {name}"),
+            What::Named(Named::Gres { name, index }) => format!("gres {name} {index}"),
+            What::Named(other) => format!("{other:?}"),
+        };
+        read(line).unwrap().into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn every_name_is_known_by_its_form() {
+        for (text, kind) in [
+            ("/dev/nvidia0 rwm", "specifier /dev/nvidia0 rwm"),
+            ("/dev/disk/by-id/a=b", "specifier /dev/disk/by-id/a=b rw"),
+            ("char-pts", "specifier char-pts rw"),
+            ("block-loop r", "specifier block-loop r"),
+            ("nvidia.com/gpu=0", "cdi nvidia.com/gpu=0"),
+            ("0", "gpu 0"),
+            ("0000:1b:00.0", "gpu 0000:1b:00.0"),
+            ("all", "AllGpus"),
+            ("imex/2048", "Imex(2048)"),
+            ("gpu:3", "gres gpu 3"),
+            ("gpu:a100:3", "gres gpu:a100 3"),
+        ] {
+            assert_eq!(shown(&[text]), [kind], "{text}");
+        }
+        let (gpu, mig) = (format!("GPU-{UUID}"), format!("MIG-GPU-{UUID}/1/0"));
+        assert_eq!(shown(&[&gpu, &mig]), [format!("gpu {gpu}"), format!("gpu {mig}")]);
+        assert_eq!(shown(&["gpu:0,2"]), ["gres gpu 0", "gres gpu 2"]);
+    }
+
+    #[test]
+    fn options_say_what_a_name_is() {
+        let line = ["--gpu", "1", "--cdi=a/b=c", "--gres", "g:1", "--device", "/dev/null r", "0"];
+        let expected = ["gpu 0", "specifier /dev/null r", "cdi a/b=c", "gpu 1", "gres g 1"];
+        assert_eq!(shown(&line), expected);
+        assert_eq!(shown(&["--device-dir", "/a"]), [r#"Dir("/a")"#]);
+        assert_eq!(shown(&["--", "char-pts"]), ["specifier char-pts rw"]);
+    }
+
+    #[test]
+    fn anything_else_is_a_mistake() {
+        for line in [
+            ["nvidia0", ""],
+            ["/etc/devices", ""],
+            ["/dev/null x", ""],
+            ["/dev/null ", ""],
+            ["nvidia.com/gpu=", ""],
+            ["GPU-x", ""],
+            ["0,1", ""],
+            ["01", ""],
+            ["imex/", ""],
+            ["imex/01", ""],
+            ["imex/4294967296", ""],
+            ["gpu:", ""],
+            ["gpu:01", ""],
+            ["gpu::1", ""],
+            ["gpu:0-3", ""],
+            ["gpu:+1", ""],
+            ["gpu:1,", ""],
+            [":1", ""],
+            ["--gres", "gpu"],
+            ["--gres", "gpu:0-3"],
+            ["--gres", "gpu:01"],
+            ["--gpu", "nvidia0"],
+            ["--gpu", "0,1"],
+            ["--gpu", "all"],
+            ["--cdi", "nvidia.com/gpu"],
+            ["--cdi", "nvidia.com/gpu=0,1"],
+            ["--device", "null"],
+            ["--device-dir", "a"],
+            ["--gpu=", "0"],
+            ["--cdi=", "0"],
+            ["--gres=", "0"],
+            ["--device=", "0"],
+            ["--device-dir=", "0"],
+        ] {
+            let words: Vec<&str> = line.into_iter().filter(|word| !word.is_empty()).collect();
+            assert!(matches!(read(&words), Err(Error::Usage(..))), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_the_option_that_has_it() {
+        for (line, begin) in [
+            (&["a\u{1b}[1m"][..], "a?[1m: no specifier, "),
+            (&["@hcp"], "@hcp: there is no such preset"),
+            (&["0,1"], "0,1: one GPU per option"),
+            (&["gpu:0-3"], "gpu:0-3: ranges are not taken"),
+            (&[""], "the value is empty"),
+            (&["--gpu", "nvidia0"], "option --gpu: nvidia0: not the name of a GPU: "),
+            (&["--gpu", ""], "option --gpu: the value is empty"),
+            (&["--device", "@hcp"], "option --device: @hcp: there is no such preset"),
+        ] {
+            let Err(Error::Usage(_, what)) = read(line) else { panic!("{line:?}") };
+            assert!(what.starts_with(begin), "{what}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What the filters at a cgroup let through, whoever attached them.
+
+use super::super::{Error, Output};
+use super::nodes::{Nodes, cell, driver, type_name};
+use super::{EXIT_FAILED, EXIT_FINE, Options};
+use crate::admin::filters::interpret::Request;
+use crate::admin::filters::{Filter, Inspection, Judge};
+use crate::helper::devices::{Node, Tree};
+use crate::helper::records::{self, Record};
+use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place};
+use crate::kernel::failed::Failed;
+use crate::kernel::printable::printable;
+use crate::kernel::trust::Trust;
+use crate::protocol::{Access, CgroupPath, JobId};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What the kernel asks a filter, each at once: opening for reading, for writing and for both, and
+/// making a node (`devcgroup_inode_permission`, `devcgroup_inode_mknod`).
+const ASKED: [(&str, Access); 4] =
+    [("r", Access::READ), ("w", Access::WRITE), ("rw", Access::RW), ("m", Access::MKNOD)];
+
+/// A filter, as it is shown.
+#[derive(Debug, Serialize)]
+struct ShownFilter {
+    id: u32,
+    name: String,
+    tag: String,
+    owner: &'static str,
+    attached: &'static str,
+    in_force: bool,
+    /// `None` above what can be seen from here.
+    cgroup: Option<String>,
+}
+
+/// A device, and what may be done with it.
+#[derive(Debug, Serialize)]
+struct ShownDevice {
+    node: String,
+    r#type: &'static str,
+    major: u32,
+    minor: u32,
+    /// Those of [`ASKED`] that are allowed; `None` where it cannot be told of one of them.
+    allowed: Option<Vec<&'static str>>,
+    driver: Option<String>,
+    /// Ids of the filters that refuse any of [`ASKED`].
+    refused_by: BTreeSet<u32>,
+}
+
+/// What holds at a cgroup.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: u32,
+    cgroup: String,
+    filters: Vec<ShownFilter>,
+    devices: Vec<ShownDevice>,
+    warnings: Vec<String>,
+    /// Programs that were not understood or not shown.
+    unclear: BTreeSet<u32>,
+}
+
+impl Report {
+    /// Asks what runs at the target about every device node of `tree`.
+    pub(super) fn of(target: &Target, tree: &Tree) -> Result<Self, Error> {
+        let Inspection { filters, judge } = Inspection::of(target.levels())?;
+        let nodes = Nodes::of(tree)?;
+        let mut report = Self::over(&nodes, &judge, tree);
+        report.cgroup = printable(target.path());
+        report.filters = filters.iter().map(ShownFilter::of).collect();
+        Ok(report)
+    }
+
+    fn over(nodes: &Nodes, judge: &Judge, tree: &Tree) -> Self {
+        let mut unclear: BTreeSet<u32> = judge.hidden().collect();
+        let ask = |(path, node)| ShownDevice::of(path, node, judge, tree, &mut unclear);
+        let devices = nodes.iter().map(ask).collect();
+        let hidden: BTreeSet<u32> = judge.hidden().collect();
+        let warn = |id: &u32| match hidden.contains(id) {
+            true => format!(
+                "program {id}: cannot tell what it allows: the kernel does not show its \
+                 instructions; see kernel.kptr_restrict"
+            ),
+            false => format!("program {id}: cannot tell what it allows: it is not understood"),
+        };
+        let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
+        if let Err(error) = tree.drivers() {
+            warnings.push(printable(&format!("no driver is named: {error}")));
+        }
+        let (cgroup, filters) = (String::new(), Vec::new());
+        Self { schema: 1, cgroup, filters, devices, warnings, unclear }
+    }
+
+    pub(super) fn code(&self) -> u8 {
+        if self.unclear.is_empty() { EXIT_FINE } else { EXIT_FAILED }
+    }
+
+    pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
+        if json {
+            return output.json(self);
+        }
+        if self.filters.is_empty() {
+            writeln!(output.out, "{}: no filter: everything is allowed", self.cgroup)?;
+            return Ok(());
+        }
+        let head = ["ID", "NAME", "TAG", "WHOSE", "ATTACHED", "IN FORCE", "CGROUP"];
+        output.table(head, self.filters.iter().map(ShownFilter::row))?;
+        writeln!(output.out)?;
+        let head = ["NODE", "TYPE", "MAJOR:MINOR", "ALLOWED", "DRIVER", "REFUSED BY"];
+        output.table(head, self.devices.iter().map(ShownDevice::row))
+    }
+}
+
+impl ShownFilter {
+    fn of(filter: &Filter) -> Self {
+        Self {
+            id: filter.id,
+            name: printable(&filter.name),
+            tag: filter.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
+            owner: filter.owner.as_str(),
+            attached: filter.attached.as_str(),
+            in_force: filter.in_force,
+            cgroup: filter.level.as_deref().map(printable),
+        }
+    }
+
+    fn row(&self) -> [String; 7] {
+        let some = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        [
+            self.id.to_string(),
+            some(&self.name),
+            self.tag.clone(),
+            self.owner.into(),
+            self.attached.into(),
+            if self.in_force { "yes" } else { "no" }.into(),
+            self.cgroup.clone().unwrap_or_else(|| "(further up)".into()),
+        ]
+    }
+}
+
+impl ShownDevice {
+    fn of(path: &str, node: Node, judge: &Judge, tree: &Tree, unclear: &mut BTreeSet<u32>) -> Self {
+        let Node { kind, major, minor } = node;
+        let mut allowed = Some(Vec::new());
+        let mut refused_by = BTreeSet::new();
+        for (name, access) in ASKED {
+            let answer = judge.answer(Request { kind, major, minor, access });
+            match answer.allowed() {
+                Some(true) => allowed.iter_mut().for_each(|allowed| allowed.push(name)),
+                Some(false) => {}
+                None => allowed = None,
+            }
+            refused_by.extend(answer.refused_by);
+            unclear.extend(answer.unclear);
+        }
+        Self {
+            node: printable(path),
+            r#type: type_name(kind),
+            major,
+            minor,
+            allowed,
+            driver: driver(tree, kind, major),
+            refused_by,
+        }
+    }
+
+    fn row(&self) -> [String; 6] {
+        let ids: Vec<String> = self.refused_by.iter().map(ToString::to_string).collect();
+        [
+            self.node.clone(),
+            self.r#type.into(),
+            format!("{}:{}", self.major, self.minor),
+            self.allowed.as_deref().map_or_else(|| "cannot tell".into(), letters),
+            cell(self.driver.clone()),
+            ids.join(","),
+        ]
+    }
+}
+
+/// `rwm`, as far as allowed, and `-` for nothing. Where opening for both is not what opening for
+/// each is, every request by itself with commas between them, that for both as `r+w`.
+fn letters(allowed: &[&str]) -> String {
+    let has = |name| allowed.contains(&name);
+    if has("rw") == (has("r") && has("w")) {
+        let letters: String = allowed.iter().copied().filter(|name| *name != "rw").collect();
+        return if letters.is_empty() { "-".into() } else { letters };
+    }
+    let spelled: Vec<&str> =
+        allowed.iter().map(|&name| if name == "rw" { "r+w" } else { name }).collect();
+    spelled.join(",")
+}
+
+/// A cgroup, as `--cgroup` or `--job` names it.
+#[derive(Debug)]
+pub(super) enum Target {
+    Cgroup(Place),
+    Leaf(Leaf),
+}
+
+impl Target {
+    /// # Errors
+    /// [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry does not
+    /// have, or has no cgroup of.
+    pub(super) fn of(options: &Options) -> Result<Self, Error> {
+        if let Some(path) = &options.cgroup {
+            return open(path).map(Self::Cgroup);
+        }
+        let Some(id) = &options.job else { return Err(super::wrong("give --cgroup or --job")) };
+        let record = record(id, options)?;
+        let path = match &record.place {
+            records::Place::Cgroup(path) => path,
+            records::Place::Via(via) => {
+                let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
+                return Err(Error::failed("find cgroup of job", id, cause));
+            }
+        };
+        let place = open(path)?;
+        let kind = LeafKind::choose(place.dir()?, record.leaf.as_ref())?;
+        Ok(match Leaf::open(place, kind)? {
+            Ok(leaf) => Self::Leaf(leaf),
+            // No login has made it yet: what holds at the job will hold in it.
+            Err(job) => Self::Cgroup(job),
+        })
+    }
+
+    /// The cgroup itself first, for a job that of its logins; the root last.
+    pub(super) fn levels(&self) -> &[Dir] {
+        match self {
+            Self::Cgroup(place) => place.levels(),
+            Self::Leaf(leaf) => leaf.levels(),
+        }
+    }
+
+    /// Path of the cgroup itself.
+    pub(super) fn path(&self) -> &str {
+        self.levels().first().map_or("/", Dir::path)
+    }
+}
+
+fn open(path: &CgroupPath) -> Result<Place, Error> {
+    Mount::open()?.place(path).map_err(not_opened)
+}
+
+/// The path of a cgroup looks like that of any file, so the error says what it is of.
+fn not_opened(error: cgroup::Error) -> Error {
+    match error {
+        cgroup::Error::System(Failed { operation, object, source }) => {
+            Error::failed(operation, format_args!("cgroup {}", printable(&object)), source)
+        }
+        error => error.into(),
+    }
+}
+
+/// The one record of this id.
+fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
+    let failed = |cause: String| Error::failed("read record of job", id, cause);
+    let mut known = options.conf.read()?.registry.find(&Trust::root(), id)?;
+    match (known.pop(), known.len()) {
+        (None, _) => Err(failed("the registry has none".into())),
+        (Some(only), 0) => only.record.map_err(failed),
+        (Some(_), others) => Err(failed(format!("the registry has {} of them", others + 1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::bpf::{Insn, allow};
+    use crate::kernel::trust::tests::Scratch;
+    use crate::protocol::Allowlist;
+    use nix::errno::Errno;
+
+    fn list(rules: &[&str]) -> Allowlist {
+        let mut list = Allowlist::new();
+        for rule in rules {
+            list.push(rule.parse().unwrap()).unwrap();
+        }
+        list
+    }
+
+    fn report(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Report {
+        let scratch = Scratch::new();
+        scratch.file("dev/null", "c 1:3");
+        scratch.file("dev/nvidia0", "c 195:0");
+        scratch.file("proc/devices", "Character devices:\n1 mem\n");
+        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        Report::over(&Nodes::of(&tree).unwrap(), &Judge::over(programs), &tree)
+    }
+
+    fn rows(report: &Report) -> Vec<String> {
+        report.devices.iter().map(|device| device.row().join(" ")).collect()
+    }
+
+    #[test]
+    fn every_node_is_judged_by_all_programs() {
+        let one = allow(&list(&["c:1:3:rwm", "c:195:0:r"]));
+        let other = allow(&list(&["c:1:3:rw", "c:195:-1:rwm"]));
+        let all = report(vec![(4, Some(one)), (9, Some(other))]);
+        super::super::tests::documented(&all);
+        super::super::tests::documented(&ShownFilter {
+            id: 1,
+            name: String::new(),
+            tag: String::new(),
+            owner: "ours",
+            attached: "allow-multi",
+            in_force: true,
+            cgroup: None,
+        });
+        assert_eq!(rows(&all), ["/dev/null char 1:3 rw mem 9", "/dev/nvidia0 char 195:0 r - 4"]);
+        assert_eq!(all.code(), EXIT_FINE);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_said() {
+        let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
+        for (program, why) in [(None, "does not show"), (Some(call), "not understood")] {
+            let unclear = report(vec![(4, Some(allow(&list(&["c:1:3:rwm"])))), (5, program)]);
+            let expected = ["/dev/null char 1:3 cannot tell mem ", "/dev/nvidia0 char 195:0 - - 4"];
+            assert_eq!(rows(&unclear), expected);
+            assert_eq!(unclear.code(), EXIT_FAILED);
+            assert!(unclear.warnings[0].contains("program 5") && unclear.warnings[0].contains(why));
+        }
+    }
+
+    #[test]
+    fn no_filter_is_said_in_so_many_words() {
+        let mut none = report(Vec::new());
+        none.cgroup = "/a".into();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        none.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
+        assert_eq!(out, b"/a: no filter: everything is allowed\n");
+        assert_eq!(none.code(), EXIT_FINE);
+        assert_eq!(letters(none.devices[0].allowed.as_deref().unwrap()), "rwm");
+    }
+
+    #[test]
+    fn letters_tell_both_from_each() {
+        for (allowed, shown) in [
+            (&["r", "w", "rw", "m"][..], "rwm"),
+            (&["r", "m"], "rm"),
+            (&[], "-"),
+            (&["r", "w"], "r,w"),
+            (&["r", "w", "m"], "r,w,m"),
+            (&["rw"], "r+w"),
+            (&["r", "rw", "m"], "r,r+w,m"),
+        ] {
+            assert_eq!(letters(allowed), shown, "{allowed:?}");
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there_is_called_one() {
+        let failed = Failed::new("open", "/no\nexist", Errno::ENOENT);
+        let text = not_opened(cgroup::Error::System(failed)).text().unwrap();
+        assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
+    }
+}

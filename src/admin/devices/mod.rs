@@ -1,0 +1,141 @@
+//! `devices`: what names of devices stand for, and what a job's filters let through.
+
+mod asked;
+mod attached;
+mod nodes;
+mod resolved;
+
+use super::command_line::value;
+use super::names::DeviceOptions;
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
+use crate::helper::devices::{Resolver, Tree};
+use crate::kernel::trust::Trust;
+use crate::protocol::{CgroupPath, JobId};
+use clap::Args;
+use nix::unistd::Uid;
+use std::path::{Path, PathBuf};
+
+/// Show what names of devices stand for, or what filters let through
+#[derive(Debug, Args)]
+#[command(after_help = "\
+NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
+all NVIDIA GPUs. With --cgroup or --job (root): what the filters there let through.
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Names of devices
+    #[arg(value_name = "NAME", value_parser = asked::operand)]
+    operands: Vec<asked::Operand>,
+    #[command(flatten)]
+    named: DeviceOptions,
+    /// A cgroup below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    cgroup: Option<CgroupPath>,
+    /// The cgroup that logins to a job of the registry go to
+    #[arg(long, value_name = "ID", value_parser = value::<JobId>, conflicts_with = "cgroup")]
+    job: Option<JobId>,
+    /// Look names and nodes up below DIR, in files of the caller's
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// As JSON; job-adopt(1) has the keys
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    if asks_about_cgroup(options)? {
+        require_root("read device filters")?;
+        let target = attached::Target::of(options)?;
+        let report = attached::Report::of(&target, &tree(options)?)?;
+        report.write(options.json, output)?;
+        return Ok(report.code());
+    }
+    let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
+    let report = resolved::Report::of(&asked::asked(options), &resolver);
+    report.write(options.json, output)?;
+    Ok(report.code())
+}
+
+/// Whether the question is what filters at a cgroup let through, and not what names stand for.
+fn asks_about_cgroup(options: &Options) -> Result<bool, Error> {
+    let placed = options.cgroup.is_some() || options.job.is_some();
+    let named = !options.operands.is_empty() || options.named != DeviceOptions::default();
+    match (placed, named) {
+        (true, true) => Err(wrong("with --cgroup or --job no device is named")),
+        (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
+        (placed, _) => Ok(placed),
+    }
+}
+
+fn wrong(what: &str) -> Error {
+    Error::usage("devices", what)
+}
+
+/// The node's own files, or those below `--root`, which have to be the caller's.
+fn tree(options: &Options) -> Result<Tree, Error> {
+    let Some(root) = &options.root else { return Ok(Tree::here()) };
+    let shown = || crate::kernel::printable::printable(&root.to_string_lossy());
+    let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
+    match root == Path::new("/") {
+        true => Ok(Tree::here()),
+        false => Ok(Tree::laid_out(&root, Trust::below(&root, Uid::effective().as_raw()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command_line::{Asked, Command, parse};
+    use super::*;
+    use serde_json::Value;
+
+    /// Fails for a key of a report that job-adopt(1) does not have.
+    pub(super) fn documented(report: &impl serde::Serialize) {
+        const PAGE: &str = include_str!("../../../docs/man/job-adopt.1");
+        let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
+        let section = section.split("\n.SH ").next().unwrap();
+        let words: Vec<&str> =
+            section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
+        fn keys(value: &Value, all: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => map.iter().for_each(|(key, value)| {
+                    all.push(key.clone());
+                    keys(value, all);
+                }),
+                Value::Array(list) => list.iter().for_each(|value| keys(value, all)),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        keys(&serde_json::to_value(report).unwrap(), &mut all);
+        assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
+    }
+
+    fn question(line: &str) -> Result<bool, Error> {
+        let words = ["devices"].into_iter().chain(line.split_whitespace());
+        let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+        let Asked::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line}") };
+        asks_about_cgroup(&options)
+    }
+
+    #[test]
+    fn each_question_has_its_options() {
+        for (line, about_cgroup) in [
+            ("/dev/null --json", false),
+            ("--gpu 0 --root /x", false),
+            ("--cgroup /a", true),
+            ("--job 7", true),
+        ] {
+            assert_eq!(question(line).unwrap(), about_cgroup, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_question_is_wrong_usage() {
+        for line in
+            ["", "--json", "--cgroup /a --job 7", "--cgroup /a /dev/null", "--job 7 --gpu 0"]
+        {
+            assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");
+        }
+    }
+}

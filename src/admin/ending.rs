@@ -1,0 +1,610 @@
+//! The end of a job: its logins are told and ended, and what we made is removed.
+//!
+//! In a cgroup that we made, or had systemd make, everything is ended, in a scheduler's only the
+//! logins that were put there: the scheduler ends the rest itself.
+
+use super::Error;
+use crate::helper::records::Record;
+use crate::helper::sources::processes;
+use crate::keeper::subtree::{self, Found, unless_gone};
+use crate::kernel::cgroup::{Dir, Mark, Membership, Place, event};
+use crate::kernel::proc::{self, Proc};
+use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
+use crate::protocol::{JobId, LeafName, is_within};
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::Signal;
+use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
+use nix::unistd::{Uid, write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// What sshd is given to send the last words on, before it is ended with the rest.
+const FORWARDING: Duration = Duration::from_millis(200);
+/// Pause between two looks at what is left.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What there was to end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ending {
+    /// Processes of logins.
+    pub(super) logins: usize,
+    /// Terminals that were told.
+    pub(super) terminals: usize,
+}
+
+/// Ends what is ours to end of a job in this place.
+///
+/// # Errors
+/// [`Error::Failed`] where processes are left at the deadline, or a directory cannot be removed.
+pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<Ending, Error> {
+    let job = place.dir()?;
+    let leaves = made_leaves(job, record)?;
+    let mut processes = Vec::new();
+    for leaf in &leaves {
+        processes.extend(process_table(leaf).all);
+    }
+    // What a walk misses is not told; killing says whether any was left.
+    let table = process_table(job).all;
+    let found = logins(&table, &[]);
+    processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
+    let terminals = tell(&record.id, record.uid, &processes);
+    if terminals > 0 {
+        sleep(FORWARDING.min(deadline.saturating_duration_since(Instant::now())));
+    }
+    let ending = Ending { logins: found.len(), terminals };
+
+    if unless_gone(Mark::Scope.is_set(job))? == Some(true) {
+        kill_all(job, deadline)?;
+        leave_to_systemd(job, deadline)?;
+        return Ok(ending);
+    }
+    if unless_gone(Mark::Made.is_set(job))? == Some(true) {
+        kill_all(job, deadline)?;
+        remove(place)?;
+        return Ok(ending);
+    }
+    for leaf in &leaves {
+        kill_all(leaf, deadline)?;
+        if let Some((_, name)) = leaf.path().rsplit_once('/') {
+            job.remove_child(name)?;
+        }
+    }
+    kill_logins(job, deadline)?;
+    Ok(ending)
+}
+
+/// The children for logins that we made.
+fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
+    let mut leaves = Vec::new();
+    let named = record.leaf.as_ref().map(LeafName::as_str);
+    let default = (named != Some(LeafName::DEFAULT)).then_some(LeafName::DEFAULT);
+    for name in named.into_iter().chain(default) {
+        if let Some(leaf) = unless_gone(job.child(name))? {
+            if unless_gone(Mark::Made.is_set(&leaf))? == Some(true) {
+                leaves.push(leaf);
+            }
+        }
+    }
+    Ok(leaves)
+}
+
+/// Waits until systemd has removed an empty scope, so that the next of that name can be made. One
+/// that takes longer is no failure of ours.
+///
+/// We must not remove it: systemd learns that a scope is empty from a change of `cgroup.events`, and
+/// reads the file then (`unit_check_cgroup_events` in `src/core/cgroup.c`). Where it finds none it
+/// learns nothing, and the scope stays active for good.
+fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
+    while unless_gone(event(scope, "populated"))?.is_some() && Instant::now() < deadline {
+        sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Removes a directory that we made, and no other, after its children that we made; and the one
+/// above where we made that as well and nothing else is in it.
+pub(super) fn remove(place: &Place) -> Result<(), Error> {
+    let [job, above, ..] = place.levels() else { return Ok(()) };
+    if unless_gone(Mark::Made.is_set(job))? != Some(true) {
+        return Ok(());
+    }
+    remove_made(above, job)?;
+    if let Some(top) = place.levels().get(2) {
+        if unless_gone(Mark::Made.is_set(above))? == Some(true) {
+            if let Some((_, name)) = above.path().rsplit_once('/') {
+                // Refused while there are other jobs in it.
+                let _ = top.remove_child(name);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
+    for name in unless_gone(dir.children())?.unwrap_or_default() {
+        if let Some(child) = unless_gone(dir.child(&name))? {
+            if unless_gone(Mark::Made.is_set(&child))? == Some(true) {
+                remove_made(dir, &child)?;
+            }
+        }
+    }
+    match dir.path().rsplit_once('/') {
+        Some((_, name)) => Ok(above.remove_child(name)?),
+        None => Ok(()),
+    }
+}
+
+/// Most process numbers in a message.
+const NAMED: usize = 8;
+
+/// Kills everything in a cgroup and below it. What is frozen dies as well.
+///
+/// # Errors
+/// [`Error::Failed`] where anything is left at the deadline, or where we are in there ourselves.
+fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
+    let own = nix::unistd::getpid().as_raw();
+    if subtree::processes(dir).all.contains(&own) {
+        return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
+    }
+    let mut again = false;
+    loop {
+        if subtree::unless_gone(event(dir, "populated"))?.flatten() != Some(true) {
+            return Ok(());
+        }
+        match dir.write("cgroup.kill", "1") {
+            // The kernel signals the first thread of each process alone (`__cgroup_kill` in
+            // `kernel/cgroup/cgroup.c`): where that has ended before the others, nobody dies.
+            // What cannot be done here shows in what is left.
+            Ok(()) if std::mem::replace(&mut again, true) => drop(one_by_one(dir)),
+            Ok(()) => {}
+            // Linux before 5.14 has no such file.
+            Err(error) if error.is_gone() => one_by_one(dir)?,
+            Err(error) => return Err(error.into()),
+        }
+        sleep(PAUSE);
+        if Instant::now() >= deadline {
+            return left(dir, &subtree::processes(dir).all);
+        }
+    }
+}
+
+/// What a walk found is killed even where it could not see everything.
+fn one_by_one(dir: &Dir) -> Result<(), Error> {
+    let Found { all, cut } = process_table(dir);
+    let killed = signal_all(dir, all.iter().map(Process::identity), Signal::SIGKILL);
+    killed.and(cut.map_or(Ok(()), |error| Err(error.into())))
+}
+
+/// Kills the logins in a scheduler's cgroup. They are stopped first, until there are no new ones:
+/// what is stopped starts nothing that could get away.
+///
+/// # Errors
+/// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
+/// what was found is killed all the same.
+fn kill_logins(dir: &Dir, deadline: Instant) -> Result<(), Error> {
+    let mut stopped = Vec::new();
+    let hunted = hunt(dir, deadline, &mut stopped);
+    // Whatever came of it, nothing is left stopped.
+    let killed = signal_all(dir, stopped, Signal::SIGKILL);
+    hunted.and(killed)
+}
+
+fn hunt(dir: &Dir, deadline: Instant, stopped: &mut Vec<Identity>) -> Result<(), Error> {
+    loop {
+        let Found { all, cut } = process_table(dir);
+        let chosen = logins(&all, stopped);
+        let chosen: Vec<&Process> =
+            all.iter().filter(|process| chosen.contains(&process.pid)).collect();
+        if chosen.is_empty() {
+            return cut.map_or(Ok(()), |error| Err(error.into()));
+        }
+        let known: BTreeSet<_> = stopped.iter().copied().collect();
+        let identities = chosen.iter().map(|process| process.identity());
+        let news: Vec<_> = identities.filter(|one| !known.contains(one)).collect();
+        if news.is_empty() {
+            signal_all(dir, stopped.iter().copied(), Signal::SIGKILL)?;
+            sleep(PAUSE);
+        }
+        stopped.extend(&news);
+        signal_all(dir, news, Signal::SIGSTOP)?;
+        if Instant::now() >= deadline {
+            return left(dir, &chosen.iter().map(|process| process.pid).collect::<Vec<_>>());
+        }
+    }
+}
+
+fn left(dir: &Dir, pids: &[i32]) -> Result<(), Error> {
+    let mut named: Vec<String> = pids.iter().take(NAMED).map(ToString::to_string).collect();
+    if pids.len() > NAMED {
+        named.push("...".into());
+    }
+    let cause = format!("processes {} are still there; try again later", named.join(", "));
+    Err(Error::failed("empty", dir.path(), cause))
+}
+
+/// Sends a signal to each of these processes; one that fails keeps no other from it.
+fn signal_all(
+    dir: &Dir,
+    processes: impl IntoIterator<Item = Identity>,
+    which: Signal,
+) -> Result<(), Error> {
+    let done = processes.into_iter().map(|process| signal(dir, process, which));
+    done.fold(Ok(()), Result::and)
+}
+
+/// Sends a signal to a process that is still the same and still in the cgroup: its number may have
+/// passed to another since it was listed. One descriptor at a time, however many there are.
+fn signal(dir: &Dir, (pid, start): Identity, which: Signal) -> Result<(), Error> {
+    let pidfd = match pidfd_open(pid) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        pidfd => pidfd.map_err(|error| Error::failed("open process", pid, error))?,
+    };
+    // Of whoever has the number now. Should that be another one than a moment ago, the descriptor
+    // stands for nobody any more.
+    if started(pid) != Some(start) || !is_in(pid, dir) {
+        return Ok(());
+    }
+    match pidfd_send_signal(pidfd.as_fd(), which as i32) {
+        Err(error) if !is_gone(&error) => Err(Error::failed("kill process", pid, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a process is in a cgroup or below it.
+fn is_in(pid: i32, dir: &Dir) -> bool {
+    let found = Membership::of(pid).ok();
+    found.as_ref().and_then(Membership::unified).is_some_and(|at| is_within(at, dir.path()))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// Numbers of the processes that belong to a login: root's sshd in the job's cgroup, whatever it
+/// or another of these started, and whatever shares its audit session. `held` are processes that
+/// are known to belong to one already, by number and start.
+///
+/// An audit session that sshd merely inherited says nothing: the scheduler's daemon may have been
+/// started by hand from that very session. It counts where sshd's own parent has another one.
+pub(super) fn logins(table: &[Process], held: &[Identity]) -> BTreeSet<i32> {
+    let own_session = |process: &Process| {
+        process.session.filter(|_| process.is_sshd && process.session != process.parent_session)
+    };
+    let sessions: BTreeSet<u32> = table.iter().filter_map(own_session).collect();
+    let is_root = |process: &&Process| {
+        process.is_sshd
+            || process.session.is_some_and(|session| sessions.contains(&session))
+            || held.contains(&process.identity())
+    };
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for process in table {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let mut found = BTreeSet::new();
+    let mut open: Vec<i32> = table.iter().filter(is_root).map(|process| process.pid).collect();
+    while let Some(pid) = open.pop() {
+        if found.insert(pid) {
+            open.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found
+}
+
+/// A process, as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    /// When it started, in ticks since boot: with the number, its identity.
+    pub(super) start: u64,
+    /// Device number of its controlling terminal, 0 for none.
+    pub(super) terminal: u32,
+    /// Whether it is the sshd of a login, run by root: the part of it that no user controls.
+    ///
+    /// The server that listens for all logins is none, wherever it was started, and is never
+    /// ended: no other sshd started it, and it has a socket that listens, which it closes in each
+    /// of its children. One that systemd starts for a single connection listens on nothing.
+    pub(super) is_sshd: bool,
+    /// Its audit session, where it has one.
+    pub(super) session: Option<u32>,
+    /// Its parent's audit session, read for sshd's only.
+    pub(super) parent_session: Option<u32>,
+}
+
+/// What no other process has: the number, and when it started.
+pub(super) type Identity = (i32, u64);
+
+impl Process {
+    pub(super) fn identity(&self) -> Identity {
+        (self.pid, self.start)
+    }
+}
+
+/// Not set, in `/proc/PID/sessionid`.
+const NO_SESSION: u32 = u32::MAX;
+
+/// The processes in a cgroup and below it, but for this one.
+pub(super) fn process_table(dir: &Dir) -> Found<Process> {
+    let own = nix::unistd::getpid().as_raw();
+    let Found { all: pids, cut } = subtree::processes(dir);
+    Found {
+        all: pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect(),
+        cut,
+    }
+}
+
+/// Reads one process; `None` where it is gone.
+pub(super) fn read_process(pid: i32) -> Option<Process> {
+    let processes::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
+    let mut process = Process { pid, parent, terminal, start, ..Process::default() };
+    process.session = session(pid);
+    process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
+    if process.is_sshd {
+        process.parent_session = session(process.parent);
+    }
+    Some(process)
+}
+
+/// When the process of that number started; `None` where there is none.
+pub(super) fn started(pid: i32) -> Option<u64> {
+    Proc::here().stat(pid).ok().map(|stat| stat.start)
+}
+
+fn session(pid: i32) -> Option<u32> {
+    let text = proc::read(Proc::here().dir(pid).join("sessionid")).ok()?;
+    text.trim().parse().ok().filter(|&session| session != NO_SESSION)
+}
+
+/// Whether a process is an sshd, of a login or not: by the executable, which it cannot choose,
+/// unlike its name; and root's, since a user may run an sshd as well.
+pub(super) fn runs_sshd(pid: i32) -> bool {
+    let Ok(path) = fs::read_link(Proc::here().dir(pid).join("exe")) else { return false };
+    is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
+}
+
+/// Whether a process has a TCP socket that listens.
+fn listens(pid: i32) -> bool {
+    let dir = Proc::here().dir(pid);
+    let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
+        .iter()
+        .filter_map(|table| proc::read_table(dir.join(table)).ok())
+        .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
+        .collect();
+    let dir = dir.join("fd");
+    let Ok(descriptors) = processes::numbers::<u32>(&dir) else { return false };
+    let mut targets = descriptors
+        .flatten()
+        .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());
+    targets.any(|target| listening.contains(&*target.to_string_lossy()))
+}
+
+/// A line of `/proc/net/tcp` as a descriptor's link names the socket; `None` unless it listens
+/// (state 0A, Documentation/networking/proc_net_tcp.rst).
+fn listening_socket(line: &str) -> Option<String> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    (*fields.get(3)? == "0A").then_some(format!("socket:[{}]", fields.get(9)?))
+}
+
+/// The second name since OpenSSH 9.8. An executable that was replaced is marked as deleted.
+fn is_sshd_path(path: &str) -> bool {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    matches!(path.rsplit('/').next(), Some("sshd" | "sshd-session"))
+}
+
+/// Whom a process belongs to; `None` where it is gone.
+pub(super) fn real_uid(pid: i32) -> Option<Uid> {
+    let [uid, ..] = Proc::here().process(pid).ok()?.uids;
+    Some(Uid::from_raw(uid))
+}
+
+/// Majors of pseudo-terminals (Documentation/admin-guide/devices.txt).
+const PTS_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
+
+/// Tells the controlling terminals of these processes, as far as they are the user's own; returns
+/// how many were told. One that does not take the text at once is left alone.
+fn tell(job: &JobId, uid: u32, processes: &[Process]) -> usize {
+    let terminals: BTreeSet<u32> = processes.iter().map(|process| process.terminal).collect();
+    let text = format!("\r\n*** job {job} has ended; closing this login ***\r\n");
+    terminals.into_iter().filter(|&terminal| tell_one(terminal, uid, &text)).count()
+}
+
+fn tell_one(terminal: u32, uid: u32, text: &str) -> bool {
+    let Some(path) = terminal_path(terminal) else { return false };
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_NOCTTY
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_CLOEXEC;
+    let Ok(file) = open(path.as_str(), flags, Mode::empty()) else { return false };
+    // A terminal of the same number in another instance of devpts is somebody else's.
+    let ours = fstat(&file).is_ok_and(|stat| {
+        stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits()
+            && stat.st_rdev == terminal_device(terminal)
+            && stat.st_uid == uid
+    });
+    ours && write(&file, text.as_bytes()).is_ok()
+}
+
+/// `/dev/pts/N`; `None` for anything but a pseudo-terminal.
+fn terminal_path(terminal: u32) -> Option<String> {
+    let device = terminal_device(terminal);
+    let first = *PTS_MAJORS.start();
+    PTS_MAJORS
+        .contains(&major(device))
+        .then(|| format!("/dev/pts/{}", (major(device) - first) * 256 + minor(device)))
+}
+
+/// The number in `/proc/PID/stat` has the kernel's own packing: minor in the bits 0 to 7 and 20 to
+/// 31, major in between (`new_encode_dev()` of linux/kdev_t.h).
+fn terminal_device(terminal: u32) -> u64 {
+    let terminal = u64::from(terminal);
+    let minor = (terminal & 0xff) | ((terminal >> 12) & 0xf_ff00);
+    nix::sys::stat::makedev((terminal >> 8) & 0xfff, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
+
+    /// A directory that calls itself by the path of a cgroup.
+    fn called(path: &str) -> Dir {
+        Dir::new(std::fs::File::open("/").unwrap().into(), path)
+    }
+
+    fn sleeper() -> (Child, Identity) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        (child, (pid, started(pid).unwrap()))
+    }
+
+    #[test]
+    fn who_took_over_a_number_is_spared() {
+        let own = Membership::of(std::process::id().cast_signed()).unwrap();
+        // Without cgroup v2 there is no job to end.
+        let Some(own) = own.unified() else { return };
+        let (mut child, (pid, start)) = sleeper();
+        let elsewhere = called(&format!("{}-2", own.trim_end_matches('/')));
+        signal(&elsewhere, (pid, start), Signal::SIGKILL).unwrap();
+        signal(&called(own), (pid, start + 1), Signal::SIGKILL).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(child.try_wait().unwrap().is_none(), "it was killed");
+        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
+        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+    }
+
+    fn process(pid: i32, parent: i32) -> Process {
+        Process { pid, parent, start: 1, ..Process::default() }
+    }
+
+    fn sshd(pid: i32, session: Option<u32>, parent_session: Option<u32>) -> Process {
+        Process { is_sshd: true, session, parent_session, ..process(pid, 1) }
+    }
+
+    fn chosen(table: &[Process]) -> Vec<i32> {
+        logins(table, &[]).into_iter().collect()
+    }
+
+    #[test]
+    fn the_scheduler_s_own_processes_stay() {
+        assert_eq!(chosen(&[process(10, 1), process(11, 10)]), [0; 0]);
+    }
+
+    #[test]
+    fn sshd_and_all_that_it_started() {
+        let table = [
+            process(10, 1),
+            process(23, 22),
+            process(22, 21),
+            process(21, 20),
+            sshd(20, None, None),
+        ];
+        assert_eq!(chosen(&table), [20, 21, 22, 23]);
+    }
+
+    #[test]
+    fn what_left_its_parent_is_known_by_its_session() {
+        let daemon = Process { session: Some(7), ..process(30, 1) };
+        let below = process(31, 30);
+        let table = [sshd(20, Some(7), None), daemon, below, process(10, 1)];
+        assert_eq!(chosen(&table), [20, 30, 31]);
+    }
+
+    #[test]
+    fn an_inherited_session_says_nothing() {
+        let job = Process { session: Some(3), ..process(10, 1) };
+        assert_eq!(chosen(&[sshd(20, Some(3), Some(3)), job.clone()]), [20]);
+        assert_eq!(chosen(&[process(20, 1), job]), [0; 0]);
+    }
+
+    #[test]
+    fn processes_without_a_session_share_none() {
+        assert_eq!(chosen(&[sshd(20, None, Some(2)), process(10, 1)]), [20]);
+    }
+
+    #[test]
+    fn what_is_held_stays_so_but_not_its_number() {
+        let table = [process(21, 1), process(22, 21)];
+        assert_eq!(logins(&table, &[(21, 1)]).len(), 2);
+        assert_eq!(logins(&table, &[(21, 9)]).len(), 0);
+    }
+
+    /// Else it would outlive the job, and could be anybody's in a cgroup that becomes one.
+    #[test]
+    fn a_name_that_is_no_text_hides_no_process() {
+        let id = std::process::id().to_string();
+        let name = [b"\xff\xc3", id.as_bytes()].concat();
+        let path = std::env::temp_dir().join(OsStr::from_bytes(&name));
+        std::os::unix::fs::symlink("/bin/sleep", &path).unwrap();
+        let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
+        fs::remove_file(&path).unwrap();
+        let pid = child.id().cast_signed();
+        // The kernel lets go of us a moment before it has given the process its name.
+        let named = || fs::read(format!("/proc/{pid}/comm")).unwrap();
+        let comm = (0..1000).map(|_| named()).find(|comm| comm.starts_with(b"\xff"));
+        let comm = comm.unwrap_or_default();
+        let found = (read_process(pid).map(|process| process.parent), real_uid(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(comm.starts_with(b"\xff\xc3"), "{comm:?}");
+        let own = (nix::unistd::getpid().as_raw(), nix::unistd::getuid());
+        assert_eq!(found, (Some(own.0), Some(own.1)));
+    }
+
+    #[test]
+    fn this_process_is_there_and_is_no_sshd() {
+        let own = nix::unistd::getpid().as_raw();
+        let process = read_process(own).unwrap();
+        assert_eq!(process.parent, nix::unistd::getppid().as_raw());
+        assert!(!process.is_sshd);
+        assert_eq!(read_process(-1), None);
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_socket() {
+        let own = nix::unistd::getpid().as_raw();
+        let line =
+            "0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 77 1";
+        assert_eq!(listening_socket(line).as_deref(), Some("socket:[77]"));
+        assert_eq!(listening_socket(&line.replace("0A", "01")), None);
+        let _server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(listens(own));
+        assert!(!listens(-1));
+    }
+
+    #[test]
+    fn sshd_by_its_executable() {
+        for path in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/sbin/sshd (deleted)"]
+        {
+            assert!(is_sshd_path(path), "{path}");
+        }
+        for path in ["/home/a/sshd2", "/usr/bin/ssh", "/sshd/x", ""] {
+            assert!(!is_sshd_path(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_pseudo_terminals_have_a_path() {
+        assert_eq!(terminal_path(136 << 8).as_deref(), Some("/dev/pts/0"));
+        assert_eq!(terminal_path((136 << 8) | 7).as_deref(), Some("/dev/pts/7"));
+        assert_eq!(terminal_path((136 << 8) | (1 << 20) | 2).as_deref(), Some("/dev/pts/258"));
+        assert_eq!(terminal_path((137 << 8) | 2).as_deref(), Some("/dev/pts/258"));
+        for other in [0, 4 << 8, (5 << 8) | 1, 144 << 8] {
+            assert_eq!(terminal_path(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_somebody_else_is_left_alone() {
+        let process = Process { terminal: 4 << 8, ..Process::default() };
+        assert_eq!(tell(&"7".parse().unwrap(), u32::MAX, &[process, Process::default()]), 0);
+    }
+}

@@ -1,0 +1,317 @@
+//! Runs a device program without the kernel: what would it answer?
+//!
+//! Covers the instructions that programs of this type are made of when a service manager, a
+//! container runtime or a scheduler generates them, and those that the kernel puts in their place:
+//! a program that is read back may have its constants blinded (`bpf_jit_blind_constants` in
+//! `kernel/bpf/core.c`: each is made in the auxiliary register out of two) and moves of a register
+//! to itself that clear its upper half (`insn_is_zext` in `linux/filter.h`). A program that does
+//! anything else (calls, maps, memory of its own) is not judged.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use crate::kernel::bpf::insn::{
+    ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
+    BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR,
+    CTX_MINOR, DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT,
+};
+use crate::protocol::{Access, DeviceType};
+
+// What programs of others have, and ours have not (`linux/bpf.h`).
+/// Size of a load: 2 bytes.
+const BPF_H: u8 = 0x08;
+/// Arithmetic: `dst += operand`.
+const BPF_ADD: u8 = 0x00;
+/// Arithmetic: `dst >>= operand`, filling with zeros.
+pub const BPF_RSH: u8 = 0x70;
+/// Arithmetic: `dst ^= operand`.
+const BPF_XOR: u8 = 0xa0;
+/// Jump if equal.
+const BPF_JEQ: u8 = 0x10;
+/// Jump if greater, unsigned.
+const BPF_JGT: u8 = 0x20;
+/// Jump if less, unsigned.
+const BPF_JLT: u8 = 0xa0;
+/// Jump if less or equal, unsigned.
+const BPF_JLE: u8 = 0xb0;
+
+impl Insn {
+    /// The destination register.
+    #[must_use]
+    pub const fn dst(self) -> Register {
+        self.registers >> DST_SHIFT & 0xf
+    }
+
+    /// The source register.
+    #[must_use]
+    pub const fn src(self) -> Register {
+        self.registers >> SRC_SHIFT & 0xf
+    }
+
+    /// The instruction that the kernel wrote.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; INSN_LEN]) -> Self {
+        let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
+        Self {
+            code,
+            registers,
+            offset: i16::from_ne_bytes([offset_0, offset_1]),
+            imm: i32::from_ne_bytes([imm_0, imm_1, imm_2, imm_3]),
+        }
+    }
+}
+
+/// Lower three bits of a code.
+const CLASS_MASK: u8 = 0x07;
+/// Upper four bits of a code of arithmetic or a jump.
+const OPERATION_MASK: u8 = 0xf0;
+/// Offset of the upper half of the first word of the context.
+const CTX_SECOND_HALF: i16 = CTX_ACCESS_TYPE + 2;
+/// Registers 0 to 11; the last is the auxiliary one that only the kernel's own instructions name
+/// (`BPF_REG_AX`).
+const REGISTERS: usize = 12;
+/// The read-only frame pointer (`BPF_REG_FP`), which nothing known here needs.
+const FRAME_POINTER: Register = 10;
+
+/// What the kernel asks a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Block or character device.
+    pub kind: DeviceType,
+    /// Device major; the kernel asks for 0 to [`crate::protocol::MAJOR_MAX`] only.
+    pub major: u32,
+    /// Device minor; the kernel asks for 0 to [`crate::protocol::MINOR_MAX`] only.
+    pub minor: u32,
+    /// All accesses that are wanted at once; none for `access(2)` with `F_OK`.
+    pub access: Access,
+}
+
+/// The program does something that is not understood here; nothing is known about its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// Index of the instruction that was not understood.
+    pub at: usize,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device program is not understood from instruction {} on", self.at)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+/// Whether `program` allows `request`.
+///
+/// No instruction is run more often than a program without loops would run it.
+///
+/// # Errors
+/// [`Unknown`] where the program leaves the instructions known here, reads what it has not set,
+/// loops, ends without an exit, or answers anything but 0 or 1.
+pub fn run(program: &[Insn], request: Request) -> Result<bool, Unknown> {
+    let mut machine = Machine::new(request);
+    for _ in program {
+        let at = machine.next;
+        let insn = program.get(at).ok_or(Unknown { at })?;
+        match machine.step(*insn) {
+            Some(Step::Next) => {}
+            Some(Step::Exit(allowed)) => return Ok(allowed),
+            None => return Err(Unknown { at }),
+        }
+    }
+    Err(Unknown { at: machine.next })
+}
+
+/// What a register holds.
+#[derive(Clone, Copy)]
+enum Value {
+    Unset,
+    Context,
+    Number(u64),
+}
+
+/// What comes after an instruction.
+enum Step {
+    Next,
+    Exit(bool),
+}
+
+struct Machine {
+    request: Request,
+    registers: [Value; REGISTERS],
+    next: usize,
+}
+
+/// `None` everywhere below: not understood.
+impl Machine {
+    fn new(request: Request) -> Self {
+        let mut registers = [Value::Unset; REGISTERS];
+        if let Some(first) = registers.get_mut(1) {
+            *first = Value::Context;
+        }
+        Self { request, registers, next: 0 }
+    }
+
+    fn step(&mut self, insn: Insn) -> Option<Step> {
+        self.next = self.next.checked_add(1)?;
+        match insn.code & CLASS_MASK {
+            BPF_LDX => self.load(insn)?,
+            BPF_ALU | BPF_ALU64 => self.arithmetic(insn)?,
+            BPF_JMP if insn == Insn::exit() => return self.exit(),
+            BPF_JMP if insn == Insn::jump(insn.offset) => self.skip(insn.offset)?,
+            BPF_JMP | BPF_JMP32 => self.branch(insn)?,
+            _ => return None,
+        }
+        Some(Step::Next)
+    }
+
+    fn exit(&self) -> Option<Step> {
+        match self.number(0)? {
+            0 => Some(Step::Exit(false)),
+            1 => Some(Step::Exit(true)),
+            _ => None,
+        }
+    }
+
+    fn load(&mut self, insn: Insn) -> Option<()> {
+        let Value::Context = self.get(insn.src())? else { return None };
+        if insn.imm != 0 {
+            return None;
+        }
+        let size = insn.code & !CLASS_MASK ^ BPF_MEM;
+        let value = context(&self.request, size, insn.offset)?;
+        self.set(insn.dst(), Value::Number(u64::from(value)))
+    }
+
+    fn arithmetic(&mut self, insn: Insn) -> Option<()> {
+        // A move with an offset is another instruction: it extends the sign.
+        if insn.offset != 0 {
+            return None;
+        }
+        let operation = insn.code & OPERATION_MASK;
+        let wide = insn.code & CLASS_MASK == BPF_ALU64;
+        let by_register = insn.code & BPF_X != 0;
+        let itself = by_register && insn.src() == insn.dst();
+        match operation {
+            // Blinding makes this of a move of zero: the register need not have been set.
+            BPF_XOR if itself && insn.imm == 0 => return self.set(insn.dst(), Value::Number(0)),
+            BPF_MOV if wide && by_register && insn.imm == 0 => {
+                return self.set(insn.dst(), self.get(insn.src())?);
+            }
+            _ => {}
+        }
+        // The kernel marks its own moves that clear an upper half.
+        let clears = operation == BPF_MOV && !wide && itself && insn.imm == 1;
+        let right = if clears { self.number(insn.src())? } else { self.operand(insn)? };
+        let left = if operation == BPF_MOV { 0 } else { self.number(insn.dst())? };
+        let result = if wide {
+            compute64(operation, left, right)?
+        } else {
+            u64::from(compute32(operation, left as u32, right as u32)?)
+        };
+        self.set(insn.dst(), Value::Number(result))
+    }
+
+    fn branch(&mut self, insn: Insn) -> Option<()> {
+        let mut right = self.operand(insn)?;
+        let mut left = self.number(insn.dst())?;
+        if insn.code & CLASS_MASK == BPF_JMP32 {
+            left &= u64::from(u32::MAX);
+            right &= u64::from(u32::MAX);
+        }
+        if holds(insn.code & OPERATION_MASK, left, right)? {
+            self.skip(insn.offset)
+        } else {
+            Some(())
+        }
+    }
+
+    /// The second operand; an immediate is extended by its sign.
+    fn operand(&self, insn: Insn) -> Option<u64> {
+        if insn.code & BPF_X == 0 {
+            return (insn.src() == 0).then_some(i64::from(insn.imm) as u64);
+        }
+        if insn.imm == 0 { self.number(insn.src()) } else { None }
+    }
+
+    fn skip(&mut self, offset: i16) -> Option<()> {
+        self.next = self.next.checked_add_signed(isize::from(offset))?;
+        Some(())
+    }
+
+    fn get(&self, register: Register) -> Option<Value> {
+        self.registers.get(usize::from(register)).copied()
+    }
+
+    fn set(&mut self, register: Register, value: Value) -> Option<()> {
+        if matches!(value, Value::Unset) || register == FRAME_POINTER {
+            return None;
+        }
+        *self.registers.get_mut(usize::from(register))? = value;
+        Some(())
+    }
+
+    fn number(&self, register: Register) -> Option<u64> {
+        match self.get(register)? {
+            Value::Number(number) => Some(number),
+            Value::Unset | Value::Context => None,
+        }
+    }
+}
+
+/// A field of `struct bpf_cgroup_dev_ctx`; the kernel lets only the first word be read by halves.
+fn context(request: &Request, size: u8, offset: i16) -> Option<u32> {
+    let access_type = request.access.bits() << ACCESS_SHIFT | request.kind as u32;
+    let [byte_0, byte_1, byte_2, byte_3] = access_type.to_ne_bytes();
+    match (size, offset) {
+        (BPF_W, CTX_ACCESS_TYPE) => Some(access_type),
+        (BPF_W, CTX_MAJOR) => Some(request.major),
+        (BPF_W, CTX_MINOR) => Some(request.minor),
+        (BPF_H, CTX_ACCESS_TYPE) => Some(u32::from(u16::from_ne_bytes([byte_0, byte_1]))),
+        (BPF_H, CTX_SECOND_HALF) => Some(u32::from(u16::from_ne_bytes([byte_2, byte_3]))),
+        _ => None,
+    }
+}
+
+fn compute64(operation: u8, left: u64, right: u64) -> Option<u64> {
+    match operation {
+        BPF_ADD => Some(left.wrapping_add(right)),
+        BPF_OR => Some(left | right),
+        BPF_AND => Some(left & right),
+        BPF_XOR => Some(left ^ right),
+        BPF_LSH => left.checked_shl(u32::try_from(right).ok()?),
+        BPF_RSH => left.checked_shr(u32::try_from(right).ok()?),
+        BPF_MOV => Some(right),
+        _ => None,
+    }
+}
+
+fn compute32(operation: u8, left: u32, right: u32) -> Option<u32> {
+    match operation {
+        BPF_ADD => Some(left.wrapping_add(right)),
+        BPF_OR => Some(left | right),
+        BPF_AND => Some(left & right),
+        BPF_XOR => Some(left ^ right),
+        BPF_LSH => left.checked_shl(right),
+        BPF_RSH => left.checked_shr(right),
+        BPF_MOV => Some(right),
+        _ => None,
+    }
+}
+
+fn holds(condition: u8, left: u64, right: u64) -> Option<bool> {
+    match condition {
+        BPF_JEQ => Some(left == right),
+        BPF_JNE => Some(left != right),
+        BPF_JGT => Some(left > right),
+        BPF_JGE => Some(left >= right),
+        BPF_JLT => Some(left < right),
+        BPF_JLE => Some(left <= right),
+        BPF_JSET => Some(left & right != 0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+use super::*;
+use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_K};
+
+const REQUEST: Request =
+    Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
+
+fn ends_with(program: &[Insn]) -> Result<bool, Unknown> {
+    run(program, REQUEST)
+}
+
+/// Runs `body`, then answers whether register 2 holds `value`.
+fn leaves_in_register_2(body: &[Insn], value: i32) -> Result<bool, Unknown> {
+    let mut program = body.to_vec();
+    program.extend([
+        Insn::mov64_imm(0, 0),
+        Insn::new(BPF_JMP | BPF_JNE | BPF_K, 2, 0, 1, value),
+        Insn::mov64_imm(0, 1),
+        Insn::exit(),
+    ]);
+    ends_with(&program)
+}
+
+fn load(size: u8, offset: i16) -> Insn {
+    Insn::new(BPF_LDX | BPF_MEM | size, 2, 1, offset, 0)
+}
+
+#[test]
+fn the_context_is_that_of_the_kernel() {
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Ok(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 4)], 195), Ok(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 8)], 255), Ok(true));
+    let (low, high) = if cfg!(target_endian = "little") { (2, 6) } else { (6, 2) };
+    assert_eq!(leaves_in_register_2(&[load(BPF_H, 0)], low), Ok(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_H, 2)], high), Ok(true));
+}
+
+#[test]
+fn a_copy_of_the_context_serves_as_well() {
+    let copy = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 6, 1, 0, 0);
+    let load = Insn::load_word(2, 6, CTX_MAJOR);
+    assert_eq!(leaves_in_register_2(&[copy, load], 195), Ok(true));
+}
+
+#[test]
+fn arithmetic() {
+    for class in [BPF_ALU, BPF_ALU64] {
+        for (operation, right, result) in [
+            (BPF_MOV, 5, 5),
+            (BPF_ADD, 3, 15),
+            (BPF_AND, 10, 8),
+            (BPF_OR, 3, 15),
+            (BPF_XOR, 10, 6),
+            (BPF_LSH, 2, 48),
+            (BPF_RSH, 2, 3),
+        ] {
+            let start = Insn::mov64_imm(2, 12);
+            let by_imm = Insn::new(class | operation | BPF_K, 2, 0, 0, right);
+            assert_eq!(leaves_in_register_2(&[start, by_imm], result), Ok(true), "{operation:#x}");
+            let other = Insn::mov64_imm(3, right);
+            let by_reg = Insn::new(class | operation | BPF_X, 2, 3, 0, 0);
+            let body = [start, other, by_reg];
+            assert_eq!(leaves_in_register_2(&body, result), Ok(true), "{operation:#x}");
+        }
+    }
+}
+
+#[test]
+fn narrow_arithmetic_clears_the_upper_half() {
+    let minus_one = Insn::mov64_imm(2, -1);
+    let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
+    assert_eq!(leaves_in_register_2(&[minus_one, shift], -1), Ok(false));
+    let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
+    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
+    let narrow = Insn::mov32_reg(2, 2);
+    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
+}
+
+#[test]
+fn jumps() {
+    for (condition, taken) in [
+        (BPF_JEQ, [false, true, false]),
+        (BPF_JNE, [true, false, true]),
+        (BPF_JGT, [false, false, true]),
+        (BPF_JGE, [false, true, true]),
+        (BPF_JLT, [true, false, false]),
+        (BPF_JLE, [true, true, false]),
+        (BPF_JSET, [false, true, true]),
+    ] {
+        for class in [BPF_JMP, BPF_JMP32] {
+            for (left, taken) in [8, 10, 11].into_iter().zip(taken) {
+                let right = if condition == BPF_JSET { 2 } else { 10 };
+                for (kind, src, imm) in [(BPF_K, 0, right), (BPF_X, 3, 0)] {
+                    let program = [
+                        Insn::mov64_imm(0, 1),
+                        Insn::mov64_imm(2, left),
+                        Insn::mov64_imm(3, right),
+                        Insn::new(class | condition | kind, 2, src, 1, imm),
+                        Insn::mov64_imm(0, 0),
+                        Insn::exit(),
+                    ];
+                    assert_eq!(ends_with(&program), Ok(taken), "{condition:#x} {left}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn only_wide_jumps_see_the_upper_half() {
+    let wide = |register| Insn::mov64_imm(register, -1);
+    let narrow = |register| Insn::new(BPF_ALU | BPF_MOV | BPF_K, register, 0, 0, -1);
+    for (class, taken) in [(BPF_JMP, false), (BPF_JMP32, true)] {
+        for (left, right) in [(wide(2), narrow(3)), (narrow(2), wide(3))] {
+            let program = [
+                Insn::mov64_imm(0, 1),
+                left,
+                right,
+                Insn::new(class | BPF_JEQ | BPF_X, 2, 3, 1, 0),
+                Insn::mov64_imm(0, 0),
+                Insn::exit(),
+            ];
+            assert_eq!(ends_with(&program), Ok(taken));
+        }
+    }
+}
+
+/// `program` as the kernel's blinding leaves it, the auxiliary register 11 for each constant.
+fn blinded(program: &[Insn]) -> Vec<Insn> {
+    const AX: u8 = 11;
+    let random = 0x5bad_cafe;
+    let mut out = Vec::new();
+    let mut starts = Vec::new();
+    for insn in program {
+        starts.push(out.len());
+        let class = insn.code & CLASS_MASK;
+        let constant = matches!(class, BPF_ALU | BPF_ALU64 | BPF_JMP | BPF_JMP32)
+            && insn.code & BPF_X == 0
+            && !matches!(*insn, jump if jump == Insn::exit() || jump == Insn::jump(jump.offset));
+        if !constant {
+            out.push(*insn);
+        } else if *insn == Insn::mov64_imm(insn.dst(), 0) {
+            out.push(Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, insn.dst(), insn.dst(), 0, 0));
+        } else {
+            let class = if matches!(class, BPF_ALU | BPF_JMP32) { BPF_ALU } else { BPF_ALU64 };
+            out.push(Insn::new(class | BPF_MOV | BPF_K, AX, 0, 0, random ^ insn.imm));
+            out.push(Insn::new(class | BPF_XOR | BPF_K, AX, 0, 0, random));
+            out.push(Insn::new(insn.code | BPF_X, insn.dst(), AX, insn.offset, 0));
+        }
+    }
+    starts.push(out.len());
+    for (at, insn) in program.iter().enumerate() {
+        let jumps = matches!(insn.code & CLASS_MASK, BPF_JMP | BPF_JMP32) && *insn != Insn::exit();
+        if jumps {
+            let goal = starts[(at + 1).checked_add_signed(insn.offset.into()).unwrap()];
+            let last = starts[at + 1] - 1;
+            out[last].offset = i16::try_from(goal - last - 1).unwrap();
+        }
+    }
+    out
+}
+
+#[test]
+fn blinded_constants_change_no_answer() {
+    let mut list = crate::protocol::Allowlist::new();
+    for rule in ["c:195:0:rw", "c:195:255:r", "b:7:-1:rwm", "c:1:3:rwm", "c:4095:0:m"] {
+        list.push(rule.parse().unwrap()).unwrap();
+    }
+    let plain = crate::kernel::bpf::allow(&list);
+    let blinded = blinded(&plain);
+    assert!(blinded.len() > plain.len() * 2);
+    for kind in [DeviceType::Char, DeviceType::Block] {
+        for (major, minor) in [(195, 0), (195, 255), (195, 1), (7, 9), (1, 3), (4095, 0), (0, 0)] {
+            for bits in 0..8 {
+                let access = Access::from_bits(bits).unwrap();
+                let request = Request { kind, major, minor, access };
+                assert_eq!(run(&blinded, request), run(&plain, request), "{request:?}");
+                assert!(run(&blinded, request).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn moves_of_the_kernels_own_clear_the_upper_half() {
+    let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
+    let clears = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 2, 0, 1);
+    assert_eq!(leaves_in_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Ok(true));
+    let other = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 3, 0, 1);
+    let body = [Insn::mov64_imm(2, 0), Insn::mov64_imm(3, 0), other];
+    assert!(leaves_in_register_2(&body, 0).is_err());
+}
+
+#[test]
+fn what_is_not_understood_is_never_allowed() {
+    let one = Insn::mov64_imm(0, 1);
+    let odd: [&[Insn]; 20] = [
+        &[],
+        &[one],
+        &[Insn::exit()],
+        &[Insn::mov64_imm(0, 2), Insn::exit()],
+        &[one, Insn::jump(-1), Insn::exit()],
+        &[one, Insn::jump(-9), Insn::exit()],
+        &[one, Insn::jump(1), Insn::exit()],
+        // A call, a store, a wide immediate, an atomic add, a far jump.
+        &[one, Insn::new(0x85, 0, 0, 0, 1), Insn::exit()],
+        &[one, Insn::new(0x62, 10, 0, -4, 0), Insn::exit()],
+        &[one, Insn::new(0x18, 1, 1, 0, 3), Insn::new(0, 0, 0, 0, 0), Insn::exit()],
+        &[one, Insn::new(0xdb, 10, 0, -8, 0), Insn::exit()],
+        &[one, Insn::new(BPF_JMP32 | BPF_JA, 0, 0, 0, 1), Insn::exit(), Insn::exit()],
+        // Beyond the context, by halves of the major, through what is no address.
+        &[one, load(BPF_W, 12), Insn::exit()],
+        &[one, load(BPF_H, 4), Insn::exit()],
+        &[one, Insn::load_word(2, 0, 0), Insn::exit()],
+        // A register that was not set, the frame pointer, the context as a number.
+        &[one, Insn::alu32_reg(BPF_OR, 0, 4), Insn::exit()],
+        &[one, Insn::alu32_reg(BPF_XOR, 4, 0), Insn::exit()],
+        &[one, Insn::mov64_imm(10, 0), Insn::exit()],
+        &[Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0), Insn::exit()],
+        // A signed comparison.
+        &[one, Insn::new(BPF_JMP | 0x60, 0, 0, 0, 0), Insn::exit()],
+    ];
+    for program in odd {
+        assert!(ends_with(program).is_err(), "{program:?}");
+    }
+}
+
+#[test]
+fn fields_that_must_be_zero_are() {
+    for (code, dst, src, offset, imm) in [
+        (BPF_JMP | BPF_EXIT, 1, 0, 0, 0),
+        (BPF_JMP | BPF_EXIT, 0, 0, 0, 1),
+        (BPF_JMP | BPF_JA, 0, 0, 0, 1),
+        (BPF_ALU64 | BPF_MOV | BPF_X, 0, 0, 8, 0),
+        (BPF_ALU64 | BPF_MOV | BPF_X, 0, 0, 0, 1),
+        (BPF_ALU64 | BPF_MOV | BPF_K, 0, 3, 0, 1),
+        (BPF_ALU64 | BPF_LSH | BPF_K, 0, 0, 0, 64),
+        (BPF_ALU | BPF_LSH | BPF_K, 0, 0, 0, 32),
+        (BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 1),
+    ] {
+        let program = [Insn::mov64_imm(0, 1), Insn::new(code, dst, src, offset, imm), Insn::exit()];
+        assert_eq!(ends_with(&program), Err(Unknown { at: 1 }), "{code:#x}");
+    }
+}

@@ -1,0 +1,300 @@
+//! A record out of job options.
+
+use super::command_line::value;
+use super::names::{self, DeviceOptions};
+use super::register::Options as Registered;
+use super::{Error, Output, people};
+use crate::helper::devices::Policy;
+use crate::helper::records::{Environment, Gpu, Options as Policies, Place, Record};
+use crate::protocol::{JobId, LeafName, decimal};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::collections::BTreeMap;
+
+/// The options by which `run` and `register` describe a job.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(super) struct JobOptions {
+    /// The job's id, unique on this node
+    #[arg(long, value_parser = names::job_id)]
+    pub(super) id: Option<JobId>,
+    /// What is allowed besides the devices
+    #[arg(long, value_parser = policy())]
+    policy: Option<Policy>,
+    #[command(flatten)]
+    devices: DeviceOptions,
+    /// The child cgroup that logins go to
+    #[arg(long, value_name = "NAME", value_parser = value::<LeafName>)]
+    leaf: Option<LeafName>,
+    /// When the job ends, in seconds since the epoch
+    #[arg(long, value_name = "SECONDS")]
+    ends: Option<i64>,
+}
+
+fn policy() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(["closed", "strict", "auto"])
+        .try_map(|text| text.parse().map_err(|()| "not a policy"))
+}
+
+impl JobOptions {
+    /// The record that they describe, of the job `id` of `uid` at `place`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] of this command for what is given twice, [`Error::Input`] for a record that
+    /// is none.
+    pub(super) fn record(
+        &self,
+        command: &str,
+        id: &JobId,
+        uid: u32,
+        place: Place,
+    ) -> Result<Record, Error> {
+        let DeviceOptions { cdi, gpu: gpus, device_dir, .. } = &self.devices;
+        if device_dir.len() > 1 {
+            return Err(Error::usage(command, "option --device-dir is given twice"));
+        }
+        let record = Record {
+            id: id.clone(),
+            uid,
+            place,
+            started: None,
+            ends: self.ends,
+            leaf: self.leaf.clone(),
+            options: self.policies(),
+            cdi: some(cdi.clone()),
+            gpus: some(gpus.iter().cloned().map(gpu).collect()),
+            gres: self.gres(),
+            device_dir: device_dir.first().cloned(),
+            env: None,
+        };
+        checked(&record)
+    }
+
+    fn policies(&self) -> Option<Policies> {
+        let allow = self.devices.device.iter().map(|device| {
+            let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
+            (spec.to_owned(), access.to_owned())
+        });
+        let allow = some(allow.collect());
+        (self.policy.is_some() || allow.is_some())
+            .then_some(Policies { policy: self.policy, allow })
+    }
+
+    /// The indexes of all options by their names.
+    fn gres(&self) -> Option<BTreeMap<String, Vec<u32>>> {
+        let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (name, indexes) in &self.devices.gres {
+            gres.entry(name.clone()).or_default().extend(indexes);
+        }
+        (!gres.is_empty()).then_some(gres)
+    }
+}
+
+/// Ranges are the grammar's to judge.
+fn checked(record: &Record) -> Result<Record, Error> {
+    Ok(Record::parse(record.to_json()?.as_bytes())?)
+}
+
+/// The record that `register` is given as options.
+///
+/// # Errors
+/// As [`JobOptions::record`] and [`people::owning`].
+pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Result<Record, Error> {
+    let needed = |what| Error::usage("register", what);
+    let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
+    let place = match (&options.cgroup, options.via) {
+        (Some(path), None) => Place::Cgroup(path.clone()),
+        (None, Some(via)) => Place::Via(via),
+        _ => return Err(needed("exactly one of --cgroup and --via is needed")),
+    };
+    let uid = match (options.uid, &options.user) {
+        (Some(uid), None) => uid,
+        (None, Some(name)) => people::owning(name, "register")?.uid.as_raw(),
+        _ => return Err(needed("exactly one of --uid and --user is needed")),
+    };
+    let env = environment(&options.env, output)?;
+    let record = options.job.record("register", id, uid, place)?;
+    checked(&Record { env, started: options.started, ..record })
+}
+
+/// A variable's name and its value.
+///
+/// # Errors
+/// What is wrong with it; a value that no login is given is no mistake.
+pub(super) fn variable(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
+    match Environment::NAMES.contains(&name) {
+        true => Ok((name.to_owned(), value.to_owned())),
+        false => Err("not among the names that job-adopt-record(5) has"),
+    }
+}
+
+/// The variables of `--env`. A value that no login is given is left out: users choose some of them,
+/// and none may have a prolog fail by the name of a directory.
+fn environment(
+    given: &[(String, String)],
+    output: &mut Output<'_>,
+) -> Result<Option<Environment>, Error> {
+    let mut variables = BTreeMap::new();
+    for (name, value) in given {
+        if !Environment::may_be(name, value) {
+            output.warn(format_args!(
+                "warning: left out: the value of {name} is not printable, empty or too long"
+            ));
+        } else if variables.insert(name.clone(), value.clone()).is_some() {
+            return Err(Error::usage("register", format!("option --env: {name}: given twice")));
+        }
+    }
+    Ok((!given.is_empty()).then(|| Environment::new(variables)).flatten())
+}
+
+/// A key of a record is there where its option is.
+fn some<T>(values: Vec<T>) -> Option<Vec<T>> {
+    (!values.is_empty()).then_some(values)
+}
+
+fn gpu(text: String) -> Gpu {
+    decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::command_line::{Asked, Command, parse};
+    use super::*;
+    use crate::helper::devices::Policy;
+    use std::ffi::OsString;
+
+    const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
+
+    fn made(line: &str) -> Result<Record, Error> {
+        let line = line.replace("UUID", UUID);
+        registered_by(line.split(' ').map(|word| word.replace('_', " ")))
+    }
+
+    fn registered_by(words: impl Iterator<Item = String>) -> Result<Record, Error> {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output { out: &mut out, err: &mut err };
+        let words: Vec<OsString> =
+            std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();
+        let Asked::Command(Command::Register(options)) = parse(&words)? else {
+            panic!("{words:?}")
+        };
+        registered(&options, &mut output)
+    }
+
+    fn with_env(variables: &[&str]) -> Result<Record, Error> {
+        let given = ["--id", "7", "--uid", "5", "--via", "slurm"].map(str::to_owned);
+        let variables = variables.iter().map(|text| format!("--env={text}"));
+        registered_by(given.into_iter().chain(variables))
+    }
+
+    #[test]
+    fn every_option_has_its_key() {
+        let record = made(
+            "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
+             --cdi x.y/z=0 --gpu 1 --gpu GPU-UUID --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
+             --leaf l --started 8 --ends 9 --device-dir /d",
+        )
+        .unwrap();
+        assert_eq!((record.id.as_str(), record.uid), ("7", 5));
+        assert_eq!(record.place, Place::Cgroup("/a/b".parse().unwrap()));
+        let options = record.options.unwrap();
+        assert_eq!(options.policy, Some(Policy::Strict));
+        let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));
+        assert_eq!(options.allow.unwrap(), allow);
+        assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
+        assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name(format!("GPU-{UUID}"))]);
+        let gres = [("gpu".to_owned(), vec![0, 1, 3]), ("gpu:h100".to_owned(), vec![2])];
+        assert_eq!(record.gres.unwrap(), gres.into());
+        assert_eq!(record.leaf.unwrap().as_str(), "l");
+        assert_eq!((record.started, record.ends), (Some(8), Some(9)));
+        assert_eq!(record.device_dir.as_deref(), Some("/d"));
+    }
+
+    #[test]
+    fn of_a_jobs_environment_the_known_names_are_kept_and_odd_values_left_out() {
+        let kept = with_env(&[
+            "SLURM_JOB_NTASKS=2",
+            "SLURM_JOB_WORK_DIR=/a=b c",
+            "SLURM_JOB_USER=",
+            "SLURM_JOB_ACCOUNT=\u{e4}",
+        ]);
+        let kept = kept.unwrap().env.unwrap();
+        assert_eq!(kept.get("SLURM_JOB_NTASKS"), Some("2"));
+        assert_eq!(kept.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
+        assert_eq!(kept.variables().len(), 2);
+        assert_eq!(with_env(&[]).unwrap().env, None);
+        assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(Environment::default()));
+        for wrong in ["SLURM_JOB_USER", "PATH=/x", "=x", ""] {
+            assert_eq!(with_env(&[wrong]).unwrap_err().code(), 2, "{wrong}");
+        }
+        assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
+        let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
+        let error = registered_by(ours.map(str::to_owned).into_iter()).unwrap_err();
+        assert!(error.text().unwrap().contains("env is for records via slurm"), "{error:?}");
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_recorded() {
+        let record = made("--id 7 --uid 5 --via slurm").unwrap();
+        assert_eq!(record.options, None);
+        assert_eq!(record.gpus, None);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for line in [
+            "--uid 5 --cgroup /a",
+            "--id 7 --cgroup /a",
+            "--id 7 --uid 5",
+            "--id 7 --uid 5 --user root --cgroup /a",
+            "--id 7 --uid 5 --cgroup /a --via slurm",
+            "--id a/b --uid 5 --cgroup /a",
+            "--id 7 --uid -5 --cgroup /a",
+            "--id 7 --uid +5 --cgroup /a",
+            "--id 7 --uid 05 --cgroup /a",
+            "--id 7 --uid 0 --cgroup /a",
+            "--id 7 --user root --cgroup /a",
+            "--id 7 --uid 4294967295 --cgroup /a",
+            "--id 7 --uid 5 --cgroup a",
+            "--id 7 --uid 5 --cgroup /a/../b",
+            "--id 7 --uid 5 --via pbs",
+            "--id 7 --uid 5 --cgroup /a --policy open",
+            "--id 7 --uid 5 --cgroup /a --device null",
+            "--id 7 --uid 5 --cgroup /a --device /dev/null_x",
+            "--id 7 --uid 5 --cgroup /a --gres gpu",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:",
+            "--id 7 --uid 5 --cgroup /a --gres :1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:h100",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:+1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:01",
+            "--id 7 --uid 5 --cgroup /a --gres gpu::1",
+            "--id 7 --uid 5 --cgroup /a --gres gpu:0-3",
+            "--id 7 --uid 5 --cgroup /a --started 0",
+            "--id 7 --uid 5 --cgroup /a --device-dir d",
+        ] {
+            let error = made(line).unwrap_err();
+            assert_eq!(error.code(), 2, "{line}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_wrong_usage_and_told_with_its_option() {
+        for (option, begin) in [
+            ("--gpu nvidia0", "--gpu: nvidia0: not the name of a GPU: "),
+            ("--gpu 0,1", "--gpu: 0,1: one GPU per option"),
+            ("--gpu=", "--gpu: the value is empty"),
+            ("--cdi nvidia.com/gpu", "--cdi: nvidia.com/gpu: not a qualified CDI name"),
+            ("--cdi=", "--cdi: the value is empty"),
+            ("--gres gpu:0-3", "--gres: gpu:0-3: ranges are not taken"),
+            ("--gres=", "--gres: the value is empty"),
+            ("--device @hcp", "--device: @hcp: there is no such preset"),
+            ("--device=", "--device: the value is empty"),
+            ("--device-dir d", "--device-dir: d: not the absolute path"),
+            ("--device-dir=", "--device-dir: the value is empty"),
+        ] {
+            let made = made(&format!("--id 7 --uid 5 --cgroup /a {option}"));
+            let Err(Error::Usage(_, what)) = made else { panic!("{option}: {made:?}") };
+            assert!(what.starts_with(&format!("option {begin}")), "{what}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! `list`: the jobs of this node, their logins and their devices.
+
+use super::ending::{Process, process_table};
+use super::{Conf, Error, Output, people};
+use crate::helper::devices::{Resolver, Tree};
+use crate::helper::records::{Broken, Place, ReadError, Record};
+use crate::helper::sources::{self, Account, FluxSource, SlurmSource, SourceError};
+use crate::helper::{Config, contained};
+use crate::keeper::subtree;
+use crate::kernel::cgroup::{self, Dir, Mount, frozen_level};
+use crate::kernel::trust::Trust;
+use crate::protocol::{Containment, Placement, SourceName};
+use clap::Args;
+use nix::unistd::Uid;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Show the jobs of this node
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 fine, 1 a record is broken, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Only this user's
+    #[arg(long)]
+    user: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let user = match &options.user {
+        Some(name) => Some(people::account(name)?.uid.as_raw()),
+        None => None,
+    };
+    let users = match user {
+        Some(uid) => vec![uid],
+        None => config.registry.users()?,
+    };
+    let resolver = Resolver::new(Tree::here(), config.devices.clone());
+    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
+    for uid in users {
+        match config.registry.read_user(&Trust::root(), uid) {
+            Ok(found) => {
+                for record in &found.records {
+                    let mut job = Job::of(record, &config, &resolver);
+                    if let Err(error) = job.look(&record.place) {
+                        output.warn(format_args!("job {}: {error}", record.id));
+                        job.state = "unknown";
+                        code = super::EXIT_FAILED;
+                    }
+                    jobs.push(job);
+                }
+                found.broken.iter().for_each(|one| output.warn(one));
+                broken.extend(found.broken.into_iter().filter(|one| one.is_record));
+            }
+            Err(ReadError::NoRegistry) => {}
+            Err(error) => {
+                output.warn(error);
+                code = super::EXIT_FAILED;
+            }
+        }
+    }
+    for source in [SourceName::Slurm, SourceName::Flux] {
+        if config.sources.contains(&source) && !add(&mut jobs, user, source, &config, output) {
+            code = super::EXIT_FAILED;
+        }
+    }
+    if code == super::EXIT_FINE && !broken.is_empty() {
+        code = super::EXIT_FINDINGS;
+    }
+    match options.json {
+        true => write_json(&jobs, &broken, output)?,
+        false => write_table(&jobs, output)?,
+    }
+    Ok(code)
+}
+
+/// One job, as it is shown. What cannot be told is left empty.
+#[derive(Debug, Serialize)]
+struct Job {
+    id: String,
+    uid: u32,
+    user: String,
+    source: &'static str,
+    cgroup: Option<String>,
+    via: Option<&'static str>,
+    /// Connections; only root can tell.
+    logins: Option<usize>,
+    processes: Option<usize>,
+    /// `enforce`, `none` or `unknown`.
+    containment: &'static str,
+    /// Entries of the allowlist, where one is enforced.
+    devices: Option<usize>,
+    /// `running`, `frozen`, `gone`, or `unknown` where it cannot be told, as where a scheduler
+    /// places the logins.
+    state: &'static str,
+    started: Option<i64>,
+    ends: Option<i64>,
+}
+
+impl Job {
+    fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
+        let contained = contained(record, config, resolver);
+        let (containment, devices) = match contained.map(|contained| contained.containment) {
+            Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len())),
+            Ok(other) => (other.as_str(), None),
+            Err(_) => ("unknown", None),
+        };
+        Self {
+            containment,
+            devices,
+            started: record.started,
+            ends: record.ends,
+            ..Self::unknown(record.id.to_string(), record.uid)
+        }
+    }
+
+    fn of_scheduler(uid: u32, job: &sources::Job) -> Self {
+        let mut shown = Self::unknown(job.id.to_string(), uid);
+        shown.runs_in(job);
+        shown
+    }
+
+    fn unknown(id: String, uid: u32) -> Self {
+        Self {
+            id,
+            uid,
+            user: people::name_of(uid),
+            source: "registry",
+            cgroup: None,
+            via: None,
+            logins: None,
+            processes: None,
+            containment: "unknown",
+            devices: None,
+            state: "unknown",
+            started: None,
+            ends: None,
+        }
+    }
+
+    /// The scheduler places its logins, whatever a record says of that.
+    fn runs_in(&mut self, job: &sources::Job) {
+        let scheduler = job.placement.source().as_str();
+        (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
+        (self.cgroup, self.started) = (None, Some(job.started));
+        if let Placement::Unit { path, .. } = &job.placement {
+            // It may be over by now, and what cannot be told is left empty.
+            let _ = self.look(&Place::Cgroup(path.clone()));
+        }
+    }
+
+    fn look(&mut self, place: &Place) -> cgroup::Result<()> {
+        let path = match place {
+            Place::Cgroup(path) => path,
+            Place::Via(via) => {
+                self.via = Some(via.as_str());
+                return Ok(());
+            }
+        };
+        self.cgroup = Some(path.to_string());
+        let Some(place) = subtree::unless_gone(Mount::open()?.place(path))? else {
+            self.state = "gone";
+            return Ok(());
+        };
+        self.state = match frozen_level(place.levels())? {
+            Some(_) => "frozen",
+            None => "running",
+        };
+        self.count(place.dir()?)
+    }
+
+    fn count(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        self.processes = Some(subtree::processes(dir).complete()?.len());
+        if Uid::effective().is_root() {
+            self.logins = Some(connections(&process_table(dir).complete()?));
+        }
+        Ok(())
+    }
+
+    fn row(&self) -> [String; 8] {
+        let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
+        let devices = match self.containment {
+            "enforce" => number(self.devices),
+            other => other.to_owned(),
+        };
+        let via = || format!("(via {})", self.via.unwrap_or("?"));
+        [
+            self.id.clone(),
+            self.user.clone(),
+            self.source.into(),
+            self.state.into(),
+            number(self.logins),
+            number(self.processes),
+            devices,
+            self.cgroup.clone().unwrap_or_else(via),
+        ]
+    }
+}
+
+/// Number of connections: sshd's of root that no other one of them started.
+fn connections(table: &[Process]) -> usize {
+    let sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
+    table.iter().filter(|process| process.is_sshd && !sshd(process.parent)).count()
+}
+
+fn write_table(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
+    let head = ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+    output.table(head, jobs.iter().map(Job::row))
+}
+
+fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Result<(), Error> {
+    #[derive(Serialize)]
+    struct List<'a> {
+        schema: u32,
+        jobs: &'a [Job],
+        broken: Vec<String>,
+    }
+    let broken = broken.iter().map(ToString::to_string).collect();
+    output.json(&List { schema: 1, jobs, broken })
+}
+
+/// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The running jobs of a scheduler, and what cannot be told of others.
+fn running(
+    source: SourceName,
+    config: &Config,
+) -> Result<(Vec<(u32, sources::Job)>, sources::Found), SourceError> {
+    let deadline = Instant::now() + PATIENCE;
+    match source {
+        SourceName::Registry => Ok(Default::default()),
+        SourceName::Slurm => {
+            let (settings, spool) = (config.devices.clone(), config.slurm.spool.clone());
+            SlurmSource::new(Tree::here(), settings, spool).everyones(deadline)
+        }
+        SourceName::Flux => {
+            let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
+            let account = Account::Name(config.flux_user.clone());
+            FluxSource::new(account, PathBuf::from(mount.path()), Path::new("/"))
+                .everyones(deadline)
+        }
+    }
+}
+
+/// Adds the jobs that a scheduler runs for this user, or for all, to those of records. Whether it is
+/// sure that there are no others.
+fn add(
+    jobs: &mut Vec<Job>,
+    user: Option<u32>,
+    source: SourceName,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> bool {
+    let (running, found) = match running(source, config) {
+        Ok(answer) => answer,
+        Err(SourceError::Absent(_)) => return true,
+        Err(error) => {
+            output.warn(format_args!("{}: {error}", source.as_str()));
+            return false;
+        }
+    };
+    for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
+        let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.goes_by(&id));
+        match jobs.iter_mut().find(|own| own.uid == uid && is_own(own)) {
+            Some(own) => own.runs_in(&job),
+            None => jobs.push(Job::of_scheduler(uid, &job)),
+        }
+    }
+    let unsure = || found.broken.iter().chain(&found.silent);
+    unsure().for_each(|text| output.warn(text));
+    unsure().next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Placement;
+
+    #[test]
+    fn a_connection_is_counted_once() {
+        let sshd = |pid, parent| Process { pid, parent, is_sshd: true, ..Process::default() };
+        let shell = Process { pid: 3, parent: 2, ..Process::default() };
+        assert_eq!(connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
+        assert_eq!(connections(&[]), 0);
+    }
+
+    #[test]
+    fn a_row_says_what_is_not_known() {
+        let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
+        let record = Record::parse(text.as_bytes()).unwrap();
+        let resolver = Resolver::new(Tree::here(), crate::helper::devices::Settings::default());
+        let mut job = Job::of(&record, &Config::default(), &resolver);
+        job.look(&record.place).unwrap();
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
+        );
+        let placement = Placement::Extern {
+            spool: "/var/spool/slurmd".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+        };
+        let id = "7".parse().unwrap();
+        job.runs_in(&sources::Job { id, started: 9, ends: None, placement, record: None });
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
+        );
+    }
+}

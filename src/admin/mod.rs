@@ -1,0 +1,162 @@
+//! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
+//! it; what changes a job wants root.
+
+mod callerid;
+mod check;
+mod command_line;
+mod devices;
+mod ending;
+mod error;
+pub mod filters;
+mod job;
+mod list;
+mod names;
+mod people;
+mod placed;
+mod register;
+mod resolve;
+mod run;
+mod slices;
+mod sys;
+mod unregister;
+mod use_job;
+
+use crate::kernel::log::{self, Line, Severity, Speaker};
+use crate::kernel::printable::printable;
+use command_line::{Asked, Command, Conf};
+use error::Error;
+use nix::unistd::Uid;
+use run::Caller;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Fine.
+const EXIT_FINE: u8 = 0;
+/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
+/// `devices` that do not resolve, `check` of a node where something is amiss,
+/// `use` of a job that is not there.
+const EXIT_FINDINGS: u8 = 1;
+/// Wrong usage, or a record that is none.
+const EXIT_USAGE: u8 = 2;
+/// Something could not be read or done.
+const EXIT_FAILED: u8 = 3;
+
+/// Where a command writes.
+struct Output<'a> {
+    /// Its result.
+    out: &'a mut dyn Write,
+    /// What else there is to say.
+    err: &'a mut dyn Write,
+}
+
+impl Output<'_> {
+    /// Says something on standard error. Nobody is left to tell where that fails.
+    fn warn(&mut self, text: impl std::fmt::Display) {
+        // Names that users chose may be in it, as those of cgroups of theirs.
+        let text = text.to_string();
+        let lines: Vec<String> = text.split('\n').map(printable).collect();
+        let _ = writeln!(self.err, "job-adopt: {}", lines.join("\n"));
+    }
+
+    /// Writes a result as one line of JSON.
+    fn json(&mut self, result: &impl Serialize) -> Result<(), Error> {
+        let text = serde_json::to_string(result).map_err(std::io::Error::from)?;
+        Ok(writeln!(self.out, "{text}")?)
+    }
+
+    /// Writes a table for people: columns as wide as what is in them, two blanks between, and none
+    /// at the end of a line.
+    fn table<const N: usize>(
+        &mut self,
+        head: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Result<(), Error> {
+        let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+        let mut widths = [0; N];
+        for row in &rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &rows {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            let line: Vec<String> = cells.collect();
+            writeln!(self.out, "{}", line.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let caller = Caller::replace();
+    let mut out = std::io::stdout().lock();
+    let mut err = std::io::stderr().lock();
+    let mut output = Output { out: &mut out, err: &mut err };
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let result = command(&words, caller, &mut output)
+        .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
+    let code = result.unwrap_or_else(|error| {
+        if let Some(text) = error.text() {
+            output.warn(text);
+        }
+        error.code()
+    });
+    ExitCode::from(code)
+}
+
+fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
+    match command_line::parse(words)? {
+        Asked::Text(text) => show(&text, output),
+        Asked::Command(command) => match command {
+            Command::Run(options) => run::command(&options, caller, output),
+            Command::Register(options) => register::command(&options, output),
+            Command::Unregister(options) => unregister::command(&options, output),
+            Command::List(options) => list::command(&options, output),
+            Command::Resolve(options) => resolve::command(&options, output),
+            Command::Devices(options) => devices::command(&options, output),
+            Command::Check(options) => check::command(&options, output),
+            Command::Slices(options) => slices::command(&options, output),
+            Command::Use(options) => use_job::command(&options, output),
+            Command::Callerid(options) => callerid::command(&options, output),
+            Command::Completions { shell } => {
+                output.out.write_all(&command_line::completions(shell))?;
+                Ok(EXIT_FINE)
+            }
+        },
+    }
+}
+
+fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+    output.out.write_all(text.as_bytes())?;
+    Ok(EXIT_FINE)
+}
+
+/// # Errors
+/// [`Error::Failed`] for anybody but root, naming what was to be done.
+fn require_root(what: &str) -> Result<(), Error> {
+    match Uid::effective().is_root() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("{what}: must be run as root"))),
+    }
+}
+
+/// Writes one line to syslog.
+fn log(line: Line) {
+    log::write(&[line], Severity::Info, Speaker { process: "job-adopt", prefix: "" });
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["4242", "gone"], ["7", "running"]].map(|row| row.map(str::to_owned));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = super::Output { out: &mut out, err: &mut err };
+        output.table(["ID", "STATE"], rows).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "ID    STATE\n4242  gone\n7     running\n");
+    }
+}

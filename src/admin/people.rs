@@ -1,0 +1,101 @@
+//! Users by name and number, and the rights of the helper's account.
+
+use super::Error;
+use crate::helper::records::Record;
+use crate::protocol::decimal;
+use nix::errno::Errno;
+use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups};
+
+/// The account of a name.
+///
+/// # Errors
+/// [`Error::Failed`] where there is none, or where it cannot be told.
+pub(super) fn account(name: &str) -> Result<User, Error> {
+    match User::from_name(name) {
+        Ok(Some(user)) => Ok(user),
+        Ok(None) => Err(Error::failed("look up user", name, "no such user")),
+        Err(errno) => Err(Error::failed("look up user", name, errno.desc())),
+    }
+}
+
+/// The name of a number; the number itself where it has none.
+pub(super) fn name_of(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
+/// The number of a user who can own a job.
+///
+/// # Errors
+/// A text, for a number that no job can belong to.
+pub(super) fn owner(text: &str) -> Result<u32, String> {
+    let uid = decimal(text).filter(|uid| Record::may_own(*uid));
+    uid.ok_or_else(|| "not the number of a user who can own a job".into())
+}
+
+/// The account of a user who can own a job.
+///
+/// # Errors
+/// [`Error::Usage`] of this command for a user who cannot, else as [`account`].
+pub(super) fn owning(name: &str, command: &str) -> Result<User, Error> {
+    let account = account(name)?;
+    match Record::may_own(account.uid.as_raw()) {
+        true => Ok(account),
+        false => Err(Error::usage(command, format!("user {name} can own no job"))),
+    }
+}
+
+/// The account that the module looks jobs up as.
+pub(super) const HELPER_USER: &str = "job-adopt";
+
+/// Calls `look` with the rights of the helper's account where this is root, who may read what that
+/// account may not; for anybody else with their own.
+///
+/// # Errors
+/// What is wrong with the account, or why its rights could not be taken.
+pub(super) fn as_helper<T>(look: impl FnOnce() -> T) -> Result<T, String> {
+    if !geteuid().is_root() {
+        return Ok(look());
+    }
+    let account = User::from_name(HELPER_USER).ok().flatten();
+    let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));
+    let account = account.ok_or_else(|| {
+        format!("the system user {HELPER_USER} does not exist, or has root's uid or gid: create it")
+    })?;
+    let _root = Lowered::to(account.uid, account.gid)
+        .map_err(|errno| format!("take the rights of {HELPER_USER}: {}", errno.desc()))?;
+    Ok(look())
+}
+
+/// The rights to go back to when it is dropped.
+struct Lowered {
+    uid: Uid,
+    gid: Gid,
+    groups: Vec<Gid>,
+}
+
+impl Lowered {
+    fn to(uid: Uid, gid: Gid) -> nix::Result<Self> {
+        let own = Self { uid: geteuid(), gid: getegid(), groups: getgroups()? };
+        setgroups(&[])?;
+        setegid(gid)?;
+        seteuid(uid)?;
+        Ok(own)
+    }
+
+    fn back(&self) -> Result<(), Errno> {
+        seteuid(self.uid)?;
+        setegid(self.gid)?;
+        setgroups(&self.groups)
+    }
+}
+
+impl Drop for Lowered {
+    fn drop(&mut self) {
+        // The saved uid is still root's. Where this fails all the same, what follows has less
+        // rights, and says so.
+        let _ = self.back();
+    }
+}

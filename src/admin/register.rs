@@ -1,0 +1,195 @@
+//! `register`: makes a job known, for a prolog.
+
+use super::command_line::value;
+use super::job::JobOptions;
+use super::placed::Placed;
+use super::{Conf, Error, Output, job, people, require_root};
+use crate::helper::devices::{Resolver, Tree};
+use crate::helper::records::{Devices, Place, Record, Registry, Via};
+use crate::helper::{Config, Contained, contained};
+use crate::kernel::cgroup::Stamp;
+use crate::kernel::lock::Lock;
+use crate::kernel::log::{Line, Severity};
+use crate::kernel::printable::printable;
+use crate::kernel::sys::clock;
+use crate::kernel::trust::Trust;
+use crate::protocol::{CgroupPath, Containment, Reason};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a lock.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Make a job known, for a prolog (root)
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[command(after_help = "\
+Stamps the job's cgroup, confines it to its devices, and writes its record. Without job options the
+record is read from standard input.")]
+pub(super) struct Options {
+    #[command(flatten)]
+    pub(super) job: JobOptions,
+    /// Whose job it is, by number
+    #[arg(long, value_parser = people::owner)]
+    pub(super) uid: Option<u32>,
+    /// The same by name
+    #[arg(long, conflicts_with = "uid")]
+    pub(super) user: Option<String>,
+    /// Its cgroup below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    pub(super) cgroup: Option<CgroupPath>,
+    /// The scheduler that places the logins itself
+    #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
+    pub(super) via: Option<Via>,
+    /// When the job started, in seconds since the epoch; now unless given
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) started: Option<i64>,
+    /// A variable of Slurm's prolog, for env = full; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = job::variable)]
+    pub(super) env: Vec<(String, String)>,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+fn via() -> impl TypedValueParser<Value = Via> {
+    PossibleValuesParser::new(["slurm", "flux"])
+        .map(|name| if name == "flux" { Via::Flux } else { Via::Slurm })
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let said = Options { conf: Conf::default(), ..options.clone() } != Options::default();
+    let record = if said { Some(job::registered(options, output)?) } else { None };
+    require_root("register job")?;
+    let record = record.map_or_else(read_record, Ok)?;
+    register(record, &options.conf.read()?, output)?;
+    Ok(super::EXIT_FINE)
+}
+
+fn read_record() -> Result<Record, Error> {
+    let mut bytes = Vec::new();
+    let limit = Registry::FILE_MAX;
+    let read = std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Error::failed("read", "standard input", error))?;
+    if bytes.len() as u64 > limit {
+        return Err(Error::Input(format!("read record: more than {limit} bytes")));
+    }
+    Ok(Record::parse(&bytes)?)
+}
+
+/// Makes a job known: stamps and confines its cgroup, and writes its record last of all. The same
+/// job again is no failure; what is new about it replaces what was.
+///
+/// # Errors
+/// [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the job.
+pub(super) fn register(
+    mut record: Record,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + PATIENCE;
+    let trust = Trust::root();
+    let _lock = Lock::take(Lock::REGISTRY, deadline)?;
+    config.registry.purge(&trust, clock::now())?;
+    let before = alone(&record, &config.registry, &trust)?;
+    // Before the cgroup is touched: a filter would stay.
+    config.registry.prepare(&trust, record.uid)?;
+    record.started = record.started.or(before).or_else(|| Some(clock::now()));
+    let wanted = wanted(&record, config, output)?;
+    let mut stamped = None;
+    if let Place::Cgroup(path) = &record.place {
+        let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
+        placed.not_in_closed_slice()?;
+        placed.confine(&wanted, deadline, output)?;
+        stamped = Some(placed);
+    }
+    config.registry.put(&trust, &record)?;
+    if let Some(placed) = stamped {
+        placed.keep();
+    }
+    super::log(line(&record, &wanted));
+    Ok(())
+}
+
+/// Refuses an id that is somebody's, or the same user's in another place. Returns when the job
+/// started, where it is registered already.
+fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i64>, Error> {
+    let mut started = None;
+    let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
+    for known in registry.find(trust, &record.id)? {
+        let is_via = |place: &Place| matches!(place, Place::Via(_));
+        if known.ending {
+            // Nothing of it was ours to end: an unregister was cut short, and the job is back.
+            if is_via(&record.place) && known.record.is_ok_and(|other| is_via(&other.place)) {
+                registry.forget(known.uid, &record.id)?;
+                continue;
+            }
+            return refuse("a job of this id is still ending; unregister it first".into());
+        }
+        match known.record {
+            _ if known.uid != record.uid => {
+                return refuse(format!("this id is registered for uid {}", known.uid));
+            }
+            Ok(other) if other.place != record.place => {
+                return refuse("this id is registered for another cgroup".into());
+            }
+            Ok(other) => started = other.started,
+            // A broken record of the same user's is as good as replaced.
+            Err(_) => {}
+        }
+    }
+    Ok(started)
+}
+
+/// Whether a stamp is of a job that the registry has, be it on its way out.
+fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
+    Ok(registry.find(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
+}
+
+/// What the job's devices need.
+///
+/// # Errors
+/// [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a name that
+/// has to resolve and does not: a job that is not confined would run with every device.
+fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<Containment, Error> {
+    if record.devices() == Devices::Unsaid {
+        let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
+                     leave the job unconfined, --policy auto";
+        return Err(Error::Input(format!("register job {}: {cause}", record.id)));
+    }
+    match contained(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
+        Ok(Contained { containment, dropped, warnings, .. }) => {
+            for device in dropped {
+                output.warn(format_args!("warning: left out: {device}"));
+            }
+            for warning in warnings {
+                output.warn(format_args!("warning: {warning}"));
+            }
+            Ok(containment)
+        }
+        Err((refusal, cause)) => {
+            let text = format!("register {}", printable(&cause));
+            match refusal.reason {
+                Reason::DeviceUnknown => Err(Error::Failed(text)),
+                _ => Err(Error::Input(text)),
+            }
+        }
+    }
+}
+
+fn line(record: &Record, wanted: &Containment) -> Line {
+    let place = match &record.place {
+        Place::Cgroup(path) => path.to_string(),
+        Place::Via(via) => format!("via {}", via.as_str()),
+    };
+    let line = Line::new(Severity::Info)
+        .with("action", "register")
+        .with("job", &record.id)
+        .with("uid", record.uid)
+        .with("cgroup", place)
+        .with("containment", wanted.as_str());
+    match wanted {
+        Containment::Enforce(list) => line.with("devices", list.rules().len()),
+        _ => line,
+    }
+}

@@ -1,0 +1,275 @@
+//! `resolve`: what a login would get, without doing it, and why.
+
+use super::command_line::service;
+use super::people::as_helper;
+use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
+use crate::helper::callerid::Flow;
+use crate::helper::{Evidence, Node};
+use crate::module::switch;
+use crate::module::{Budget, Environment, Fault, Login, Means, Settings, judge, node_name};
+use crate::protocol::{Phase, Reason, Reply, Request, Rule, Variable, Verdict};
+use clap::Args;
+use nix::unistd::{Uid, User};
+use serde::Serialize;
+use std::cell::RefCell;
+
+/// Show what a login would get, and why, without doing it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Of several jobs, the one that the client of --connection runs in is asked for as at a login.
+The module's own arguments are taken to be the defaults.
+Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
+pub(super) struct Options {
+    /// Who logs in
+    #[arg(long)]
+    user: String,
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    service: String,
+    /// The connection, as SSH_CONNECTION has it, in one word
+    #[arg(long, value_name = "TEXT", value_parser = connection)]
+    connection: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+fn connection(text: &str) -> Result<String, &'static str> {
+    match Flow::of_ssh(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
+    }
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let conf = options.conf.path()?;
+    let account = people::account(&options.user)?;
+    let connection = options.connection.as_deref().unwrap_or_default();
+    let login = login(account, &options.service, connection);
+    let case = Case::of(&login, &conf.to_string_lossy());
+    match options.json {
+        true => case.write_json(output)?,
+        false => case.write_text(output)?,
+    }
+    Ok(case.finding.code())
+}
+
+/// A login, as far as it is known before there is one.
+fn login(account: User, service: &str, connection: &str) -> Login {
+    Login {
+        phase: Phase::Account,
+        user: account.name,
+        uid: account.uid.as_raw(),
+        service: service.to_owned(),
+        rhost: String::new(),
+        ssh_connection: connection.to_owned(),
+        node: node_name(),
+    }
+}
+
+#[derive(Debug)]
+struct Case {
+    finding: Finding,
+    evidence: Vec<(String, String)>,
+}
+
+impl Case {
+    fn of(login: &Login, conf: &str) -> Self {
+        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
+        if login.uid == 0 {
+            case.finding = Finding::Ignored("root is never judged".into());
+            return case;
+        }
+        case.finding = case.both_phases(login, conf);
+        if switch::is_off() {
+            case.add("off", format!("{} is there: the module ignores every login", switch::OFF));
+            case.finding = Finding::Ignored("switched off".into());
+        }
+        case
+    }
+
+    /// What the module rules. What `session` would say counts where `account` would admit.
+    fn both_phases(&mut self, login: &Login, conf: &str) -> Finding {
+        let finding = self.rule(login, conf);
+        if !matches!(finding, Finding::Admitted) {
+            return finding;
+        }
+        let mut session = Self { finding: Finding::Admitted, evidence: Vec::new() };
+        match session.rule(&Login { phase: Phase::Session, ..login.clone() }, conf) {
+            Finding::Admitted => finding,
+            other => {
+                self.add("phase", "account admits, and session does not");
+                self.evidence.extend(session.evidence);
+                other
+            }
+        }
+    }
+
+    /// The module's own ruling, with its default arguments, that only looks.
+    fn rule(&mut self, login: &Login, conf: &str) -> Finding {
+        let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
+        let budget = Budget::start(settings.timeout);
+        let found = RefCell::new(Found::default());
+        let ask = |request: &Request| found.borrow_mut().ask(request);
+        let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+        let outcome = judge(
+            login,
+            Means {
+                settings: &settings,
+                ask: &ask,
+                environment: &Untouched,
+                slurm_user: &slurm_user,
+                helper_group: None,
+                explain: true,
+                budget: &budget,
+            },
+        );
+        let found = found.into_inner();
+        self.evidence.extend(found.evidence);
+        if let Some(cause) = found.nobody_to_ask {
+            self.add("cause", cause);
+        } else {
+            for (word, text) in &outcome.evidence {
+                // What the user may not see is no cause.
+                if !(found.unsure && *word == "cause") {
+                    self.add(word, text);
+                }
+            }
+        }
+        if found.newest {
+            self.add("note", "with action_unknown=deny the module refuses this login: JA05");
+        }
+        let why = outcome.cause();
+        match (outcome.reason, outcome.refusal) {
+            _ if found.unsure => {
+                self.add("stamp", "only root can see it, and the filters");
+                Finding::Unsure
+            }
+            (None, _) => Finding::Ignored(why),
+            (Some(reason), Some(text)) => Finding::Refused(reason, text),
+            (Some(_), None) => Finding::Admitted,
+        }
+    }
+
+    fn add(&mut self, word: &str, text: impl ToString) {
+        self.evidence.push((word.to_owned(), text.to_string()));
+    }
+}
+
+/// What the unprivileged half says, asked in this process with that half's rights.
+#[derive(Debug, Default)]
+struct Found {
+    evidence: Vec<(String, String)>,
+    /// Why it was not asked.
+    nobody_to_ask: Option<String>,
+    /// Whether one of several jobs was taken for being the newest.
+    newest: bool,
+    /// Whether only root can tell the rest.
+    unsure: bool,
+}
+
+impl Found {
+    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+        let mut evidence = Evidence::default();
+        let reply = as_helper(|| Node::here().answer(request, &mut evidence));
+        self.evidence = evidence.lines().map(|(word, text)| (word.into(), text.into())).collect();
+        let reply = reply.map_err(|cause| {
+            self.nobody_to_ask = Some(cause);
+            Fault::Account
+        })?;
+        if let Verdict::Admit(plan) = &reply.verdict {
+            self.newest = plan.rule == Rule::Newest;
+            self.unsure = !Uid::effective().is_root();
+        }
+        Ok(reply)
+    }
+}
+
+/// Nothing is given to a login that does not come.
+#[derive(Debug)]
+struct Untouched;
+
+impl Environment for Untouched {
+    fn has(&self, _name: &str) -> bool {
+        false
+    }
+
+    fn put(&self, _variable: &Variable) -> bool {
+        false
+    }
+
+    fn remove(&self, _name: &str) {}
+}
+
+/// What the login would get.
+#[derive(Debug)]
+enum Finding {
+    Admitted,
+    /// The module would leave it to others, for this reason.
+    Ignored(String),
+    /// The code, and the text that the user would read.
+    Refused(Reason, String),
+    /// Only root can see the rest.
+    Unsure,
+}
+
+impl Finding {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Admitted | Self::Ignored(_) => EXIT_FINE,
+            Self::Refused(..) => EXIT_FINDINGS,
+            Self::Unsure => EXIT_FAILED,
+        }
+    }
+
+    fn decision(&self) -> &'static str {
+        match self {
+            Self::Admitted => "admit",
+            Self::Ignored(_) => "ignore",
+            Self::Refused(..) => "refuse",
+            Self::Unsure => "unknown",
+        }
+    }
+}
+
+impl Case {
+    fn write_text(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        match &self.finding {
+            Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+            Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+            Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
+            Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
+        }
+        for (word, text) in &self.evidence {
+            writeln!(output.out, "{word}: {text}")?;
+        }
+        Ok(())
+    }
+
+    fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            schema: u32,
+            decision: &'static str,
+            code: Option<&'static str>,
+            text: Option<&'a str>,
+            evidence: Vec<Line<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Line<'a> {
+            key: &'a str,
+            value: &'a str,
+        }
+        let (code, text) = match &self.finding {
+            Finding::Admitted => (Some(Reason::Admitted.as_str()), None),
+            Finding::Refused(reason, text) => (Some(reason.as_str()), Some(text.as_str())),
+            Finding::Ignored(why) => (None, Some(why.as_str())),
+            Finding::Unsure => (None, None),
+        };
+        let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
+        let decision = self.finding.decision();
+        output.json(&Shown { schema: 1, decision, code, text, evidence })
+    }
+}

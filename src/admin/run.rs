@@ -1,0 +1,497 @@
+//! `run`: a command as a job of a user, without a scheduler.
+//!
+//! The command's process is made first and waits; it is put into the job's cgroup, the job is
+//! registered, and only then does the process become the user and the command. So nothing of the
+//! user's ever runs outside.
+
+use super::job::JobOptions;
+use super::register::register;
+use super::unregister::unregister;
+use super::{Conf, Error, Output, ending, people, require_root};
+use crate::admin::sys::process::{
+    fork_and, heed_children, is_ignored, keep_standard_descriptors_only,
+};
+use crate::helper::Config;
+use crate::helper::records::{Place, Record};
+use crate::kernel::cgroup::{self, Dir, Mark, Membership, Mount, Stamp};
+use crate::protocol::{CgroupPath, JobId};
+use clap::Args;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::{Mode, umask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{
+    Pid, User, chdir, execve, initgroups, pipe2, read, setgid, setsid, setuid, write,
+};
+use std::ffi::{CString, OsString};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process;
+use std::time::{Duration, Instant};
+
+/// The command could not be started.
+const EXIT_NOT_STARTED: u8 = 125;
+/// Longest wait for the job's processes to end, and for systemd to move one.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Start a command as a job of a user, without a scheduler (root)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The command has a cgroup and devices of its own, and the job ends with it. It runs in the user's home
+directory and has no controlling terminal; script(1) gives it one. INT, QUIT, TERM and HUP end the
+job.
+Exit status: that of the command, or 125.")]
+pub(super) struct Options {
+    /// Whose job it is
+    #[arg(long)]
+    user: String,
+    #[command(flatten)]
+    job: JobOptions,
+    #[command(flatten)]
+    conf: Conf,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    words: Vec<OsString>,
+}
+
+pub(super) fn command(
+    options: &Options,
+    caller: Caller,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    match start(options, caller, output) {
+        Err(error @ Error::Failed(_)) => {
+            output.warn(error.text().unwrap_or_default());
+            Ok(EXIT_NOT_STARTED)
+        }
+        result => result,
+    }
+}
+
+fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
+    let account = people::owning(&options.user, "run")?;
+    let id = options.job.id.clone().map_or_else(own_id, Ok)?;
+    // Which cgroup it will be is known once the process is there.
+    let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
+    let record = options.job.record("run", &id, account.uid.as_raw(), Place::Cgroup(pending))?;
+    require_root("run job")?;
+    let config = options.conf.read()?;
+    let command = Command::new(&account, &options.words, caller)?;
+    run(record, &command, &config, output)
+}
+
+fn own_id() -> Result<JobId, Error> {
+    let id = format!("run-{}", nix::unistd::getpid());
+    id.parse().map_err(|error| Error::failed("run", &id, error))
+}
+
+fn run(
+    mut record: Record,
+    command: &Command,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    let id = record.id.clone();
+    let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
+    let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
+    heed_children();
+    // From here on signals wait until they are asked for, so that none ends us before the job.
+    let signals = awaited().map_err(|error| Error::failed("read signals of", "command", error))?;
+    signals.thread_block().map_err(failed("block signals of"))?;
+
+    let mut child = Waiting::start(command, &before)?;
+    let cgroup = JobCgroup::make(&id, child.pid)?;
+    record.place = Place::Cgroup(cgroup.path().clone());
+    if let Err(error) = register(record, config, output) {
+        drop(child);
+        cgroup.discard();
+        return Err(error);
+    }
+    child.go();
+    let status = wait(child.pid, &signals).map_err(failed("wait for"))?;
+    if let Err(error) = unregister(&id, &config.registry, PATIENCE) {
+        output.warn(error.text().unwrap_or_default());
+    }
+    Ok(status)
+}
+
+/// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
+/// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
+fn awaited() -> std::io::Result<SigSet> {
+    let mut signals = SigSet::from(Signal::SIGCHLD);
+    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
+        if !is_ignored(signal as i32)? {
+            signals.add(signal);
+        }
+    }
+    Ok(signals)
+}
+
+/// A process that waits to become the command. Dropping it before it may ends it.
+struct Waiting {
+    pid: Pid,
+    gate: Option<OwnedFd>,
+}
+
+impl Waiting {
+    fn start(command: &Command, signals: &SigSet) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::failed("fork for", "command", error);
+        let (waiting, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let mut gate = Some(gate);
+        let pid = fork_and(|| {
+            // Or the end of the gate in our parent would never be seen.
+            drop(gate.take());
+            command.run(&waiting, signals)
+        })
+        .map_err(failed)?;
+        Ok(Self { pid, gate })
+    }
+
+    /// Lets it become the command. One that is dead by now will be waited for as any other.
+    fn go(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            let _ = write(&gate, b"1");
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.gate.take().is_some() {
+            let _ = waitpid(self.pid, None);
+        }
+    }
+}
+
+/// Waits for the end of the command, or for a signal that is to end the job.
+fn wait(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
+    loop {
+        let signal = signals.wait()?;
+        if signal != Signal::SIGCHLD {
+            return Ok(by_signal(signal));
+        }
+        match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::Exited(_, status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
+            WaitStatus::Signaled(_, signal, _) => return Ok(by_signal(signal)),
+            _ => {}
+        }
+    }
+}
+
+fn by_signal(signal: Signal) -> u8 {
+    u8::try_from(128 + signal as i32).unwrap_or(u8::MAX)
+}
+
+/// What was so when this process started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    umask: Mode,
+    /// Soft and hard limit of descriptors; `None` where they could not be read.
+    descriptors: Option<(rlim_t, rlim_t)>,
+}
+
+impl Caller {
+    /// Notes what is so and sets what we need: the unprivileged half has to read what is made
+    /// here, whatever umask a prolog has, and the processes and cgroups of a job are held by
+    /// descriptors, for which the usual soft limit is low.
+    pub(super) fn replace() -> Self {
+        let umask = umask(Mode::from_bits_truncate(0o022));
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).ok();
+        if let Some((_, hard)) = descriptors {
+            // With the lower limit there are only fewer of them at a time.
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        }
+        Self { umask, descriptors }
+    }
+
+    /// Makes it so again, in the process that becomes the command.
+    ///
+    /// # Errors
+    /// As `setrlimit(2)`.
+    pub(super) fn restore(self) -> nix::Result<()> {
+        umask(self.umask);
+        match self.descriptors {
+            Some((soft, hard)) => setrlimit(Resource::RLIMIT_NOFILE, soft, hard),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a command without a slash is looked for, and the `PATH` that it gets.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A command, and the user to run it as; laid out before the fork.
+#[derive(Debug)]
+struct Command {
+    user: User,
+    name: CString,
+    words: Vec<CString>,
+    environment: Vec<CString>,
+    caller: Caller,
+}
+
+impl Command {
+    /// # Errors
+    /// [`Error::Failed`] for a text that holds a NUL byte.
+    fn new(user: &User, words: &[OsString], caller: Caller) -> Result<Self, Error> {
+        let words: Vec<CString> =
+            words.iter().map(|word| c_string(word.clone())).collect::<Result<_, _>>()?;
+        Ok(Self {
+            name: c_string(user.name.clone().into())?,
+            environment: environment(user)?,
+            user: user.clone(),
+            words,
+            caller,
+        })
+    }
+
+    /// Waits at the gate, becomes the user and the command. Returns only where that fails: the
+    /// status to exit with.
+    fn run(&self, gate: &OwnedFd, signals: &SigSet) -> i32 {
+        if !matches!(read(gate, &mut [0]), Ok(1)) {
+            return EXIT_NOT_STARTED.into();
+        }
+        let (step, errno) = match self.leave(signals).and_then(|()| self.become_user()) {
+            Ok(()) => ("run", self.execute()),
+            Err(failure) => failure,
+        };
+        let word = self.words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+        // Nobody is left to tell where this fails.
+        let _ = writeln!(std::io::stderr(), "job-adopt: {step} {word}: {}", errno.desc());
+        EXIT_NOT_STARTED.into()
+    }
+
+    /// Leaves behind what is root's and gives back what was the caller's. In a session of its own
+    /// the command has no controlling terminal, so that it can push no input into root's
+    /// (`TIOCSTI` of ioctl_tty(2)) for root's shell to run.
+    fn leave(&self, signals: &SigSet) -> Result<(), (&'static str, Errno)> {
+        let step = |step: &'static str| move |errno: Errno| (step, errno);
+        setsid().map_err(step("start session of"))?;
+        keep_standard_descriptors_only().map_err(|error| {
+            ("close descriptors of", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
+        })?;
+        self.caller.restore().map_err(step("restore limits of"))?;
+        signals.thread_set_mask().map_err(step("restore signals of"))
+    }
+
+    fn become_user(&self) -> Result<(), (&'static str, Errno)> {
+        let step = |step: &'static str| move |errno: Errno| (step, errno);
+        initgroups(&self.name, self.user.gid).map_err(step("set groups of"))?;
+        setgid(self.user.gid).map_err(step("set group of"))?;
+        setuid(self.user.uid).map_err(step("set user of"))?;
+        chdir(&self.user.dir).or_else(|_| chdir("/")).map_err(step("change directory of"))
+    }
+
+    /// The first of the candidates that can be executed; else why the last could not.
+    fn execute(&self) -> Errno {
+        let Some(word) = self.words.first() else { return Errno::ENOENT };
+        let mut failure = Errno::ENOENT;
+        for path in candidates(word) {
+            match execve(&path, &self.words, &self.environment) {
+                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+                Err(errno) => failure = errno,
+            }
+        }
+        failure
+    }
+}
+
+fn candidates(word: &CString) -> Vec<CString> {
+    if word.as_bytes().contains(&b'/') {
+        return vec![word.clone()];
+    }
+    let below = |dir: &str| CString::new([dir.as_bytes(), b"/", word.as_bytes()].concat()).ok();
+    PATH.split(':').filter_map(below).collect()
+}
+
+/// What login(1) sets, and the kind of terminal, which the command shares with us.
+fn environment(user: &User) -> Result<Vec<CString>, Error> {
+    let mut pairs = vec![
+        pair("HOME", user.dir.as_os_str().as_bytes()),
+        pair("USER", user.name.as_bytes()),
+        pair("LOGNAME", user.name.as_bytes()),
+        pair("SHELL", user.shell.as_os_str().as_bytes()),
+        pair("PATH", PATH.as_bytes()),
+    ];
+    if let Some(term) = std::env::var_os("TERM") {
+        pairs.push(pair("TERM", term.as_bytes()));
+    }
+    pairs.into_iter().map(c_string).collect()
+}
+
+fn pair(name: &str, value: &[u8]) -> OsString {
+    OsString::from_vec([name.as_bytes(), b"=", value].concat())
+}
+
+fn c_string(text: OsString) -> Result<CString, Error> {
+    let shown = text.to_string_lossy().into_owned();
+    CString::new(text.into_vec()).map_err(|_| Error::failed("run", shown, "it holds a NUL byte"))
+}
+
+/// The directory of ours that holds those of the jobs.
+const JOBS: &str = "job-adopt.jobs";
+/// How often a directory that others remove at that moment is met with another try.
+const TRIES: usize = 8;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The cgroup of the new job, with its first process in it.
+#[derive(Debug)]
+struct JobCgroup(CgroupPath);
+
+impl JobCgroup {
+    /// Makes it, and moves the process `pid`, a child of ours, there.
+    ///
+    /// # Errors
+    /// [`Error::Failed`]; nothing of it is left then.
+    fn make(id: &JobId, pid: Pid) -> Result<Self, Error> {
+        let mount = Mount::open()?;
+        let systemd = Path::new("/run/systemd/system").exists();
+        if systemd && mount.path() == "/sys/fs/cgroup" {
+            let path = scope(id, pid)?;
+            Mark::Scope.set(mount.place(&path)?.dir()?)?;
+            return Ok(Self(path));
+        }
+        let path: CgroupPath = format!("/{JOBS}/{id}")
+            .parse()
+            .map_err(|error| Error::failed("make cgroup of job", id, error))?;
+        if let Err(error) = own(mount.root(), id) {
+            // Refused while there are other jobs in it.
+            let _ = mount.root().remove_child(JOBS);
+            return Err(error);
+        }
+        let cgroup = Self(path);
+        match cgroup.take(mount, pid) {
+            Ok(()) => Ok(cgroup),
+            Err(error) => {
+                cgroup.discard();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Where it is.
+    fn path(&self) -> &CgroupPath {
+        &self.0
+    }
+
+    /// Removes it again; its process has to be gone. A scope goes by itself: systemd removes it.
+    fn discard(&self) {
+        if let Ok(place) = Mount::open().and_then(|mount| mount.place(&self.0)) {
+            let _ = ending::remove(&place);
+        }
+    }
+
+    fn take(&self, mount: Mount, pid: Pid) -> cgroup::Result<()> {
+        mount.place(&self.0)?.dir()?.write("cgroup.procs", &pid.to_string())
+    }
+}
+
+/// Makes our own directory for a job.
+fn own(root: &Dir, id: &JobId) -> Result<(), Error> {
+    for _ in 0..TRIES {
+        match try_own(root, id.as_str()) {
+            Ok(true) => return Ok(()),
+            Ok(false) => break,
+            // The end of another job has just removed the directory above.
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Error::failed("make cgroup of job", id, "there is one of this name already"))
+}
+
+fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
+    if root.make_child(JOBS)? {
+        Mark::Made.set(&root.child(JOBS)?)?;
+    }
+    let jobs = root.child(JOBS)?;
+    if !jobs.make_child(id)? {
+        // One that a run left behind which was killed before it registered its job.
+        let left = jobs.child(id)?;
+        if !Mark::Made.is_set(&left)? || Stamp::read(&left)?.is_some() {
+            return Ok(false);
+        }
+        jobs.remove_child(id)?;
+        if !jobs.make_child(id)? {
+            return Ok(false);
+        }
+    }
+    Mark::Made.set(&jobs.child(id)?)?;
+    Ok(true)
+}
+
+/// Has systemd make a scope with the process in it (org.freedesktop.systemd1(5)).
+fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
+    let unit = unit_name(id);
+    let failed = |cause: String| Error::failed("start scope", &unit, cause);
+    let called = process::Command::new("busctl")
+        .args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
+        .args(["/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"])
+        .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail", "4"])
+        .args(["PIDs", "au", "1", &pid.to_string()])
+        .args(["Delegate", "b", "true"])
+        .args(["CollectMode", "s", "inactive-or-failed"])
+        .args(["Description", "s", &format!("Job {id} of job-adopt run"), "0"])
+        .stdin(process::Stdio::null())
+        .stdout(process::Stdio::null())
+        .output()
+        .map_err(|error| failed(format!("busctl: {error}")))?;
+    if !called.status.success() {
+        return Err(failed(String::from_utf8_lossy(&called.stderr).trim().to_owned()));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(path) = unified_path(pid) {
+            if path.as_str().rsplit('/').next() == Some(unit.as_str()) {
+                return Ok(path);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(failed("systemd did not move the process in time".into()))
+}
+
+fn unified_path(pid: Pid) -> Option<CgroupPath> {
+    Membership::of(pid.as_raw()).ok()?.unified()?.parse().ok()
+}
+
+/// Of the characters of an id, a unit's name takes all but `+`, which is written as systemd does
+/// (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
+fn unit_name(id: &JobId) -> String {
+    format!("job-adopt-{}.scope", id.as_str().replace('+', "\\x2b"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_for_and_a_path_is_not() {
+        let names = |word: &str| {
+            let paths = candidates(&CString::new(word).unwrap());
+            paths.iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("ls"), ["/usr/local/bin/ls", "/usr/bin/ls", "/bin/ls"]);
+        assert_eq!(names("./ls"), ["./ls"]);
+    }
+
+    #[test]
+    fn the_environment_is_the_users() {
+        let root = User::from_name("root").unwrap().unwrap();
+        let environment = environment(&root).unwrap();
+        for pair in [c"USER=root", c"LOGNAME=root", c"PATH=/usr/local/bin:/usr/bin:/bin"] {
+            assert!(environment.iter().any(|found| found.as_c_str() == pair), "{pair:?}");
+        }
+        assert!(environment.len() <= 6);
+    }
+
+    #[test]
+    fn every_id_makes_a_unit_name() {
+        let unit = unit_name(&"a.b_c+d-1".parse().unwrap());
+        assert_eq!(unit, "job-adopt-a.b_c\\x2bd-1.scope");
+    }
+}

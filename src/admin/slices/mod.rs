@@ -1,0 +1,202 @@
+//! `slices`: the drop-ins by which systemd keeps what users run outside of jobs from GPUs.
+
+use super::{Conf, Error, Output, require_root};
+use crate::helper::Config;
+use crate::helper::devices::{Resolver, Tree};
+use clap::Args;
+use nix::unistd::{Group, User};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where an admin's drop-ins are.
+const UNITS: &str = "/etc/systemd/system";
+/// One name in every folder, so that the file of an account replaces that of all users.
+const FILE: &str = "job-adopt.conf";
+/// For all users, but for what the site adds.
+const CLOSED: &str = include_str!("../../../packaging/systemd/user-.slice.d/job-adopt.conf");
+/// For root, and for each account that is exempt.
+const EXEMPT: &str = include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
+
+/// Have systemd keep what users run outside of jobs from GPUs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows the drop-ins by which systemd closes users' slices: what users run outside of jobs opens no
+GPU. One is for all users, with always_allowed of the configuration; one each is for root, for the
+accounts of exempt_uids and exempt_groups, and for Flux's. systemctl daemon-reload makes them count.
+Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
+pub(super) struct Options {
+    /// Write them below /etc/systemd/system, and remove those of accounts that are not exempt any
+    /// more (root)
+    #[arg(long)]
+    write: bool,
+    /// Write them below DIR, as for a node's image
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let files = files(&config, &Resolver::new(Tree::here(), config.devices.clone()), output)?;
+    if !options.write {
+        for (name, text) in files {
+            writeln!(output.out, "# {UNITS}/{name}/{FILE}\n{text}")?;
+        }
+        return Ok(super::EXIT_FINE);
+    }
+    require_root("write drop-ins")?;
+    let changed = put(&options.root.join(UNITS.trim_start_matches('/')), &files, output)?;
+    if changed {
+        writeln!(output.out, "now run: systemctl daemon-reload")?;
+    }
+    Ok(super::EXIT_FINE)
+}
+
+/// The names of the folders, and what their files say.
+///
+/// # Errors
+/// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group
+/// that cannot be looked up: nothing is left out in silence.
+fn files(
+    config: &Config,
+    resolver: &Resolver,
+    output: &mut Output<'_>,
+) -> Result<BTreeMap<String, String>, Error> {
+    let closed = format!("{CLOSED}{}", always_allowed(config, resolver, output)?);
+    let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
+    for (uid, why) in exempt(config)? {
+        let head = if uid == 0 { String::new() } else { format!("# {why}\n#\n") };
+        files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT}"));
+    }
+    Ok(files)
+}
+
+/// The devices of `always_allowed`, as systemd names them.
+fn always_allowed(
+    config: &Config,
+    resolver: &Resolver,
+    output: &mut Output<'_>,
+) -> Result<String, Error> {
+    let mut lines = String::from("# always_allowed of job_adopt.conf(5):");
+    if config.always_allowed.is_empty() {
+        lines.push_str(" none");
+    }
+    lines.push('\n');
+    for specifier in &config.always_allowed {
+        let failed = |why: &dyn std::fmt::Display| {
+            Error::Failed(format!("always_allowed: {specifier}: {why}; no drop-in was written"))
+        };
+        let found = resolver.specifier(specifier).map_err(|error| failed(&error))?;
+        for warning in &found.warnings {
+            output.warn(format_args!("warning: always_allowed: {warning}"));
+        }
+        if found.devices.is_empty() {
+            let text = format!("{specifier} is no device of this node");
+            output.warn(format_args!("warning: always_allowed: {text}"));
+            let _ = writeln!(lines, "# {text}");
+        }
+        for device in found.devices {
+            // What systemd would read as a quote, an escape or a specifier of its own.
+            if device.node.contains(|c: char| !c.is_ascii_graphic() || "\"'\\%".contains(c)) {
+                return Err(failed(&format_args!("systemd has no spelling of {}", device.node)));
+            }
+            let _ = writeln!(lines, "DeviceAllow={} {}", device.node, device.rule.access());
+        }
+    }
+    Ok(lines)
+}
+
+/// Whose slices are not closed, and why.
+///
+/// # Errors
+/// [`Error::Failed`] for what cannot be looked up.
+pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
+    let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
+    let mut add = |uid: u32, why: String| {
+        exempt.entry(uid).or_insert(why);
+    };
+    for uid in &config.exempt_uids {
+        add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
+    }
+    if let Some(user) = user(&config.flux_user)? {
+        add(user, format!("{}: Flux runs jobs in this slice", config.flux_user));
+    }
+    for name in &config.exempt_groups {
+        let group = Group::from_name(name).map_err(|errno| unknown("group", name, errno.desc()))?;
+        let group = group.ok_or_else(|| unknown("group", name, "no such group"))?;
+        for member in group.mem {
+            let uid = user(&member)?.ok_or_else(|| unknown("user", &member, "no such user"))?;
+            add(uid, format!("{member}: in the group {name} of exempt_groups"));
+        }
+    }
+    Ok(exempt)
+}
+
+fn user(name: &str) -> Result<Option<u32>, Error> {
+    let user = User::from_name(name).map_err(|errno| unknown("user", name, errno.desc()))?;
+    Ok(user.map(|user| user.uid.as_raw()))
+}
+
+fn unknown(kind: &str, name: &str, cause: &str) -> Error {
+    Error::failed(&format!("look up {kind}"), name, cause)
+}
+
+/// Writes what is not there yet, and takes away what an earlier call wrote for an account that is
+/// not exempt any more; whether anything was changed.
+fn put(
+    units: &Path,
+    files: &BTreeMap<String, String>,
+    output: &mut Output<'_>,
+) -> Result<bool, Error> {
+    let mut changed = false;
+    for (name, text) in files {
+        let folder = units.join(name);
+        let path = folder.join(FILE);
+        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            continue;
+        }
+        write(&folder, text).map_err(|error| Error::failed("write", path.display(), error))?;
+        writeln!(output.out, "wrote {}", path.display())?;
+        changed = true;
+    }
+    for path in stale(units, files)? {
+        fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
+        writeln!(output.out, "removed {}", path.display())?;
+        // It stays where something else is in it.
+        let _ = path.parent().map(fs::remove_dir);
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// By a rename, so that systemd never reads half of it.
+fn write(folder: &Path, text: &str) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let new = folder.join(format!("{FILE}.new"));
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
+    std::io::Write::write_all(&mut file, text.as_bytes())?;
+    fs::rename(&new, folder.join(FILE))
+}
+
+fn stale(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(units).map_err(|e| Error::failed("read", units.display(), e))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_stale = |name: &String| {
+        let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice.d"));
+        uid.is_some_and(|uid| uid.parse::<u32>().is_ok()) && !files.contains_key(name)
+    };
+    let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE));
+    let is_there = |path: &PathBuf| {
+        !fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    Ok(paths.filter(is_there).collect())
+}
+
+#[cfg(test)]
+mod tests;

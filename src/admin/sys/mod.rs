@@ -1,0 +1,5 @@
+//! Unsafe blocks of the command alone, each with its argument for safety: a fork. What sshd's module calls stands in [`crate::kernel::sys`].
+
+#![allow(unsafe_code)]
+
+pub(super) mod process;

@@ -1,0 +1,131 @@
+//! What a program of a person's or a scheduler's does to itself: fork, close, forget.
+
+use crate::helper::sources::processes;
+use crate::kernel::sys::checked;
+use nix::unistd::{ForkResult, Pid, fork};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Exit status of a child whose code panicked, as the Rust runtime has it.
+const PANICKED: i32 = 101;
+
+/// Forks; the child runs `body` and exits with its result. In the child `SIGPIPE` has its default
+/// disposition, which the Rust runtime takes away and a program that is executed would inherit.
+///
+/// # Errors
+/// `EBUSY` in a process of several threads; else as `fork(2)`.
+pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
+    if !is_single_threaded()? {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // SAFETY: there is no other thread that could hold a lock which the child would wait for.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => {
+            // SAFETY: sets a disposition, no handler.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            // A panic must not carry the child back into what the parent is doing.
+            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANICKED);
+            // SAFETY: ends the child alone; nothing that the parent registered to run at exit is
+            // run a second time.
+            unsafe { libc::_exit(status) }
+        }
+    }
+}
+
+fn is_single_threaded() -> io::Result<bool> {
+    Ok(processes::numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
+}
+
+/// Has every descriptor above standard error close when a program is executed, whoever opened it
+/// and left it open to programs. Until then all of them stay usable.
+///
+/// # Errors
+/// As `readdir(3)` of `/proc/self/fd`, where the kernel has no `close_range(2)` for it.
+pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
+    let first: libc::c_uint = 3;
+    // SAFETY: the call takes numbers only, and closes nothing before an execve(2).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC as libc::c_uint,
+        )
+    };
+    match checked(result) {
+        Ok(_) => Ok(()),
+        // Before Linux 5.11, and under seccomp filters that do not know the call.
+        Err(_) => mark_one_by_one(),
+    }
+}
+
+fn mark_one_by_one() -> io::Result<()> {
+    for number in processes::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
+        let number = number?;
+        if number > 2 {
+            // SAFETY: sets a flag by which nobody's memory is affected; that of the listing, which
+            // stands in it as well, is set already.
+            unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
+}
+
+/// Whether this process ignores a signal.
+///
+/// # Errors
+/// `EINVAL` for a number that is no signal.
+pub(crate) fn is_ignored(signal: i32) -> io::Result<bool> {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: changes nothing, and writes a whole structure of this type.
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    checked(result.into())?;
+    // SAFETY: zeroed memory is one already, and the call has succeeded.
+    Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Gives `SIGCHLD` its default disposition: where a caller left it ignored, the kernel would reap
+/// children itself and their status would be lost.
+pub(crate) fn heed_children() {
+    // SAFETY: sets a disposition, no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    fn closes(file: &std::fs::File) -> bool {
+        // SAFETY: reads a flag of a descriptor that is open.
+        (unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) }) & libc::FD_CLOEXEC != 0
+    }
+
+    fn open() -> std::fs::File {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: clears a flag of a descriptor that is open.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
+        assert!(!closes(&file));
+        file
+    }
+
+    #[test]
+    fn both_ways_mark_every_descriptor() {
+        let file = open();
+        keep_standard_descriptors_only().unwrap();
+        assert!(closes(&file));
+        let file = open();
+        mark_one_by_one().unwrap();
+        assert!(closes(&file));
+    }
+
+    #[test]
+    fn what_is_ignored_is_known() {
+        // The Rust runtime ignores this one and leaves the other alone.
+        assert!(is_ignored(libc::SIGPIPE).unwrap());
+        assert!(!is_ignored(libc::SIGUSR2).unwrap());
+        assert!(is_ignored(-1).is_err());
+    }
+}

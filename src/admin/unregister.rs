@@ -1,0 +1,179 @@
+//! `unregister`: makes a job unknown, for an epilog.
+
+use super::ending::{Ending, end};
+use super::register::PATIENCE;
+use super::{Conf, Error, Output, names, require_root};
+use crate::helper::Config;
+use crate::helper::records::{Known as KnownJob, Place, Record, Registry};
+use crate::keeper::subtree::unless_gone;
+use crate::kernel::cgroup::{Mount, Stamp};
+use crate::kernel::lock::Lock;
+use crate::kernel::log::{Line, Severity};
+use crate::kernel::sys::clock;
+use crate::kernel::trust::Trust;
+use crate::protocol::JobId;
+use clap::Args;
+use std::time::{Duration, Instant};
+
+/// Seconds that the end of a job's processes is waited for.
+const TIMEOUT: u64 = 10;
+/// Most of them.
+const TIMEOUT_MAX: u64 = 3600;
+
+/// Make a job unknown and end its logins, for an epilog (root)
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Ends everything in a cgroup that job-adopt made, the logins alone in another. An unknown ID is no
+failure.")]
+pub(super) struct Options {
+    /// The job
+    #[arg(value_parser = names::job_id)]
+    id: JobId,
+    /// How long to wait until they are gone, at most 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX))]
+    timeout: u64,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let Options { id, timeout, conf } = options;
+    require_root("unregister job")?;
+    let (registry, fault) = Config::registry_at(&conf.path()?, &Trust::root())?;
+    if let Some(fault) = fault {
+        output.warn(format_args!("warning: {fault}; only the registry is read of it"));
+    }
+    if unregister(id, &registry, Duration::from_secs(*timeout))? == 0 {
+        writeln!(output.out, "no job {id} is registered")?;
+    }
+    Ok(super::EXIT_FINE)
+}
+
+/// Makes the jobs of an id unknown and ends what is theirs to end; returns how many there were.
+///
+/// # Errors
+/// [`Error`] for the first thing that failed; everything else was done all the same, and the same
+/// call again takes up what is left.
+pub(super) fn unregister(
+    id: &JobId,
+    registry: &Registry,
+    timeout: Duration,
+) -> Result<usize, Error> {
+    let mut troubles = Vec::new();
+    let jobs = withdraw(id, registry, &mut troubles)?;
+    let deadline = Instant::now() + timeout;
+    for (job, place) in &jobs {
+        let finished = finish(job, place.as_ref(), id, registry, deadline);
+        if let Err(error) = finished {
+            super::log(
+                line(Severity::Error, job, id).with("error", error.text().unwrap_or_default()),
+            );
+            troubles.push(error);
+        }
+    }
+    troubles.into_iter().next().map_or(Ok(jobs.len()), Err)
+}
+
+/// A job with what is known of where it is.
+type Withdrawn = (KnownJob, Option<Record>);
+
+/// From here on no login joins: first the stamp goes, then the record. What fails besides, such as
+/// a note that a full file system does not take, is no reason to let the logins live.
+fn withdraw(
+    id: &JobId,
+    registry: &Registry,
+    troubles: &mut Vec<Error>,
+) -> Result<Vec<Withdrawn>, Error> {
+    let trust = Trust::root();
+    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    let purged = registry.purge(&trust, clock::now());
+    troubles.extend(purged.err().map(Error::from));
+    let mut placed = Vec::new();
+    for job in registry.find(&trust, id)? {
+        let record = withdraw_stamp(&job).unwrap_or_else(|error| {
+            troubles.push(error);
+            job.record.clone().ok()
+        });
+        match registry.withdraw(job.uid, id) {
+            Ok(true) => {
+                let noted = registry.note_end(job.uid, id, clock::now());
+                troubles.extend(noted.err().map(Error::from));
+            }
+            Ok(false) => {}
+            Err(error) => troubles.push(error.into()),
+        }
+        placed.push((job, record));
+    }
+    Ok(placed)
+}
+
+/// Withdraws the stamp of a job. Returns what tells where it is: its record, or what is left of a
+/// broken one, which is believed only where the job's own stamp stood, or where an earlier call has
+/// withdrawn it.
+fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
+    let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
+    let own = Stamp { uid: record.uid, job: record.id.clone() };
+    let ours = match stamp(&record.place, &own)? {
+        Stamped::Own => true,
+        Stamped::None => job.ending || job.record.is_ok(),
+        // Somebody else's job is in a cgroup of this name by now.
+        Stamped::Other => false,
+    };
+    Ok(ours.then(|| record.clone()))
+}
+
+/// Whose stamp was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamped {
+    /// The job's, which is gone now.
+    Own,
+    None,
+    Other,
+}
+
+fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
+    let Place::Cgroup(path) = place else { return Ok(Stamped::None) };
+    let Some(place) = unless_gone(Mount::open()?.place(path))? else { return Ok(Stamped::None) };
+    match unless_gone(Stamp::read(place.dir()?))?.flatten() {
+        Some(found) if found == *own => {
+            Stamp::withdraw(place.dir()?)?;
+            Ok(Stamped::Own)
+        }
+        Some(_) => Ok(Stamped::Other),
+        None => Ok(Stamped::None),
+    }
+}
+
+/// Tells the logins, ends them, removes what we made, and forgets the job.
+fn finish(
+    job: &KnownJob,
+    record: Option<&Record>,
+    id: &JobId,
+    registry: &Registry,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let mut ending = Ending::default();
+    if let Some(record) = record {
+        if let Place::Cgroup(path) = &record.place {
+            if let Some(place) = unless_gone(Mount::open()?.place(path))? {
+                ending = end(&place, record, deadline)?;
+            }
+        }
+    }
+    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    registry.forget(job.uid, id)?;
+    if let Err(cause) = &job.record {
+        return Err(Error::failed("read record of job", id, cause));
+    }
+    super::log(
+        line(Severity::Info, job, id)
+            .with("logins", ending.logins)
+            .with("terminals", ending.terminals),
+    );
+    Ok(())
+}
+
+fn line(severity: Severity, job: &KnownJob, id: &JobId) -> Line {
+    Line::new(severity).with("action", "unregister").with("job", id).with("uid", job.uid)
+}

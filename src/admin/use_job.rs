@@ -1,0 +1,263 @@
+//! `use`: which of their jobs here a user's next logins join.
+
+use super::{Error, Output, names, people};
+use crate::helper::{Config, Node, Selection};
+use crate::kernel::choice::{
+    ChoiceError, Choices, FILE, USER_MODE, UserDir, Wrong, permissions, system,
+};
+use crate::kernel::failed::Failed;
+use crate::kernel::printable::printable;
+use crate::kernel::trust::Trust;
+use crate::module::node_name;
+use crate::protocol::{JobId, Request};
+use crate::schedulers::flux::FluxId;
+use clap::Args;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the daemons of Slurm's jobs are waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Most jobs that a message names.
+const NAMED: usize = 8;
+
+/// Choose which of your jobs here your next logins join
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A choice counts while its job runs here; a login from inside another of your jobs joins that one all
+the same. The first login to a node makes room for the choice, and so does a refusal with JA05.
+Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
+pub(super) struct Options {
+    /// The job; what is chosen is shown unless given
+    #[arg(value_parser = names::job_id, conflicts_with = "clear")]
+    job: Option<JobId>,
+    /// Choose none
+    #[arg(long)]
+    clear: bool,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let uid = Uid::effective();
+    if uid.is_root() {
+        let why = "root has no jobs; run this as the user whose logins it is for";
+        return Err(Error::failed("choose", "job", why));
+    }
+    let desk = Desk { uid: uid.as_raw(), user: people::name_of(uid.as_raw()), node: node_name() };
+    match &options.job {
+        Some(job) => desk.choose(job, output),
+        None if options.clear => desk.clear(output),
+        None => desk.show(output),
+    }
+}
+
+/// The running job of this id, which may be in another of Flux's notations.
+fn among<'a>(running: &'a Selection, id: &JobId) -> Option<&'a JobId> {
+    let exactly = running.jobs.iter().find(|job| *job == id);
+    exactly.or_else(|| {
+        let canonical = FluxId::read(id.as_str())?.to_string();
+        running.jobs.iter().find(|job| job.as_str() == canonical)
+    })
+}
+
+/// Whose choice it is, and where.
+struct Desk {
+    uid: u32,
+    user: String,
+    node: String,
+}
+
+impl Desk {
+    fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let running = self.selection();
+        let found = among(&running, job);
+        let job = found.unwrap_or(job);
+        if found.is_none() {
+            if running.unsure.is_empty() {
+                let why = self.not_among(&running);
+                output.warn(format_args!("job {job} was not chosen: {why}"));
+                return Ok(super::EXIT_FINDINGS);
+            }
+            running.unsure.iter().for_each(|text| output.warn(printable(text)));
+            output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
+        }
+        Choices::here().put(self.uid, job).map_err(|error| self.explained(&error))?;
+        self.say_chosen(job, output)
+    }
+
+    fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        match Choices::here().clear(self.uid) {
+            Ok(_) | Err(ChoiceError::Missing(_)) => self.say_none(output),
+            Err(error) => Err(self.explained(&error)),
+        }
+    }
+
+    fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let job = match Choices::here().read(self.uid) {
+            Ok(Some(job)) => job,
+            Ok(None) => return self.say_none(output),
+            Err(error) => return Err(self.explained(&error)),
+        };
+        let running = self.selection();
+        if among(&running, &job).is_some() || !running.unsure.is_empty() {
+            return self.say_chosen(&job, output);
+        }
+        let why = self.not_among(&running);
+        writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
+        Ok(super::EXIT_FINDINGS)
+    }
+
+    fn say_chosen(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let Self { user, node, .. } = self;
+        writeln!(
+            output.out,
+            "the next logins of {user} to {node} join job {job} while it runs here"
+        )?;
+        Ok(super::EXIT_FINE)
+    }
+
+    fn say_none(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        writeln!(
+            output.out,
+            "no job is chosen for the next logins of {} to {}",
+            self.user, self.node
+        )?;
+        Ok(super::EXIT_FINE)
+    }
+
+    /// Why a job is no choice.
+    fn not_among(&self, running: &Selection) -> String {
+        let Self { user, node, .. } = self;
+        let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).take(NAMED).collect();
+        let more = if running.jobs.len() > NAMED { ", ..." } else { "" };
+        match own.as_slice() {
+            [] => format!("{user} has no running job on {node}"),
+            own => format!("on {node} {user} has {}{more}", own.join(", ")),
+        }
+    }
+
+    /// What a login would find.
+    fn selection(&self) -> Selection {
+        let deadline = Instant::now() + PATIENCE;
+        match Config::read(Path::new(Request::CONF), &Trust::root()) {
+            Ok(config) => Node::here().selection(&config, &self.node, self.uid, deadline),
+            Err(error) => Selection { jobs: Vec::new(), unsure: vec![error.to_string()] },
+        }
+    }
+
+    /// What helps against it, and then what it is.
+    fn explained(&self, error: &ChoiceError) -> Error {
+        let node = &self.node;
+        let help = match error {
+            ChoiceError::Missing(_) => format!("log in to {node} by ssh once, then try again\n"),
+            // Of a directory nothing else but the mode is the user's to spoil.
+            ChoiceError::Wrong(path, Wrong::Mode(_)) if !path.ends_with(FILE) => {
+                format!("log in to {node} by ssh once, then try again\n")
+            }
+            ChoiceError::Wrong(path, _) if path.ends_with(FILE) => {
+                "no choice counts; undo it: job-adopt use --clear\n".to_owned()
+            }
+            ChoiceError::Distrusted(_) => {
+                format!("{node} is not set up correctly; not your fault, please report:\n")
+            }
+            _ => String::new(),
+        };
+        Error::Failed(format!("{help}{}", printable(&error.to_string())))
+    }
+}
+
+/// Mode of the file that holds a choice.
+const FILE_MODE: u32 = 0o640;
+
+impl Choices {
+    /// Chooses a job for the next logins of the calling user.
+    ///
+    /// # Errors
+    /// [`ChoiceError::Missing`] before the directory was made; [`ChoiceError::Wrong`] where the
+    /// user has changed it so that the helper could not read a choice in it.
+    pub(crate) fn put(&self, uid: u32, id: &JobId) -> Result<(), ChoiceError> {
+        let dir = self.own(uid)?;
+        let mode = permissions(&dir.facts);
+        if mode != USER_MODE {
+            return Err(ChoiceError::Wrong(dir.path, Wrong::Mode(mode)));
+        }
+        // Of two at once, the later rename counts.
+        let unfinished = format!(".{FILE}.{}", std::process::id());
+        let written = dir.write(&unfinished, id);
+        if written.is_err() {
+            let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        written
+    }
+
+    /// Chooses none; `false` where none was chosen.
+    ///
+    /// # Errors
+    /// As [`Choices::put`].
+    pub(crate) fn clear(&self, uid: u32) -> Result<bool, ChoiceError> {
+        let dir = self.own(uid)?;
+        match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(system("remove", &dir.path.join(FILE), errno)),
+        }
+    }
+
+    fn own(&self, uid: u32) -> Result<UserDir, ChoiceError> {
+        let missing = || ChoiceError::Missing(self.user_dir(uid));
+        let base = self.trust.dir(&self.dir).map_err(|error| match error.is_missing() {
+            true => missing(),
+            false => ChoiceError::Distrusted(error),
+        })?;
+        let dir = self.find(&base, uid)?.ok_or_else(missing)?;
+        match dir.facts.uid {
+            owner if owner == uid => Ok(dir),
+            owner => Err(ChoiceError::Wrong(dir.path, Wrong::Owner(owner))),
+        }
+    }
+}
+
+impl UserDir {
+    fn write(&self, unfinished: &str, id: &JobId) -> Result<(), ChoiceError> {
+        let path = self.path.join(FILE);
+        let failed = |errno| system("write", &path, errno);
+        let mut file = File::from(self.create(unfinished).map_err(failed)?);
+        fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(failed)?;
+        writeln!(file, "{id}").map_err(|error| {
+            ChoiceError::System(Failed::new("write", path.to_string_lossy(), error))
+        })?;
+        renameat(&self.fd, unfinished, &self.fd, FILE).map_err(failed)
+    }
+
+    /// Creates a file of that name, in place of one that a process of the same number has left.
+    fn create(&self, name: &str) -> nix::Result<OwnedFd> {
+        match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        openat(&self.fd, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_may_be_in_another_notation() {
+        let jobs = ["fxyzzy", "4369"].map(|id| id.parse().unwrap()).to_vec();
+        let running = Selection { jobs, unsure: Vec::new() };
+        let among = |id: &str| among(&running, &id.parse().unwrap()).map(JobId::as_str);
+        assert_eq!(among("fxyzzy"), Some("fxyzzy"));
+        assert_eq!(among("633528662"), Some("fxyzzy"));
+        assert_eq!(among("4369"), Some("4369"));
+        assert_eq!((among("f2JL"), among("1"), among("xyzzy")), (None, None, None));
+    }
+}

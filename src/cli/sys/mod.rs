@@ -1,5 +1,0 @@
-//! Unsafe blocks of the command alone, each with its argument for safety: a fork. What sshd's module calls stands in [`crate::sys`].
-
-#![allow(unsafe_code)]
-
-pub(super) mod process;

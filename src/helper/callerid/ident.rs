@@ -1,0 +1,384 @@
+//! The Identification Protocol's two lines (RFC 1413 sections 3 to 6).
+//!
+//! What is written has the form of the protocol's own examples. What is read may have blanks wherever
+//! the protocol lets them be, and nothing else that it leaves open.
+
+use crate::protocol::JobId;
+
+/// Most bytes of either line, its end included: many times what ours have.
+pub const LINE_MAX: usize = 256;
+/// Most digits of a port; zeros in front count.
+const DIGITS_MAX: usize = 5;
+const TOKEN_MAX: usize = 64;
+
+/// What is asked: a connection between the two hosts that talk, by its ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The port on the host that is asked: the ssh client's.
+    pub local: u16,
+    /// The port on the host that asks: sshd's.
+    pub foreign: u16,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The connection is this job's: `USERID : OTHER : 4242`. The id is no name of a user, which is
+    /// what the operating system `OTHER` says.
+    Job(JobId),
+    /// There is no such connection, or no job owns it: `ERROR : NO-USER`.
+    NoUser,
+    /// The host that asks is told nothing: `ERROR : HIDDEN-USER`.
+    Hidden,
+    /// The question had no two ports: `ERROR : INVALID-PORT`.
+    InvalidPort,
+    /// It could not be found out: `ERROR : UNKNOWN-ERROR`.
+    Unknown,
+}
+
+/// A line that is not as the protocol has it, or not about what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
+impl Query {
+    /// What an answer is about where the question had no two ports.
+    pub const NONE: Self = Self { local: 0, foreign: 0 };
+
+    /// The line of the question.
+    pub fn line(self) -> String {
+        format!("{self}\r\n")
+    }
+
+    /// Reads the line of a question, with or without its end: two ports, neither of them 0.
+    ///
+    /// # Errors
+    /// [`Unreadable`], to which [`Answer::InvalidPort`] is the answer.
+    pub fn parse(line: &[u8]) -> Result<Self, Unreadable> {
+        Self::of_pair(text(line)?)
+            .filter(|query| query.local > 0 && query.foreign > 0)
+            .ok_or(Unreadable)
+    }
+
+    fn of_pair(pair: &str) -> Option<Self> {
+        let (local, foreign) = pair.split_once(',')?;
+        Some(Self { local: port(local)?, foreign: port(foreign)? })
+    }
+}
+
+impl std::fmt::Display for Query {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} , {}", self.local, self.foreign)
+    }
+}
+
+impl Answer {
+    /// The line of the answer to that question.
+    pub fn line(&self, query: Query) -> String {
+        match self {
+            Self::Job(id) => format!("{query} : USERID : OTHER : {id}\r\n"),
+            Self::NoUser => format!("{query} : ERROR : NO-USER\r\n"),
+            Self::Hidden => format!("{query} : ERROR : HIDDEN-USER\r\n"),
+            Self::InvalidPort => format!("{query} : ERROR : INVALID-PORT\r\n"),
+            Self::Unknown => format!("{query} : ERROR : UNKNOWN-ERROR\r\n"),
+        }
+    }
+
+    /// Reads the line of an answer to that question, with or without its end. An error of the
+    /// sender's own, which has an `X` in front, is [`Answer::Unknown`].
+    ///
+    /// # Errors
+    /// [`Unreadable`] for anything else, for an answer about other ports, and for what names no job:
+    /// the user of a real system, or an id that no job can have.
+    pub fn parse(line: &[u8], query: Query) -> Result<Self, Unreadable> {
+        Self::of_text(text(line)?, query).ok_or(Unreadable)
+    }
+
+    fn of_text(text: &str, query: Query) -> Option<Self> {
+        let (pair, rest) = text.split_once(':')?;
+        let (kind, rest) = rest.split_once(':')?;
+        if Query::of_pair(pair)? != query {
+            return None;
+        }
+        match blank_trimmed(kind) {
+            "ERROR" => Self::of_error(blank_trimmed(rest)),
+            "USERID" => {
+                let (system, id) = rest.split_once(':')?;
+                // Whatever follows the colon is the id, so blanks behind it would be its own.
+                let id = id.trim_start_matches(BLANKS).parse().ok()?;
+                is_other(system).then_some(Self::Job(id))
+            }
+            _ => None,
+        }
+    }
+
+    fn of_error(token: &str) -> Option<Self> {
+        match token {
+            "NO-USER" => Some(Self::NoUser),
+            "HIDDEN-USER" => Some(Self::Hidden),
+            "INVALID-PORT" => Some(Self::InvalidPort),
+            "UNKNOWN-ERROR" => Some(Self::Unknown),
+            _ => {
+                let own = token.starts_with('X') && (2..=TOKEN_MAX).contains(&token.len());
+                let plain = token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+                (own && plain).then_some(Self::Unknown)
+            }
+        }
+    }
+}
+
+const BLANKS: [char; 2] = [' ', '\t'];
+
+fn blank_trimmed(text: &str) -> &str {
+    text.trim_matches(BLANKS)
+}
+
+/// The characters of one line without its end, which may lack its carriage return.
+fn text(line: &[u8]) -> Result<&str, Unreadable> {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let fits = line.len() <= LINE_MAX;
+    let text = fits.then(|| std::str::from_utf8(text)).ok_or(Unreadable)?;
+    text.map_err(|_| Unreadable)
+}
+
+fn port(text: &str) -> Option<u16> {
+    let digits = blank_trimmed(text);
+    let number = (1..=DIGITS_MAX).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    number.then(|| digits.parse().ok()).flatten()
+}
+
+/// `OTHER`, with or without the name of the character set that it has anyway.
+fn is_other(system: &str) -> bool {
+    let (system, charset) = system.split_once(',').unwrap_or((system, "US-ASCII"));
+    blank_trimmed(system) == "OTHER" && blank_trimmed(charset) == "US-ASCII"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    const ASKED: Query = Query { local: 6193, foreign: 22 };
+
+    fn job(id: &str) -> Result<Answer, Unreadable> {
+        Ok(Answer::Job(id.parse().unwrap()))
+    }
+
+    fn answer(text: &str) -> Result<Answer, Unreadable> {
+        Answer::parse(text.as_bytes(), ASKED)
+    }
+
+    #[test]
+    fn a_question_is_two_ports() {
+        for text in [
+            "6193 , 22\r\n",
+            "6193, 22\r\n",
+            "6193,22\n",
+            "6193,22",
+            " \t6193 \t,\t 22  \r\n",
+            "06193,00022\r\n",
+        ] {
+            assert_eq!(Query::parse(text.as_bytes()), Ok(ASKED), "{text:?}");
+        }
+        let most = Query { local: 65535, foreign: 1 };
+        assert_eq!(Query::parse(b"65535,1\r\n"), Ok(most));
+    }
+
+    #[test]
+    fn nothing_else_is_a_question() {
+        let long = format!("6193,{}22\r\n", " ".repeat(LINE_MAX));
+        for text in [
+            "",
+            "\r\n",
+            ",",
+            "6193",
+            "6193,",
+            ",22",
+            "0,22",
+            "6193,0",
+            "65536,22",
+            "6193,65536",
+            "-1,22",
+            "+6193,22",
+            "6193.0,22",
+            "0x10,22",
+            "61 93,22",
+            "006193,22",
+            "6193,22,1",
+            "6193,22 : USERID : OTHER : 4242",
+            "6193;22",
+            "6193,22\r\r\n",
+            "6193,22\n\n",
+            "6193\n,22",
+            "6193,22\0",
+            "6193\u{a0},22",
+            "٦,22",
+            "GET / HTTP/1.0\r\n",
+            &long,
+        ] {
+            assert_eq!(Query::parse(text.as_bytes()), Err(Unreadable), "{text:?}");
+        }
+        assert_eq!(Query::parse(b"6193,\xff22\r\n"), Err(Unreadable));
+    }
+
+    #[test]
+    fn what_is_written_is_the_protocols_own_form() {
+        assert_eq!(ASKED.line(), "6193 , 22\r\n");
+        let line = |answer: Answer| answer.line(ASKED);
+        assert_eq!(line(job("4242").unwrap()), "6193 , 22 : USERID : OTHER : 4242\r\n");
+        assert_eq!(line(Answer::NoUser), "6193 , 22 : ERROR : NO-USER\r\n");
+        assert_eq!(line(Answer::Hidden), "6193 , 22 : ERROR : HIDDEN-USER\r\n");
+        assert_eq!(line(Answer::Unknown), "6193 , 22 : ERROR : UNKNOWN-ERROR\r\n");
+        assert_eq!(Answer::InvalidPort.line(Query::NONE), "0 , 0 : ERROR : INVALID-PORT\r\n");
+    }
+
+    #[test]
+    fn an_answer_may_have_blanks_and_a_character_set() {
+        for text in [
+            "6193 , 22 : USERID : OTHER : 4242\r\n",
+            "6193,22:USERID:OTHER:4242\r\n",
+            "6193,22:USERID:OTHER:4242",
+            "\t6193 ,22\t:USERID :OTHER , US-ASCII: \t4242\n",
+            "6193,22:USERID:OTHER,US-ASCII:4242\r\n",
+        ] {
+            assert_eq!(answer(text), job("4242"), "{text:?}");
+        }
+        assert_eq!(answer("6193,22:USERID:OTHER:a.b+c-d_e\r\n"), job("a.b+c-d_e"));
+        for (text, expected) in [
+            ("6193 , 22 : ERROR : NO-USER\r\n", Answer::NoUser),
+            ("6193,22:ERROR:HIDDEN-USER\r\n", Answer::Hidden),
+            ("6193,22 :ERROR: INVALID-PORT \t\r\n", Answer::InvalidPort),
+            ("6193,22:ERROR:UNKNOWN-ERROR", Answer::Unknown),
+            ("6193,22:ERROR:X-BUSY\r\n", Answer::Unknown),
+        ] {
+            assert_eq!(answer(text), Ok(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_other_answer_counts() {
+        let long = "a".repeat(65);
+        let token = "X".repeat(65);
+        for text in [
+            "",
+            "\r\n",
+            "4242\r\n",
+            "6193,22\r\n",
+            "6193,22:\r\n",
+            "6193,22:USERID\r\n",
+            "6193,22:USERID:\r\n",
+            "6193,22:USERID:4242\r\n",
+            "6193,22:USERID:OTHER\r\n",
+            "6193,22:USERID:OTHER:\r\n",
+            "6193,22:USERID:UNIX:alice\r\n",
+            "6193,22:USERID:UNIX:4242\r\n",
+            "6193,22:USERID:other:4242\r\n",
+            "6193,22:USERID:OTHER,UTF-8:4242\r\n",
+            "6193,22:USERID:OTHER,:4242\r\n",
+            "6193,22:USERID:OTHER,US-ASCII,US-ASCII:4242\r\n",
+            "6193,22:userid:OTHER:4242\r\n",
+            "6193,22:USERID:OTHER:4242 \r\n",
+            "6193,22:USERID:OTHER:42 42\r\n",
+            "6193,22:USERID:OTHER:4242:1\r\n",
+            "6193,22:USERID:OTHER:../4242\r\n",
+            "6193,22:USERID:OTHER:-4242\r\n",
+            "6193,22:USERID:OTHER:4242\0\r\n",
+            "6193,22:USERID:OTHER:4242\r\n6193,22:USERID:OTHER:4243\r\n",
+            &format!("6193,22:USERID:OTHER:{long}\r\n"),
+            &format!("6193,22:USERID:OTHER:{}4242\r\n", " ".repeat(LINE_MAX)),
+            "6193,22:ERROR\r\n",
+            "6193,22:ERROR:\r\n",
+            "6193,22:ERROR:X\r\n",
+            "6193,22:ERROR:SOMETHING\r\n",
+            "6193,22:ERROR:X A\r\n",
+            "6193,22:ERROR:XA:B\r\n",
+            &format!("6193,22:ERROR:{token}\r\n"),
+            "6193,22:JOB:OTHER:4242\r\n",
+        ] {
+            assert_eq!(answer(text), Err(Unreadable), "{text:?}");
+        }
+    }
+
+    /// An answer to another question, as from a host that mixes them up.
+    #[test]
+    fn an_answer_echoes_both_ports() {
+        for pair in ["6194,22", "6193,23", "22,6193", "0,0", "6193", "6193,22,1", ""] {
+            for rest in ["USERID:OTHER:4242", "ERROR:NO-USER"] {
+                assert_eq!(answer(&format!("{pair}:{rest}\r\n")), Err(Unreadable), "{pair} {rest}");
+            }
+        }
+    }
+
+    fn any_query(random: &mut Random) -> Query {
+        let mut port = || u16::try_from(1 + random.below(65535)).unwrap();
+        Query { local: port(), foreign: port() }
+    }
+
+    fn any_answer(random: &mut Random) -> Answer {
+        const LETTERS: &[u8] = b"abcXYZ0189._+-";
+        let length = random.index(64);
+        let id: String = (0..length).map(|_| char::from(random.one_of(LETTERS))).collect();
+        match random.below(5) {
+            0 => Answer::NoUser,
+            1 => Answer::Hidden,
+            2 => Answer::InvalidPort,
+            3 => Answer::Unknown,
+            _ => Answer::Job(format!("7{id}").parse().unwrap()),
+        }
+    }
+
+    /// Blanks put in wherever the protocol lets them be: around every separator, but not behind an id.
+    fn loosened(line: &str, random: &mut Random) -> String {
+        let text = line.trim_end().replace(' ', "");
+        let mut blank = || " \t  "[..random.index(4)].to_owned();
+        let mut loose = blank();
+        for character in text.chars() {
+            match character {
+                ',' | ':' => loose.extend([blank(), character.to_string(), blank()]),
+                _ => loose.push(character),
+            }
+        }
+        loose + "\r\n"
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut random = Random::new(1413);
+        for _ in 0..5_000 {
+            let (query, answer) = (any_query(&mut random), any_answer(&mut random));
+            let (asked, answered) = (query.line(), answer.line(query));
+            assert!(answered.len() <= LINE_MAX && answered.is_ascii(), "{answered:?}");
+            for (asked, answered) in [
+                (asked.clone(), answered.clone()),
+                (loosened(&asked, &mut random), loosened(&answered, &mut random)),
+            ] {
+                assert_eq!(Query::parse(asked.as_bytes()), Ok(query), "{asked:?}");
+                assert_eq!(
+                    Answer::parse(answered.as_bytes(), query),
+                    Ok(answer.clone()),
+                    "{answered:?}"
+                );
+                let other = Query { foreign: query.foreign ^ 1, ..query };
+                assert_eq!(Answer::parse(answered.as_bytes(), other), Err(Unreadable));
+            }
+        }
+    }
+
+    /// One byte that is wrong makes another id of it at most, or an error of the sender's own.
+    #[test]
+    fn a_damaged_answer_is_none_or_about_another_job() {
+        let mut random = Random::new(512);
+        for _ in 0..20_000 {
+            let (query, answer) = (any_query(&mut random), any_answer(&mut random));
+            let mut line = answer.line(query).into_bytes();
+            let at = random.index(line.len());
+            line[at] = random.below(256) as u8;
+            if let Ok(read) = Answer::parse(&line, query) {
+                let jobs = matches!((&read, &answer), (Answer::Job(_), Answer::Job(_)));
+                let error = read == Answer::Unknown && !matches!(answer, Answer::Job(_));
+                assert!(jobs || error || read == answer, "{answer:?}: {}", line.escape_ascii());
+            }
+        }
+    }
+}

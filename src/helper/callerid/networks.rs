@@ -1,0 +1,258 @@
+//! Networks in the notation of RFC 4632 and RFC 4291.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// One network: an address and the number of its bits that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+/// Why a text is no network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkError(String);
+
+const FORM: &str = "not an address (10.1.0.5) or a network (10.1.0.0/16)";
+const BITS: &str = "more bits than such an address has";
+/// How many bits all mapped addresses have in common.
+const MAPPED_BITS: u8 = 96;
+
+/// The networks of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(Vec<Network>);
+
+impl Networks {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the address, which is no mapped one, is in one of them.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(address))
+    }
+}
+
+impl FromIterator<Network> for Networks {
+    fn from_iter<T: IntoIterator<Item = Network>>(networks: T) -> Self {
+        Self(networks.into_iter().collect())
+    }
+}
+
+impl Network {
+    /// The network of this address that has so many bits.
+    fn around(address: IpAddr, bits: u8) -> Self {
+        let number = masked(address, bits);
+        let address = match address {
+            IpAddr::V4(_) => Ipv4Addr::from_bits((number >> 96) as u32).into(),
+            IpAddr::V6(_) => Ipv6Addr::from_bits(number).into(),
+        };
+        Self { address, bits }
+    }
+
+    /// The same of IPv4, where that was mapped.
+    fn of_mapped(self) -> Option<Self> {
+        let bits = self.bits.checked_sub(MAPPED_BITS)?;
+        match self.address {
+            IpAddr::V6(address) => {
+                address.to_ipv4_mapped().map(|address| Self::around(address.into(), bits))
+            }
+            IpAddr::V4(_) => None,
+        }
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        let same = self.address.is_ipv4() == address.is_ipv4();
+        same && masked(address, self.bits) == masked(self.address, self.bits)
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let wrong = |why: &str| NetworkError(why.to_owned());
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong(FORM))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            None => most,
+            Some(bits) => crate::protocol::decimal(bits).ok_or_else(|| wrong(FORM))?,
+        };
+        let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= most);
+        let bits = bits.ok_or_else(|| wrong(BITS))?;
+        let network = Self::around(address, bits);
+        match network.of_mapped() {
+            // No mapped address (RFC 4291 section 2.5.5.2) is looked for here.
+            Some(plain) => Err(NetworkError(format!(
+                "IPv4 mapped into IPv6, which matches nothing; write {plain}"
+            ))),
+            None if network.address == address => Ok(network),
+            None => Err(NetworkError(format!(
+                "an address in a network, not the network; write {network} for that"
+            ))),
+        }
+    }
+}
+
+/// The address as a number, its first bit the highest of 128.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+fn masked(address: IpAddr, bits: u8) -> u128 {
+    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+    number(address) & mask
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    fn contains(network: &str, address: &str) -> bool {
+        let networks: Networks = [network.parse().unwrap()].into_iter().collect();
+        networks.contain(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_from_its_first_to_its_last() {
+        for (network, first, last, before, behind) in [
+            ("10.1.0.0/16", "10.1.0.0", "10.1.255.255", "10.0.255.255", "10.2.0.0"),
+            ("10.1.2.64/26", "10.1.2.64", "10.1.2.127", "10.1.2.63", "10.1.2.128"),
+            ("10.1.0.5", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
+            ("10.1.0.5/32", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
+            ("128.0.0.0/1", "128.0.0.0", "255.255.255.255", "127.255.255.255", "0.0.0.0"),
+            ("fd77::/64", "fd77::", "fd77::ffff:ffff:ffff:ffff", "fd76:f::", "fd77:0:0:1::"),
+            ("fd77::8/125", "fd77::8", "fd77::f", "fd77::7", "fd77::10"),
+            ("fd77::5", "fd77::5", "fd77::5", "fd77::4", "fd77::6"),
+            ("fe80::/10", "fe80::", "febf::1", "fe7f::", "fec0::"),
+        ] {
+            assert!(contains(network, first) && contains(network, last), "{network}");
+            assert!(!contains(network, before) && !contains(network, behind), "{network}");
+        }
+    }
+
+    #[test]
+    fn all_of_one_kind_is_nothing_of_the_other() {
+        assert!(contains("0.0.0.0/0", "0.0.0.0") && contains("0.0.0.0/0", "255.255.255.255"));
+        assert!(contains("::/0", "::") && contains("::/0", "ffff::1"));
+        assert!(!contains("0.0.0.0/0", "::") && !contains("::/0", "10.1.0.5"));
+        // Addresses are plain before they come here, and no mapping finds a way around that.
+        assert!(!contains("10.1.0.0/16", "::ffff:10.1.0.5"));
+    }
+
+    #[test]
+    fn several_are_as_good_as_one_and_none_is_nothing() {
+        let none = Networks::default();
+        assert!(none.is_empty() && !none.contain("10.1.0.5".parse().unwrap()));
+        let several = ["10.1.0.0/16", "fd77::/64"].map(|text| text.parse().unwrap());
+        let several: Networks = several.into_iter().collect();
+        assert!(!several.is_empty());
+        for (address, inside) in
+            [("10.1.3.4", true), ("fd77::9", true), ("10.2.0.1", false), ("fd78::", false)]
+        {
+            assert_eq!(several.contain(address.parse().unwrap()), inside, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_says_why() {
+        let why = |text: &str| text.parse::<Network>().unwrap_err();
+        for text in [
+            "",
+            "/",
+            "/16",
+            "10.1.0.0/",
+            "10.1.0.0/016",
+            "10.1.0.0/+16",
+            "10.1.0.0/-1",
+            "10.1.0.0/16/",
+            "10.1.0.0/255.255.0.0",
+            "10.1/16",
+            "10.1.0.0 /16",
+            "10.1.0.0/ 16",
+            "fe80::%7/64",
+            "[fd77::]/64",
+            "cluster",
+        ] {
+            assert_eq!(why(text).0, FORM, "{text:?}");
+        }
+        for text in ["10.1.0.0/33", "fd77::/129", "10.1.0.0/256", "10.1.0.0/4294967295"] {
+            assert_eq!(why(text).0, BITS, "{text}");
+        }
+        for text in ["10.1.0.5/16", "10.1.0.1/31", "0.0.0.1/0", "fd77::1/64", "8000::/0"] {
+            assert!(why(text).0.starts_with("an address in a network, not"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_to_write_instead_is_said() {
+        let says = |text: &str, network: &str| {
+            let why = text.parse::<Network>().unwrap_err().to_string();
+            assert!(why.ends_with(network), "{text}: {why}");
+        };
+        for (text, network) in
+            [("10.1.0.5/16", "10.1.0.0/16"), ("0.0.0.1/0", "0.0.0.0/0"), ("8000::/0", "::/0")]
+        {
+            says(text, &format!("; write {network} for that"));
+        }
+        for (text, network) in [
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+            ("::ffff:10.1.0.5", "10.1.0.5/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::ffff:10.1.0.5/112", "10.1.0.0/16"),
+        ] {
+            assert!(text.parse::<Network>().unwrap_err().0.starts_with("IPv4 mapped"), "{text}");
+            says(text, &format!("; write {network}"));
+        }
+        // What has other addresses in it as well is no mistake.
+        for text in ["::/0", "::/80", "::ffff:0:0:0/96", "::10.1.0.5"] {
+            assert!(text.parse::<Network>().is_ok(), "{text}");
+        }
+    }
+
+    /// Against a comparison bit by bit.
+    #[test]
+    fn the_bits_that_count_decide() {
+        let mut random = Random::new(4632);
+        for _ in 0..20_000 {
+            let bits = random.below(33) as u8;
+            let first = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            let network = (random.below(u32::MAX) & first).to_be_bytes();
+            // Mostly near the network, where it matters.
+            let flipped = 1_u32.checked_shl(random.below(33)).unwrap_or(0);
+            let address = (u32::from_be_bytes(network) ^ flipped).to_be_bytes();
+            let equal = (0..bits).all(|at| {
+                let bit = |bytes: [u8; 4]| bytes[usize::from(at / 8)] >> (7 - at % 8) & 1;
+                bit(network) == bit(address)
+            });
+            let network = format!("{}/{bits}", IpAddr::from(network));
+            let address = IpAddr::from(address).to_string();
+            assert_eq!(contains(&network, &address), equal, "{address} in {network}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Which of a user's jobs a login joins.
+
+use super::{Evidence, Node};
+use crate::helper::sources::Job;
+use crate::protocol::{JobId, Rule, Several};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// There is no job.
+    None,
+    /// This one, by this rule.
+    Job(Box<Job>, Rule),
+    /// The user has to say which of these.
+    Needed(Vec<JobId>),
+}
+
+/// What says which of several jobs a login is to join, in the order of asking.
+const SAYING: [Rule; 2] = [Rule::Caller, Rule::Chosen];
+
+/// Chooses. Only where there are several, `meant` is asked which of them is meant, by each rule that
+/// can say; what is none of them does not count. Of jobs that started in the same second, the one
+/// with the larger id is newer, a longer id counting as larger, as it is with ids that are counted
+/// up.
+pub(super) fn choose(
+    mut jobs: Vec<Job>,
+    several: Several,
+    mut meant: impl FnMut(Rule, &[Job]) -> Option<JobId>,
+) -> Choice {
+    jobs.sort_by(|a, b| age(a).cmp(&age(b)));
+    if jobs.len() < 2 {
+        return joined(jobs.pop(), Rule::OnlyJob);
+    }
+    for rule in SAYING {
+        let said = meant(rule, &jobs);
+        if let Some(at) = said.and_then(|id| jobs.iter().position(|job| job.id == id)) {
+            return joined(Some(jobs.swap_remove(at)), rule);
+        }
+    }
+    match several {
+        Several::Deny => Choice::Needed(jobs.into_iter().map(|job| job.id).collect()),
+        Several::Newest => joined(jobs.pop(), Rule::Newest),
+    }
+}
+
+fn joined(job: Option<Job>, rule: Rule) -> Choice {
+    job.map_or(Choice::None, |job| Choice::Job(Box::new(job), rule))
+}
+
+fn age(job: &Job) -> (i64, usize, &str) {
+    let id = job.id.as_str();
+    (job.started, id.len(), id)
+}
+
+impl Node {
+    /// The one of these jobs that the user has chosen; `None` also for a choice that cannot be
+    /// used, of which `warnings` then tells.
+    pub(super) fn chosen(
+        &self,
+        uid: u32,
+        jobs: &[Job],
+        evidence: &mut Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Option<JobId> {
+        let id = match self.choices().read(uid) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                evidence.add("chosen", "none");
+                return None;
+            }
+            Err(error) => {
+                warnings.push(format!("choice not used: {error}"));
+                return None;
+            }
+        };
+        let exactly = jobs.iter().find(|job| job.id == id);
+        let meant = exactly.or_else(|| jobs.iter().find(|job| job.goes_by(&id)));
+        if meant.is_none() {
+            warnings.push(format!("chosen job {id} is not running here"));
+        }
+        meant.map(|job| job.id.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::records::Record;
+    use crate::protocol::Placement;
+
+    fn job(id: &str, started: i64) -> Job {
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a","cdi":[]}}"#);
+        Job {
+            id: id.parse().unwrap(),
+            started,
+            ends: None,
+            placement: Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            record: Some(Record::parse(text.as_bytes()).unwrap()),
+        }
+    }
+
+    fn nobody(_: Rule, _: &[Job]) -> Option<JobId> {
+        None
+    }
+
+    fn chosen(jobs: &[(&str, i64)]) -> (String, Rule) {
+        let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
+        of(choose(jobs, Several::Newest, nobody))
+    }
+
+    fn of(choice: Choice) -> (String, Rule) {
+        match choice {
+            Choice::Job(job, rule) => (job.id.to_string(), rule),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The choice between 1 and the newer 2 with these answers, and who was asked.
+    fn said(caller: &str, chosen: &str, several: Several) -> (Choice, Vec<Rule>) {
+        let mut asked = Vec::new();
+        let choice = choose(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
+            assert_eq!(jobs.len(), 2);
+            asked.push(rule);
+            if rule == Rule::Caller { caller } else { chosen }.parse().ok()
+        });
+        (choice, asked)
+    }
+
+    #[test]
+    fn the_only_job_or_the_newest() {
+        assert_eq!(choose(Vec::new(), Several::Newest, nobody), Choice::None);
+        assert_eq!(choose(Vec::new(), Several::Deny, nobody), Choice::None);
+        assert_eq!(chosen(&[("1", 5)]), ("1".into(), Rule::OnlyJob));
+        assert_eq!(chosen(&[("1", 5), ("2", 9), ("3", 7)]), ("2".into(), Rule::Newest));
+        assert_eq!(chosen(&[("10", 5), ("9", 5), ("8", 0)]), ("10".into(), Rule::Newest));
+    }
+
+    #[test]
+    fn a_choice_is_needed_where_the_site_says_so() {
+        let needed = choose(vec![job("2", 9), job("1", 5)], Several::Deny, nobody);
+        assert_eq!(needed, Choice::Needed(vec!["1".parse().unwrap(), "2".parse().unwrap()]));
+        let one = choose(vec![job("2", 9)], Several::Deny, nobody);
+        assert!(matches!(one, Choice::Job(_, Rule::OnlyJob)));
+    }
+
+    #[test]
+    fn the_caller_comes_first_then_the_users_choice() {
+        let both = vec![Rule::Caller, Rule::Chosen];
+        for several in [Several::Newest, Several::Deny] {
+            let (choice, asked) = said("1", "2", several);
+            assert_eq!((of(choice), asked), (("1".into(), Rule::Caller), vec![Rule::Caller]));
+            let (choice, asked) = said("", "1", several);
+            assert_eq!((of(choice), asked), (("1".into(), Rule::Chosen), both.clone()));
+        }
+    }
+
+    #[test]
+    fn what_is_none_of_the_jobs_does_not_count() {
+        let (choice, asked) = said("3", "4", Several::Newest);
+        assert_eq!(of(choice), ("2".into(), Rule::Newest));
+        assert_eq!(asked.len(), 2);
+        assert!(matches!(said("3", "4", Several::Deny).0, Choice::Needed(_)));
+        assert_eq!(of(said("3", "1", Several::Deny).0), ("1".into(), Rule::Chosen));
+    }
+
+    #[test]
+    fn nobody_is_asked_where_there_is_nothing_to_choose() {
+        for jobs in [vec![], vec![job("1", 5)]] {
+            for several in [Several::Newest, Several::Deny] {
+                choose(jobs.clone(), several, |rule, _| panic!("{rule:?}"));
+            }
+        }
+    }
+}

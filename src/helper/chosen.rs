@@ -1,0 +1,103 @@
+//! Reading a choice, without privilege.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag};
+
+use crate::kernel::choice::{
+    ChoiceError, Choices, FILE, UserDir, Wrong, facts_of, permissions, system,
+};
+use crate::kernel::failed::Failed;
+use crate::kernel::sys::file::Facts;
+use crate::protocol::JobId;
+
+/// Most bytes of the file: a job's id and the end of its line.
+const FILE_MAX: u64 = 65;
+/// What nobody but the owner may have: leave to write.
+const OTHERS_WRITE: u32 = 0o022;
+
+impl Choices {
+    /// The job that the user wants; `None` where there is no directory of theirs, or no file in it.
+    /// This waits for nobody.
+    ///
+    /// # Errors
+    /// [`ChoiceError`] where what is there is not to be believed, not even to be this user's wish.
+    pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
+        let base = match self.trust.dir(&self.dir) {
+            Ok(base) => base,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(ChoiceError::Distrusted(error)),
+        };
+        match self.find(&base, uid)? {
+            Some(dir) => dir.read(uid),
+            None => Ok(None),
+        }
+    }
+}
+
+impl UserDir {
+    fn read(self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
+        self.facts.is_only(uid).map_err(|wrong| ChoiceError::Wrong(self.path.clone(), wrong))?;
+        let path = self.path.join(FILE);
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let found = match openat(&self.fd, FILE, flags, Mode::empty()) {
+            Ok(found) => found,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(errno) => return Err(system("open", &path, errno)),
+        };
+        let facts = facts_of(&found, &path)?;
+        let text = match self.facts.may_hold(&facts, uid) {
+            Ok(()) => read(&found, &path)?,
+            Err(wrong) => return Err(ChoiceError::Wrong(path, wrong)),
+        };
+        parse(&text).map(Some).map_err(|wrong| ChoiceError::Wrong(path, wrong))
+    }
+}
+
+impl Facts {
+    /// Whether nobody but this user may write it.
+    pub(crate) fn is_only(&self, uid: u32) -> Result<(), Wrong> {
+        match permissions(self) {
+            _ if self.uid != uid => Err(Wrong::Owner(self.uid)),
+            mode if mode & OTHERS_WRITE != 0 => Err(Wrong::Mode(mode)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a file in this directory may be a choice of this user's.
+    pub(crate) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
+        match file {
+            _ if file.mount != self.mount => Err(Wrong::Mounted),
+            _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Wrong::NoFile),
+            _ if file.links != 1 => Err(Wrong::Links(file.links)),
+            _ if file.size > FILE_MAX => Err(Wrong::TooLarge),
+            _ => file.is_only(uid),
+        }
+    }
+}
+
+/// Reads what was found, by its descriptor: nothing else can have taken its place. Without
+/// `O_NONBLOCK` whoever holds a lease on the file would be waited for (fcntl(2)).
+fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, ChoiceError> {
+    let by_fd = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file =
+        open(by_fd.as_str(), flags, Mode::empty()).map_err(|errno| system("open", path, errno))?;
+    let mut text = Vec::new();
+    let failed = |error| ChoiceError::System(Failed::new("read", path.to_string_lossy(), error));
+    File::from(file).take(FILE_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+fn parse(text: &[u8]) -> Result<JobId, Wrong> {
+    if text.len() as u64 > FILE_MAX {
+        return Err(Wrong::TooLarge);
+    }
+    let line = std::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
+    line.and_then(|id| id.parse().ok()).ok_or(Wrong::NoId)
+}

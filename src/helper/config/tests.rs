@@ -1,0 +1,157 @@
+use super::*;
+use crate::kernel::trust::tests::Scratch;
+
+#[test]
+fn every_key() {
+    let config = Config::parse(
+        b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
+          registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
+          message_file = /etc/motd.jobs\nhint = qstat -u $USER#1\n\
+          callerid_networks = 10.1.0.0/16, fd77::5\ncallerid_timeout = 150\n",
+    );
+    let config = config.unwrap();
+    assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
+    assert_eq!(config.registry.dir(), Path::new("/run/x"));
+    let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
+    assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
+    assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
+    assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
+    let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse().unwrap());
+    assert_eq!(config.caller.networks, networks.into_iter().collect());
+    assert_eq!(config.caller.timeout, Duration::from_millis(150));
+}
+
+#[test]
+fn what_no_key_says() {
+    let config = Config::parse(b"").unwrap();
+    assert!(config.caller.networks.is_empty(), "nobody is asked");
+    assert_eq!(config.caller.timeout, Duration::from_millis(300));
+}
+
+#[test]
+fn an_answer_is_waited_for_within_bounds() {
+    for millis in [10, 2000] {
+        let config = Config::parse(format!("callerid_timeout = {millis}").as_bytes());
+        assert_eq!(config.unwrap().caller.timeout, Duration::from_millis(millis));
+    }
+}
+
+#[test]
+fn faults_name_line_and_key() {
+    for (text, line, shown) in [
+        ("\nregistry\n", 2, "not of the form key = value"),
+        ("x = 1", 1, "unknown key x"),
+        ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
+        ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
+        ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
+        ("registry = run", 1, "the value of registry is not an absolute path"),
+        (
+            "registry =",
+            1,
+            "the value of registry is not text: it is empty or has a control character",
+        ),
+        ("sources = pbs", 1, "the value of sources is not a list of: registry, slurm, flux"),
+        (
+            "sources = registry,registry",
+            1,
+            "the value of sources is not a list of: registry, slurm, flux",
+        ),
+        (
+            "always_allowed = /dev/fuse, null",
+            1,
+            "entry \"null\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "always_allowed = /dev/a,",
+            1,
+            "entry \"\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "always_allowed = @hpc, @all",
+            1,
+            "entry \"@all\" of always_allowed: there is no such preset, only @hpc",
+        ),
+        ("nodename = a b", 1, "the value of nodename is not a host name"),
+        ("message_file = a", 1, "the value of message_file is not an absolute path"),
+        ("Registry = /a", 1, "unknown key Registry, did you mean registry?"),
+        ("source = slurm", 1, "unknown key source, did you mean sources?"),
+        ("slurm-spool = /a", 1, "unknown key slurm-spool, did you mean slurm_spool?"),
+        ("cdi_dir = /a", 1, "unknown key cdi_dir, did you mean cdi_dirs?"),
+        ("exempt_users = a", 1, "unknown key exempt_users"),
+        (
+            "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
+            1,
+            "entry \"10.2.0.5/16\" of callerid_networks: an address in a network, not the network; \
+             write 10.2.0.0/16 for that",
+        ),
+        (
+            "callerid_networks = node-5",
+            1,
+            "entry \"node-5\" of callerid_networks: not an address (10.1.0.5) or a network \
+             (10.1.0.0/16)",
+        ),
+        (
+            "callerid_timeout = 9",
+            1,
+            "the value of callerid_timeout is not a number of milliseconds, 10 to 2000",
+        ),
+        (
+            "callerid_timeout = 2001",
+            1,
+            "the value of callerid_timeout is not a number of milliseconds, 10 to 2000",
+        ),
+        (
+            "callerid_timeout = 1s",
+            1,
+            "the value of callerid_timeout is not a number of milliseconds, 10 to 2000",
+        ),
+    ] {
+        let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
+        assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
+    }
+    for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
+        assert_eq!(Config::parse(text), Err((1, "not UTF-8".to_owned())));
+    }
+    assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
+}
+
+#[test]
+fn the_registry_is_found_beside_mistakes() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("job_adopt.conf");
+    let found = || Config::registry_at(&path, &scratch.trust());
+    scratch.file("job_adopt.conf", "");
+    assert_eq!(found(), Ok((Config::default().registry, None)));
+    scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
+    let (registry, fault) = found().unwrap();
+    assert_eq!(registry.dir(), Path::new("/r"));
+    assert!(fault.unwrap().to_string().contains(":1: the value of enforce"));
+    scratch.file("job_adopt.conf", "x = 1\nregistry = r");
+    assert!(matches!(found(), Err(ConfigError::Line(_, 2, _))));
+    scratch.mode("job_adopt.conf", 0o666);
+    assert!(matches!(found(), Err(ConfigError::File(_))));
+}
+
+#[test]
+fn a_missing_file_is_the_defaults_where_it_is_the_usual_one() {
+    let scratch = Scratch::new();
+    let named = Config::read(&scratch.path().join("typo.conf"), &scratch.trust());
+    assert!(matches!(named, Err(ConfigError::File(error)) if error.is_missing()));
+    let usual = Path::new(Request::CONF);
+    if !usual.exists() {
+        assert_eq!(Config::read(usual, &Trust::root()), Ok(Config::default()));
+    }
+}
+
+#[test]
+fn a_bad_file_is_an_error() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("job_adopt.conf");
+    scratch.file("job_adopt.conf", "x = 1");
+    let error = Config::read(&path, &scratch.trust()).unwrap_err();
+    assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));
+    scratch.file("job_adopt.conf", "");
+    assert!(Config::read(&path, &scratch.trust()).is_ok());
+    scratch.mode("job_adopt.conf", 0o666);
+    assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
+}

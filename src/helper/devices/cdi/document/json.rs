@@ -1,0 +1,95 @@
+//! JSON (RFC 8259) to a tree of values.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::{Budget, DocumentError, Object, Refused, Value};
+use crate::kernel::printable::printable;
+
+pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
+    let mut input = serde_json::Deserializer::from_str(text);
+    let mut budget = Budget::default();
+    let value = Tree { budget: &mut budget, depth: 0 }.deserialize(&mut input);
+    value.and_then(|value| input.end().map(|()| value)).map_err(|error| document_error(&error))
+}
+
+/// The parser ends its texts with the place, which we tell in our own way.
+fn document_error(error: &serde_json::Error) -> DocumentError {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    let why = text.strip_suffix(&place).unwrap_or(&text);
+    DocumentError { line: error.line(), why: printable(why) }
+}
+
+/// The value that comes next, inside `depth` lists and objects.
+struct Tree<'a> {
+    budget: &'a mut Budget,
+    depth: usize,
+}
+
+impl Tree<'_> {
+    fn inner(&mut self) -> Tree<'_> {
+        Tree { budget: self.budget, depth: self.depth + 1 }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
+        self.budget.take(self.depth).map_err(Error::custom)?;
+        input.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::Number(number.try_into().ok()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(Some(number)))
+    }
+
+    fn visit_f64<E>(self, _number: f64) -> Result<Value, E> {
+        Ok(Value::Number(None))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(value) = list.next_element_seed(self.inner())? {
+            values.push(value);
+        }
+        Ok(Value::List(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Object::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.contains_key(&key) {
+                return Err(Error::custom(Refused::Doubled(key)));
+            }
+            object.insert(key, map.next_value_seed(self.inner())?);
+        }
+        Ok(Value::Object(object))
+    }
+}

@@ -1,0 +1,175 @@
+mod files;
+
+use std::collections::BTreeSet;
+
+use super::catalog::{File, Suspect};
+use super::*;
+use crate::kernel::trust::tests::Scratch;
+use crate::random::Random;
+
+/// A node that is asked for by its path alone.
+pub(super) fn at(path: &str) -> NodeEdit {
+    NodeEdit {
+        path: path.to_owned(),
+        host_path: None,
+        kind: None,
+        major: None,
+        minor: None,
+        access: None,
+    }
+}
+
+pub(super) fn nodes(paths: &[&str]) -> Edits {
+    Edits { nodes: paths.iter().map(|path| at(path)).collect() }
+}
+
+pub(super) fn device(name: &str, edits: Edits) -> SpecDevice {
+    SpecDevice { name: name.to_owned(), edits }
+}
+
+pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) -> File {
+    let spec = Spec { kind: kind.to_owned(), edits: Edits::default(), devices: devices.to_vec() };
+    File { path: path.into(), rank, spec }
+}
+
+fn names(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn paths(found: &Found) -> Vec<&str> {
+    found.devices.iter().map(|device| device.node.as_str()).collect()
+}
+
+/// Eight GPUs in two files of one kind, and a control node in each file.
+fn gpus() -> (Scratch, Tree, Catalog) {
+    let scratch = Scratch::new();
+    for number in 0..8 {
+        scratch.file(&format!("dev/gpu{number}"), &format!("c 240:{number}"));
+    }
+    scratch.file("proc/devices", "Character devices:\n240 toy\n");
+    scratch.file("dev/ctl0", "c 240:254");
+    scratch.file("dev/ctl1", "c 240:255");
+    let mut catalog = Catalog::default();
+    for half in 0..2 {
+        let range = half * 4..half * 4 + 4;
+        let path = |number| format!("/dev/gpu{number}");
+        let mut devices: Vec<_> = range
+            .clone()
+            .map(|number: usize| device(&number.to_string(), nodes(&[&path(number)])))
+            .collect();
+        let all = range.map(|number| at(&path(number))).collect();
+        let all = Edits { nodes: all };
+        devices.push(device(&format!("all{half}"), all));
+        let mut file = file(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices);
+        file.spec.edits = nodes(&[&format!("/dev/ctl{half}")]);
+        catalog.files.push(file);
+    }
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    (scratch, tree, catalog)
+}
+
+#[test]
+fn what_a_file_says_for_all_its_devices_counts_once_and_first() {
+    let (_scratch, tree, catalog) = gpus();
+    let found = |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).unwrap();
+    let both = found(&["v.com/gpu=3", "v.com/gpu=0"]);
+    assert_eq!(paths(&both), ["/dev/ctl0", "/dev/gpu3", "/dev/gpu0"]);
+    let mixed = found(&["v.com/gpu=4", "v.com/gpu=0", "v.com/gpu=5"]);
+    let expected = ["/dev/ctl1", "/dev/gpu4", "/dev/ctl0", "/dev/gpu0", "/dev/gpu5"];
+    assert_eq!(paths(&mixed), expected);
+    assert_eq!(paths(&found(&["v.com/gpu=0", "v.com/gpu=0"])), ["/dev/ctl0", "/dev/gpu0"]);
+}
+
+#[test]
+fn one_bad_name_refuses_all_and_is_the_one_named() {
+    let (_scratch, tree, catalog) = gpus();
+    for bad in ["v.com/gpu=8", "w.com/gpu=0", "v.com/gpu", "/dev/gpu0"] {
+        let error = resolve(&tree, &catalog, &names(&["v.com/gpu=0", bad])).unwrap_err();
+        assert_eq!(error.name, bad);
+        assert!(!error.why.to_string().contains(bad), "{error}");
+    }
+}
+
+#[test]
+fn all_is_no_word_of_ours() {
+    let (_scratch, tree, catalog) = gpus();
+    for name in ["v.com/gpu=all", "v.com/gpu=*", "v.com/gpu=", "v.com/*=0"] {
+        assert!(resolve(&tree, &catalog, &names(&[name])).is_err(), "{name}");
+    }
+    assert_eq!(resolve(&tree, &catalog, &[]), Ok(Found::default()));
+}
+
+/// Each is compared with all before it, so that as many as a file can hold would take minutes.
+#[test]
+fn more_than_any_login_can_use_is_an_error() {
+    let scratch = Scratch::new();
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    scratch.file("proc/devices", "Character devices:\n 10 misc\n");
+    let nodes = |from: u32, to: u32| {
+        let node = |number| {
+            scratch.file(&format!("dev/d{number}"), &format!("c 10:{number}"));
+            at(&format!("/dev/d{number}"))
+        };
+        Edits { nodes: (from..to).map(node).collect() }
+    };
+    let too_many = Edits { nodes: vec![at("/dev/x"); 4097] };
+    let devices = [
+        device("most", nodes(0, 4096)),
+        device("one", nodes(4096, 4097)),
+        device("nodes", too_many),
+    ];
+    let mut catalog = Catalog::default();
+    catalog.files.push(file("/etc/cdi/a.json", 0, "v.com/d", &devices));
+    let fault =
+        |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).err().map(|error| error.why);
+    assert_eq!(fault(&["v.com/d=most"]), None);
+    let too_many = Some(node::too_many());
+    assert_eq!(fault(&["v.com/d=most", "v.com/d=one"]), too_many);
+    assert_eq!(fault(&["v.com/d=nodes"]), too_many);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
+    let (_scratch, tree, mut catalog) = gpus();
+    let (path, why) = ("/etc/cdi/bad.json".into(), "the name is no UTF-8".to_owned());
+    catalog.suspects.push(Suspect { path, why, rank: 0, kind: None });
+    let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
+    assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
+}
+
+#[test]
+fn names_only_add_and_their_order_does_not_matter() {
+    let (_scratch, tree, catalog) = gpus();
+    let known: Vec<String> = (0..8)
+        .map(|number| format!("v.com/gpu={number}"))
+        .chain((0..2).map(|half| format!("v.com/gpu=all{half}")))
+        .collect();
+    let found = |names: &[String]| {
+        let found = resolve(&tree, &catalog, names).unwrap();
+        assert!(found.devices.iter().all(|device| device.rule.minor().is_some()), "{names:?}");
+        let distinct: BTreeSet<_> = found.devices.iter().cloned().collect();
+        assert_eq!(distinct.len(), found.devices.len(), "{names:?}");
+        distinct
+    };
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..500 {
+        let mut some: Vec<String> =
+            (0..random.index(6)).map(|_| known[random.index(known.len())].clone()).collect();
+        let before = found(&some);
+        for at in (1..some.len()).rev() {
+            some.swap(at, random.index(at + 1));
+        }
+        assert_eq!(found(&some), before, "{some:?}");
+        some.insert(random.index(some.len() + 1), known[random.index(known.len())].clone());
+        assert!(found(&some).is_superset(&before), "{some:?}");
+    }
+}
+
+#[test]
+fn a_node_at_fault_is_named_with_its_file() {
+    let (scratch, tree, catalog) = gpus();
+    std::fs::remove_file(scratch.path().join("dev/gpu1")).unwrap();
+    let error = resolve(&tree, &catalog, &names(&["v.com/gpu=1"])).unwrap_err();
+    let expected = "/etc/cdi/0.json: /dev/gpu1: No such file or directory";
+    assert_eq!(error.why.to_string(), expected);
+}

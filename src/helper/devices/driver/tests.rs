@@ -1,0 +1,170 @@
+use super::*;
+use crate::helper::devices::nvidia::tests::{DEVICES, Fixture};
+
+fn node(text: &str) -> Node {
+    let (kind, numbers) = text.split_once(' ').unwrap();
+    let (major, minor) = numbers.split_once(':').unwrap();
+    let kind = if kind == "b" { DeviceType::Block } else { DeviceType::Char };
+    Node { kind, major: major.parse().unwrap(), minor: minor.parse().unwrap() }
+}
+
+fn refused(result: Result<(), DeviceError>, why: &str) {
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
+}
+
+fn char_device(major: u32, minor: u32) -> Node {
+    Node { kind: DeviceType::Char, major, minor }
+}
+
+#[test]
+fn a_node_of_the_driver_that_its_path_promises_passes() {
+    let fixture = Fixture::new();
+    let more = "162 raw\n231 infiniband_mad\n231 infiniband_verbs\n240 habanalabs\n261 accel\n\
+                508 kfd\n509 gdrdrv\n";
+    fixture.file("proc/devices", &DEVICES.replace("226 drm\n", &format!("226 drm\n{more}")));
+    let tree = fixture.tree();
+    for (path, numbers) in [
+        ("/dev/nvidia0", "c 195:0"),
+        ("/dev/nvidia247", "c 195:247"),
+        ("/dev/nvidiactl", "c 195:255"),
+        ("/dev/nvidia-modeset", "c 195:254"),
+        ("/dev/nvidia-uvm", "c 510:0"),
+        ("/run/nvidia/driver/dev/nvidia-uvm-tools", "c 510:1"),
+        ("/dev/nvidia-caps-imex-channels/channel1", "c 237:1"),
+        ("/dev/dri/card1", "c 226:1"),
+        ("/dev/dri/renderD128", "c 226:128"),
+        ("/dev/kfd", "c 508:0"),
+        ("/dev/accel/accel3", "c 261:3"),
+        ("/dev/accel/accel3", "c 240:6"),
+        ("/dev/infiniband/uverbs0", "c 231:192"),
+        ("/dev/gdrdrv", "c 509:0"),
+        ("/dev/fuse", "c 10:229"),
+        ("/dev/null", "c 1:3"),
+        ("/dev/loop0", "b 7:0"),
+        ("/dev/of-no-family", "c 10:77"),
+    ] {
+        assert_eq!(check(&tree, path, node(numbers)), Ok(()), "{path} {numbers}");
+    }
+}
+
+#[test]
+fn a_node_of_another_driver_is_refused_with_both_names() {
+    let fixture = Fixture::new();
+    let tree = fixture.tree();
+    let error = check(&tree, "/dev/nvidia-uvm", node("c 237:0")).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "/dev/nvidia-uvm is c 237:0, which is a device of nvidia-caps-imex-channels and not of \
+         nvidia-uvm: made when an older driver was loaded"
+    );
+    for (path, numbers) in [
+        ("/dev/nvidia0", "c 226:0"),
+        ("/dev/nvidia-caps/nvidia-cap5", "c 237:5"),
+        ("/dev/nvidia-caps-imex-channels/channel0", "c 195:0"),
+        ("/dev/dri/renderD128", "c 195:128"),
+        ("/dev/kfd", "c 10:0"),
+        ("/dev/nvidia7", "b 7:7"),
+        ("/dev/null", "c 10:3"),
+    ] {
+        refused(check(&tree, path, node(numbers)), " and not of ");
+    }
+}
+
+#[test]
+fn a_major_without_a_driver_is_refused_for_its_kind() {
+    let fixture = Fixture::new();
+    for (path, numbers) in [
+        ("/dev/nvidia-uvm", "c 509:0"),
+        ("/dev/of-no-family", "c 250:0"),
+        ("/dev/nvidia0", "b 195:0"),
+        ("/dev/loop0", "c 7:0"),
+    ] {
+        refused(check(&fixture.tree(), path, node(numbers)), "no driver has that major");
+    }
+    fixture.file("proc/devices", "Block devices:\n195 nvidia\n");
+    refused(check(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), " and not of ");
+    fixture.remove("proc/devices");
+    refused(check(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), "read /proc/devices: ");
+}
+
+#[test]
+fn a_minor_that_the_path_does_not_say_is_refused() {
+    let fixture = Fixture::new();
+    for (path, numbers, promised) in [
+        ("/dev/nvidia0", "c 195:1", 0),
+        ("/dev/nvidia0", "c 195:255", 0),
+        ("/dev/nvidiactl", "c 195:0", 255),
+        ("/dev/nvidia-uvm", "c 510:1", 0),
+        ("/dev/dri/renderD128", "c 226:129", 128),
+        ("/dev/dri/card0", "c 226:128", 0),
+        ("/dev/nvidia-caps-imex-channels/channel0", "c 237:1", 0),
+        ("/dev/zero", "c 1:3", 5),
+    ] {
+        let why = format!("{path} is {numbers}, but its minor must be {promised}");
+        refused(check(&fixture.tree(), path, node(numbers)), &why);
+    }
+}
+
+#[test]
+fn management_is_told_by_its_numbers_under_any_path() {
+    let fixture = Fixture::new();
+    let text = DEVICES.replace("  1 mem\n", "  1 mem\n162 raw\n202 cpu/msr\n244 ipmidev\n");
+    fixture.file("proc/devices", &text);
+    for path in ["/dev/nvidia0", "/dev/null", "/dev/of-no-family", "/tmp/dev/kfd"] {
+        for numbers in [
+            "c 1:1",
+            "c 1:2",
+            "c 1:4",
+            "c 1:11",
+            "c 162:1",
+            "c 202:0",
+            "c 244:0",
+            "c 234:0",
+            "c 511:0",
+            "c 511:255",
+            "c 235:0",
+            "c 235:1",
+            "c 235:2",
+            "c 235:4323",
+        ] {
+            refused(check(&fixture.tree(), path, node(numbers)), "manages the node");
+        }
+    }
+    let error = check(&fixture.tree(), "/dev/x", node("c 235:1")).unwrap_err().to_string();
+    assert!(error.contains("nvidia-caps (config)"), "{error}");
+}
+
+#[test]
+fn capabilities_are_of_live_instances_only() {
+    let fixture = Fixture::new();
+    let check = |minor: u32| {
+        let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
+        check(&fixture.tree(), &path, char_device(235, minor))
+    };
+    let live: Vec<u32> = (0..450).filter(|minor| check(*minor).is_ok()).collect();
+    assert_eq!(live, [84, 85, 417, 418, 426, 427]);
+    let error = check(3).unwrap_err().to_string();
+    assert!(error.contains("gpu0/gi0/access"), "{error}");
+    fixture.remove("proc/driver/nvidia-caps");
+    assert!(check(84).is_ok());
+    refused(check(3), "manages the node");
+    fixture.remove("proc/driver/nvidia/capabilities/gpu0/mig/gi9/ci0");
+    assert!(check(84).is_ok() && check(85).is_err());
+}
+
+#[test]
+fn of_nvidia_s_major_only_gpus_and_control_devices_pass() {
+    let fixture = Fixture::new();
+    let passes = |minor: &u32| check(&fixture.tree(), "/dev/x", char_device(195, *minor)).is_ok();
+    let minors: Vec<u32> = (0..600).filter(passes).collect();
+    let expected: Vec<u32> = (0..248).chain(254..256).collect();
+    assert_eq!(minors, expected);
+}
+
+#[test]
+fn of_the_memory_driver_only_the_harmless_pass() {
+    let fixture = Fixture::new();
+    let passes = |minor: &u32| check(&fixture.tree(), "/dev/x", char_device(1, *minor)).is_ok();
+    assert_eq!((0..300).filter(passes).collect::<Vec<_>>(), HARMLESS_MEM);
+}

@@ -1,0 +1,226 @@
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+
+use super::*;
+use crate::helper::devices::NodeError;
+use crate::helper::devices::slurm::ConfError;
+use crate::kernel::trust::Distrust;
+use crate::kernel::trust::tests::Scratch;
+
+const GPUS: &str =
+    "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=A100 File=/dev/nvidia2\n";
+
+/// A node with three GPUs, and its `gres.conf` in the first place that is looked at.
+fn node(text: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("etc/slurm/slurm.conf", "");
+    scratch.file("etc/slurm/gres.conf", text);
+    scratch.file("proc/devices", "Character devices:\n195 nvidia\n235 nvidia-caps\n");
+    for minor in 0..3 {
+        scratch.file(&format!("dev/nvidia{minor}"), &format!("c 195:{minor}"));
+    }
+    scratch
+}
+
+fn settings(slurm_conf: Option<&str>) -> Settings {
+    Settings {
+        slurm_conf: slurm_conf.map(PathBuf::from),
+        node_name: Some("n1".into()),
+        ..Settings::default()
+    }
+}
+
+fn with(
+    scratch: &Scratch,
+    settings: &Settings,
+    name: &str,
+    index: u32,
+) -> Result<Vec<String>, String> {
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let found = resolve(&tree, settings, name, index).map_err(|error| {
+        error.to_string().replace(&format!("{}/", scratch.path().display()), "/")
+    })?;
+    Ok(found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect())
+}
+
+fn of(scratch: &Scratch, name: &str, index: u32) -> Result<Vec<String>, String> {
+    with(scratch, &settings(None), name, index)
+}
+
+#[test]
+fn an_index_is_the_exact_device_of_its_file() {
+    let scratch = node(GPUS);
+    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert_eq!(of(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert_eq!(of(&scratch, "gpu", 2), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+}
+
+/// A capability that NVIDIA's driver has, and its node.
+fn capability(scratch: &Scratch, of: &str, minor: u32) {
+    scratch.file(
+        &format!("proc/driver/nvidia/capabilities/{of}/access"),
+        &format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"),
+    );
+    scratch.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 235:{minor}"));
+}
+
+#[test]
+fn a_mig_instance_is_its_gpu_and_its_capabilities() {
+    let scratch = node("Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]\n");
+    capability(&scratch, "gpu0/mig/gi2", 21);
+    capability(&scratch, "gpu0/mig/gi2/ci0", 22);
+    scratch.file(
+        "proc/driver/nvidia-caps/mig-minors",
+        "config 1\nmonitor 2\ngpu0/gi2/access 21\ngpu0/gi2/ci0/access 22\n",
+    );
+    let all = [
+        "/dev/nvidia0 c:195:0:rw",
+        "/dev/nvidia-caps/nvidia-cap21 c:235:21:rw",
+        "/dev/nvidia-caps/nvidia-cap22 c:235:22:rw",
+    ];
+    assert_eq!(of(&scratch, "gpu", 0), Ok(all.map(String::from).to_vec()));
+}
+
+#[test]
+fn what_stands_for_nothing_says_why() {
+    let scratch = node(GPUS);
+    for (name, index, shown) in [
+        ("gpu", 3, "/etc/slurm/gres.conf: Name=gpu has 3 here, counted from 0"),
+        ("gpu:h100", 0, "/etc/slurm/gres.conf:1: it is of type a100"),
+        ("fpga", 0, "/etc/slurm/gres.conf: no record with Name=fpga for node n1"),
+    ] {
+        assert_eq!(of(&scratch, name, index), Err(shown.into()), "{name} {index}");
+    }
+    let scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone,/dev/link\n");
+    std::os::unix::fs::symlink("nvidia0", scratch.path().join("dev/link")).unwrap();
+    let counted = "/etc/slurm/gres.conf:1: the record has no File=, so no device is known";
+    assert_eq!(of(&scratch, "gpu", 0), Err(counted.into()));
+    let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
+    assert_eq!(of(&scratch, "nic", 0), Err(missing));
+    assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::Link)));
+    let scratch = node("Name=gpu File=/dev/nvidia0\n");
+    let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
+    assert_eq!(of(&scratch, "gpu:a100", 0), Err(untyped.into()));
+    let scratch = node("Name=gpu Fil=x\n");
+    assert_eq!(of(&scratch, "gpu", 0), Err("/etc/slurm/gres.conf:1: unknown key Fil".into()));
+}
+
+#[test]
+fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
+    let files = "/dev/mem,/dev/nvidia-caps/nvidia-cap1,/dev/nvidia7";
+    let scratch =
+        node(&format!("Name=gpu File={files}\nName=gpu MultipleFiles=/dev/nvidia0,{files}\n"));
+    scratch.file("dev/mem", "c 1:1");
+    capability(&scratch, "mig/config", 1);
+    scratch.file("dev/nvidia7", "c 235:7");
+    scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    for index in 0..4 {
+        let error = resolve(&tree, &settings(None), "gpu", index);
+        let text = error.unwrap_err().to_string();
+        let refused = text.contains("manages the node") || text.contains("and not of nvidia");
+        assert!(refused, "{index}: {text}");
+    }
+}
+
+#[test]
+fn the_order_of_gpus_is_not_guessed_where_slurm_finds_it() {
+    let text = format!(
+        "AutoDetect=nvml\n{GPUS}Name=shard File=/dev/nvidia0\nName=nic File=/dev/nvidia0\n"
+    );
+    let scratch = node(&text);
+    for name in ["gpu", "gpu:a100", "GPU", "shard", "mps"] {
+        let error = of(&scratch, name, 0).unwrap_err();
+        assert!(error.contains("AutoDetect leaves the order"), "{error}");
+    }
+    assert!(of(&scratch, "nic", 0).is_ok());
+    let scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
+    assert!(of(&scratch, "gpu", 0).is_ok());
+}
+
+/// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
+#[test]
+fn the_order_of_types_is_not_guessed() {
+    let text = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
+                Name=gpu Type=a File=/dev/nvidia2\nName=nic Type=c File=/dev/nvidia0\n";
+    let scratch = node(text);
+    for (name, index) in [("gpu", 0), ("gpu", 1), ("gpu:a", 2), ("gpu", 3)] {
+        let error = of(&scratch, name, index).unwrap_err();
+        assert!(error.starts_with("/etc/slurm/gres.conf:2: another Type= than before"), "{error}");
+    }
+    assert!(of(&scratch, "nic", 0).is_ok());
+    let scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("another Type="));
+}
+
+#[test]
+fn the_file_lies_beside_the_slurm_conf_that_slurm_reads() {
+    let scratch = Scratch::new();
+    scratch.file("dev/x", "c 10:1");
+    scratch.file("proc/devices", "Character devices:\n10 misc\n");
+    let record = "Name=gpu File=/dev/x\n";
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("slurm.conf is not found"));
+
+    scratch.file("etc/slurm/gres.conf", "Name=gpu File=/dev/none\n");
+    scratch.file("spool/conf-cache/slurm.conf", "");
+    scratch.file("spool/conf-cache/gres.conf", record);
+    scratch.dir("run/slurm");
+    std::os::unix::fs::symlink("/spool/conf-cache", scratch.path().join("run/slurm/conf")).unwrap();
+    assert!(of(&scratch, "gpu", 0).is_ok(), "the configuration from the controller");
+
+    scratch.file("usr/local/etc/slurm.conf", "");
+    let missing = of(&scratch, "gpu", 0).unwrap_err();
+    assert!(missing.starts_with("/usr/local/etc/gres.conf: cannot open"), "{missing}");
+
+    let given = settings(Some("/spool/conf-cache/slurm.conf"));
+    assert!(with(&scratch, &given, "gpu", 0).is_ok());
+}
+
+#[test]
+fn what_the_file_includes_counts_in_its_place() {
+    let scratch = node("Name=gpu File=/dev/nvidia2\nInclude more.conf\nName=gpu File=/dev/gone\n");
+    scratch.file("etc/slurm/more.conf", "\nName=gpu File=/dev/nvidia0\n");
+    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    scratch.file("etc/slurm/more.conf", "\nName=gpu Fil=x\n");
+    let named = "/etc/slurm/more.conf:2: unknown key Fil";
+    assert_eq!(of(&scratch, "gpu", 0), Err(named.into()));
+}
+
+#[test]
+fn a_file_that_others_can_change_is_not_believed() {
+    let scratch = node(GPUS);
+    scratch.mode("etc/slurm", 0o775);
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let error = resolve(&tree, &settings(None), "gpu", 0).unwrap_err();
+    assert!(error.to_string().contains(&Distrust::Writable(0o775).to_string()), "{error}");
+    assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
+
+    scratch.mode("etc/slurm", 0o755);
+    scratch.dir("run/slurm");
+    std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
+    std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::NoConf.into()));
+    std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
+    std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
+    scratch.mode("run/slurm", 0o777);
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("mode 0777"));
+    scratch.mode("run/slurm", 0o755);
+    assert!(of(&scratch, "gpu", 0).is_ok());
+}
+
+#[test]
+fn a_file_of_more_than_a_mebibyte_is_not_read() {
+    let scratch = node(&format!("{}{GPUS}", "#".repeat(1024 * 1024)));
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("larger than 1048576 bytes"));
+}
+
+#[test]
+fn the_host_name_is_the_nodes_where_none_is_given() {
+    let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+    let scratch = node(&format!("NodeName={host} Name=gpu File=/dev/nvidia1\n"));
+    let found = with(&scratch, &Settings::default(), "gpu", 0);
+    assert_eq!(found, Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert!(of(&scratch, "gpu", 0).is_err());
+}

@@ -1,0 +1,313 @@
+use nix::errno::Errno;
+
+use super::*;
+use crate::helper::devices::{DeviceError, NodeError, Resolver, Settings, Tree};
+use crate::kernel::trust::tests::Scratch;
+use crate::protocol::DeviceRule;
+use crate::random::Random;
+
+const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n195 nvidia\n\
+                       195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n262 habanalabs\n\
+                       510 nvidia-uvm\n\nBlock devices:\n  7 loop\n  8 sd\n226 odd\n";
+
+fn found(scratch: &Scratch, text: &str) -> Result<crate::helper::devices::Found, DeviceError> {
+    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    Resolver::new(tree, Settings::default()).specifier(&text.parse().unwrap())
+}
+
+fn resolve(scratch: &Scratch, text: &str) -> Result<Vec<String>, DeviceError> {
+    let found = found(scratch, text)?;
+    Ok(found.devices.iter().map(|device| device.rule.to_string()).collect())
+}
+
+fn warnings(scratch: &Scratch, text: &str) -> Vec<String> {
+    found(scratch, text).unwrap().warnings
+}
+
+fn node() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("proc/devices", DRIVERS);
+    scratch
+}
+
+#[test]
+fn one_spelling() {
+    for (text, shown) in [
+        ("/dev/null", "/dev/null rw"),
+        ("/dev/nvidia0 rwm", "/dev/nvidia0 rwm"),
+        ("/dev/sda*", "/dev/sda* rw"),
+        ("/dev/cpu/*/[a-z]? r", "/dev/cpu/*/[a-z]? r"),
+        ("/dev/char/195:0", "/dev/char/195:0 rw"),
+        ("/dev/block/7:1048575 w", "/dev/block/7:1048575 w"),
+        ("char-pts mr", "char-pts rm"),
+        ("block-loop w", "block-loop w"),
+        ("char-/dev/tty", "char-/dev/tty rw"),
+        ("char-nvidia*", "char-nvidia* rw"),
+        ("char-195", "char-195 rw"),
+        ("block-4095 r", "block-4095 r"),
+        ("@hpc", "@hpc rw"),
+        ("@hpc r", "@hpc r"),
+        ("/dev/a-b:c rr", "/dev/a-b:c r"),
+    ] {
+        let specifier: Specifier = text.parse().unwrap();
+        assert_eq!(specifier.to_string(), shown);
+        assert_eq!(shown.parse(), Ok(specifier));
+    }
+}
+
+#[test]
+fn anything_else_is_none() {
+    let unknown = [
+        "",
+        "null",
+        "/dev",
+        "/dev/",
+        "dev/null",
+        "/sys/x",
+        "/devil",
+        "char-",
+        "block-",
+        "char",
+        "*",
+        "/*",
+        "/d*/null",
+        "/dev/../etc/x",
+        "/dev/a/..",
+        "/dev/*/../x",
+        "/dev/fd/0",
+        "/dev/fd/*",
+        "/dev//fd/0",
+        "/dev/./stdin",
+        "/dev/fd",
+        "/dev/.",
+        "/dev/stdin",
+        "/dev/a\nb",
+        "/dev/*\n",
+        "char-\n*",
+        "c:1:3",
+    ];
+    for text in unknown {
+        assert_eq!(text.parse::<Specifier>(), Err(UNKNOWN), "{text:?}");
+    }
+    for text in ["/dev/shm/x", "/dev/shm/*", "/dev//./mqueue/x*"] {
+        assert_eq!(text.parse::<Specifier>(), Err(USERS), "{text:?}");
+    }
+    for text in ["/dev/null ", "/dev/null  rw", "/dev/null rw ", "/dev/null rwmr", "/dev/null z"] {
+        assert_eq!(text.parse::<Specifier>(), Err(ACCESS), "{text:?}");
+    }
+    for text in [
+        "/dev/char/",
+        "/dev/char/x",
+        "/dev/char/1",
+        "/dev/char/01:0",
+        "/dev/char/1:-1",
+        "/dev/char/1:*",
+        "/dev/block/4096:0",
+        "/dev/block/0:1048576",
+        "/dev/char/1:0/",
+        "/dev//char/1:0",
+        "/dev/./block/*",
+        "char-4096",
+        "char-0195",
+        "block-99999999999",
+    ] {
+        assert_eq!(text.parse::<Specifier>(), Err(NUMBERS), "{text:?}");
+    }
+    for text in ["@", "@HPC", "@hpc2", "@all"] {
+        assert_eq!(text.parse::<Specifier>(), Err(PRESET), "{text:?}");
+    }
+    for text in ["/dev/[", "/dev/[a/b]", "/dev/\\*", "char-[z-a]", "/dev/*/*/*/*/*"] {
+        let error = text.parse::<Specifier>();
+        assert_eq!(error, Err(PATTERN), "{text:?}");
+    }
+}
+
+#[test]
+fn the_access_is_looked_at_first() {
+    assert_eq!(Specifier::new("nothing", ""), Err(ACCESS));
+    assert_eq!(Specifier::new("nothing", "r"), Err(UNKNOWN));
+}
+
+#[test]
+fn a_path_may_hold_a_blank_where_the_access_is_apart() {
+    let specifier = Specifier::new("/dev/a b", "r").unwrap();
+    assert_eq!(specifier.name, Name::Path("/dev/a b".into()));
+}
+
+#[test]
+fn a_plain_path_follows_links() {
+    let scratch = Scratch::new();
+    scratch.file("dev/file", "");
+    scratch.file("dev/null", "c 1:3");
+    std::os::unix::fs::symlink("null", scratch.path().join("dev/zero")).unwrap();
+    std::os::unix::fs::symlink("gone", scratch.path().join("dev/dangling")).unwrap();
+    assert_eq!(resolve(&scratch, "/dev/zero r"), Ok(vec!["c:1:3:r".into()]));
+    assert_eq!(resolve(&scratch, "/dev/file"), Err(NodeError::NoDevice.into()));
+    let missing = DeviceError::absent(NodeError::Open(Errno::ENOENT));
+    assert_eq!(resolve(&scratch, "/dev/dangling"), Err(missing));
+}
+
+#[test]
+fn a_pattern_of_paths_stands_for_exact_devices_and_not_for_links() {
+    let scratch = node();
+    scratch.file("dev/sda", "b 8:0");
+    scratch.file("dev/sda1", "b 8:1");
+    scratch.file("dev/sdb", "b 8:16");
+    std::os::unix::fs::symlink("sdb", scratch.path().join("dev/sdax")).unwrap();
+    assert_eq!(resolve(&scratch, "/dev/sda*"), Ok(vec!["b:8:0:rw".into(), "b:8:1:rw".into()]));
+    assert_eq!(resolve(&scratch, "/dev/sdc*"), Err(DeviceError::absent("no device node matches")));
+    assert_eq!(found(&scratch, "/dev/sdb*").unwrap().devices[0].node, "/dev/sdb");
+}
+
+#[test]
+fn classes_stand_for_every_minor() {
+    let scratch = Scratch::new();
+    let error = resolve(&scratch, "char-pts").unwrap_err().to_string();
+    assert!(error.starts_with("read /proc/devices: "), "{error}");
+    let scratch = node();
+    let pts = vec!["c:136:-1:rw".to_owned(), "c:137:-1:rw".to_owned()];
+    assert_eq!(resolve(&scratch, "char-pts"), Ok(pts.clone()));
+    assert_eq!(resolve(&scratch, "char-p*"), Ok(pts));
+    assert_eq!(resolve(&scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
+    assert_eq!(resolve(&scratch, "block-[ls]*"), Ok(vec!["b:7:-1:rw".into(), "b:8:-1:rw".into()]));
+    assert_eq!(resolve(&scratch, "char-nvidia-uvm"), Ok(vec!["c:510:-1:rw".into()]));
+    for text in ["char-loop", "char-nvidia-frontend", "char-loo?", "block-pts", "char-PTS"] {
+        assert_eq!(
+            resolve(&scratch, text),
+            Err(DeviceError::new("not in /proc/devices")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_class_without_wild_characters_is_compared_whole() {
+    let scratch = node();
+    assert_eq!(resolve(&scratch, "char-nvidia r"), Ok(vec!["c:195:-1:r".into()]));
+    let all = ["c:195:-1:r", "c:235:-1:r", "c:510:-1:r"].map(String::from);
+    assert_eq!(resolve(&scratch, "char-nvidia* r"), Ok(all.to_vec()));
+}
+
+#[test]
+fn a_major_by_number_has_to_have_a_driver() {
+    let scratch = node();
+    assert_eq!(resolve(&scratch, "char-10"), Ok(vec!["c:10:-1:rw".into()]));
+    assert_eq!(resolve(&scratch, "block-8 r"), Ok(vec!["b:8:-1:r".into()]));
+    assert_eq!(resolve(&scratch, "char-8"), Err(DeviceError::new("not in /proc/devices")));
+    assert_eq!(resolve(&scratch, "char-240"), Err(DeviceError::new("not in /proc/devices")));
+}
+
+#[test]
+fn numbers_need_neither_a_node_nor_a_link() {
+    let scratch = Scratch::new();
+    assert_eq!(resolve(&scratch, "/dev/char/195:0"), Ok(vec!["c:195:0:rw".into()]));
+    assert_eq!(resolve(&scratch, "/dev/block/7:1 r"), Ok(vec!["b:7:1:r".into()]));
+}
+
+#[test]
+fn the_preset_is_what_is_there_of_it_without_what_manages_the_fabric() {
+    let scratch = node();
+    let nothing = found(&scratch, "@hpc").unwrap();
+    assert_eq!(nothing, crate::helper::devices::Found::default());
+    for (name, number) in [
+        ("fuse", "10:229"),
+        ("infiniband/uverbs0", "231:192"),
+        ("infiniband/uverbs1", "231:193"),
+        ("infiniband/umad0", "231:0"),
+        ("infiniband/issm0", "231:64"),
+        ("infiniband/rdma_cm", "10:120"),
+        ("cxi0", "505:0"),
+        ("gdrdrv", "503:0"),
+        ("nvidia0", "195:0"),
+        ("kmsg", "1:11"),
+    ] {
+        scratch.file(&format!("dev/{name}"), &format!("c {number}"));
+    }
+    let all =
+        ["c:10:229:rw", "c:231:192:rw", "c:231:193:rw", "c:10:120:rw", "c:505:0:rw", "c:503:0:rw"];
+    assert_eq!(resolve(&scratch, "@hpc").unwrap(), all);
+    assert!(warnings(&scratch, "@hpc").is_empty());
+    assert!(resolve(&scratch, "@hpc r").unwrap().iter().all(|rule| rule.ends_with(":r")));
+    for member in HPC {
+        assert!(Name::parse(member).is_ok(), "{member}");
+    }
+}
+
+#[test]
+fn whole_majors_of_gpus_are_warned_of() {
+    let scratch = node();
+    for (text, driver) in [
+        ("char-nvidia", "nvidia, nvidiactl"),
+        ("char-nvidiactl r", "nvidia, nvidiactl"),
+        ("char-195", "nvidia, nvidiactl"),
+        ("char-226", "drm"),
+        ("char-dr?", "drm"),
+        ("char-nvidia-caps", "nvidia-caps"),
+        ("char-accel", "accel"),
+        ("char-habanalabs", "habanalabs"),
+        ("char-*", "accel, drm, habanalabs, nvidia, nvidia-caps, nvidiactl"),
+    ] {
+        let specifier: Specifier = text.parse().unwrap();
+        let warning = format!(
+            "{specifier} opens the GPUs of every job on this node: all devices of {driver}"
+        );
+        assert_eq!(warnings(&scratch, text), [warning]);
+    }
+    for text in ["char-pts", "char-kfd", "char-nvidia-uvm", "block-odd", "/dev/char/195:0"] {
+        assert!(warnings(&scratch, text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn a_pattern_that_opens_several_gpus_is_warned_of() {
+    let scratch = node();
+    scratch.file("dev/nvidia0", "c 195:0");
+    scratch.file("dev/nvidiactl", "c 195:255");
+    assert!(warnings(&scratch, "/dev/nvidia*").is_empty());
+    scratch.file("dev/nvidia1", "c 195:1");
+    let warning = "/dev/nvidia* rw opens 2 GPUs, whichever job they belong to";
+    assert_eq!(warnings(&scratch, "/dev/nvidia*"), [warning]);
+}
+
+#[test]
+fn this_node_has_null() {
+    let resolver = Resolver::new(Tree::here(), Settings::default());
+    let found = resolver.specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
+    assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
+    let found = resolver.specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();
+    assert_eq!(found.devices.first().unwrap().rule.to_string(), "c:1:3:r");
+}
+
+/// Whether a text says itself that it stands for all minors.
+fn is_whole(text: &str) -> bool {
+    text.starts_with("char-") || text.starts_with("block-")
+}
+
+#[test]
+fn only_a_class_or_a_major_stands_for_every_minor() {
+    let scratch = Scratch::new();
+    let drivers = "Character devices:\n102 x\n136 pts\n195 nvidia\n510 nvidia-uvm\n";
+    scratch.file("proc/devices", drivers);
+    for (number, name) in ["sda", "sda1", "nvidia0", "cpu/0/msr", "fuse"].iter().enumerate() {
+        scratch.file(&format!("dev/{name}"), &format!("c {}:{number}", 100 + number));
+    }
+    let mut random = Random::new(11);
+    let pieces = ["*", "?", "/", "s", "da", "nvidia", "0", "cpu", "195", ":", "[!a]", "[0-9]"];
+    let starts = ["/dev/", "char-", "block-", "/dev/char/", "/dev/block/", "@hpc", ""];
+    let mut resolved = [0, 0];
+    for _ in 0..20_000 {
+        let start = random.one_of(&starts);
+        let end: String = (0..random.below(6)).map(|_| random.one_of(&pieces)).collect();
+        let text = format!("{start}{end}");
+        let Ok(specifier) = text.parse::<Specifier>() else { continue };
+        assert_eq!(specifier.to_string().parse(), Ok(specifier.clone()), "{text}");
+        let Ok(found) = found(&scratch, &text) else { continue };
+        let whole = |rule: &DeviceRule| rule.minor().is_none();
+        for device in &found.devices {
+            assert_eq!(whole(&device.rule), is_whole(&text), "{text}");
+            assert_eq!(device.rule.access(), specifier.access(), "{text}");
+        }
+        resolved[usize::from(is_whole(&text))] += 1;
+    }
+    assert!(resolved.iter().all(|count| *count > 100), "{resolved:?}");
+}

@@ -1,0 +1,221 @@
+//! The device nodes of a GPU, each checked against what the kernel says of it.
+
+use nix::errno::Errno;
+
+use super::card::{Card, Make, directory, missing_is};
+use crate::helper::devices::gpu_name::PciAddress;
+use crate::helper::devices::{
+    Device, DeviceError, FileError, Found, NodeError, Tree, driver, major, nvidia,
+};
+use crate::protocol::{Access, DeviceType};
+
+/// Most devices of one class on a function.
+const ENTRIES_MAX: usize = 64;
+
+pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, DeviceError> {
+    let mut found = Found::default();
+    match &card.make {
+        Make::Nvidia(gpu) => {
+            found.extend(nvidia::node(tree, gpu)?);
+            found.extend(nvidia::shared(tree)?);
+            found.extend(drm(tree, card.address)?);
+        }
+        Make::Amd { parts } => {
+            found.extend(usable(drm(tree, card.address)?, is_render, card)?);
+            for part in parts {
+                found.extend(render(tree, *part)?);
+            }
+            found.extend(kfd(tree)?);
+        }
+        Make::Habana => found.extend(usable(accel(tree, card.address)?, is_accel, card)?),
+        Make::Other => found.extend(usable(drm(tree, card.address)?, is_render, card)?),
+    }
+    Ok(found)
+}
+
+/// One partition of an AMD card. Not its card node: the driver holds a process to a partition by
+/// the render node that it opened, and through a card node it gets at the whole card
+/// (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
+pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, DeviceError> {
+    let mut found = render(tree, part)?;
+    found.extend(kfd(tree)?);
+    Ok(found)
+}
+
+/// The node through which programs reach all of AMD's GPUs. It opens none by itself: KFD asks the
+/// cgroup for the render node of each (`kfd_devcgroup_check_permission` in
+/// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
+pub(super) fn kfd(tree: &Tree) -> Result<Found, DeviceError> {
+    let numbers = tree.text("/sys/class/kfd/kfd/dev")?;
+    required(tree, "/dev/kfd", numbers.trim_end())
+}
+
+pub(super) fn entries(
+    tree: &Tree,
+    address: PciAddress,
+    class: &str,
+) -> Result<Vec<String>, DeviceError> {
+    let path = format!("{}/{class}", directory(address));
+    let names = tree.names(&path).or_else(missing_is(Vec::new))?;
+    match names.len() > ENTRIES_MAX {
+        true => Err(DeviceError::at(path, format_args!("more than {ENTRIES_MAX} entries"))),
+        false => Ok(names),
+    }
+}
+
+pub(super) fn is_render(name: &str) -> bool {
+    is_numbered(name, "renderD")
+}
+
+pub(super) fn is_accel(name: &str) -> bool {
+    is_numbered(name, "accel")
+}
+
+pub(super) fn is_render_or_accel(name: &str) -> bool {
+    is_render(name) || is_accel(name)
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    let number = name.strip_prefix(prefix).unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The card and render nodes of a function, as far as there are any.
+fn drm(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
+    let mut devices = Vec::new();
+    for entry in entries(tree, address, "drm")? {
+        if is_render(&entry) || is_numbered(&entry, "card") {
+            let numbers = tree.text(&format!("{}/drm/{entry}/dev", directory(address)))?;
+            devices.extend(optional(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
+        }
+    }
+    Ok(devices.into())
+}
+
+/// Holds the DRM nodes among these devices against the kernel: each has to be one of a function at
+/// these addresses.
+///
+/// # Errors
+/// A node of another function, or a file that cannot be read.
+pub fn confirm_drm(
+    tree: &Tree,
+    addresses: &[PciAddress],
+    devices: &[Device],
+) -> Result<(), DeviceError> {
+    let mut numbers = Vec::new();
+    for address in addresses {
+        for entry in entries(tree, *address, "drm")? {
+            let dev = tree.text(&format!("{}/drm/{entry}/dev", directory(*address)));
+            numbers.extend(dev.map(Some).or_else(missing_is(|| None))?);
+        }
+    }
+    let foreign = devices.iter().find(|Device { rule, .. }| {
+        let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
+        let known = numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref());
+        rule.kind() == DeviceType::Char && rule.major() == major::DRM && !known
+    });
+    match (foreign, addresses) {
+        (Some(device), [first, ..]) => {
+            let path = &device.node;
+            Err(DeviceError::new(format_args!(
+                "the specification lists {path}, which is not of the GPU at {first}: generate the \
+                 specification anew"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The accelerator and control nodes of a Habana card. The control device has the number of the
+/// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
+fn accel(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
+    let mut devices = Vec::new();
+    for entry in entries(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
+        let control = entry.replace("accel", "accel_controlD");
+        for name in [entry, &control] {
+            let numbers = tree.text(&format!("/sys/class/accel/{name}/dev"));
+            let Some(numbers) = numbers.map(Some).or_else(missing_is(|| None))? else { continue };
+            devices.extend(optional(tree, &format!("/dev/accel/{name}"), numbers.trim_end())?);
+        }
+    }
+    Ok(devices.into())
+}
+
+fn render(tree: &Tree, minor: u32) -> Result<Found, DeviceError> {
+    required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
+}
+
+/// What was found, if there is a node in it without which the card is of no use.
+fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, DeviceError> {
+    let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
+    match found.devices.iter().any(name) {
+        true => Ok(found),
+        false => {
+            let address = card.address;
+            Err(DeviceError::new(format_args!("{address} has no node in /dev to compute by")))
+        }
+    }
+}
+
+fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, DeviceError> {
+    let absent = || DeviceError::at(path, NodeError::Open(Errno::ENOENT));
+    Ok(vec![optional(tree, path, numbers)?.ok_or_else(absent)?].into())
+}
+
+/// The device at a path, which has to have the `numbers` that the kernel tells; none where `/dev`
+/// lacks it.
+fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
+    let node = match tree.node(path) {
+        Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
+        node => node.map_err(|why| DeviceError::at(path, why))?,
+    };
+    if node.kind != DeviceType::Char || format!("{}:{}", node.major, node.minor) != numbers {
+        let text = format_args!("{path} is {node}, and the kernel's device c {numbers}");
+        return Err(DeviceError::new(text));
+    }
+    driver::check(tree, path, node)?;
+    Device::of(path, node, Access::RW).map(Some)
+}
+
+/// Names of the driver of NVIDIA's GPUs in `/proc/devices`, from R550 on and before.
+const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
+
+/// What the GPUs among these devices cannot be used without: the devices that all GPUs of a vendor
+/// share. `gres.conf` names the GPUs' own nodes, since Slurm leaves the others open to everyone.
+///
+/// # Errors
+/// A file cannot be read, or a node is not what it must be.
+pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, DeviceError> {
+    let mut found = Found::default();
+    let of = |major: u32| {
+        let chars = devices.iter().map(|device| device.rule);
+        chars
+            .filter(move |rule| rule.kind() == DeviceType::Char && rule.major() == major)
+            .filter_map(|rule| rule.minor())
+    };
+    if !devices.is_empty() {
+        let drivers = tree.drivers()?;
+        let mut majors = NVIDIA.iter().flat_map(|name| drivers.majors(DeviceType::Char, name));
+        if majors.any(|major| of(major).any(|minor| major::NVIDIA_GPUS.contains(&minor))) {
+            found.extend(nvidia::shared(tree)?);
+        }
+    }
+    for minor in of(major::DRM) {
+        if is_amd(tree, minor)? {
+            found.extend(kfd(tree)?);
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a DRM device is an AMD card or a partition of one. Partitions are platform devices
+/// without a driver (`drivers/gpu/drm/amd/amdxcp/amdgpu_xcp_drv.c`).
+fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
+    let device = format!("/sys/dev/char/{}:{minor}/device", major::DRM);
+    if tree.link_name(&device)?.starts_with("amdgpu_xcp") {
+        return Ok(true);
+    }
+    let driver = tree.link_name(&format!("{device}/driver"));
+    driver.map(|driver| driver == "amdgpu").or_else(missing_is(|| false))
+}

@@ -1,0 +1,162 @@
+use std::collections::BTreeSet;
+
+use super::layout::{Layout, listed_devices, paths};
+use crate::helper::devices::{Named, Resolver, Settings, topology};
+
+const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
+
+/// In another order than the bus, as minors are given by when each came up.
+const EIGHT: [(&str, u32); 8] = [
+    ("0000:1b:00.0", 3),
+    ("0000:29:00.0", 2),
+    ("0000:45:00.0", 0),
+    ("0000:4e:00.0", 1),
+    ("0000:9b:00.0", 7),
+    ("0000:c0:00.0", 4),
+    ("2000:01:00.0", 6),
+    ("10000:01:00.0", 5),
+];
+
+fn with_shared(own: &str) -> Vec<String> {
+    let own = [own].into_iter().chain(SHARED);
+    own.map(str::to_owned).collect()
+}
+
+#[test]
+fn numbers_follow_pci_addresses_and_not_nvidias_minors() {
+    let layout = Layout::new();
+    for (address, minor) in EIGHT.iter().rev() {
+        layout.nvidia(address, *minor);
+    }
+    for (index, (address, minor)) in (0..).zip(EIGHT) {
+        let devices = layout.index(index);
+        assert_eq!(paths(devices.clone()), with_shared(&format!("/dev/nvidia{minor}")));
+        assert_eq!(devices, layout.address(address));
+    }
+    assert_eq!(layout.index(0).unwrap().first().unwrap(), "/dev/nvidia3 c:195:3:rw");
+    assert_eq!(layout.index(8), Err("the node has 8 GPUs, numbers 0 to 7".to_owned()));
+}
+
+#[test]
+fn a_gpu_is_the_same_by_number_address_and_uuid() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 1);
+    layout.nvidia("0000:29:00.0", 0);
+    layout.drm("pci/0000:29:00.0", &["card1", "renderD128"]);
+    let resolver = Resolver::new(layout.tree(), Settings::default());
+    let devices = |name| listed_devices(&resolver.named(&[name]).unwrap());
+    for name in ["1", "29:00.0", "GPU-00000000-0000-0000-0000-000000000000"] {
+        assert_eq!(devices(Named::Gpu(name.to_owned())), layout.index(1).unwrap(), "{name}");
+    }
+    let all: BTreeSet<_> = devices(Named::AllGpus).into_iter().collect();
+    let each = [layout.index(0), layout.index(1)].into_iter().flat_map(Result::unwrap);
+    assert_eq!(all, each.collect());
+}
+
+#[test]
+fn drm_nodes_of_nvidias_gpus_come_along() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 0);
+    layout.drm("pci/0000:1b:00.0", &["card1", "renderD128"]);
+    let all = paths(layout.index(0));
+    let mut expected = with_shared("/dev/nvidia0");
+    expected.extend(["/dev/dri/card1".to_owned(), "/dev/dri/renderD128".to_owned()]);
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn management_graphics_and_excluded_gpus_have_no_number() {
+    let layout = Layout::new();
+    layout.gpu("0000:03:00.0", "ast", &["card0"]);
+    layout.gpu("0000:04:00.0", "mgag200", &["card9"]);
+    layout.gpu("0000:1a:00.0", "nvidia", &["card1", "renderD128"]);
+    layout.nvidia("0000:1b:00.0", 4);
+    assert_eq!(paths(layout.index(0)), with_shared("/dev/nvidia4"));
+    assert_eq!(layout.index(1), Err("the node has one GPU, number 0".to_owned()));
+}
+
+#[test]
+fn an_amd_card_has_its_own_nodes_and_kfd() {
+    let layout = Layout::new();
+    layout.amd("0000:c1:00.0", 128, 1);
+    layout.amd("0000:05:00.0", 136, 1);
+    let first = ["/dev/dri/card8 c:226:8:rw", "/dev/dri/renderD136 c:226:136:rw"];
+    let first: Vec<_> = first.into_iter().chain(["/dev/kfd c:238:0:rw"]).collect();
+    assert_eq!(layout.index(0).unwrap(), first);
+    let second = ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"];
+    assert_eq!(paths(layout.index(1)), second);
+    assert_eq!(layout.index(1), layout.address("c1:00.0"));
+    assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
+}
+
+#[test]
+fn a_partition_is_its_render_node_and_an_address_the_whole_card() {
+    let layout = Layout::new();
+    layout.amd("0000:05:00.0", 136, 8);
+    layout.amd("0000:c1:00.0", 128, 4);
+    for (index, render) in (0..).zip((136..144).chain(128..132)) {
+        let own = [format!("/dev/dri/renderD{render}"), "/dev/kfd".to_owned()];
+        assert_eq!(paths(layout.index(index)), own);
+    }
+    assert_eq!(layout.index(12), Err("the node has 12 GPUs, numbers 0 to 11".to_owned()));
+    let mut whole = vec!["/dev/dri/card0".to_owned()];
+    whole.extend((128..132).map(|render| format!("/dev/dri/renderD{render}")));
+    whole.push("/dev/kfd".to_owned());
+    assert_eq!(paths(layout.address("c1:00.0")), whole);
+}
+
+#[test]
+fn a_card_that_kfd_does_not_know_counts_once() {
+    let layout = Layout::new();
+    layout.kfd();
+    layout.gpu("0000:05:00.0", "amdgpu", &["card0", "renderD128"]);
+    assert_eq!(paths(layout.index(0)), ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"]);
+}
+
+#[test]
+fn other_drivers_have_their_drm_nodes_alone() {
+    let layout = Layout::new();
+    layout.kfd();
+    let drivers = ["i915", "xe", "nouveau", "radeon"];
+    for (at, driver) in (0..).zip(drivers) {
+        let names = [format!("card{at}"), format!("renderD{}", 128 + at)];
+        let names = names.each_ref().map(String::as_str);
+        layout.gpu(&format!("0000:0{at}:00.0"), driver, &names);
+    }
+    for at in 0..4 {
+        let own = [format!("/dev/dri/card{at}"), format!("/dev/dri/renderD{}", 128 + at)];
+        assert_eq!(paths(layout.index(at)), own);
+    }
+    layout.remove("dev/dri/card2");
+    assert_eq!(paths(layout.index(2)), ["/dev/dri/renderD130"]);
+}
+
+#[test]
+fn a_habana_card_has_its_accelerator_and_control_nodes() {
+    let layout = Layout::new();
+    layout.habana("0000:33:00.0", 1);
+    layout.habana("0000:34:00.0", 0);
+    layout.function("0000:00:0b.0", "intel_vpu");
+    layout.scratch.dir("sys/devices/pci/0000:00:0b.0/accel/accel2");
+    let first = ["/dev/accel/accel1 c:261:1:rw", "/dev/accel/accel_controlD1 c:262:1:rw"];
+    assert_eq!(layout.index(0).unwrap(), first);
+    layout.remove("dev/accel/accel_controlD0");
+    assert_eq!(paths(layout.index(1)), ["/dev/accel/accel0"]);
+    assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
+}
+
+/// Of a processor with graphics and two GPUs of NVIDIA's, Flux and Slurm count the latter alone.
+#[test]
+fn a_number_among_gpus_of_several_makers_comes_with_a_warning() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 0);
+    layout.nvidia("0000:29:00.0", 1);
+    let warnings = |index| topology::by_index(&layout.tree(), index).unwrap().warnings;
+    assert_eq!(warnings(0), [""; 0]);
+    layout.gpu("0000:00:02.0", "i915", &["card0", "renderD128"]);
+    for index in 0..3 {
+        assert!(warnings(index).iter().any(|warning| warning.contains("several makers")));
+    }
+    let address = "0000:1b:00.0".parse().unwrap();
+    assert_eq!(topology::by_address(&layout.tree(), address).unwrap().warnings, [""; 0]);
+}

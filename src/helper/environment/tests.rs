@@ -1,0 +1,162 @@
+use super::*;
+use crate::helper::records::Record;
+use crate::protocol::{Allowlist, Placement};
+
+const SLURMS: &str = r#""SLURM_JOB_NODELIST":"n[1-2]","SLURM_JOB_NUM_NODES":"2",
+    "SLURM_JOB_CPUS_PER_NODE":"4(x2)","SLURM_JOB_NTASKS":"4","SLURM_CLUSTER_NAME":"c""#;
+
+/// A job of Slurm's whose record says this of its environment and of its devices.
+fn job(env: &str, devices: &str) -> Job {
+    let text =
+        format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm","env":{{{env}}},{devices}}}"#);
+    let placement =
+        Placement::Extern { spool: "/spool".parse().unwrap(), node: "n1".parse().unwrap() };
+    let id = "7".parse().unwrap();
+    let record = Some(Record::parse(text.as_bytes()).unwrap());
+    Job { id, started: 0, ends: None, placement, record }
+}
+
+const LIST: &str = r#""gres":{"gpu":[2]}"#;
+const NO_LIST: &str = r#""options":{"DevicePolicy":"auto"}"#;
+
+/// What a login is given, and the warnings.
+fn given(job: &Job, env: JobEnvironment, containment: &Containment) -> (String, Vec<String>) {
+    let mut warnings = Vec::new();
+    let variables = variables(job, env, containment, &mut warnings);
+    let shown: Vec<_> = variables.iter().map(ToString::to_string).collect();
+    (shown.join(" "), warnings)
+}
+
+/// What `full` gives in a job of this environment, under Slurm's own filter.
+fn full_of(env: &str) -> (String, Vec<String>) {
+    given(&job(env, NO_LIST), JobEnvironment::Full, &Containment::Inherit)
+}
+
+#[test]
+fn none_is_nothing_and_id_is_the_id() {
+    let job = job(SLURMS, LIST);
+    let of = |env| given(&job, env, &Containment::Inherit);
+    assert_eq!(of(JobEnvironment::None), (String::new(), vec![]));
+    assert_eq!(of(JobEnvironment::Id), ("SLURM_JOB_ID=7".into(), vec![]));
+}
+
+#[test]
+fn a_job_of_the_registry_has_no_variables_of_slurms() {
+    let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
+    let job = Job { placement, ..job(SLURMS, LIST) };
+    for env in [JobEnvironment::None, JobEnvironment::Id, JobEnvironment::Full] {
+        assert_eq!(given(&job, env, &Containment::None), (String::new(), vec![]));
+    }
+}
+
+#[test]
+fn of_a_job_of_fluxs_there_is_the_id_alone() {
+    let placement = Placement::Unit { path: "/a".parse().unwrap(), flux: 992 };
+    let job = Job { id: "fxyzzy".parse().unwrap(), placement, ..job(SLURMS, LIST) };
+    for (env, expected) in [
+        (JobEnvironment::None, ""),
+        (JobEnvironment::Id, "FLUX_JOB_ID=fxyzzy"),
+        (JobEnvironment::Full, "FLUX_JOB_ID=fxyzzy"),
+    ] {
+        assert_eq!(given(&job, env, &Containment::Inherit), (expected.to_owned(), vec![]));
+    }
+}
+
+#[test]
+fn full_is_the_set_of_a_shell_in_the_allocation_and_nothing_of_a_step() {
+    let (given, warnings) = full_of(SLURMS);
+    let set = "SLURM_JOB_ID=7 SLURM_JOBID=7 SLURM_JOB_UID=5 SLURM_JOB_NODELIST=n[1-2] \
+               SLURM_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2 \
+               SLURM_JOB_CPUS_PER_NODE=4(x2) SLURM_TASKS_PER_NODE=2(x2) SLURM_CLUSTER_NAME=c";
+    assert_eq!((given.as_str(), warnings), (set, vec![]));
+    for step in ["SLURM_PROCID", "SLURM_STEP", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID"] {
+        assert!(!given.contains(step), "{step}");
+    }
+}
+
+#[test]
+fn it_is_never_half_of_the_set() {
+    let without = |name: &str| {
+        let kept = SLURMS.split(',').filter(|pair| !pair.contains(name));
+        full_of(&kept.collect::<Vec<_>>().join(","))
+    };
+    for name in ["NODELIST", "NUM_NODES", "CPUS_PER_NODE", "NTASKS"] {
+        let (given, warnings) = without(name);
+        assert_eq!(given, "SLURM_JOB_ID=7", "{name}");
+        let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert!(warning.starts_with("env: only SLURM_JOB_ID is set: "), "{warning}");
+        assert!(warning.contains(name) || name == "NTASKS", "{warning}");
+    }
+    let (given, warnings) = full_of(&SLURMS.replace("n[1-2]", "$(n)"));
+    assert_eq!((given.as_str(), warnings.len()), ("SLURM_JOB_ID=7", 1));
+    let without_record = Job { record: None, ..job(SLURMS, LIST) };
+    let (given, warnings) =
+        self::given(&without_record, JobEnvironment::Full, &Containment::Inherit);
+    assert_eq!(given, "SLURM_JOB_ID=7");
+    assert_eq!(warnings, ["env: only SLURM_JOB_ID is set: the job has no record"]);
+}
+
+#[test]
+fn a_directory_that_a_shell_would_read_is_left_out_alone() {
+    let env = |dir: &str| full_of(&format!(r#"{SLURMS},"SLURM_JOB_WORK_DIR":"{dir}""#));
+    assert!(env("/home/a").0.ends_with(" SLURM_SUBMIT_DIR=/home/a"));
+    let (given, warnings) = env("/home/a b");
+    assert!(given.contains("SLURM_NNODES=2") && !given.contains("SLURM_SUBMIT_DIR"), "{given}");
+    assert_eq!(warnings.len(), 1);
+}
+
+#[test]
+fn gpus_are_counted_from_0_where_the_others_are_hidden() {
+    let cuda = |value: &str, devices: &str, containment: &Containment| {
+        let env = format!(r#"{SLURMS},"CUDA_VISIBLE_DEVICES":"{value}""#);
+        let (given, _) = given(&job(&env, devices), JobEnvironment::Full, containment);
+        given
+            .split(' ')
+            .find_map(|pair| pair.strip_prefix("CUDA_VISIBLE_DEVICES=").map(str::to_owned))
+    };
+    let ours = Containment::Enforce(Allowlist::new());
+    let both = Containment::Both(Allowlist::new());
+    for (devices, containment, seen) in [
+        (NO_LIST, &Containment::None, "2,3"),
+        (NO_LIST, &Containment::Inherit, "0,1"),
+        (LIST, &ours, "0,1"),
+        (LIST, &both, "0,1"),
+        // The site's list has all GPUs.
+        (NO_LIST, &ours, "2,3"),
+        (NO_LIST, &both, "0,1"),
+    ] {
+        assert_eq!(cuda("2,3", devices, containment).as_deref(), Some(seen), "{containment:?}");
+        let uuids = "GPU-1,MIG-GPU-2/1/0";
+        assert_eq!(cuda(uuids, devices, containment).as_deref(), Some(uuids));
+    }
+    assert_eq!(cuda("GPU-1,2", NO_LIST, &Containment::Inherit), None);
+}
+
+#[test]
+fn tasks_are_told_where_the_numbers_leave_no_choice() {
+    for (tasks, nodes, cpus, told) in [
+        ("3", "1", "8", Some("3")),
+        ("4", "2", "4(x2)", Some("2(x2)")),
+        ("2", "2", "64(x2)", Some("1(x2)")),
+        ("4", "2", "3,1", Some("3,1")),
+        ("10", "3", "4(x2),2", Some("4(x2),2")),
+        ("3", "2", "4(x2)", None),
+        // In turn: 2 and 2, or 3 and 1 with two processors a task.
+        ("4", "2", "6,2", None),
+        ("0", "1", "8", None),
+        ("4", "3", "4(x2)", None),
+        ("4", "2", "4(y2)", None),
+        ("4", "2", "4(x2", None),
+        ("4", "2", "", None),
+        ("x", "1", "8", None),
+        ("4", "2", "4294967295(x2)", None),
+        ("4", "2", "8(x3)", None),
+        ("4", "0", "8(x0)", None),
+        ("4", "2", "8", None),
+    ] {
+        let found = tasks_per_node(Some(tasks), nodes, cpus);
+        assert_eq!(found.as_deref(), told, "{tasks} {nodes} {cpus}");
+    }
+    assert_eq!(tasks_per_node(None, "3", "1(x3)").as_deref(), Some("1(x3)"));
+    assert_eq!(tasks_per_node(None, "1", "2"), None);
+}

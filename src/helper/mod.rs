@@ -1,0 +1,67 @@
+//! The unprivileged half: from a request to a reply.
+//!
+//! ```text
+//! request -> Config -> Survey of the sources -> choose one job -> its devices -> reply
+//!                 \-> stack: does the service's PAM stack run our session line?
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod caller;
+pub mod callerid;
+mod choose;
+mod chosen;
+mod config;
+pub mod devices;
+mod environment;
+mod fit;
+mod flux;
+mod main;
+mod plan;
+pub mod records;
+mod slurm;
+pub mod sources;
+pub mod stack;
+mod survey;
+
+use std::fmt;
+
+use crate::kernel::printable::printable;
+use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict};
+
+pub use answer::{Node, answer};
+pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
+pub use main::main;
+pub use plan::{Contained, NoPlan, contained};
+pub use survey::{Health, Selection};
+
+fn refusal(reason: Reason) -> Refusal {
+    Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
+}
+
+fn reply(verdict: Verdict, detail: String) -> Reply {
+    let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
+    Reply { stack: Stack::Unchecked, detail, warnings, hint, message, verdict }
+}
+
+/// Lines of a word and what there is to say about it, in the order in which they came to light.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence(Vec<(&'static str, String)>);
+
+impl Evidence {
+    /// The lines.
+    pub fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(word, text)| (*word, text.as_str()))
+    }
+
+    fn add(&mut self, word: &'static str, text: impl fmt::Display) {
+        self.0.push((word, printable(&text.to_string())));
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|(word, text)| writeln!(f, "{word}: {text}"))
+    }
+}

@@ -1,0 +1,266 @@
+//! Reading the records of one user, without privilege.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::layout::Entry;
+use super::{Note, Place, Record, RecordError, Registry};
+use crate::kernel::trust::{Trust, TrustError, TrustedDir};
+use crate::protocol::{CgroupPath, JobId};
+
+/// What a user's directory holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserRecords {
+    /// The records that can be used, in the order of their ids.
+    pub records: Vec<Record>,
+    /// The jobs that ended, in the order of their ids.
+    pub ended: Vec<(JobId, Note)>,
+    /// What is not used, and why. Something broken never hides something good.
+    pub broken: Vec<Broken>,
+}
+
+/// A file that is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub cause: String,
+    /// Whether it may stand for a running job, unlike a note or a file of someone else's.
+    pub is_record: bool,
+}
+
+impl Broken {
+    /// The job of which this is the record.
+    pub fn job(&self) -> Option<JobId> {
+        match Entry::of(self.path.file_name()?.to_str()?) {
+            Entry::Record(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.cause)
+    }
+}
+
+/// Why no record of the user can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// The registry itself is not there.
+    NoRegistry,
+    /// The registry or the user's directory is not believed.
+    Distrusted(TrustError),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRegistry => f.write_str("the registry does not exist"),
+            Self::Distrusted(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl Registry {
+    /// Reads every record and note of `uid`. No directory for the user means no jobs.
+    ///
+    /// # Errors
+    /// [`ReadError`] where a directory is missing above the user's, or is not believed.
+    pub fn read_user(&self, trust: &Trust, uid: u32) -> Result<UserRecords, ReadError> {
+        let registry = trust.dir(self.dir()).map_err(|error| {
+            if error.is_missing() { ReadError::NoRegistry } else { ReadError::Distrusted(error) }
+        })?;
+        let dir = match registry.dir(Path::new(&uid.to_string())) {
+            Ok(dir) => dir,
+            Err(error) if error.is_missing() => return Ok(UserRecords::default()),
+            Err(error) => return Err(ReadError::Distrusted(error)),
+        };
+        let names = dir.names(Self::USER_MAX).map_err(ReadError::Distrusted)?;
+        let mut found = UserRecords::default();
+        for name in names {
+            found.add(&dir, &name, uid);
+        }
+        Ok(found)
+    }
+
+    /// The notes of `uid` that can be read, however many there are.
+    pub(super) fn notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
+        let Ok(dir) = trust.dir(&self.user_dir(uid)) else { return Vec::new() };
+        let note = |name: String| match Entry::of(&name) {
+            Entry::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
+            _ => None,
+        };
+        let names = dir.names(usize::MAX).unwrap_or_default();
+        names.into_iter().filter_map(note).collect()
+    }
+}
+
+impl UserRecords {
+    fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
+        let entry = Entry::of(name);
+        let is_record = matches!(entry, Entry::Record(_));
+        let read = match entry {
+            Entry::Record(id) => {
+                read_record(dir, name, uid, &id).map(|record| self.records.extend(record))
+            }
+            Entry::Note(id) => {
+                read_note(dir, name).map(|note| self.ended.extend(note.map(|note| (id, note))))
+            }
+            Entry::Foreign => Err("neither a record nor a note".to_owned()),
+        };
+        if let Err(cause) = read {
+            self.broken.push(Broken { path: dir.path().join(name), cause, is_record });
+        }
+    }
+}
+
+/// `None` where the file went away since it was listed: the job has ended.
+fn read_record(
+    dir: &TrustedDir,
+    name: &str,
+    uid: u32,
+    id: &JobId,
+) -> Result<Option<Record>, String> {
+    let Some(bytes) = read_file(dir, name)? else { return Ok(None) };
+    let record = Record::parse(&bytes).map_err(|error| error.to_string())?;
+    if record.uid != uid {
+        return Err(format!("is of uid {}", record.uid));
+    }
+    if record.id != *id {
+        return Err(format!("is of job {}", record.id));
+    }
+    Ok(Some(record))
+}
+
+fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
+    let parse =
+        |bytes: Vec<u8>| Note::parse(&bytes).map_err(|error: RecordError| error.to_string());
+    read_file(dir, name)?.map(parse).transpose()
+}
+
+fn read_file(dir: &TrustedDir, name: &str) -> Result<Option<Vec<u8>>, String> {
+    match dir.read(Path::new(name), Registry::FILE_MAX) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error.cause().to_string()),
+    }
+}
+
+impl Record {
+    /// The place of the job `id` of `uid`, out of JSON that is no record any more; `None` where
+    /// not even the path of its cgroup is there. Good for nothing but to end what carries the
+    /// job's own stamp: the devices are lost.
+    pub(super) fn salvage(bytes: &[u8], uid: u32, id: &JobId) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+        let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
+        let path: CgroupPath = text("cgroup")?.parse().ok()?;
+        Some(Self {
+            id: id.clone(),
+            uid,
+            place: Place::Cgroup(path),
+            started: None,
+            ends: None,
+            leaf: text("leaf").and_then(|leaf| leaf.parse().ok()),
+            options: None,
+            cdi: None,
+            gpus: None,
+            gres: None,
+            device_dir: None,
+            env: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::trust::tests::Scratch;
+
+    fn record(id: &str, uid: u32) -> String {
+        format!(r#"{{"version":1,"id":"{id}","uid":{uid},"cgroup":"/a","cdi":[]}}"#)
+    }
+
+    fn read(scratch: &Scratch) -> Result<UserRecords, ReadError> {
+        Registry::new(&scratch.path().join("jobs")).read_user(&scratch.trust(), 5)
+    }
+
+    fn broken(found: &UserRecords) -> Vec<&str> {
+        found
+            .broken
+            .iter()
+            .map(|broken| broken.path.file_name().unwrap().to_str().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn only_the_users_own_directory_is_read() {
+        let scratch = Scratch::new();
+        scratch.file("jobs/5/a.json", &record("a", 5));
+        scratch.file("jobs/6/b.json", "broken");
+        scratch.file("jobs/5/.a.json.tmp", "half");
+        scratch.file("jobs/5/c.ended", &Note::new(9).to_json());
+        let found = read(&scratch).unwrap();
+        assert_eq!(found.records.len(), 1);
+        assert_eq!(found.ended, [("c".parse().unwrap(), Note::new(9))]);
+        assert!(found.broken.is_empty(), "{:?}", found.broken);
+    }
+
+    #[test]
+    fn no_directory_means_no_jobs_but_no_registry_is_told() {
+        let scratch = Scratch::new();
+        assert_eq!(read(&scratch), Err(ReadError::NoRegistry));
+        scratch.dir("jobs");
+        assert_eq!(read(&scratch), Ok(UserRecords::default()));
+    }
+
+    #[test]
+    fn a_broken_record_never_hides_a_good_one() {
+        let scratch = Scratch::new();
+        scratch.file("jobs/5/a.json", "{");
+        scratch.file("jobs/5/b.json", &record("b", 6));
+        scratch.file("jobs/5/c.json", &record("d", 5));
+        scratch.file("jobs/5/e.json", &"x".repeat(65 * 1024));
+        scratch.file("jobs/5/f.json", &record("f", 5));
+        scratch.mode("jobs/5/f.json", 0o664);
+        scratch.file("jobs/5/g.json", &record("g", 5));
+        scratch.file("jobs/5/h.ended", "?");
+        scratch.file("jobs/5/README", "");
+        std::os::unix::fs::symlink("g.json", scratch.path().join("jobs/5/i.json")).unwrap();
+        let found = read(&scratch).unwrap();
+        assert_eq!(found.records.len(), 1);
+        assert_eq!(found.records.first().unwrap().id.as_str(), "g");
+        assert_eq!(
+            broken(&found),
+            ["README", "a.json", "b.json", "c.json", "e.json", "f.json", "h.ended", "i.json"]
+        );
+        assert_eq!(found.broken.iter().filter(|broken| broken.is_record).count(), 6);
+    }
+
+    #[test]
+    fn a_directory_that_others_write_is_not_believed() {
+        let scratch = Scratch::new();
+        scratch.file("jobs/5/a.json", &record("a", 5));
+        for dir in ["jobs/5", "jobs"] {
+            scratch.mode(dir, 0o775);
+            assert!(matches!(read(&scratch), Err(ReadError::Distrusted(_))), "{dir}");
+            scratch.mode(dir, 0o755);
+        }
+        assert!(read(&scratch).is_ok());
+    }
+
+    #[test]
+    fn a_path_outlives_what_stands_beside_it() {
+        let salvage = |text: &str| Record::salvage(text.as_bytes(), 5, &"7".parse().unwrap());
+        let left = salvage(r#"{"version":9,"cgroup":"/a","leaf":"l","options":7}"#).unwrap();
+        assert_eq!((left.uid, left.place), (5, Place::Cgroup("/a".parse().unwrap())));
+        assert_eq!(left.leaf.unwrap().as_str(), "l");
+        for text in ["", "{", "[]", "{}", r#"{"cgroup":7}"#, r#"{"cgroup":"/a/../b"}"#] {
+            assert_eq!(salvage(text), None, "{text}");
+        }
+    }
+}

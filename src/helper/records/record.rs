@@ -1,0 +1,440 @@
+//! What a job record says, checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use super::wire::{ByName, MapOnly, VERSION, WireOptions, WireRecord, json_error};
+use super::{Environment, RecordError};
+use crate::helper::devices::{Named, Policy, Wanted};
+use crate::protocol::{CgroupPath, JobId, LeafName};
+
+/// Most characters of a device name, and most entries of a list of them.
+const TEXT_MAX: usize = 4096;
+
+/// A job of one user on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The job's id, unique on the node.
+    pub id: JobId,
+    /// The user whose job it is.
+    pub uid: u32,
+    /// What places the login.
+    pub place: Place,
+    /// When the job started, in seconds since the epoch.
+    pub started: Option<i64>,
+    /// When the job will end, in seconds since the epoch.
+    pub ends: Option<i64>,
+    /// The child of the job's cgroup that logins go to.
+    pub leaf: Option<LeafName>,
+    /// `options`, where the record has them.
+    pub options: Option<Options>,
+    /// CDI names, as `nvidia.com/gpu=0`.
+    pub cdi: Option<Vec<String>>,
+    /// GPUs.
+    pub gpus: Option<Vec<Gpu>>,
+    /// Generic resources: numbers by name.
+    pub gres: Option<BTreeMap<String, Vec<u32>>>,
+    /// A directory of device files, absolute.
+    pub device_dir: Option<String>,
+    /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
+    pub env: Option<Environment>,
+}
+
+/// What places a login into the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This cgroup is the job's.
+    Cgroup(CgroupPath),
+    /// A scheduler's source places it; the record only adds devices.
+    Via(Via),
+}
+
+/// A scheduler that a record may add devices for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Slurm.
+    Slurm,
+    /// Flux.
+    Flux,
+}
+
+/// The systemd unit properties of a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `DevicePolicy`.
+    pub policy: Option<Policy>,
+    /// `DeviceAllow`: specifier and access, not looked at yet.
+    pub allow: Option<Vec<(String, String)>>,
+}
+
+/// How a record names a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gpu {
+    /// By its index.
+    Index(u32),
+    /// By UUID or PCI address.
+    Name(String),
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "{index}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What a record says about devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Devices<'a> {
+    /// Nothing. Such a record places no login, since whoever wrote it may have meant either.
+    Unsaid,
+    /// That there is no containment: `DevicePolicy` is `auto` and no device key is there.
+    Uncontained,
+    /// That these devices are the job's.
+    Wanted(Wanted<'a>),
+}
+
+impl Record {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RecordError`] for anything but a JSON object of the keys of a record, each of its type.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let MapOnly(wire): MapOnly<WireRecord> =
+            serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+        if wire.version != VERSION {
+            return Err(RecordError::version(wire.version));
+        }
+        let key = RecordError::key;
+        let record = Self {
+            id: wire.id.parse().map_err(|_| key("id"))?,
+            uid: wire.uid,
+            place: Place::of(wire.cgroup.as_deref(), wire.via.as_deref())?,
+            started: wire.started,
+            ends: wire.ends,
+            leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| key("leaf"))).transpose()?,
+            options: wire.options.map(|MapOnly(options)| Options::of(options)).transpose()?,
+            cdi: wire.cdi,
+            gpus: wire.gpus,
+            gres: wire.gres.map(|ByName(gres)| gres),
+            device_dir: wire.device_dir,
+            env: wire.env.map(environment).transpose()?,
+        };
+        record.check()?;
+        Ok(record)
+    }
+
+    /// The record as one line of JSON, as [`Record::parse`] reads it.
+    ///
+    /// # Errors
+    /// [`RecordError`], which no record of this type causes.
+    pub fn to_json(&self) -> Result<String, RecordError> {
+        let (cgroup, via) = match &self.place {
+            Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
+            Place::Via(via) => (None, Some(via.as_str().to_owned())),
+        };
+        let options = |options: &Options| {
+            MapOnly(WireOptions {
+                policy: options.policy.map(|policy| policy.as_str().to_owned()),
+                allow: options.allow.clone(),
+            })
+        };
+        let wire = WireRecord {
+            version: VERSION,
+            id: self.id.to_string(),
+            uid: self.uid,
+            cgroup,
+            via,
+            started: self.started,
+            ends: self.ends,
+            leaf: self.leaf.as_ref().map(ToString::to_string),
+            options: self.options.as_ref().map(options),
+            cdi: self.cdi.clone(),
+            gpus: self.gpus.clone(),
+            gres: self.gres.clone().map(ByName),
+            device_dir: self.device_dir.clone(),
+            env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
+        };
+        let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// What the record says about devices. Any device key, even an empty list, means containment.
+    pub fn devices(&self) -> Devices<'_> {
+        let options = self.options.as_ref();
+        let policy = options.and_then(|options| options.policy);
+        let allow = options.and_then(|options| options.allow.as_deref());
+        let key = allow.is_some()
+            || self.cdi.is_some()
+            || self.gpus.is_some()
+            || self.gres.is_some()
+            || self.device_dir.is_some();
+        match (policy, key) {
+            (None, false) => Devices::Unsaid,
+            (Some(Policy::Auto), false) => Devices::Uncontained,
+            (policy, _) => Devices::Wanted(Wanted {
+                policy: match policy {
+                    Some(Policy::Strict) => Policy::Strict,
+                    _ => Policy::Closed,
+                },
+                allow: allow.unwrap_or_default(),
+                named: self.named(),
+            }),
+        }
+    }
+
+    /// Whether a user of this number can own a job: neither root, who is never judged, nor the
+    /// number that stands for none (setuid(2)).
+    pub fn may_own(uid: u32) -> bool {
+        uid != 0 && uid != u32::MAX
+    }
+
+    fn named(&self) -> Vec<Named> {
+        let cdi = self.cdi.iter().flatten().cloned().map(Named::Cdi);
+        let gpus = self.gpus.iter().flatten().map(|gpu| Named::Gpu(gpu.to_string()));
+        let gres = self.gres.iter().flatten().flat_map(|(name, indexes)| {
+            indexes.iter().map(move |&index| Named::Gres { name: name.clone(), index })
+        });
+        let dir = self.device_dir.iter().map(|dir| Named::Dir(dir.into()));
+        cdi.chain(gpus).chain(gres).chain(dir).collect()
+    }
+
+    fn check(&self) -> Result<(), RecordError> {
+        let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
+        let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
+        let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
+        let checks = [
+            ("uid", Self::may_own(self.uid)),
+            ("started", time(self.started)),
+            ("ends", time(self.ends)),
+            ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
+            ("gpus", self.gpus.iter().flatten().all(gpu)),
+            ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
+            ("device_dir", self.device_dir.iter().all(dir)),
+            ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
+        ];
+        match checks.into_iter().find(|(_, good)| !good) {
+            Some((key, _)) => Err(RecordError::key(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
+    Environment::new(variables).ok_or_else(|| RecordError::key("env"))
+}
+
+fn is_text(text: &str) -> bool {
+    (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
+impl Place {
+    fn of(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
+        match (cgroup, via) {
+            (Some(path), None) => {
+                path.parse().map(Self::Cgroup).map_err(|_| RecordError::key("cgroup"))
+            }
+            (None, Some(name)) => name.parse().map(Self::Via).map_err(|()| RecordError::key("via")),
+            _ => Err(RecordError("a record has exactly one of cgroup and via".to_owned())),
+        }
+    }
+}
+
+impl Via {
+    /// The name in a record.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Slurm => "slurm",
+            Self::Flux => "flux",
+        }
+    }
+}
+
+impl FromStr for Via {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Slurm, Self::Flux].into_iter().find(|via| via.as_str() == text).ok_or(())
+    }
+}
+
+impl Options {
+    fn of(wire: WireOptions) -> Result<Self, RecordError> {
+        let policy = wire.policy.map(|text| text.parse::<Policy>()).transpose();
+        Ok(Self {
+            policy: policy.map_err(|()| RecordError::key("DevicePolicy"))?,
+            allow: wire.allow,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = r#"{ "version": 1, "id": "4242", "uid": 1001,
+    "cgroup": "/system.slice/site-job-4242.scope", "started": 1795201200, "ends": 1795203000,
+    "leaf": "logins",
+    "options": { "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"], ["char-pts", "rw"]] },
+    "cdi": ["nvidia.com/gpu=0"],
+    "gpus": ["GPU-edfee158-11c1-52b8-0517-92f30e7fac88", 3, "0000:65:00.0"],
+    "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242" }"#;
+
+    /// A record of the required keys, with `more` in front of the closing brace.
+    fn with(more: &str) -> Result<Record, RecordError> {
+        Record::parse(format!(r#"{{"version":1,"id":"1","uid":5,"cgroup":"/a"{more}}}"#).as_bytes())
+    }
+
+    #[test]
+    fn a_full_record_round_trips() {
+        let record = Record::parse(FULL.as_bytes()).unwrap();
+        assert_eq!(record.started, Some(1_795_201_200));
+        assert_eq!(record.gpus.as_ref().unwrap().get(1), Some(&Gpu::Index(3)));
+        assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record.clone()));
+        let Devices::Wanted(wanted) = record.devices() else { panic!("{:?}", record.devices()) };
+        assert_eq!(wanted.policy, Policy::Closed);
+        assert_eq!(wanted.allow.len(), 2);
+        assert_eq!(wanted.named.first().unwrap().to_string(), "nvidia.com/gpu=0");
+        assert_eq!(wanted.named.len(), 7);
+    }
+
+    #[test]
+    fn a_small_record_round_trips() {
+        let record = with("").unwrap();
+        assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record));
+        let via = br#"{"version":1,"id":"1","uid":5,"via":"flux","options":{}}"#;
+        let via = Record::parse(via).unwrap();
+        assert_eq!(via.place, Place::Via(Via::Flux));
+        assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
+        let via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
+                   "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
+        let via = Record::parse(via).unwrap();
+        assert_eq!(via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
+        assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
+    }
+
+    #[test]
+    fn what_it_says_about_devices() {
+        let policy = |more: &str| match with(more).unwrap().devices() {
+            Devices::Unsaid => "unsaid",
+            Devices::Uncontained => "uncontained",
+            Devices::Wanted(wanted) => wanted.policy.as_str(),
+        };
+        for (more, says) in [
+            ("", "unsaid"),
+            (r#","options":{}"#, "unsaid"),
+            (r#","options":{"DevicePolicy":"auto"}"#, "uncontained"),
+            (r#","options":{"DevicePolicy":"auto","DeviceAllow":[]}"#, "closed"),
+            (r#","options":{"DevicePolicy":"auto"},"gpus":[]"#, "closed"),
+            (r#","options":{"DeviceAllow":[]}"#, "closed"),
+            (r#","options":{"DevicePolicy":"closed"}"#, "closed"),
+            (r#","options":{"DevicePolicy":"strict"}"#, "strict"),
+            (r#","options":{"DevicePolicy":"strict"},"cdi":[]"#, "strict"),
+            (r#","cdi":[]"#, "closed"),
+            (r#","gpus":[0]"#, "closed"),
+            (r#","gres":{}"#, "closed"),
+            (r#","device_dir":"/d""#, "closed"),
+        ] {
+            assert_eq!(policy(more), says, "{more}");
+        }
+    }
+
+    #[test]
+    fn malformed_records_are_refused() {
+        for more in [
+            r#","x":1"#,
+            r#","uid":5"#,
+            r#","via":"slurm""#,
+            r#","started":0"#,
+            r#","started":-1"#,
+            r#","started":1.5"#,
+            r#","started":"1""#,
+            r#","started":null"#,
+            r#","ends":9223372036854775808"#,
+            r#","leaf":"cgroup.procs""#,
+            r#","leaf":null"#,
+            r#","options":null"#,
+            r#","options":["closed",[]]"#,
+            r#","options":{"DevicePolicy":"open"}"#,
+            r#","options":{"DevicePolicy":"Closed"}"#,
+            r#","options":{"DevicePolicy":null}"#,
+            r#","options":{"DevicePolicy":1}"#,
+            r#","options":{"DevicePolicy":"auto","DevicePolicy":"auto"}"#,
+            r#","options":{"x":1}"#,
+            r#","options":{"DeviceAllow":null}"#,
+            r#","options":{"DeviceAllow":"/dev/null"}"#,
+            r#","options":{"DeviceAllow":{}}"#,
+            r#","options":{"DeviceAllow":["/dev/null"]}"#,
+            r#","options":{"DeviceAllow":[["/dev/null"]]}"#,
+            r#","options":{"DeviceAllow":[["/dev/null","r","x"]]}"#,
+            r#","options":{"DeviceAllow":[["/dev/null",1]]}"#,
+            r#","cdi":"nvidia.com/gpu=0""#,
+            r#","cdi":[""]"#,
+            r#","cdi":[1]"#,
+            r#","gpus":[-1]"#,
+            r#","gpus":[0.5]"#,
+            r#","gpus":[4294967296]"#,
+            r#","gpus":[""]"#,
+            r#","gpus":[null]"#,
+            r#","gres":[]"#,
+            r#","gres":{"gpu":0}"#,
+            r#","gres":{"gpu":[-1]}"#,
+            r#","gres":{"gpu":[0],"gpu":[1]}"#,
+            r#","gres":{"":[0]}"#,
+            r#","device_dir":"run""#,
+            r#","device_dir":"/a\u000ab""#,
+        ] {
+            assert!(with(more).is_err(), "{more} was taken");
+        }
+        for text in [
+            "",
+            "{}",
+            "[]",
+            r#"[1,"1",5,"/a"]"#,
+            r#"{"version":2,"id":"1","uid":5,"cgroup":"/a"}"#,
+            r#"{"version":"1","id":"1","uid":5,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":5}"#,
+            r#"{"version":1,"id":"1","cgroup":"/a"}"#,
+            r#"{"version":1,"id":1,"uid":5,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"../1","uid":5,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":-5,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":0,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":4294967295,"cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":"5","cgroup":"/a"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"a"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a/../b"}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"pbs"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"flux","env":{}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":[]}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":null}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_NTASKS":2}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_NTASKS":""}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"PATH":"/x"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_USER":"a\u000ab"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm",
+            "env":{"SLURM_JOB_USER":"a","SLURM_JOB_USER":"b"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a"} x"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a"}{}"#,
+        ] {
+            assert!(Record::parse(text.as_bytes()).is_err(), "{text} was taken");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let deep = format!(r#","gpus":{}"#, "[".repeat(100_000));
+        assert!(with(&deep).is_err());
+    }
+
+    #[test]
+    fn errors_fit_one_line() {
+        let error = with(",\"a\\nb\":1").unwrap_err().to_string();
+        assert!(!error.contains('\n'), "{error:?}");
+    }
+}

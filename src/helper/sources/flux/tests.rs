@@ -1,0 +1,248 @@
+use std::time::Duration;
+
+use super::*;
+use crate::kernel::trust::tests::Scratch;
+
+const FLUX: u32 = 992;
+
+/// A node with units of jobs and their processes, laid out as files.
+struct Bench {
+    scratch: Scratch,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        scratch.file("proc/stat", "cpu 1 2\nbtime 1000\nprocesses 9\n");
+        let bench = Self { scratch };
+        bench.process(1, 0, [0; 4]);
+        bench.scratch.dir("cg/user.slice/user-992.slice");
+        bench
+    }
+
+    /// A process, which started `pid` seconds after the node.
+    fn process(&self, pid: i32, parent: i32, uids: [u32; 4]) {
+        let [real, effective, saved, files] = uids;
+        let status = format!(
+            "Name:\tx\nState:\tS (sleeping)\nPPid:\t{parent}\nUid:\t{real}\t{effective}\t{saved}\t\
+             {files}\n"
+        );
+        let ticks = i64::from(pid) * sysconf_ticks();
+        let stat =
+            format!("{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
+        self.scratch.file(&format!("proc/{pid}/status"), &status);
+        self.scratch.file(&format!("proc/{pid}/stat"), &stat);
+    }
+
+    fn children(&self, pid: i32, list: &str) {
+        self.scratch.file(&format!("proc/{pid}/task/{pid}/children"), list);
+    }
+
+    /// A unit with these processes.
+    fn unit(&self, manager: u32, below: &str, name: &str, pids: &[i32]) {
+        let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        let path =
+            format!("cg/user.slice/user-{manager}.slice/user@{manager}.service/{below}{name}");
+        self.scratch.file(&format!("{path}/cgroup.procs"), &pids);
+    }
+
+    /// A unit of Flux's in which an IMP has a shell of `owner`'s.
+    fn running(&self, name: &str, imp: i32, owner: u32) {
+        self.process(imp, 1, [FLUX, 0, 0, 0]);
+        self.process(imp + 1, imp, [owner; 4]);
+        self.children(imp, &format!("{} ", imp + 1));
+        self.unit(FLUX, "app.slice/", name, &[imp, imp + 1]);
+    }
+
+    fn source(&self) -> FluxSource {
+        let path = self.scratch.path();
+        FluxSource::new(Account::Uid(FLUX), path.join("cg"), path)
+    }
+
+    fn found(&self) -> Found {
+        self.source().jobs(5, Instant::now() + Duration::from_secs(4)).unwrap()
+    }
+}
+
+fn sysconf_ticks() -> i64 {
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).unwrap().unwrap()
+}
+
+fn ids(found: &Found) -> Vec<&str> {
+    found.jobs.iter().map(|job| job.id.as_str()).collect()
+}
+
+#[test]
+fn the_jobs_of_the_user_are_found_and_no_others() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-f1.service", 10, 5);
+    bench.running("imp-shell-0-fzz.service", 20, 6);
+    // Without a slice of applications, and without the kernel's list of children.
+    bench.process(30, 1, [FLUX, 0, 0, 0]);
+    bench.process(31, 30, [5; 4]);
+    bench.unit(FLUX, "", "imp-shell-3-fxyzzy.service", &[30, 31]);
+    let found = bench.found();
+    assert_eq!(ids(&found), ["f1", "fxyzzy"]);
+    let manager = "/user.slice/user-992.slice/user@992.service";
+    let at = |path: String| Placement::Unit { path: path.parse().unwrap(), flux: FLUX };
+    let [one, two] = found.jobs.as_slice() else { panic!() };
+    assert_eq!(one.placement, at(format!("{manager}/app.slice/imp-shell-0-f1.service")));
+    assert_eq!(two.placement, at(format!("{manager}/imp-shell-3-fxyzzy.service")));
+    assert_eq!((one.started, two.started), (1010, 1030));
+    assert!(found.broken.is_empty() && found.silent.is_empty() && found.skipped.is_empty());
+    assert_eq!(found.seen, ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]);
+    let (all, _) = bench.source().everyones(Instant::now() + Duration::from_secs(4)).unwrap();
+    let all: Vec<_> = all.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
+    assert_eq!(all, [(5, "f1"), (6, "fzz"), (5, "fxyzzy")]);
+}
+
+#[test]
+fn what_others_call_so_is_no_job() {
+    let bench = Bench::new();
+    bench.process(10, 1, [FLUX, 0, 0, 0]);
+    bench.process(11, 10, [5; 4]);
+    // A user's own service manager, and other places of Flux's.
+    bench.unit(5, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
+    bench.unit(FLUX, "background.slice/", "imp-shell-0-f2.service", &[10, 11]);
+    bench.unit(FLUX, "app.slice/x.service/", "imp-shell-0-f3.service", &[10, 11]);
+    for name in ["shell-0-f4.service", "imp-shell-0-f11.service", "imp-shell-0-f5.scope"] {
+        bench.unit(FLUX, "app.slice/", name, &[10, 11]);
+    }
+    assert_eq!(bench.found().jobs, []);
+    assert_eq!(
+        bench.found().seen,
+        ["account 992: 0 units run a job, 0 have no shell, 0 are left over"]
+    );
+}
+
+#[test]
+fn a_unit_without_an_imp_is_left_over() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-f1.service", 10, 5);
+    let left = |uids| {
+        bench.process(10, 1, uids);
+        let found = bench.found();
+        assert_eq!(ids(&found), Vec::<&str>::new(), "{uids:?}");
+        assert!(found.seen.first().unwrap().ends_with("1 are left over"), "{uids:?} {found:?}");
+        assert!(found.broken.is_empty() && found.skipped.is_empty());
+    };
+    // What a user starts has not the uids of an IMP.
+    for uids in [[5; 4], [5, 0, 0, 0], [0; 4], [FLUX; 4], [FLUX, FLUX, 0, 0]] {
+        left(uids);
+    }
+    let text = "Name:\tx\nState:\tZ (zombie)\nPPid:\t1\nUid:\t992\t0\t0\t0\n";
+    bench.scratch.file("proc/10/status", text);
+    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[]);
+    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+}
+
+#[test]
+fn a_unit_without_a_shell_is_nobodys_yet() {
+    let bench = Bench::new();
+    bench.process(10, 1, [FLUX, 0, 0, 0]);
+    bench.process(11, 10, [FLUX; 4]);
+    bench.children(10, "11 ");
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
+    let found = bench.found();
+    assert_eq!((found.jobs.as_slice(), found.broken.as_slice()), (&[][..], &[][..]));
+    let [skipped] = found.skipped.as_slice() else { panic!("{found:?}") };
+    assert!(skipped.contains("imp-shell-0-f1.service: its shell is not there"), "{skipped}");
+}
+
+#[test]
+fn processes_that_cannot_be_seen_are_not_taken_for_none() {
+    let bench = Bench::new();
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10]);
+    // Gone between the two looks: a fault of nobody's.
+    assert!(bench.found().broken.is_empty());
+    std::fs::remove_dir_all(bench.scratch.path().join("proc/1")).unwrap();
+    let found = bench.found();
+    assert!(found.broken.first().unwrap().contains("hidepid"), "{found:?}");
+    bench.process(1, 0, [0; 4]);
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[0]);
+    assert!(bench.found().broken.first().unwrap().contains("no numbers here"));
+}
+
+#[test]
+fn several_brokers_of_a_node_have_one_job() {
+    let bench = Bench::new();
+    bench.running("imp-shell-10-f1.service", 10, 5);
+    bench.running("imp-shell-9-f1.service", 20, 5);
+    let found = bench.found();
+    let [job] = found.jobs.as_slice() else { panic!("{found:?}") };
+    assert!(job.placement.cgroup().ends_with("/imp-shell-9-f1.service"), "{job:?}");
+    assert!(found.skipped.first().unwrap().contains("imp-shell-10-f1.service"));
+    // The one of which the IMP is over does not hide the other.
+    bench.process(20, 1, [5; 4]);
+    let job = bench.found().jobs.pop().unwrap();
+    assert!(job.placement.cgroup().ends_with("/imp-shell-10-f1.service"), "{job:?}");
+}
+
+#[test]
+fn an_imp_with_children_of_two_users_is_strange() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-f1.service", 10, 5);
+    bench.running("imp-shell-0-f2.service", 20, 5);
+    bench.process(12, 10, [6; 4]);
+    bench.children(10, "11 12 ");
+    let found = bench.found();
+    assert_eq!(ids(&found), ["f2"]);
+    assert!(found.broken.first().unwrap().contains("several users'"), "{found:?}");
+}
+
+#[test]
+fn without_the_account_or_its_slice_there_is_no_flux() {
+    let bench = Bench::new();
+    let path = bench.scratch.path();
+    let ask = |account| {
+        let source = FluxSource::new(account, path.join("cg"), path);
+        source.jobs(5, Instant::now() + Duration::from_secs(4))
+    };
+    let absent = |result| matches!(result, Err(SourceError::Absent(_)));
+    assert!(absent(ask(Account::Name("no-such-account".into()))));
+    assert!(absent(ask(Account::Uid(993))));
+    assert!(ask(Account::Uid(FLUX)).is_ok());
+    assert!(matches!(ask(Account::Uid(0)), Err(SourceError::Failed(_))));
+    assert!(matches!(ask(Account::Name("root".into())), Err(SourceError::Failed(_))));
+}
+
+#[test]
+fn hundreds_of_units_and_a_deadline() {
+    let bench = Bench::new();
+    for number in 0..300 {
+        let id = crate::schedulers::flux::FluxId(1_000_000 + number);
+        let pid = 100 + 2 * i32::try_from(number).unwrap();
+        bench.running(&format!("imp-shell-0-{id}.service"), pid, 5 + (pid.cast_unsigned() & 2));
+    }
+    assert_eq!(bench.found().jobs.len(), 150);
+    let late = bench.source().jobs(5, Instant::now()).unwrap();
+    assert_eq!((late.jobs.len(), late.silent.len()), (0, 1));
+    assert_eq!(late.silent, ["flux: 300 units could not be looked at in time"]);
+}
+
+/// The shell of a job with many processes is found without a look at all of them.
+#[test]
+fn a_jobs_own_processes_cost_nothing() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-f1.service", 10, 5);
+    let many: Vec<i32> = [10, 11].into_iter().chain(1000..60_000).collect();
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &many);
+    let began = Instant::now();
+    assert_eq!(ids(&bench.found()), ["f1"]);
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_job_goes_by_each_notation_of_its_id() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-fxyzzy.service", 10, 5);
+    let job = bench.found().jobs.pop().unwrap();
+    for (name, is) in
+        [("fxyzzy", true), ("633528662", true), ("633528663", false), ("xyzzy", false)]
+    {
+        assert_eq!(job.goes_by(&name.parse().unwrap()), is, "{name}");
+    }
+    let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
+    assert!(!Job { placement, ..job }.goes_by(&"633528662".parse().unwrap()));
+}

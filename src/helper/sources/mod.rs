@@ -1,0 +1,154 @@
+//! Where jobs are looked up.
+//!
+//! A source knows the jobs of one user on this node. It reads and judges nothing else: which job
+//! a login joins is [`crate::helper`]'s to decide.
+
+#![forbid(unsafe_code)]
+
+mod flux;
+pub(crate) mod processes;
+mod registry;
+pub(crate) mod slurm;
+
+use std::fmt;
+use std::time::Instant;
+
+use crate::helper::records::Record;
+use crate::protocol::{JobId, Placement, SourceName};
+use crate::schedulers::flux::FluxId;
+
+pub use flux::{Account, FluxSource};
+pub use registry::RegistrySource;
+pub use slurm::SlurmSource;
+
+/// One place where jobs are looked up.
+pub trait Source {
+    /// Its name in configuration, protocol and log.
+    fn name(&self) -> SourceName;
+
+    /// The running jobs of `uid` on this node, and what else the source knows about them. A source
+    /// that waits for others does so no longer than to `deadline`.
+    /// Fails: [`SourceError`]; a user without jobs is none.
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
+}
+
+impl Placement {
+    /// What evidence and log call the place of this job.
+    #[must_use]
+    pub fn shown(&self, job: &JobId) -> String {
+        match self {
+            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
+            Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
+        }
+    }
+}
+
+impl FluxId {
+    /// Reads an id as people have it from Flux: in F58 with either sign in front, or in decimal.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        if let Some(digits) = text.strip_prefix('\u{192}') {
+            return Self::canonical(&format!("f{digits}"));
+        }
+        let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        if decimal && (text == "0" || !text.starts_with('0')) {
+            return text.parse().ok().map(Self);
+        }
+        Self::canonical(text)
+    }
+}
+
+/// A running job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its id, in the source's canonical form.
+    pub id: JobId,
+    /// When it started, in seconds since the epoch; 0 where nobody knows.
+    pub started: i64,
+    /// When it ends, in seconds since the epoch, where the source knows it.
+    pub ends: Option<i64>,
+    /// Where its logins go.
+    pub placement: Placement,
+    /// The record that says which devices are its own; a scheduler's job may do without.
+    pub record: Option<Record>,
+}
+
+impl Job {
+    /// Whether a name that was given for a job means this one. Flux has several notations, and
+    /// people write the one that they have.
+    pub fn goes_by(&self, name: &JobId) -> bool {
+        let of_flux = matches!(self.placement, Placement::Unit { .. });
+        let canonical = || FluxId::read(name.as_str()).map(|id| id.to_string());
+        self.id == *name || (of_flux && canonical().is_some_and(|id| id == self.id.as_str()))
+    }
+}
+
+/// A job that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedJob {
+    /// Its id.
+    pub id: JobId,
+    /// When it ended, in seconds since the epoch.
+    pub ended: i64,
+}
+
+/// A job that takes no logins at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passing {
+    /// It is starting.
+    Starting(JobId),
+    /// It is ending.
+    Ending(JobId),
+}
+
+/// A record that adds devices to a job of a scheduler's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addition {
+    /// The record.
+    pub record: Record,
+    /// What there is to say where no scheduler has the job.
+    pub otherwise: String,
+}
+
+/// What a source knows about one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The running jobs.
+    pub jobs: Vec<Job>,
+    /// Records that place no login themselves; they add devices to jobs of a scheduler's.
+    pub additions: Vec<Addition>,
+    /// Jobs that are about to run, or about to end.
+    pub passing: Vec<Passing>,
+    /// The jobs that ended and of whose end there is a note, however old.
+    pub ended: Vec<EndedJob>,
+    /// Jobs of which there is a record that cannot be used. What a scheduler knows of such a job is
+    /// not all that was said about it.
+    pub unusable: Vec<JobId>,
+    /// What may stand for a running job and cannot be used: file and cause.
+    pub broken: Vec<String>,
+    /// What may stand for a running job and did not answer in time.
+    pub silent: Vec<String>,
+    /// What else was found and is not used: file and cause.
+    pub skipped: Vec<String>,
+    /// Where it looked, and what there was.
+    pub seen: Vec<String>,
+}
+
+/// Why a source does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceError {
+    /// What the source looks at is not on this node; it has no jobs. The text says what is missing.
+    Absent(String),
+    /// The source is there and cannot be read.
+    Failed(String),
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(what) | Self::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}

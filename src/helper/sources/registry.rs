@@ -1,0 +1,169 @@
+//! Jobs out of root-owned records.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::{Addition, EndedJob, Found, Job, Source, SourceError};
+use crate::helper::records::{Devices, Place, ReadError, Record, Registry};
+use crate::kernel::trust::Trust;
+use crate::protocol::{CgroupPath, Placement, SourceName};
+
+/// The registry as a source.
+#[derive(Clone, Debug)]
+pub struct RegistrySource {
+    registry: Registry,
+    trust: Trust,
+    cgroup: PathBuf,
+}
+
+impl RegistrySource {
+    /// A source over the records in `registry`, believed as `trust` says, of jobs whose cgroups
+    /// lie below the mount `cgroup`.
+    pub fn new(registry: Registry, trust: Trust, cgroup: PathBuf) -> Self {
+        Self { registry, trust, cgroup }
+    }
+
+    /// Sorts one record by what can be done with it.
+    fn take(&self, record: Record, found: &mut Found) {
+        let path = self.registry.record(record.uid, &record.id);
+        let path = path.display();
+        let unsaid = record.devices() == Devices::Unsaid;
+        let cgroup = match &record.place {
+            Place::Cgroup(cgroup) => cgroup.clone(),
+            Place::Via(via) if !unsaid => {
+                let otherwise = format!("{path}: not running, {} has no such job", via.as_str());
+                found.additions.push(Addition { record, otherwise });
+                return;
+            }
+            Place::Via(_) => {
+                found.broken.push(format!("{path}: says nothing about devices"));
+                found.unusable.push(record.id);
+                return;
+            }
+        };
+        match self.is_there(&cgroup) {
+            Ok(true) => {}
+            // The job may be a scheduler's that has put it elsewhere.
+            Ok(false) => {
+                if unsaid {
+                    found.unusable.push(record.id.clone());
+                }
+                let otherwise = format!("{path}: not running, cgroup {cgroup} is not there");
+                found.additions.push(Addition { record, otherwise });
+                return;
+            }
+            Err(error) => {
+                found.unusable.push(record.id);
+                found.broken.push(format!("{path}: cgroup {cgroup}: {error}"));
+                return;
+            }
+        }
+        if unsaid {
+            found.unusable.push(record.id);
+            found.broken.push(format!("{path}: says nothing about devices"));
+            return;
+        }
+        found.jobs.push(Job {
+            id: record.id.clone(),
+            started: record.started.unwrap_or(0),
+            ends: record.ends,
+            placement: Placement::Cgroup { path: cgroup, leaf: record.leaf.clone() },
+            record: Some(record),
+        });
+    }
+
+    fn is_there(&self, cgroup: &CgroupPath) -> std::io::Result<bool> {
+        match std::fs::symlink_metadata(self.cgroup.join(cgroup.relative())) {
+            Ok(meta) => Ok(meta.is_dir()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Source for RegistrySource {
+    fn name(&self) -> SourceName {
+        SourceName::Registry
+    }
+
+    fn jobs(&self, uid: u32, _deadline: Instant) -> Result<Found, SourceError> {
+        let user = self.registry.read_user(&self.trust, uid).map_err(|error| match error {
+            ReadError::NoRegistry => {
+                SourceError::Absent(format!("{} does not exist", self.registry.dir().display()))
+            }
+            ReadError::Distrusted(error) => SourceError::Failed(error.to_string()),
+        })?;
+        let mut found = Found::default();
+        for record in user.records {
+            self.take(record, &mut found);
+        }
+        for broken in user.broken {
+            found.unusable.extend(broken.job());
+            let list = if broken.is_record { &mut found.broken } else { &mut found.skipped };
+            list.push(broken.to_string());
+        }
+        let ended = user.ended.into_iter();
+        found.ended.extend(ended.map(|(id, note)| EndedJob { id, ended: note.ended() }));
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::records::Note;
+    use crate::kernel::trust::tests::Scratch;
+    use crate::protocol::JobId;
+
+    fn look(scratch: &Scratch) -> Result<Found, SourceError> {
+        let registry = Registry::new(&scratch.path().join("jobs"));
+        RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
+            .jobs(5, Instant::now())
+    }
+
+    fn record(scratch: &Scratch, id: &str, more: &str) {
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,{more}}}"#);
+        scratch.file(&format!("jobs/5/{id}.json"), &text);
+    }
+
+    #[test]
+    fn a_job_needs_its_cgroup_and_a_word_about_devices() {
+        let scratch = Scratch::new();
+        scratch.dir("cg/here");
+        scratch.file("cg/file", "");
+        record(&scratch, "1", r#""cgroup":"/here","started":7,"ends":9,"leaf":"l","cdi":[]"#);
+        record(&scratch, "2", r#""cgroup":"/gone","cdi":[]"#);
+        record(&scratch, "3", r#""cgroup":"/here""#);
+        record(&scratch, "4", r#""via":"slurm","cdi":[]"#);
+        record(&scratch, "5", r#""cgroup":"/file","cdi":[]"#);
+        record(&scratch, "6", r#""cgroup":"/file/below","cdi":[]"#);
+        record(&scratch, "7", r#""cgroup":"#);
+        scratch.file("jobs/5/8.ended", &Note::new(3).to_json());
+        scratch.file("jobs/5/README", "");
+        record(&scratch, "9", r#""via":"slurm""#);
+        let found = look(&scratch).unwrap();
+        let [job] = found.jobs.as_slice() else { panic!("{:?}", found.jobs) };
+        assert_eq!((job.id.as_str(), job.started, job.ends), ("1", 7, Some(9)));
+        let (path, leaf) = ("/here".parse().unwrap(), Some("l".parse().unwrap()));
+        assert_eq!(job.placement, Placement::Cgroup { path, leaf });
+        let added: Vec<_> = found.additions.iter().map(|one| one.record.id.as_str()).collect();
+        assert_eq!(added, ["2", "4", "5", "6"]);
+        assert_eq!(found.ended, [EndedJob { id: "8".parse().unwrap(), ended: 3 }]);
+        let unusable: Vec<_> = found.unusable.iter().map(JobId::as_str).collect();
+        assert_eq!(unusable, ["3", "9", "7"]);
+        assert_eq!(found.broken.len(), 3, "{:?}", found.broken);
+        assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn a_missing_registry_is_absent_and_a_bad_one_fails() {
+        let scratch = Scratch::new();
+        assert!(matches!(look(&scratch), Err(SourceError::Absent(_))));
+        scratch.dir("jobs");
+        assert_eq!(look(&scratch), Ok(Found::default()));
+        scratch.mode("jobs", 0o777);
+        assert!(matches!(look(&scratch), Err(SourceError::Failed(_))));
+    }
+}

@@ -1,0 +1,184 @@
+//! Whether a service's PAM stack really runs our module.
+//!
+//! The account phase only admits; it is the session phase that puts the login into its job. A
+//! stack with the one and without the other would admit users to the bare node, so the account
+//! phase asks this module. It reads the service files as libpam does.
+
+mod control;
+mod flatten;
+mod line;
+mod walk;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::protocol::Stack;
+use flatten::{Handler, Kind, flatten};
+pub use flatten::{Place, Unfit};
+use walk::{Bypass, bypass};
+
+/// A group of PAM's: which of a module's functions a line has called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Who it is.
+    Auth,
+    /// Whether they may log in.
+    Account,
+    /// What is set up for the login.
+    Session,
+}
+
+impl Group {
+    /// The word that lines of it begin with.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Account => "account",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// One line of a flattened stack that calls a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it stands.
+    pub place: Place,
+    /// The module, as the line names it.
+    pub module: String,
+    /// What follows that.
+    pub arguments: Vec<String>,
+    /// Whether it is a line of ours, and then whether it can be relied on.
+    pub ours: Option<Result<(), Unfit>>,
+}
+
+impl Entry {
+    /// The name of the module's file.
+    pub fn file(&self) -> &str {
+        self.module.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// What was found out about a service's stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing goes on unless the module of this line, or of another of ours, is content.
+    Effective(Place),
+    /// There is a line of ours, but this one can leap over it.
+    Skipped {
+        /// The line of ours.
+        ours: Place,
+        /// The line that leaps.
+        by: Place,
+    },
+    /// There is a line of ours, but this one can undo its refusal.
+    Undone {
+        /// The line that undoes.
+        by: Place,
+    },
+    /// The only lines of ours are unfit; the first one, and why.
+    Unfit(Place, Unfit),
+    /// There is no line of ours.
+    Absent,
+    /// The stack has too many ways through it to look at all.
+    Maze,
+    /// A file cannot be read, by libpam or by us.
+    Unreadable(String),
+}
+
+impl Finding {
+    /// The finding in one word, as the other half wants it.
+    pub fn stack(&self) -> Stack {
+        match self {
+            Self::Effective(_) => Stack::Effective,
+            _ => Stack::Missing,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Effective(ours) => write!(f, "session line at {ours} is effective"),
+            Self::Skipped { ours, by } => {
+                write!(f, "session line at {ours} can be skipped by {by}")
+            }
+            Self::Undone { by } => write!(f, "refusal of the session line can be undone by {by}"),
+            Self::Unfit(ours, why) => write!(f, "session line at {ours} {why}"),
+            Self::Absent => f.write_str("no session line for pam_job_adopt.so"),
+            Self::Maze => f.write_str("session stack has too many ways through it"),
+            Self::Unreadable(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Judges the session stack of `service` by the service files below `root`, which is `/` but in
+/// tests.
+pub fn judge(root: &Path, service: &str) -> Finding {
+    judge_group(root, service, Group::Session)
+}
+
+/// The same of any group.
+pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
+    match flattened(root, service, group) {
+        Ok(stack) => judge_flat(&stack, group),
+        Err(what) => Finding::Unreadable(what),
+    }
+}
+
+/// The lines of the stack in the order in which libpam comes to them, includes resolved.
+///
+/// # Errors
+/// A text that names the file that libpam or we cannot read.
+pub fn entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
+    let stack = flattened(root, service, group)?;
+    Ok(stack.into_iter().filter_map(Handler::entry).collect())
+}
+
+fn flattened(root: &Path, service: &str, group: Group) -> Result<Vec<Handler>, String> {
+    // As pam_start(3) does: the last component, in lower case.
+    let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    if file.is_empty() || file == "." || file == ".." {
+        return Err("the service has no name".to_owned());
+    }
+    flatten(root, &file, group)
+}
+
+impl Handler {
+    /// The line as others see it; `None` for where a substack begins.
+    fn entry(self) -> Option<Entry> {
+        let ours = match self.kind {
+            Kind::Substack => return None,
+            Kind::Module(_) => None,
+            Kind::Ours(_) => Some(Ok(())),
+            Kind::Unfit(_, why) => Some(Err(why)),
+        };
+        let mut words = self.words.into_iter().skip(2);
+        let module = words.next().unwrap_or_default();
+        Some(Entry { place: self.place, module, arguments: words.collect(), ours })
+    }
+}
+
+fn judge_flat(stack: &[Handler], group: Group) -> Finding {
+    let place = |index: usize| stack.get(index).map(|handler| handler.place.clone());
+    let ours = stack.iter().find(|handler| matches!(handler.kind, Kind::Ours(_)));
+    let Some(ours) = ours.map(|handler| handler.place.clone()) else {
+        let unfit = stack.iter().find_map(|handler| match &handler.kind {
+            Kind::Unfit(_, why) => Some(Finding::Unfit(handler.place.clone(), why.clone())),
+            _ => None,
+        });
+        return unfit.unwrap_or(Finding::Absent);
+    };
+    match bypass(stack, group) {
+        None => Finding::Effective(ours),
+        Some(Bypass::Maze) => Finding::Maze,
+        Some(Bypass::Reset { by }) => Finding::Undone { by: place(by).unwrap_or(ours) },
+        Some(Bypass::Leap { by, ours: leapt }) => Finding::Skipped {
+            by: place(by).unwrap_or_else(|| ours.clone()),
+            ours: place(leapt).unwrap_or(ours),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! Asking every source about one user: for a login, for a choice of jobs, and for how they are.
+
+use std::time::{Duration, Instant};
+
+use super::{Config, Evidence, Node, refusal};
+use crate::helper::records::{NOTE_VALID, Place, Record, Via};
+use crate::helper::sources::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
+use crate::protocol::{JobId, Reason, Refusal, SourceName};
+
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    pub(super) jobs: Vec<Job>,
+    /// Sources and files that may have hidden a running job, each with the cause.
+    pub(super) faults: Vec<String>,
+    /// What may have hidden one since it did not answer in time.
+    pub(super) silent: Vec<String>,
+    pub(super) skipped: Vec<String>,
+    /// The sources that are on this node.
+    pub(super) present: Vec<SourceName>,
+    /// What sources are not on this node.
+    absent: Vec<String>,
+    passing: Vec<Passing>,
+    ended: Vec<EndedJob>,
+    seen: Vec<(SourceName, String)>,
+}
+
+/// What is known of jobs in one place and needed in another.
+#[derive(Default)]
+struct Loose {
+    additions: Vec<Addition>,
+    unusable: Vec<JobId>,
+    /// Whether the records could be read at all.
+    unread: bool,
+}
+
+/// Whether a record is about this job of a scheduler's. One that names the scheduler may have the
+/// id in any of its notations.
+fn adds_to(record: &Record, job: &Job) -> bool {
+    let via_flux = record.place == Place::Via(Via::Flux);
+    job.id == record.id || (via_flux && job.goes_by(&record.id))
+}
+
+impl Survey {
+    /// Asks the sources, which wait no longer than to `deadline`.
+    pub(super) fn of(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
+        let (mut survey, mut loose) = (Self::default(), Loose::default());
+        for source in sources {
+            let name = source.name();
+            match source.jobs(uid, deadline) {
+                Ok(found) => survey.add(name, found, &mut loose),
+                Err(SourceError::Absent(what)) => {
+                    survey.absent.push(format!("{}: {what}", name.as_str()));
+                }
+                Err(SourceError::Failed(what)) => {
+                    survey.present.push(name);
+                    survey.faults.push(format!("{}: {what}", name.as_str()));
+                    loose.unread |= name == SourceName::Registry;
+                }
+            }
+        }
+        survey.merge(loose);
+        survey
+    }
+
+    fn add(&mut self, name: SourceName, found: Found, loose: &mut Loose) {
+        self.present.push(name);
+        self.jobs.extend(found.jobs);
+        self.faults.extend(found.broken);
+        self.silent.extend(found.silent);
+        self.skipped.extend(found.skipped);
+        self.passing.extend(found.passing);
+        self.ended.extend(found.ended);
+        self.seen.extend(found.seen.into_iter().map(|text| (name, text)));
+        loose.additions.extend(found.additions);
+        loose.unusable.extend(found.unusable);
+    }
+
+    /// Where a job comes from its scheduler and from a record, the scheduler places its logins and
+    /// the record adds devices. A job of which the record is there and cannot be used is not
+    /// joined: its devices would be more than the record says.
+    fn merge(&mut self, mut loose: Loose) {
+        let jobs = std::mem::take(&mut self.jobs);
+        let (mut jobs, own): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| job.placement.source() != SourceName::Registry);
+        for own in own {
+            match own.record {
+                Some(record) if jobs.iter().any(|job| adds_to(&record, job)) => {
+                    loose.additions.push(Addition { record, otherwise: String::new() });
+                }
+                record => self.jobs.push(Job { record, ..own }),
+            }
+        }
+        for Addition { record, otherwise } in loose.additions {
+            match jobs.iter_mut().find(|job| adds_to(&record, job)) {
+                Some(job) => {
+                    job.ends = job.ends.or(record.ends);
+                    job.record = Some(record);
+                }
+                None => self.skipped.push(otherwise),
+            }
+        }
+        jobs.retain(|job| {
+            let usable = !loose.unread && !loose.unusable.iter().any(|id| job.goes_by(id));
+            if !usable {
+                self.faults.push(format!("job {}: not joined without its record", job.id));
+            }
+            usable
+        });
+        self.jobs.extend(jobs);
+    }
+
+    /// Whether it is of use to ask again: there is no job yet, and either one is about to run or
+    /// nothing can have hidden one.
+    pub(super) fn may_change(&self) -> bool {
+        let clear = self.faults.is_empty() && self.silent.is_empty();
+        self.jobs.is_empty() && (clear || self.starting().is_some())
+    }
+
+    fn starting(&self) -> Option<&JobId> {
+        self.passing.iter().find_map(|passing| match passing {
+            Passing::Starting(id) => Some(id),
+            Passing::Ending(_) => None,
+        })
+    }
+
+    fn ending(&self) -> Option<&JobId> {
+        self.passing.iter().find_map(|passing| match passing {
+            Passing::Ending(id) => Some(id),
+            Passing::Starting(_) => None,
+        })
+    }
+
+    /// Why a user without a running job is refused. A fault comes first, since it may be why no job
+    /// was found, then what did not answer; then what the user sees change next.
+    pub(super) fn without_job(&self, now: i64) -> (Refusal, String) {
+        let because = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
+        let about = |reason, id: &JobId, ended, texts: &[String]| {
+            let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
+            (refusal, texts.join("; "))
+        };
+        if !self.faults.is_empty() {
+            return because(Reason::Configuration, &self.faults);
+        }
+        if !self.silent.is_empty() {
+            return because(Reason::Timeout, &self.silent);
+        }
+        if let Some(id) = self.starting() {
+            return about(Reason::Starting, id, None, &[]);
+        }
+        if let Some(id) = self.ending() {
+            return about(Reason::Ended, id, Some(now), &self.skipped);
+        }
+        let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
+        if let Some(job) = self.ended.iter().filter(valid).max_by_key(|job| job.ended) {
+            return about(Reason::Ended, &job.id, Some(job.ended), &self.skipped);
+        }
+        match self.present.is_empty() {
+            true => because(Reason::NoScheduler, &self.absent),
+            false => because(Reason::NoJob, &[&self.skipped[..], &self.absent].concat()),
+        }
+    }
+
+    /// What an administrator should know beside a job that was found.
+    pub(super) fn warnings(self) -> Vec<String> {
+        let mut warnings = self.faults;
+        warnings.extend(self.silent);
+        warnings
+    }
+
+    pub(super) fn tell(&self, evidence: &mut Evidence) {
+        for (source, text) in &self.seen {
+            evidence.add(source.as_str(), text);
+        }
+        for job in &self.jobs {
+            let (id, source) = (&job.id, job.placement.source().as_str());
+            let (started, place) = (job.started, job.placement.shown(id));
+            evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
+            if source != SourceName::Registry.as_str() && job.record.is_some() {
+                evidence.add("record", format_args!("of job {id}, adds devices"));
+            }
+        }
+        for passing in &self.passing {
+            match passing {
+                Passing::Starting(id) => evidence.add("starting", id),
+                Passing::Ending(id) => evidence.add("ending", id),
+            }
+        }
+        for job in &self.ended {
+            evidence.add("ended", format_args!("{} at {}", job.id, job.ended));
+        }
+        for (word, texts) in [
+            ("fault", &self.faults),
+            ("silent", &self.silent),
+            ("skipped", &self.skipped),
+            ("absent", &self.absent),
+        ] {
+            texts.iter().for_each(|text| evidence.add(word, text));
+        }
+    }
+}
+
+/// The running jobs of one user on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Their ids.
+    pub jobs: Vec<JobId>,
+    /// What may have hidden others, each with the cause.
+    pub unsure: Vec<String>,
+}
+
+impl Node {
+    /// The jobs among which a login of this user would be, looked up with the caller's own rights
+    /// until `deadline`; `node` is this node's name.
+    pub fn selection(&self, config: &Config, node: &str, uid: u32, deadline: Instant) -> Selection {
+        let sources = match self.sources(&self.tree(), node, config) {
+            Ok(sources) => sources,
+            Err(cause) => return Selection { jobs: Vec::new(), unsure: vec![cause] },
+        };
+        let mut survey = Survey::of(&sources, uid, deadline);
+        let jobs = std::mem::take(&mut survey.jobs).into_iter().map(|job| job.id).collect();
+        Selection { jobs, unsure: survey.warnings() }
+    }
+}
+
+/// What one source answers, and how long it takes.
+#[derive(Debug)]
+pub struct Health {
+    /// Which source.
+    pub source: SourceName,
+    /// Its answer.
+    pub answer: Result<Found, SourceError>,
+    /// How long that took.
+    pub took: Duration,
+}
+
+impl Node {
+    /// Asks each source of the configuration about a user, as at a login to the node of that name,
+    /// for `each` at most.
+    ///
+    /// # Errors
+    /// A text where none can be asked.
+    pub fn health(
+        &self,
+        node: &str,
+        config: &Config,
+        uid: u32,
+        each: Duration,
+    ) -> Result<Vec<Health>, String> {
+        let ask = |source: Box<dyn crate::helper::sources::Source>| {
+            let began = Instant::now();
+            let answer = source.jobs(uid, began + each);
+            Health { source: source.name(), answer, took: began.elapsed() }
+        };
+        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(ask).collect())
+    }
+}

@@ -1,0 +1,289 @@
+//! Carries a decision out, and proves it.
+
+use super::compose::{Decision, Obstacle, Reach, decide};
+use super::program::{Level, Program, effective, program_name};
+use super::{Attached, Error, Insn, Result, allow};
+use crate::kernel::cgroup::{Dir, Leaf, PinMark};
+use crate::kernel::lock::Lock;
+use crate::kernel::sys::bpf as kernel;
+use crate::protocol::Containment;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// A leaf and every cgroup above it, and how far ours may reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Branch<'a> {
+    /// The leaf first, the root of the mount last.
+    pub levels: &'a [Dir],
+    /// Index of the job's own cgroup.
+    pub job: usize,
+    /// Where ours may go.
+    pub reach: Reach,
+}
+
+impl<'a> Branch<'a> {
+    /// That of a leaf of a job that nobody else attaches filters to.
+    pub fn of(leaf: &'a Leaf) -> Self {
+        Self { levels: leaf.levels(), job: leaf.job_level(), reach: Reach::Job }
+    }
+
+    fn read(self) -> Result<Vec<Level>> {
+        self.levels.iter().map(Level::read).collect()
+    }
+
+    fn name(self) -> String {
+        self.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default()
+    }
+
+    fn refused(self, why: Obstacle) -> Error {
+        Error::Obstacle { object: self.name(), why }
+    }
+
+    /// Decides, with so many levels to come below those that are there.
+    fn decide(self, levels: &[Level], missing: usize, wanted: &Containment) -> Decision {
+        let own = levels.get(..=self.job).unwrap_or(levels);
+        // One of ours, left by a login under another configuration, is none of the scheduler's.
+        let scheduled = own.iter().any(|level| others(level).next().is_some());
+        if !scheduled && matches!(wanted, Containment::Inherit | Containment::Both(_)) {
+            return Decision::Refuse(Obstacle::NothingInForce);
+        }
+        let mut attached = vec![Attached::Nothing; missing];
+        attached.extend(levels.iter().map(|level| level.attached));
+        decide(&attached, self.job + missing, self.reach, wanted)
+    }
+
+    /// Ids of the scheduler's programs that must run at the leaf: those of the nearest level, up
+    /// to the job, that has any, unless a pin stands for them.
+    fn kept(self, levels: &[Level], pin: Option<usize>) -> Vec<u32> {
+        let own = levels.get(..=self.job).unwrap_or(levels);
+        let nearest = own.iter().position(|level| others(level).next().is_some());
+        let level = nearest.filter(|_| nearest != pin).and_then(|index| levels.get(index));
+        level.into_iter().flat_map(others).map(Program::id).collect()
+    }
+}
+
+/// The programs of a level that are none of ours; a pin is its original's owner's.
+fn others(level: &Level) -> impl Iterator<Item = &Program> {
+    level.programs.iter().filter(|program| !program.is_ours())
+}
+
+/// What holds at a leaf, and the ids of the programs that must run there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Confinement {
+    /// No filter at the job, and none was asked for.
+    None,
+    /// The job's own filters hold.
+    Inherited(Vec<u32>),
+    /// A filter of ours holds, beside whatever else is in force.
+    Enforced(Vec<u32>),
+    /// The job's own filters hold, as they must, and one of ours besides.
+    Both(Vec<u32>),
+}
+
+impl Confinement {
+    /// The name in the log.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Inherited(_) => "inherit",
+            Self::Enforced(_) => "enforce",
+            Self::Both(_) => "inherit+enforce",
+        }
+    }
+
+    /// Checks at the leaf that every required program runs there.
+    /// Errors: [`Error::NotEffective`] for the first that does not.
+    pub fn verify(&self, leaf: &Dir) -> Result<()> {
+        let required: &[u32] = match self {
+            Self::None => &[],
+            Self::Inherited(ids) | Self::Enforced(ids) | Self::Both(ids) => ids,
+        };
+        let running = effective(leaf)?;
+        match required.iter().find(|id| !running.contains(id)) {
+            None => Ok(()),
+            Some(&program) => Err(Error::NotEffective { object: leaf.path().to_owned(), program }),
+        }
+    }
+}
+
+/// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
+/// below those of the branch, the leaf among them.
+/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
+pub fn foresee(branch: Branch<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
+    let levels = branch.read()?;
+    let mut decision = branch.decide(&levels, missing, containment);
+    if decision == Decision::NeedChild {
+        decision = branch.decide(&levels, missing + 1, containment);
+    }
+    match decision {
+        Decision::Refuse(why) => Err(branch.refused(why)),
+        _ => Ok(decision),
+    }
+}
+
+/// How [`confine`] went.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It holds, and was verified.
+    Holds(Confinement),
+    /// The job's own cgroup cannot take a filter of ours: a child leaf is needed first.
+    NeedChild,
+}
+
+/// Looks under the lock before giving up: each changes something, and somebody else may as well.
+const LOOKS: usize = 8;
+
+/// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
+/// look that finds everything in place and changes nothing counts, since a scheduler may attach
+/// its own filter at any moment, also between our look and our change.
+/// Errors: [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing
+/// that was attached is taken off again: another login may rely on it.
+pub fn confine(
+    branch: Branch<'_>,
+    containment: &Containment,
+    deadline: Instant,
+) -> Result<Outcome> {
+    let insns = containment.list().map(allow).unwrap_or_default();
+    let want = Want { containment, name: program_name(&insns), insns };
+    // Nearly every login finds everything in place and needs no lock.
+    match want.look(branch, None) {
+        Ok(Some(outcome)) => return Ok(outcome),
+        // Not yet, or no longer: another login is changing it.
+        Ok(None) | Err(Error::NotEffective { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    // The job's own cgroup: logins of one job meet there, whatever their leaf.
+    let lock = Lock::take(nth(branch.levels, branch.job)?.identity()?.1, deadline)?;
+    for _ in 0..LOOKS {
+        if let Some(outcome) = want.look(branch, Some(&lock))? {
+            return Ok(outcome);
+        }
+    }
+    Err(Error::Unsettled { object: branch.name() })
+}
+
+/// What is to hold, and the filter of ours for it, not loaded yet.
+struct Want<'a> {
+    containment: &'a Containment,
+    /// By it the filter is found again.
+    name: String,
+    insns: Vec<Insn>,
+}
+
+impl Want<'_> {
+    /// One look at the levels: what holds there, verified. `None` where something was missing, which
+    /// was put right where the lock is held, and takes another look.
+    fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Outcome>> {
+        let levels = branch.read()?;
+        let confinement = match branch.decide(&levels, 0, self.containment) {
+            Decision::Refuse(why) => return Err(branch.refused(why)),
+            Decision::NeedChild => return Ok(Some(Outcome::NeedChild)),
+            Decision::Uncontained => Confinement::None,
+            Decision::Keep { level } => Confinement::Inherited(nth(&levels, level)?.ids()),
+            Decision::Attach { at, pin, ours } => {
+                let point = Point { dir: nth(branch.levels, at)?, level: nth(&levels, at)?, lock };
+                let mut required = Vec::new();
+                // The pin first: ours alone would take the place of what it copies.
+                if let Some(pin) = pin {
+                    let Some(pinned) = point.pin(nth(&levels, pin)?)? else { return Ok(None) };
+                    required = pinned;
+                }
+                if ours {
+                    let Some(id) = point.ours(self)? else { return Ok(None) };
+                    required.push(id);
+                }
+                match self.containment {
+                    Containment::Both(_) => {
+                        // One that is kept must run beside ours as well as one that is pinned.
+                        required.extend(branch.kept(&levels, pin));
+                        Confinement::Both(required)
+                    }
+                    _ if ours => Confinement::Enforced(required),
+                    _ => Confinement::Inherited(required),
+                }
+            }
+        };
+        confinement.verify(nth(branch.levels, 0)?)?;
+        Ok(Some(Outcome::Holds(confinement)))
+    }
+}
+
+fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
+    let missing = || Error::system("find level", index.to_string(), std::io::ErrorKind::NotFound);
+    levels.get(index).ok_or_else(missing)
+}
+
+/// A cgroup, the programs on it, and the right to change them where the lock is held.
+struct Point<'a> {
+    dir: &'a Dir,
+    level: &'a Level,
+    lock: Option<&'a Lock>,
+}
+
+impl Point<'_> {
+    /// The ids here of the programs that stand for those of `above`; `None` where one was missing
+    /// and, with the lock, has been attached now.
+    fn pin(&self, above: &Level) -> Result<Option<Vec<u32>>> {
+        let mut ids = Vec::new();
+        for program in &above.programs {
+            match self.level.programs.iter().find(|found| found.same_as(program)) {
+                Some(found) => ids.push(found.id()),
+                None => {
+                    self.attach_pin(program)?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(ids))
+    }
+
+    /// Attaches a pin, in place of the one that an earlier login attached and that the scheduler
+    /// has since replaced by another program. Without that, each step of a job would leave a pin.
+    fn attach_pin(&self, program: &Program) -> Result<()> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        let stale = PinMark::read(self.dir)?;
+        let stale = self.level.programs.iter().find(|found| Some(found.id()) == stale);
+        self.attach(program, stale)?;
+        Ok(PinMark::set(self.dir, program.id())?)
+    }
+
+    /// The id of our filter; `None` where it is missing or another one of ours stands here and, with
+    /// the lock, that has been put right now: exactly one of ours.
+    fn ours(&self, want: &Want<'_>) -> Result<Option<u32>> {
+        let found: Vec<&Program> =
+            self.level.programs.iter().filter(|program| program.is_ours()).collect();
+        if let [only] = found.as_slice() {
+            if only.name() == want.name {
+                return Ok(Some(only.id()));
+            }
+        }
+        if self.lock.is_some() {
+            let program = Program::load(&want.name, &want.insns)?;
+            self.attach(&program, found.first().copied())?;
+            for surplus in found.iter().skip(1) {
+                kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
+                    .map_err(|error| Error::system("detach filter from", self.dir.path(), error))?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
+        let (old, flags) = (replace.map(AsFd::as_fd), kernel::BPF_F_ALLOW_MULTI);
+        match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
+            // "The same program twice": then the next look will find it.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL)
+                    && replace.is_none()
+                    && Level::read(self.dir)?.ids().contains(&program.id()) =>
+            {
+                Ok(())
+            }
+            result => {
+                result.map_err(|error| Error::system("attach filter to", self.dir.path(), error))
+            }
+        }
+    }
+}

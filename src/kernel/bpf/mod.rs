@@ -1,0 +1,104 @@
+//! Device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
+//!
+//! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), and `compose`
+//! decides what may be attached where. The rest carries that out: `program` reads and loads,
+//! `confine` attaches under a lock and proves the result.
+
+#![forbid(unsafe_code)]
+
+mod compose;
+mod confine;
+pub mod generate;
+pub mod insn;
+mod program;
+
+use crate::kernel::cgroup;
+use crate::kernel::failed::Failed;
+use std::fmt;
+use std::io;
+
+pub use compose::{Decision, Obstacle, Reach};
+pub use confine::{Branch, Confinement, Outcome, confine, foresee};
+pub use generate::{allow, allow_rules};
+pub use insn::{INSN_LEN, Insn};
+pub(crate) use program::is_ours;
+pub use program::{Attached, Level, Program, effective, in_force};
+
+/// Result of this layer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An operation, the cgroup or program it was done on, and why it failed.
+#[derive(Debug)]
+pub enum Error {
+    /// A command of `bpf(2)`, or a step around it, failed.
+    System(Failed),
+    /// The verifier refused our program.
+    Verifier {
+        /// The kernel's answer.
+        source: io::Error,
+        /// The end of the verifier's log.
+        log: String,
+    },
+    /// The composition rules leave no way to enforce what the job needs.
+    Obstacle {
+        /// The leaf.
+        object: String,
+        /// Which rule.
+        why: Obstacle,
+    },
+    /// After all was done, a filter that has to run at the leaf does not.
+    NotEffective {
+        /// The leaf.
+        object: String,
+        /// Id of the program.
+        program: u32,
+    },
+    /// Filters were changed by others as fast as we looked.
+    Unsettled {
+        /// The leaf.
+        object: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(
+        operation: &'static str,
+        object: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::System(Failed::new(operation, object, source))
+    }
+}
+
+impl From<cgroup::Error> for Error {
+    fn from(error: cgroup::Error) -> Self {
+        match error {
+            cgroup::Error::System(failed) => Self::System(failed),
+            error => Self::system("look at", "cgroup", io::Error::other(error.to_string())),
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::System(failed)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(failed) => failed.fmt(f),
+            Self::Verifier { source, log } => write!(f, "load device filter: {source}: {log}"),
+            Self::Obstacle { object, why } => write!(f, "confine {object}: {why}"),
+            Self::NotEffective { object, program } => {
+                write!(f, "confine {object}: program {program} is not in force there")
+            }
+            Self::Unsettled { object } => {
+                write!(f, "confine {object}: others keep changing the filters there")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,176 @@
+//! A job's cgroup and every cgroup above it.
+
+use super::{Dir, Error, Result};
+use crate::kernel::proc;
+use crate::protocol::CgroupPath;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, stat};
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+use std::path::Path;
+
+/// Where a cgroup v2 hierarchy is looked for, in this order: unified, then hybrid.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// Inode of the initial cgroup namespace (`linux/proc_ns.h`), in which every mount has the one root.
+const PROC_CGROUP_INIT_INO: u64 = 0xEFFF_FFFB;
+
+/// The root of the mount that a line of `/proc/self/mountinfo` is about, where that is the cgroup
+/// v2 mount at `at` (proc(5): id, parent, device, root, mount point, ...).
+fn root_of_mount<'a>(line: &'a str, at: &str) -> Option<&'a str> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(3);
+    let (root, point) = (fields.next()?, fields.next()?);
+    (point == at && system.starts_with("cgroup2 ")).then_some(root)
+}
+
+/// The root of the cgroup v2 hierarchy.
+#[derive(Debug)]
+pub struct Mount {
+    root: Dir,
+    at: &'static str,
+}
+
+impl Mount {
+    /// Opens the mount.
+    /// Errors: [`Error::NotMounted`] where neither place is a cgroup v2 file system.
+    pub fn open() -> Result<Self> {
+        Self::below(Path::new("/"))
+    }
+
+    /// Opens the mount of a node whose root is `root`. A link in the last component is none.
+    pub fn below(root: &Path) -> Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        for at in MOUNTS {
+            let fd = match open(&root.join(at.trim_start_matches('/')), flags, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
+                Err(errno) => return Err(Error::system("open", at, errno)),
+            };
+            let stat = fstatfs(&fd).map_err(|errno| Error::system("statfs", at, errno))?;
+            if stat.filesystem_type() == CGROUP2_SUPER_MAGIC {
+                return Ok(Self { root: Dir::new(fd, ""), at });
+            }
+        }
+        Err(Error::NotMounted)
+    }
+
+    /// Where it is mounted, as seen from the node's root.
+    pub fn path(&self) -> &'static str {
+        self.at
+    }
+
+    /// Refuses a mount whose root is not the root of our cgroup namespace (cgroup_namespaces(7)).
+    /// Errors: [`Error::Unfit`] for such a mount, or one that `/proc/self/mountinfo` does not have.
+    pub fn require_own_namespace(&self) -> Result<()> {
+        let namespace = stat("/proc/self/ns/cgroup")
+            .map_err(|errno| Error::system("stat", "/proc/self/ns/cgroup", errno))?;
+        if namespace.st_ino == PROC_CGROUP_INIT_INO {
+            return Ok(());
+        }
+        const FILE: &str = "/proc/self/mountinfo";
+        // Users' mounts stand there too, on directories of any name.
+        let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
+        // The last mount on a place is the one that is seen.
+        let root = text.lines().rev().find_map(|line| root_of_mount(line, self.at));
+        match root {
+            Some("/") => Ok(()),
+            _ => Err(Error::Unfit {
+                object: self.at.to_owned(),
+                why: "is mounted for another cgroup namespace than ours",
+            }),
+        }
+    }
+
+    /// The root's directory.
+    pub fn root(&self) -> &Dir {
+        &self.root
+    }
+
+    /// Opens a cgroup and all its ancestors.
+    /// Errors: as [`Dir::child`] for the first component that cannot be opened.
+    pub fn place(self, path: &CgroupPath) -> Result<Place> {
+        let mut levels = vec![self.root];
+        for name in path.relative().split('/') {
+            let below = match levels.last() {
+                Some(above) => above.child(name)?,
+                None => return Err(Error::NotMounted),
+            };
+            levels.push(below);
+        }
+        levels.reverse();
+        Ok(Place { levels })
+    }
+}
+
+/// A cgroup with its ancestors, each opened below the one above it.
+#[derive(Debug)]
+pub struct Place {
+    /// The cgroup itself first, the root last; never empty.
+    levels: Vec<Dir>,
+}
+
+impl Place {
+    /// The cgroup itself first, then every ancestor up to the root of the mount.
+    pub fn levels(&self) -> &[Dir] {
+        &self.levels
+    }
+
+    /// The cgroup itself.
+    pub fn dir(&self) -> Result<&Dir> {
+        self.levels.first().ok_or(Error::NotMounted)
+    }
+
+    /// The root of the mount.
+    pub fn root(&self) -> Result<&Dir> {
+        self.levels.last().ok_or(Error::NotMounted)
+    }
+
+    /// Other descriptors of the same directories.
+    /// Errors: `EMFILE` when there are too many.
+    pub fn try_clone(&self) -> Result<Self> {
+        self.levels.iter().map(Dir::try_clone).collect::<Result<_>>().map(|levels| Self { levels })
+    }
+
+    /// The place of a child of this cgroup, opened below it.
+    pub fn below(mut self, child: Dir) -> Self {
+        self.levels.insert(0, child);
+        self
+    }
+
+    /// The place of the cgroup above.
+    pub fn above(mut self) -> Self {
+        self.levels.remove(0);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::trust::tests::Scratch;
+    use std::os::unix::fs::symlink;
+
+    fn is_none(scratch: &Scratch) -> bool {
+        matches!(Mount::below(scratch.path()), Err(Error::NotMounted))
+    }
+
+    #[test]
+    fn a_plain_directory_is_no_mount() {
+        let scratch = Scratch::new();
+        assert!(is_none(&scratch));
+        scratch.dir("sys/fs/cgroup/unified");
+        assert!(is_none(&scratch));
+    }
+
+    /// Can only fail on a node that has one to link to.
+    #[test]
+    fn a_link_to_a_mount_is_none() {
+        for mount in MOUNTS {
+            let scratch = Scratch::new();
+            scratch.dir("sys/fs/cgroup");
+            symlink(mount, scratch.path().join("sys/fs/cgroup/unified")).unwrap();
+            assert!(is_none(&scratch), "{mount}");
+        }
+    }
+}

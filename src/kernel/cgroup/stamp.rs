@@ -1,0 +1,117 @@
+//! Marks of ours on a cgroup's directory, which only root can set or see: extended attributes of
+//! the namespace `trusted` (xattr(7)), which live and die with the directory.
+
+use super::{Dir, Error, Result};
+use crate::kernel::sys;
+use crate::protocol::JobId;
+use std::ffi::CStr;
+use std::fmt;
+use std::os::fd::AsFd;
+
+pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
+const PIN: &CStr = c"trusted.job_adopt_pin";
+
+/// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
+/// a stamp that stands also says that the job is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The owner's numeric user id.
+    pub uid: u32,
+    /// The job.
+    pub job: JobId,
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.uid, self.job)
+    }
+}
+
+impl Stamp {
+    /// Reads a directory's stamp; `None` when it has none.
+    /// Errors: as `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form
+    /// `uid:id`.
+    pub fn read(dir: &Dir) -> Result<Option<Self>> {
+        let Some(value) = get(dir, STAMP)? else { return Ok(None) };
+        let malformed = || Error::Malformed { object: format!("stamp of {}", dir.path()) };
+        let text = String::from_utf8(value).map_err(|_| malformed())?;
+        let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
+        let stamp = Self {
+            uid: uid.parse().map_err(|_| malformed())?,
+            job: job.parse().map_err(|_| malformed())?,
+        };
+        if stamp.to_string() == text { Ok(Some(stamp)) } else { Err(malformed()) }
+    }
+
+    /// Refuses a directory that does not carry exactly this stamp.
+    /// Errors: [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
+    pub fn require(&self, dir: &Dir) -> Result<()> {
+        let why = match Self::read(dir)? {
+            Some(found) if found == *self => return Ok(()),
+            Some(_) => "is stamped for another job",
+            None => "is not stamped for a job",
+        };
+        Err(Error::Unfit { object: dir.path().to_owned(), why })
+    }
+}
+
+/// A mark without a value.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark {
+    /// "This directory was made by us", and may be emptied and removed by us.
+    Made,
+    /// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
+    /// systemd that removes it.
+    Scope,
+}
+
+impl Mark {
+    fn name(self) -> &'static CStr {
+        match self {
+            Self::Made => c"trusted.job_adopt_made",
+            Self::Scope => c"trusted.job_adopt_scope",
+        }
+    }
+
+    /// Marks a directory; a mark that stands already is no failure.
+    pub fn set(self, dir: &Dir) -> Result<()> {
+        match sys::file::create_xattr(dir.as_fd(), self.name(), b"1") {
+            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                Err(Error::system("mark", dir.path(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory is marked.
+    pub fn is_set(self, dir: &Dir) -> Result<bool> {
+        Ok(get(dir, self.name())?.is_some())
+    }
+}
+
+/// The id of the pin that we attached to a cgroup: a copy of a filter of somebody else's, which
+/// nothing about the program itself tells from theirs.
+#[derive(Clone, Copy, Debug)]
+pub struct PinMark;
+
+impl PinMark {
+    /// The id; `None` where there is no pin of ours.
+    pub fn read(dir: &Dir) -> Result<Option<u32>> {
+        let value = get(dir, PIN)?;
+        Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
+    }
+
+    /// Marks a pin, in place of the last one.
+    pub fn set(dir: &Dir, id: u32) -> Result<()> {
+        sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
+            .map_err(|error| Error::system("mark", dir.path(), error))
+    }
+}
+
+fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
+    match sys::file::get_xattr(dir.as_fd(), name) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
+        Err(error) => Err(Error::system("read mark of", dir.path(), error)),
+    }
+}

@@ -1,0 +1,141 @@
+//! One writer at a time, and one keeper for each leaf.
+//!
+//! An open-file-description lock on one byte of a root-only file. What the byte stands for is its
+//! offset: a cgroup's inode for that cgroup, so that jobs do not wait for each other, and 0, which
+//! is no inode, for the registry. No user can hold it, as anyone could hold a lock on the cgroup's
+//! own directory.
+
+#![forbid(unsafe_code)]
+
+use crate::kernel::failed::Failed;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
+use nix::unistd::mkdir;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+const RUN_DIR: &str = "/run/job-adopt";
+const LOCK_FILE: &str = "/run/job-adopt/lock";
+const KEEPERS_FILE: &str = "/run/job-adopt/keepers";
+/// Pause between two tries; a holder is done within a few milliseconds.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A lock, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl Lock {
+    /// The byte for writing to the registry.
+    pub const REGISTRY: u64 = 0;
+
+    /// Takes the lock on the byte at `offset`.
+    /// Errors: `TimedOut` at the deadline; `EPERM` for a lock file
+    /// that is not root's alone.
+    pub fn take(offset: u64, deadline: Instant) -> Result<Self, Failed> {
+        let file = open_root_only(LOCK_FILE)?;
+        let range = byte(offset);
+        loop {
+            if set(&file, &range).map_err(|errno| Failed::new("lock", LOCK_FILE, errno))? {
+                return Ok(Self { _file: file });
+            }
+            if Instant::now() >= deadline {
+                let why =
+                    io::Error::new(io::ErrorKind::TimedOut, "held by others until the deadline");
+                return Err(Failed::new("lock", LOCK_FILE, why));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// The file in which each keeper holds the byte of its leaf for as long as it lives: so whoever
+/// sees the byte held knows that there is one. The lock goes by the open file, which a keeper is
+/// given when it is started (fcntl(2), "Open file description locks").
+#[derive(Debug)]
+pub struct Keepers(OwnedFd);
+
+impl Keepers {
+    /// Opens it.
+    /// Errors: `EPERM` for a file that is not root's alone.
+    pub fn open() -> Result<Self, Failed> {
+        open_root_only(KEEPERS_FILE).map(Self)
+    }
+
+    /// Whether some keeper holds the byte of the leaf with this inode.
+    pub fn has(&self, leaf: u64) -> Result<bool, Failed> {
+        let mut range = byte(leaf);
+        fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
+            .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
+        Ok(range.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
+    /// Takes the byte of the leaf with this inode; `false` where another keeper holds it.
+    pub fn take(&self, leaf: u64) -> Result<bool, Failed> {
+        set(&self.0, &byte(leaf)).map_err(|errno| Failed::new("lock", KEEPERS_FILE, errno))
+    }
+}
+
+impl AsFd for Keepers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Keepers {
+    fn from(file: OwnedFd) -> Self {
+        Self(file)
+    }
+}
+
+fn byte(offset: u64) -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: i64::try_from(offset & (i64::MAX as u64 >> 1)).unwrap_or(0),
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Takes the lock; `false` where another open file has it.
+fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(range)) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let file = match open(path, flags, mode) {
+        Err(Errno::ENOENT) => {
+            make_run_dir()?;
+            open(path, flags, mode)
+        }
+        result => result,
+    }
+    .map_err(|errno| Failed::new("open", path, errno))?;
+    let stat = fstat(&file).map_err(|errno| Failed::new("stat", path, errno))?;
+    if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
+        return Err(Failed::new("open", path, Errno::EPERM));
+    }
+    Ok(file)
+}
+
+/// Usually tmpfiles.d has made it. The unprivileged half has to get through it, whatever our
+/// caller's umask is.
+fn make_run_dir() -> Result<(), Failed> {
+    let mode = Mode::from_bits_truncate(0o755);
+    match mkdir(RUN_DIR, mode) {
+        Ok(()) => fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
+            .map_err(|errno| Failed::new("chmod", RUN_DIR, errno)),
+        Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(Failed::new("mkdir", RUN_DIR, errno)),
+    }
+}

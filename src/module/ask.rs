@@ -1,0 +1,139 @@
+//! Runs the unprivileged half: one fresh process for one question.
+
+use super::{Account, Budget, Fault};
+use crate::kernel::sys::child::{End, Helper, HelperSpec};
+use crate::protocol::{REPLY_MAX, Reply, Request};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::sys::stat::{Mode, SFlag, fstat, stat};
+use nix::unistd::{pipe2, read, write};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an answer is left in its pipe: it fits, and is read when the helper has ended. One that
+/// does not fit is read piece by piece.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Asks, and waits for the answer until the budget is used up. Only one that is whole, and followed
+/// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
+///
+/// # Errors
+/// A [`Fault`] for a helper that is not fit to be run, or cannot be, and for anything but one whole
+/// reply of this version.
+pub fn ask(
+    helper: &str,
+    account: Option<Account>,
+    request: &Request,
+    budget: &Budget,
+) -> Result<Reply, Fault> {
+    let account = account.filter(|account| account.uid != 0 && account.gid != 0);
+    let account = account.ok_or(Fault::Account)?;
+    let program = executable("helper", helper)?;
+    let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
+    let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
+    // Ours alone: the helper may wait for room, we do not wait for it.
+    fcntl(&answer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(start("fcntl"))?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(start("open /dev/null"))?;
+    let spec = HelperSpec {
+        executable: program.as_fd(),
+        name: c"resolve",
+        stdin: question.as_fd(),
+        stdout: stdout.as_fd(),
+        stderr: null.as_fd(),
+        uid: account.uid,
+        gid: account.gid,
+        patience: budget.left(),
+    };
+    let helper = Helper::start(&spec).map_err(|failure| Fault::Start {
+        step: failure.step,
+        source: io::Error::from_raw_os_error(failure.errno),
+    })?;
+    // With our copy open the end of the answer could not be seen.
+    drop(stdout);
+    heard(helper, &answer, budget)
+}
+
+fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Fault> {
+    let mut buffer = vec![0; REPLY_MAX + 1];
+    let mut length = 0;
+    loop {
+        let until = budget.deadline().min(Instant::now() + LOOK);
+        let end = helper.wait(Some(answer.as_fd()), until);
+        length += match read(answer, buffer.get_mut(length..).unwrap_or_default()) {
+            Ok(more) => more,
+            Err(Errno::EAGAIN | Errno::EINTR) => 0,
+            Err(errno) => return Err(start("read answer")(errno)),
+        };
+        if length > REPLY_MAX {
+            return Err(Fault::TooLong);
+        }
+        if let Some(end) = end {
+            judge_end(end, budget)?;
+            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(Fault::Reply);
+        }
+        if budget.left().is_zero() {
+            return Err(Fault::Timeout);
+        }
+    }
+}
+
+fn start(step: &'static str) -> impl Fn(Errno) -> Fault {
+    move |errno| Fault::Start { step, source: errno.into() }
+}
+
+/// A pipe that holds `bytes` and has no writer any more. Written while we hold the reading end,
+/// so that no `SIGPIPE` can reach the application; a request fits the pipe's buffer.
+fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
+    if bytes.len() > Request::MAX {
+        return Err(Errno::E2BIG);
+    }
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    if write(&writer, bytes)? == bytes.len() { Ok(reader) } else { Err(Errno::EMSGSIZE) }
+}
+
+/// Where the application has reaped the helper before us nothing is known, and the answer has to
+/// speak for itself: no part of one is a reply.
+fn judge_end(end: End, budget: &Budget) -> Result<(), Fault> {
+    match end {
+        End::Killed(libc::SIGKILL) if budget.left().is_zero() => Err(Fault::Timeout),
+        End::Exited(0) | End::Unknown => Ok(()),
+        End::Exited(code) => Err(Fault::Ended(format!("exit status {code}"))),
+        End::Killed(signal) => Err(Fault::Ended(format!("killed by signal {signal}"))),
+    }
+}
+
+/// Opens an executable and looks at what was opened: nobody but root may have put it there. `what` it
+/// is stands in the message.
+///
+/// # Errors
+/// [`Fault::Executable`].
+pub(super) fn executable(what: &'static str, path: &str) -> Result<OwnedFd, Fault> {
+    let fault = |why: String| Fault::Executable { what, path: path.to_owned(), why };
+    let failed = |errno: Errno| fault(io::Error::from(errno).to_string());
+    for folder in Path::new(path).ancestors().skip(1) {
+        let stat = stat(folder).map_err(failed)?;
+        if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+            return Err(fault(format!("{} is writable by others than root", folder.display())));
+        }
+    }
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY;
+    let file = open(path, flags, Mode::empty()).map_err(failed)?;
+    let stat = fstat(&file).map_err(failed)?;
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    let why = match stat.st_mode {
+        _ if kind != SFlag::S_IFREG => "is no regular file",
+        _ if stat.st_uid != 0 => "does not belong to root",
+        mode if mode & 0o022 != 0 => "is writable by others than root",
+        mode if mode & 0o6000 != 0 => "is set-user-ID or set-group-ID",
+        mode if mode & 0o111 == 0 => "is not executable",
+        _ => return Ok(file),
+    };
+    Err(fault(why.to_owned()))
+}

@@ -1,0 +1,146 @@
+//! Our end of the keeper: see [`crate::keeper`].
+
+use super::flux::{FluxFailure, Imp};
+use crate::keeper::{KEEP, READY};
+use crate::kernel::cgroup::Leaf;
+use crate::kernel::failed::Failed;
+use crate::kernel::lock::{Keepers, Lock};
+use crate::kernel::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
+use crate::module::ask::executable as open_executable;
+use crate::module::ruling::Adoption;
+use crate::module::undo::Undo;
+use crate::module::{Budget, Failure, Fault};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::stat::Mode;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// That a keeper of this leaf lives.
+#[derive(Debug)]
+pub(super) struct Keep {
+    keepers: Keepers,
+    /// The leaf's inode.
+    leaf: u64,
+}
+
+impl Keep {
+    fn lives(&self) -> Result<bool, FluxFailure> {
+        Ok(self.keepers.has(self.leaf)?)
+    }
+
+    /// Looks once more.
+    ///
+    /// # Errors
+    /// [`FluxFailure::NoKeeper`].
+    pub(super) fn verify(&self) -> Result<(), FluxFailure> {
+        if self.lives()? { Ok(()) } else { Err(FluxFailure::NoKeeper) }
+    }
+}
+
+/// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
+/// login: where nobody else is in the leaf, both go.
+#[derive(Debug)]
+pub(in crate::module) struct Started(OwnedFd);
+
+impl Started {
+    /// The login is in the leaf for good.
+    pub(in crate::module) fn keep(self) {
+        let _ = send(self.0.as_raw_fd(), KEEP, MsgFlags::MSG_NOSIGNAL);
+    }
+}
+
+/// Starts a keeper unless one lives.
+///
+/// # Errors
+/// [`Failure::Flux`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
+/// the budget.
+pub(super) fn ensure(
+    leaf: &Leaf,
+    imp: &Imp,
+    adoption: &Adoption<'_>,
+    undo: &mut Undo,
+) -> Result<Keep, Failure> {
+    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let keep = Keep { keepers, leaf: leaf.dir()?.identity()?.1 };
+    if keep.lives()? {
+        return Ok(keep);
+    }
+    // Logins of one job meet here; no cgroup with a filter of ours has this inode.
+    let _lock = Lock::take(keep.leaf, adoption.budget.deadline()).map_err(FluxFailure::Lock)?;
+    if !keep.lives()? {
+        undo.started(start(leaf, imp, adoption)?);
+    }
+    Ok(keep)
+}
+
+/// Opens the executable, which lies beside the helper.
+///
+/// # Errors
+/// [`Fault::Executable`].
+pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
+    let path = Path::new(adoption.helper).with_file_name("keeper");
+    open_executable("keeper", &path.to_string_lossy())
+}
+
+fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
+    let failed_at =
+        |step: &str, error| FluxFailure::Keeper(Failed::new("start keeper:", step, error));
+    let failed = |step: &'static str| move |error: io::Error| failed_at(step, error);
+    let executable = executable(adoption)?;
+    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| failed("/dev/null")(errno.into()))?;
+    let (theirs, talk) =
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| failed("socketpair")(errno.into()))?;
+    // Another open file than the one by which we look: it would not see a lock of its own.
+    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
+    let spec = KeeperSpec {
+        executable: executable.as_fd(),
+        title: &title,
+        null: null.as_fd(),
+        talk: theirs.as_fd(),
+        watched: imp.as_fd(),
+        above: leaf.job()?.as_fd(),
+        leaf: leaf.dir()?.as_fd(),
+        keepers: keepers.as_fd(),
+        root: leaf.root()?.as_fd(),
+    };
+    spawn_keeper(&spec).map_err(failed("clone"))?;
+    // Its end of what it says has to be the only one.
+    drop(theirs);
+    wait_for(&talk, adoption.budget)?;
+    let mut packet = [0; SpawnFailure::LEN];
+    let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
+    match packet.get(..length).unwrap_or_default() {
+        READY => Ok(Started(talk)),
+        packet => Err(match SpawnFailure::decode(packet) {
+            Some((step, error)) => failed_at(&step, error).into(),
+            None => FluxFailure::NoKeeper.into(),
+        }),
+    }
+}
+
+/// Waits until there is something to read, or the end of it.
+///
+/// # Errors
+/// [`Fault::Timeout`] when the budget is used up first.
+fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Fault> {
+    loop {
+        let left = budget.left();
+        if left.is_zero() {
+            return Err(Fault::Timeout);
+        }
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(Fault::Start { step: "poll", source: errno.into() }),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A job whose logins go into a leaf that we choose: the job's own cgroup, or a child of it. Jobs of
+//! records and of Flux are such.
+
+use super::keeper::Keep;
+use super::{Joined, filters, name, not_frozen};
+use crate::kernel::bpf::{self, Branch, Confinement, Level, Outcome, Reach};
+use crate::kernel::cgroup::{self, Dir, Entry, Leaf, LeafKind, Place, Stamp};
+use crate::module::Failure;
+use crate::module::probe::Tried;
+use crate::module::ruling::Adoption;
+use crate::module::undo::Undo;
+
+/// A job's cgroup and those above it.
+#[derive(Debug)]
+pub(in crate::module) struct Cgroups {
+    pub(super) place: Place,
+    /// Which cgroup takes the login.
+    pub(super) kind: LeafKind,
+}
+
+/// What says whose the job is, and that it is alive.
+pub(super) trait Owner {
+    /// # Errors
+    /// Any [`Failure`] for a job that is over, or not the user's.
+    fn require(&self, job: &Dir) -> Result<(), Failure>;
+
+    /// The failure to report where this one led to a refusal: that the job is over, where it is.
+    fn explain(&self, failure: Failure, job: &Dir) -> Failure;
+
+    /// What ends the logins of the leaf with the job, where the scheduler does not. It must live
+    /// before one goes in.
+    ///
+    /// # Errors
+    /// [`Failure::Flux`].
+    fn keep(
+        &self,
+        _leaf: &Leaf,
+        _adoption: &Adoption<'_>,
+        _undo: &mut Undo,
+    ) -> Result<Option<Keep>, Failure> {
+        Ok(None)
+    }
+}
+
+impl Owner for Stamp {
+    fn require(&self, job: &Dir) -> Result<(), Failure> {
+        Ok(Self::require(self, job)?)
+    }
+
+    fn explain(&self, failure: Failure, job: &Dir) -> Failure {
+        match failure {
+            Failure::Cgroup(error) if matches!(Self::read(job), Ok(None)) => Failure::Gone(error),
+            failure => failure,
+        }
+    }
+}
+
+impl Cgroups {
+    /// Whether a filter of somebody else's sits right at the job.
+    ///
+    /// # Errors
+    /// [`Failure::Bpf`].
+    pub(super) fn has_filter(&self) -> Result<bool, Failure> {
+        let level = Level::read(self.place.dir()?)?;
+        Ok(level.programs.iter().any(|program| !program.is_ours()))
+    }
+
+    /// The cgroup of the login, and what would hold there.
+    pub(super) fn foresee(
+        &self,
+        adoption: &Adoption<'_>,
+    ) -> Result<(String, &'static str), Failure> {
+        let containment = &adoption.plan.containment;
+        let decision = match Leaf::open(self.place.try_clone()?, self.kind.clone())? {
+            Ok(leaf) => {
+                not_frozen(leaf.levels())?;
+                bpf::foresee(Branch::of(&leaf), 0, containment)?
+            }
+            Err(job) => {
+                let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
+                bpf::foresee(branch, 1, containment)?
+            }
+        };
+        Ok((self.place.dir()?.path().to_owned(), name(decision, adoption)?))
+    }
+
+    /// Which cgroup takes the login, for people.
+    pub(super) fn leaf(&self) -> String {
+        self.kind.child().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
+    }
+
+    /// The filters of the leaf, as far as it is there, and of all above.
+    pub(super) fn filters(&self) -> Result<Vec<(String, Level)>, Failure> {
+        let mut found = filters(self.place.levels())?;
+        if let Some(name) = self.kind.child() {
+            if let Ok(leaf) = self.place.dir()?.child(name.as_str()) {
+                found.extend(filters([&leaf])?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes the calling process into the job. A leaf can go away while this login is on its way
+    /// into it, when another login that made it fails: then it is tried once more.
+    pub(super) fn join(
+        &self,
+        owner: &dyn Owner,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<Joined, Failure> {
+        let mut again = true;
+        loop {
+            let failure = match self.attempt(owner, adoption, undo) {
+                Ok(joined) => return Ok(joined),
+                Err(failure) => undo.back(failure),
+            };
+            match failure {
+                // It may be the job that has gone, or only its leaf, which is no end of the job.
+                Failure::Gone(error) if self.is_there(owner) => {
+                    if !std::mem::take(&mut again) {
+                        return Err(Failure::LeafVanished(error));
+                    }
+                }
+                Failure::LeafVanished(_) if std::mem::take(&mut again) => {}
+                failure => return Err(failure),
+            }
+        }
+    }
+
+    fn is_there(&self, owner: &dyn Owner) -> bool {
+        let job = self.place.dir().map_err(Failure::from);
+        job.and_then(|job| owner.require(job)).is_ok() && not_frozen(self.place.levels()).is_ok()
+    }
+
+    fn attempt(
+        &self,
+        owner: &dyn Owner,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<Joined, Failure> {
+        let place = self.place.try_clone()?;
+        let (leaf, confinement) = confined(place, self.kind.clone(), adoption, undo)?;
+        if confinement == Confinement::None && adoption.require_devices {
+            return Err(Failure::Uncontained);
+        }
+        enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| match leaf.job() {
+            // The end of a job that was alive when it was checked is the reason.
+            Ok(job) => owner.explain(failure, job),
+            Err(_) => failure,
+        })?;
+        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), confinement, tried: Tried::default() })
+    }
+}
+
+/// A leaf on which the containment holds.
+fn confined(
+    place: Place,
+    kind: LeafKind,
+    adoption: &Adoption<'_>,
+    undo: &mut Undo,
+) -> Result<(Leaf, Confinement), Failure> {
+    let leaf = open_or_make(place, kind, undo)?;
+    if leaf.kind().child().is_some() {
+        not_frozen(leaf.levels())?;
+    }
+    let deadline = adoption.budget.deadline();
+    match bpf::confine(Branch::of(&leaf), &adoption.plan.containment, deadline)? {
+        Outcome::Holds(confinement) => Ok((leaf, confinement)),
+        // Only the job's own cgroup asks for a child, so this goes one level deep.
+        Outcome::NeedChild => confined(leaf.into_job(), LeafKind::default_child()?, adoption, undo),
+    }
+}
+
+fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, Failure> {
+    let job = match Leaf::open(place, kind.clone())? {
+        Ok(leaf) => return Ok(leaf),
+        Err(job) => job,
+    };
+    if let Some(name) = kind.child() {
+        undo.make_leaf(job.dir()?, name)?;
+    }
+    let object = job.dir()?.path().to_owned();
+    let why = "lost the leaf that was just made";
+    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
+}
+
+/// Moves, and proves that all is as it must be: what ends the login with the job alive, the job still
+/// the user's and alive, every required filter in force, the login in the leaf.
+fn enter(
+    leaf: &Leaf,
+    owner: &dyn Owner,
+    confinement: &Confinement,
+    adoption: &Adoption<'_>,
+    undo: &mut Undo,
+) -> Result<(), Failure> {
+    let entry = Entry::open(leaf.dir()?)?;
+    let keep = owner.keep(leaf, adoption, undo)?;
+    if adoption.budget.left().is_zero() {
+        return Err(Failure::Late);
+    }
+    undo.moving();
+    entry.enter()?;
+    #[cfg(debug_assertions)]
+    provoke_panic(adoption);
+    if let Some(keep) = keep {
+        keep.verify()?;
+    }
+    owner.require(leaf.job()?)?;
+    confinement.verify(leaf.dir()?)?;
+    Ok(entry.verify(leaf.root()?)?)
+}
+
+/// Stands in for a fault nobody has thought of, at the worst moment; for one test. What is installed
+/// is no debug build.
+#[cfg(debug_assertions)]
+#[allow(clippy::panic)]
+fn provoke_panic(adoption: &Adoption<'_>) {
+    if adoption.plan.job.as_str() == "provoke-panic" {
+        panic!("provoked");
+    }
+}

@@ -1,0 +1,207 @@
+//! The job that a login is to join: one kind for each way in which it is told whose it is.
+//!
+//! The helper is not believed: the registry's carry our stamp, Slurm's are asked for at the daemon of
+//! their extern step, of Flux's the processes are looked at.
+
+mod flux;
+mod keeper;
+mod leaf;
+mod slurm;
+mod slurm_v1;
+
+pub use flux::FluxFailure;
+pub(super) use keeper::Started;
+pub use slurm::SlurmFailure;
+
+use super::Failure;
+use super::probe::Tried;
+use super::ruling::Adoption;
+use super::undo::Undo;
+use crate::kernel::bpf::{Confinement, Decision, Level};
+use crate::kernel::cgroup::{Dir, LeafKind, Mount, Stamp, frozen_level};
+use crate::protocol::{Containment, Placement, Plan};
+use crate::schedulers::stepd::Daemon;
+use flux::Imp;
+use leaf::Cgroups;
+
+/// A job that is there, is the user's, and is not frozen.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Of a record, with our stamp on its cgroup.
+    Registered(Cgroups, Stamp),
+    /// In a unit of Flux, with the process that has started the job's shell.
+    Flux(Cgroups, Imp),
+    /// Of Slurm on cgroup v2, with the daemon of its extern step.
+    Slurm(Daemon, slurm::Step),
+    /// Of Slurm on cgroup v1.
+    SlurmV1(Daemon, slurm_v1::Step),
+}
+
+/// What would become of a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Foreseen {
+    /// Where it would be.
+    pub(super) cgroup: String,
+    /// What would hold there, as the log has it.
+    pub(super) containment: &'static str,
+}
+
+/// Where a login is now, and what holds there.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) cgroup: String,
+    pub(super) confinement: Confinement,
+    /// What came of the plan's probes.
+    pub(super) tried: Tried,
+}
+
+impl Job {
+    /// Finds and checks the job; changes nothing.
+    ///
+    /// # Errors
+    /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
+    /// [`Failure::Flux`] for a job that is over, is not the user's or can take no login.
+    pub(super) fn open(adoption: &Adoption<'_>) -> Result<Self, Failure> {
+        let uid = adoption.login.uid;
+        match &adoption.plan.placement {
+            Placement::Cgroup { path, leaf } => {
+                let place = Mount::open()?.place(path)?;
+                let stamp = Stamp { uid, job: adoption.plan.job.clone() };
+                stamp.require(place.dir()?)?;
+                not_frozen(place.levels())?;
+                let kind = LeafKind::choose(place.dir()?, leaf.as_ref())?;
+                Ok(Self::Registered(Cgroups { place, kind }, stamp))
+            }
+            Placement::Extern { spool, node } => slurm::open(adoption, spool, node),
+            Placement::Unit { path, flux } => {
+                flux::require_unit(adoption, path, *flux)?;
+                let place = Mount::open()?.place(path)?;
+                let imp = Imp::find(place.dir()?, *flux, uid)?;
+                not_frozen(place.levels())?;
+                // Never the unit itself: Flux waits until nothing is in it.
+                Ok(Self::Flux(Cgroups { place, kind: LeafKind::default_child()? }, imp))
+            }
+        }
+    }
+
+    /// What the helper must read before the plan can be carried out: the text of the unit's file,
+    /// where the plan goes by the IMP's filter and there is none.
+    ///
+    /// # Errors
+    /// [`Failure::Bpf`], [`Failure::Flux`].
+    pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
+        match self {
+            Self::Flux(cgroups, imp) if inherits(plan) && !cgroups.has_filter()? => {
+                Ok(Some(imp.unit_text(&cgroups.place)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the login could be confined here; changes nothing.
+    ///
+    /// # Errors
+    /// [`Failure::Bpf`] where the composition rules leave no way, [`Failure::Uncontained`] where
+    /// nothing holds and the admin requires something, [`Failure::Fault`] for a keeper that is not
+    /// fit to be run.
+    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<Foreseen, Failure> {
+        let (cgroup, containment) = match self {
+            Self::Registered(cgroups, _) => cgroups.foresee(adoption)?,
+            Self::Flux(cgroups, _) => {
+                keeper::executable(adoption)?;
+                cgroups.foresee(adoption)?
+            }
+            Self::Slurm(_, step) => (step.leaf(), step.foresee(adoption)?),
+            Self::SlurmV1(_, step) => {
+                let containment = &adoption.plan.containment;
+                (step.leaf(), step.foresee(containment, adoption.require_devices)?.as_str())
+            }
+        };
+        Ok(Foreseen { cgroup, containment })
+    }
+
+    /// Takes the calling process into the job.
+    ///
+    /// # Errors
+    /// Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
+    /// filter stays: it belongs to the job, and another login may rely on it.
+    pub(super) fn join(
+        &mut self,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<Joined, Failure> {
+        match self {
+            Self::Registered(cgroups, stamp) => cgroups.join(stamp, adoption, undo),
+            Self::Flux(cgroups, imp) => cgroups.join(imp, adoption, undo),
+            Self::Slurm(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
+                let failure = undo.back(failure);
+                slurm::explain(failure, adoption, not_frozen(step.levels()))
+            }),
+            Self::SlurmV1(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
+                let failure = undo.back(failure);
+                slurm::explain(failure, adoption, step.not_frozen())
+            }),
+        }
+    }
+
+    /// What says whose the job is, which cgroup takes the login, and the filters that decide, each as
+    /// a word and a text: for `job-adopt resolve`.
+    ///
+    /// # Errors
+    /// [`Failure::Bpf`] where filters cannot be read.
+    pub(super) fn evidence(&self) -> Result<Vec<(&'static str, String)>, Failure> {
+        let daemon = |daemon: &Daemon| {
+            let text = format!("pid {}, uid {}, running", daemon.pid(), daemon.answer().uid);
+            ("daemon", text)
+        };
+        let (proof, leaf, filters) = match self {
+            Self::Registered(cgroups, stamp) => {
+                (("stamp", stamp.to_string()), cgroups.leaf(), cgroups.filters()?)
+            }
+            Self::Flux(cgroups, imp) => {
+                (("imp", imp.to_string()), cgroups.leaf(), cgroups.filters()?)
+            }
+            Self::Slurm(asked, step) => (daemon(asked), step.leaf(), filters(step.levels())?),
+            Self::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Vec::new()),
+        };
+        let mut evidence = vec![proof, ("leaf", leaf)];
+        for (path, level) in filters {
+            let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+            let text = format!("{path}: {} {}", level.attached.as_str(), ids.join(" "));
+            evidence.push(("filters", text.trim_end().to_owned()));
+        }
+        Ok(evidence)
+    }
+}
+
+fn inherits(plan: &Plan) -> bool {
+    matches!(plan.containment, Containment::Inherit | Containment::Both(_))
+}
+
+/// The filters of each of these cgroups.
+fn filters<'a>(levels: impl IntoIterator<Item = &'a Dir>) -> Result<Vec<(String, Level)>, Failure> {
+    let read = |dir: &Dir| Ok((dir.path().to_owned(), Level::read(dir)?));
+    levels.into_iter().map(read).collect()
+}
+
+/// The name in the log of what a decision comes to.
+///
+/// # Errors
+/// [`Failure::Uncontained`] where nothing holds and the admin requires something.
+fn name(decision: Decision, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
+    match (decision, &adoption.plan.containment) {
+        (Decision::Uncontained, _) if adoption.require_devices => Err(Failure::Uncontained),
+        (Decision::Uncontained, _) => Ok(Containment::None.as_str()),
+        (_, Containment::None) => Ok(Containment::Inherit.as_str()),
+        (_, containment) => Ok(containment.as_str()),
+    }
+}
+
+/// # Errors
+/// [`Failure::Frozen`] with the cgroup that is.
+fn not_frozen(levels: &[Dir]) -> Result<(), Failure> {
+    match frozen_level(levels)? {
+        Some(dir) => Err(Failure::Frozen(dir.path().to_owned())),
+        None => Ok(()),
+    }
+}

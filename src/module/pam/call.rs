@@ -1,0 +1,170 @@
+//! One call of libpam, from its handle and arguments to a return code.
+
+use super::arguments;
+use crate::kernel::log::{self, Speaker};
+use crate::kernel::sys::pam::{Handle, Item, Style};
+use crate::module::switch;
+use crate::module::{
+    self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
+};
+use crate::protocol::{Phase, Reason, Request, Variable};
+use pam_sys::PamReturnCode;
+
+/// System user that the unprivileged half runs as.
+const HELPER_USER: &str = "job-adopt";
+/// System user that Slurm's daemons run as at most sites (`SlurmUser` of slurm.conf(5)).
+const SLURM_USER: &str = "slurm";
+/// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
+const PAM_SILENT: i32 = 0x8000;
+
+/// The uid that nobody has (credentials(7)), for a user without an account.
+const UNKNOWN: u32 = u32::MAX;
+
+/// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
+pub(super) fn answer(
+    phase: Phase,
+    handle: &Handle,
+    flags: i32,
+    arguments: &[String],
+) -> PamReturnCode {
+    let user = handle.item(Item::User).unwrap_or_default();
+    let account = handle.account(&user);
+    // Root first of all: no typo further down may lock it out.
+    if account.is_some_and(|account| account.uid == 0) {
+        return PamReturnCode::IGNORE;
+    }
+    let login = login(phase, handle, user, account.map_or(UNKNOWN, |account| account.uid));
+    let call = Call { handle, login };
+    if switch::is_off() {
+        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", switch::OFF)]);
+        return PamReturnCode::IGNORE;
+    }
+    match arguments::parse(arguments) {
+        Ok(settings) => call.with_settings(&settings, flags),
+        Err(error) => call.tell(
+            &module::misconfigured(&call.login, &error.to_string()),
+            Severity::Info,
+            flags,
+        ),
+    }
+}
+
+/// Logs a panic: it was caught, the login is refused, and somebody should read this.
+pub(super) fn panicked(phase: Phase, words: &str) {
+    let line = Line::new(Severity::Alert)
+        .with("decision", "refuse")
+        .with("code", Reason::Configuration)
+        .with("phase", phase.as_str())
+        .with("error", format_args!("internal error, please report: {words}"));
+    write_log(&[line], Severity::Alert, "pam", phase);
+}
+
+/// The PAM environment, which sshd hands to the login's processes.
+impl Environment for Handle {
+    fn has(&self, name: &str) -> bool {
+        self.has_env(name)
+    }
+
+    fn put(&self, variable: &Variable) -> bool {
+        self.put_env(&variable.to_string())
+    }
+
+    fn remove(&self, name: &str) {
+        let _ = self.put_env(name);
+    }
+}
+
+fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
+    Login {
+        phase,
+        user,
+        uid,
+        service: handle.item(Item::Service).unwrap_or_default(),
+        rhost: handle.item(Item::Rhost).unwrap_or_default(),
+        ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
+        node: module::node_name(),
+    }
+}
+
+struct Call<'a> {
+    handle: &'a Handle,
+    login: Login,
+}
+
+impl Call<'_> {
+    fn with_settings(mut self, settings: &Settings, flags: i32) -> PamReturnCode {
+        if self.login.service != settings.service {
+            return PamReturnCode::IGNORE;
+        }
+        if self.login.uid == UNKNOWN {
+            return PamReturnCode::USER_UNKNOWN;
+        }
+        if let Some(why) = self.exemption(settings) {
+            let line = self.line(Severity::Info, "exempt").with("knob", why);
+            self.log(settings.log_level, &[line]);
+            return PamReturnCode::IGNORE;
+        }
+        if let Some(node) = &settings.node {
+            self.login.node.clone_from(node);
+        }
+        let budget = Budget::start(settings.timeout);
+        let helper = self.handle.account(HELPER_USER);
+        let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
+        let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
+        let ask = |request: &Request| module::ask(&settings.helper, helper, request, &budget);
+        let means = Means {
+            settings,
+            ask: &ask,
+            environment: self.handle,
+            slurm_user: &slurm_user,
+            helper_group: helper.map(|account| account.gid),
+            explain: false,
+            budget: &budget,
+        };
+        let outcome = module::judge(&self.login, means);
+        self.tell(&outcome, settings.log_level, flags)
+    }
+
+    /// The argument that exempts the user, if one does.
+    fn exemption(&self, settings: &Settings) -> Option<&'static str> {
+        if settings.exempt_uids.contains(&self.login.uid) {
+            return Some("exempt_uids");
+        }
+        let exempt = |group: &String| self.handle.in_group(&self.login.user, group);
+        settings.exempt_groups.iter().any(exempt).then_some("exempt_groups")
+    }
+
+    /// Writes the log, speaks to the user, and turns the ruling into libpam's code.
+    fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
+        self.log(least, &outcome.lines);
+        if flags & PAM_SILENT == 0 {
+            if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
+                self.handle.say(Style::Error, text);
+            }
+            if let Some(text) = &outcome.welcome {
+                self.handle.say(Style::Info, text);
+            }
+        }
+        match (outcome.ruling, self.login.phase) {
+            (Ruling::Admit, _) => PamReturnCode::SUCCESS,
+            (Ruling::Ignore, _) => PamReturnCode::IGNORE,
+            (Ruling::Refuse, Phase::Account) => PamReturnCode::PERM_DENIED,
+            (Ruling::Refuse, Phase::Session) => PamReturnCode::SESSION_ERR,
+        }
+    }
+
+    fn line(&self, severity: Severity, decision: &str) -> Line {
+        module::decision_line(severity, decision, None, &self.login)
+    }
+
+    fn log(&self, least: Severity, lines: &[Line]) {
+        write_log(lines, least, &self.login.service, self.login.phase);
+    }
+}
+
+/// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
+/// of pam_syslog(3), which log readers know.
+fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
+    let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
+    log::write(lines, least, Speaker { process: service, prefix: &prefix });
+}

@@ -1,0 +1,173 @@
+//! Which of the node's GPUs a login can open: the kernel is asked, and nothing is opened.
+//!
+//! Whether a device may be opened is the question that `access(2)` asks as well
+//! (`devcgroup_inode_permission` in `include/linux/device_cgroup.h`, by way of
+//! `inode_permission`), of the filters of cgroup v2 and of the controller of v1 alike. Root is not
+//! kept out by a file's mode, so that in sshd only those say no.
+
+use crate::kernel::failed::Failed;
+use crate::kernel::sys;
+use crate::protocol::{DeviceType, Probe};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
+use nix::unistd::{AccessFlags, faccessat};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// How often a racing rename is met with another try.
+const RACE_TRIES: usize = 8;
+
+/// What came of trying devices.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// How many can be opened; `None` where none was tried, or it cannot be told.
+    pub(super) open: Option<u32>,
+    /// Why it cannot be told.
+    pub(super) trouble: Option<Failed>,
+}
+
+impl Tried {
+    /// Tries these devices.
+    pub(super) fn of(probes: &[Probe]) -> Self {
+        match count_open(probes) {
+            _ if probes.is_empty() => Self::default(),
+            Ok(count) => Self { open: Some(count), trouble: None },
+            Err(trouble) => Self { open: None, trouble: Some(trouble) },
+        }
+    }
+}
+
+/// How many of these devices the calling process can open, as it is now. One that has no node
+/// counts as one that cannot be opened.
+///
+/// # Errors
+/// A node that is another device, is reached through a link or lies on another file system than
+/// `/dev`; whatever else keeps the question from being asked.
+fn count_open(probes: &[Probe]) -> Result<u32, Failed> {
+    let mut count = 0;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let dev = open("/dev", flags, Mode::empty()).map_err(|errno| failed("find", "/dev", errno))?;
+    for probe in probes {
+        count += u32::from(can_open(&dev, probe)?);
+    }
+    Ok(count)
+}
+
+fn failed(operation: &'static str, object: &str, errno: impl Into<io::Error>) -> Failed {
+    Failed::new(operation, object, errno)
+}
+
+fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
+    let path = probe.path.as_str();
+    let node = match find(dev, path.trim_start_matches("/dev/")) {
+        Ok(node) => node,
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+        Err(error) => return Err(failed("find", path, error)),
+    };
+    require_device(&node, probe)?;
+    // By the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
+    let by_fd = format!("/proc/self/fd/{}", node.as_raw_fd());
+    let both = AccessFlags::R_OK | AccessFlags::W_OK;
+    match faccessat(dev, by_fd.as_str(), both, AtFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::EPERM | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(failed("probe", path, errno)),
+    }
+}
+
+fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
+    let path = probe.path.as_str();
+    let stat = fstat(node).map_err(|errno| failed("stat", path, errno))?;
+    let kind = match probe.device.kind() {
+        DeviceType::Char => SFlag::S_IFCHR,
+        DeviceType::Block => SFlag::S_IFBLK,
+    };
+    let same_kind = stat.st_mode & SFlag::S_IFMT.bits() == kind.bits();
+    let number = (u64::from(probe.device.major()), probe.device.minor().map(u64::from));
+    if same_kind && (major(stat.st_rdev), Some(minor(stat.st_rdev))) == number {
+        return Ok(());
+    }
+    let why = format!("is another device than {}", probe.device);
+    Err(failed("probe", path, io::Error::other(why)))
+}
+
+/// Gets hold of a node below `/dev`, through no link and no mount point.
+fn find(dev: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+    let c_path = CString::new(path)?;
+    for _ in 0..RACE_TRIES {
+        match sys::file::find_beneath(dev.as_fd(), &c_path) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            // Before Linux 5.6, and under seccomp filters that do not know the call.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                return find_by_names(dev, path);
+            }
+            result => return result,
+        }
+    }
+    Err(Errno::EAGAIN.into())
+}
+
+/// [`find`] where `openat2(2)` is not to be had: one component after the other, each on the file
+/// system of `/dev`.
+fn find_by_names(dev: &OwnedFd, path: &str) -> io::Result<OwnedFd> {
+    let system = fstat(dev)?.st_dev;
+    let mut node = dev.try_clone()?;
+    for name in path.split('/') {
+        if matches!(name, "" | "." | "..") {
+            return Err(Errno::EINVAL.into());
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        node = openat(&node, OsStr::new(name), flags, Mode::empty())?;
+        let stat = fstat(&node)?;
+        if stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
+            return Err(Errno::ELOOP.into());
+        }
+        if stat.st_dev != system {
+            return Err(Errno::EXDEV.into());
+        }
+    }
+    Ok(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probes(texts: &[&str]) -> Vec<Probe> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    const NULL: &str = "c:1:3:rw /dev/null";
+    const MISSING: &str = "c:195:7:rw /dev/job-adopt-none";
+
+    #[test]
+    fn what_can_be_opened_is_counted_and_what_is_not_there_is_not() {
+        assert_eq!(count_open(&probes(&[MISSING, NULL, "c:1:7:rw /dev/full"])).unwrap(), 2);
+        assert_eq!(count_open(&[]).unwrap(), 0);
+    }
+
+    #[test]
+    fn another_device_at_that_path_is_an_error() {
+        for text in ["c:1:5:rw /dev/null", "c:2:3:rw /dev/null", "b:1:3:rw /dev/null"] {
+            let error = count_open(&probes(&[NULL, text])).unwrap_err().to_string();
+            let device = text.split(' ').next().unwrap();
+            assert_eq!(error, format!("probe /dev/null: is another device than {device}"));
+        }
+    }
+
+    #[test]
+    fn links_and_other_file_systems_are_errors() {
+        let dev = OwnedFd::from(std::fs::File::open("/dev").unwrap());
+        for find in [find, find_by_names] {
+            let errno = |path| find(&dev, path).unwrap_err().raw_os_error();
+            assert_eq!(errno("stdin"), Some(libc::ELOOP));
+            assert_eq!(errno("fd/0"), Some(libc::ELOOP));
+            assert_eq!(errno("pts/ptmx"), Some(libc::EXDEV));
+            assert_eq!(errno("job-adopt-none"), Some(libc::ENOENT));
+            assert!(matches!(errno("../etc"), Some(libc::EXDEV | libc::EINVAL)));
+            assert!(find(&dev, "null").is_ok());
+        }
+    }
+}

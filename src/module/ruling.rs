@@ -1,0 +1,422 @@
+//! From the facts of a login to a ruling, with the words for the user and for the log.
+
+use super::environment::{self, Environment};
+use super::job::{FluxFailure, Foreseen, Job, Joined};
+use super::text::{Words, refusal_text, success_text};
+use super::undo::Undo;
+use super::{Action, Budget, Failure, Fault, Line, Login, Settings, Severity};
+use crate::kernel::cgroup::Origin;
+use crate::kernel::choice::Choices;
+use crate::kernel::sys::clock;
+use crate::protocol::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict};
+use std::time::Duration;
+
+/// Most lines beside the decision.
+const DETAILS_MAX: usize = 16;
+
+/// What becomes of the login as far as this module goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// `PAM_SUCCESS`.
+    Admit,
+    /// `PAM_IGNORE`: the other modules decide.
+    Ignore,
+    /// Refused.
+    Refuse,
+}
+
+/// A ruling, and what there is to say about it.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The ruling.
+    pub ruling: Ruling,
+    /// The code; `None` where nothing is enforced on this node.
+    pub reason: Option<Reason>,
+    /// What a refused user reads, or would read.
+    pub refusal: Option<String>,
+    /// What an interactive login reads.
+    pub welcome: Option<String>,
+    /// For the log, in order; the first line is the decision.
+    pub lines: Vec<Line>,
+    /// What was found, each as a word and a text, where it was asked for.
+    pub evidence: Vec<(&'static str, String)>,
+}
+
+impl Outcome {
+    /// The cause in full, where evidence was asked for.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        let cause = self.evidence.iter().find(|(word, _)| *word == "cause");
+        cause.map(|(_, text)| text.clone()).unwrap_or_default()
+    }
+}
+
+/// What a ruling needs of its surroundings.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// The module's arguments.
+    pub settings: &'a Settings,
+    /// Asks the unprivileged half.
+    pub ask: &'a dyn Fn(&Request) -> Result<Reply, Fault>,
+    /// Takes the variables for the login.
+    pub environment: &'a dyn Environment,
+    /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
+    /// it is asked for only where something is not root's.
+    pub slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// Group of the helper's account, which reads the user's choice of a job.
+    pub helper_group: Option<u32>,
+    /// Whether evidence is collected.
+    pub explain: bool,
+    /// The time that there is for all of it.
+    pub budget: &'a Budget,
+}
+
+/// One login on its way into one job: what every kind of job needs.
+#[derive(Clone, Copy)]
+pub(super) struct Adoption<'a> {
+    pub(super) login: &'a Login,
+    /// Where to, and what must hold there.
+    pub(super) plan: &'a Plan,
+    /// Whether a job without device containment is refused.
+    pub(super) require_devices: bool,
+    pub(super) slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// Path of the helper; the keeper lies beside it.
+    pub(super) helper: &'a str,
+    pub(super) budget: &'a Budget,
+}
+
+/// Rules on one login; in the session phase this takes the login into the job.
+#[must_use]
+pub fn judge(login: &Login, means: Means<'_>) -> Outcome {
+    let mut case = Case { login, means, reply: None, evidence: Vec::new() };
+    let mut outcome = case.rule();
+    outcome.evidence = case.evidence;
+    outcome
+}
+
+/// The refusal of a login whose PAM line has an argument that is wrong.
+#[must_use]
+pub fn misconfigured(login: &Login, why: &str) -> Outcome {
+    let reason = Reason::Configuration;
+    let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
+    let words = Words { node: login.node.clone(), now: clock::now(), ..Words::default() };
+    Outcome { refusal: Some(refusal_text(reason, &words)), ..outcome(Ruling::Refuse, reason, line) }
+}
+
+/// The beginning of a decision's line.
+#[must_use]
+pub fn decision_line(
+    severity: Severity,
+    decision: &str,
+    reason: Option<Reason>,
+    login: &Login,
+) -> Line {
+    Line::new(severity)
+        .with("decision", decision)
+        .with("code", reason.map_or("", Reason::as_str))
+        .with("user", &login.user)
+        .with("uid", login.uid)
+        .with("rhost", &login.rhost)
+        .with("service", &login.service)
+        .with("phase", login.phase.as_str())
+}
+
+fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
+    Outcome {
+        ruling,
+        reason: Some(reason),
+        refusal: None,
+        welcome: None,
+        lines: vec![line],
+        evidence: Vec::new(),
+    }
+}
+
+struct Case<'a> {
+    login: &'a Login,
+    means: Means<'a>,
+    reply: Option<Reply>,
+    evidence: Vec<(&'static str, String)>,
+}
+
+impl<'a> Case<'a> {
+    fn rule(&mut self) -> Outcome {
+        let reply = match (self.means.ask)(&self.request()) {
+            Ok(reply) => reply,
+            Err(fault) => return self.refuse(&fault.into(), None),
+        };
+        let stack = reply.stack;
+        let stack_judged = self.login.phase == Phase::Account;
+        let (verdict, detail) = self.take(reply);
+        match verdict {
+            Verdict::NotEnforced => self.not_enforced(&detail),
+            _ if stack_judged && stack != Stack::Effective => {
+                self.refuse(&Failure::Stack(detail), None)
+            }
+            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }, None),
+            Verdict::Admit(mut plan) => match self.carry_out(&mut plan) {
+                Ok(outcome) => outcome,
+                Err(failure @ Failure::Refused { .. }) => self.refuse(&failure, None),
+                Err(failure) => self.refuse(&failure, Some(&plan)),
+            },
+        }
+    }
+
+    fn request(&self) -> Request {
+        let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
+        let settings = self.means.settings;
+        Request {
+            phase: self.login.phase,
+            user: self.login.user.clone(),
+            uid: self.login.uid,
+            service: self.login.service.clone(),
+            node: self.login.node.clone(),
+            rhost: self.login.rhost.clone(),
+            ssh_connection: self.login.ssh_connection.clone(),
+            conf: settings.conf.clone(),
+            several: settings.several,
+            budget_ms: millis(self.means.budget.left()),
+            wait_ms: millis(settings.wait_job),
+            unit: String::new(),
+        }
+    }
+
+    /// Keeps what a reply has for people and for the log, and hands out what is to be done.
+    fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
+        let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
+        let detail = std::mem::take(&mut reply.detail);
+        self.evidence.extend(reply.warnings.iter().map(|text| ("warning", text.clone())));
+        self.reply = Some(reply);
+        (verdict, detail)
+    }
+
+    /// Takes the login into the job, or only looks at it.
+    fn carry_out(&mut self, plan: &mut Plan) -> Result<Outcome, Failure> {
+        let mut job = Job::open(&self.adoption(plan))?;
+        if let Some(unit) = job.unread(plan)? {
+            self.ask_again(plan, unit)?;
+        }
+        if self.means.explain {
+            self.evidence.extend(job.evidence()?);
+        }
+        let adoption = self.adoption(plan);
+        if self.login.phase == Phase::Account || self.means.settings.observe {
+            let foreseen = job.foresee(&adoption)?;
+            self.evidence.push(("in force", foreseen.containment.to_owned()));
+            return Ok(self.admitted(plan, &foreseen));
+        }
+        let mut undo = Undo::new(Origin::open()?);
+        let joined = job.join(&adoption, &mut undo)?;
+        let variables = environment::set(self.means.environment, &plan.env);
+        let variables = variables.map_err(|failure| undo.back(failure))?;
+        undo.commit();
+        Ok(self.adopted(plan, &joined, &variables))
+    }
+
+    /// Has the helper read the unit's file, and takes over its second plan. That is for the same
+    /// login and must be about the same job.
+    fn ask_again(&mut self, plan: &mut Plan, unit: String) -> Result<(), Failure> {
+        // There is a job: nothing is waited for.
+        let request = Request { unit, wait_ms: 0, ..self.request() };
+        let reply = (self.means.ask)(&request)?;
+        match self.take(reply) {
+            (Verdict::Admit(second), _)
+                if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>
+            {
+                *plan = second;
+                Ok(())
+            }
+            (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
+            _ => Err(FluxFailure::Changed.into()),
+        }
+    }
+
+    fn adoption<'b>(&self, plan: &'b Plan) -> Adoption<'b>
+    where
+        'a: 'b,
+    {
+        Adoption {
+            login: self.login,
+            plan,
+            require_devices: self.means.settings.require_devices,
+            slurm_user: self.means.slurm_user,
+            helper: &self.means.settings.helper,
+            budget: self.means.budget,
+        }
+    }
+
+    fn not_enforced(&mut self, detail: &str) -> Outcome {
+        self.evidence.push(("cause", detail.to_owned()));
+        let line = self.decision("ignore", Severity::Info, Reason::Admitted);
+        let line = self.closed(line).with("error", detail);
+        Outcome { reason: None, ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None) }
+    }
+
+    fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
+        let (ruling, decision, would) = match self.means.settings.observe {
+            true => (Ruling::Ignore, "observe", "adopt"),
+            false => (Ruling::Admit, "admit", ""),
+        };
+        let line = self.decision(decision, Severity::Info, Reason::Admitted);
+        let line = with_plan(line, plan, &foreseen.cgroup, foreseen.containment, None);
+        let line = self.closed(line.with("would", would));
+        self.outcome(ruling, Reason::Admitted, line, Some(plan))
+    }
+
+    fn adopted(&self, plan: &Plan, joined: &Joined, variables: &[&'static str]) -> Outcome {
+        let Joined { cgroup, confinement, tried } = joined;
+        let line = self.decision("adopt", Severity::Info, Reason::Admitted);
+        let line = with_plan(line, plan, cgroup, confinement.as_str(), tried.open)
+            .with("env", variables.join(" "));
+        let line = self.closed(line);
+        let mut outcome = self.outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
+        outcome.welcome =
+            Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
+        let names = plan.env.iter().map(Variable::name);
+        let set_before: Vec<_> = names.filter(|name| !variables.contains(name)).collect();
+        let mut remarks = Vec::new();
+        if !set_before.is_empty() {
+            remarks.push(format!("set by another module: {}", set_before.join(" ")));
+        }
+        remarks.extend(tried.trouble.iter().map(ToString::to_string));
+        remarks.extend(self.make_choice_dir());
+        outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
+        outcome
+    }
+
+    /// Refuses a login, unless an argument opens or only observes. The plan is given where the
+    /// helper had admitted it.
+    fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+        let refusal = match failure {
+            Failure::Refused { refusal, .. } => refusal.clone(),
+            _ => Refusal {
+                reason: failure.reason(),
+                jobs: plan.map(|plan| plan.job.clone()).into_iter().collect(),
+                ended: None,
+                device: String::new(),
+            },
+        };
+        let reason = refusal.reason;
+        let (action, knob) = match failure {
+            // Who is let in by a knob is let in outside the job.
+            Failure::Stuck(..) => (Action::Deny, ""),
+            _ => self.means.settings.action(reason),
+        };
+        let (decision, ruling, severity) = match action {
+            _ if self.means.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
+            Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
+            Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
+            Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
+        };
+        let line = self.decision(decision, severity, reason);
+        let line = match plan {
+            Some(plan) => with_plan(line, plan, plan.placement.cgroup(), "", None),
+            None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
+        };
+        let line = match decision {
+            "opened" => self.closed(line).with("knob", knob),
+            "observe" => self.closed(line).with("would", "refuse"),
+            _ => self.closed(line),
+        };
+        self.evidence.push(("cause", failure.to_string()));
+        let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
+        outcome.refusal = Some(refusal_text(reason, &self.words(&refusal)));
+        if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
+            let trouble = self.make_choice_dir();
+            outcome.lines.extend(trouble.map(|text| self.about("warning", &text, plan)));
+        }
+        outcome
+    }
+
+    /// Makes the directory in which the user may choose a job; the trouble with it, if any. It is a
+    /// convenience: nobody is refused for want of it.
+    fn make_choice_dir(&self) -> Option<String> {
+        let made = Choices::here().make(self.login.uid, self.means.helper_group?);
+        made.err().map(|error| error.to_string())
+    }
+
+    /// The beginning that every decision's line has.
+    fn decision(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
+        decision_line(severity, decision, Some(reason), self.login)
+    }
+
+    fn closed(&self, line: Line) -> Line {
+        line.with("ms", self.means.budget.used_ms())
+    }
+
+    /// Puts what else the log has to name behind the decision.
+    fn outcome(
+        &self,
+        ruling: Ruling,
+        reason: Reason,
+        decision: Line,
+        plan: Option<&Plan>,
+    ) -> Outcome {
+        let about = |key, text: &String| self.about(key, text, plan);
+        let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
+        let dropped = plan.iter().flat_map(|plan| &plan.dropped);
+        let details = warnings.map(|text| about("warning", text));
+        let details = details.chain(dropped.map(|text| about("dropped", text)));
+        // The decision first: should the log not take everything, that is what must be in it.
+        let mut outcome = outcome(ruling, reason, decision);
+        outcome.lines.extend(details.clone().take(DETAILS_MAX));
+        let left_out = details.count().saturating_sub(DETAILS_MAX);
+        if left_out > 0 {
+            outcome.lines.push(about("warning", &format!("and {left_out} more")));
+        }
+        outcome
+    }
+
+    /// A line beside the decision.
+    fn about(&self, key: &str, text: &str, plan: Option<&Plan>) -> Line {
+        Line::new(Severity::Warning)
+            .with("user", &self.login.user)
+            .with("job", plan.map_or("", |plan| plan.job.as_str()))
+            .with(key, text)
+    }
+
+    fn words(&self, refusal: &Refusal) -> Words {
+        let reply = self.reply.as_ref();
+        Words {
+            node: self.login.node.clone(),
+            user: self.login.user.clone(),
+            jobs: refusal.jobs.clone(),
+            ended: refusal.ended,
+            device: refusal.device.clone(),
+            hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
+            message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
+            waited: self.means.budget.used_ms(),
+            now: clock::now(),
+        }
+    }
+}
+
+/// The line with what is known of the job: of devices as many as the list has, and without one
+/// as many as were found open.
+fn with_plan(
+    line: Line,
+    plan: &Plan,
+    cgroup: &str,
+    containment: &str,
+    opened: Option<u32>,
+) -> Line {
+    let listed = plan.containment.list().map(|list| list.rules().len().to_string());
+    let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
+    line.with("job", &plan.job)
+        .with("source", plan.placement.source().as_str())
+        .with("rule", plan.rule.as_str())
+        .with("cgroup", cgroup)
+        .with("containment", containment)
+        .with("devices", devices)
+        .with("dropped", plan.dropped.len())
+}
+
+/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
+fn severity(failure: &Failure, reason: Reason) -> Severity {
+    use Reason::{ChoiceNeeded, Ended, NoJob, Starting, Suspended};
+    match (failure, reason) {
+        (Failure::Stuck(..), _) => Severity::Alert,
+        (_, NoJob | Starting | Ended | Suspended | ChoiceNeeded) => Severity::Notice,
+        _ => Severity::Error,
+    }
+}

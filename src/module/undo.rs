@@ -1,0 +1,92 @@
+//! Whatever happens between the first change and the proof, also a panic: nothing of this login
+//! stays behind.
+
+use super::Failure;
+use super::job::Started;
+use crate::kernel::cgroup::{Dir, Mark, Origin};
+use crate::protocol::LeafName;
+
+/// What has been changed so far, and how to change it back. Dropping it does so.
+#[derive(Debug)]
+pub(super) struct Undo {
+    origin: Origin,
+    made: Option<(Dir, LeafName)>,
+    keeper: Option<Started>,
+    moved: bool,
+}
+
+impl Undo {
+    /// Nothing has been changed yet.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { origin, made: None, keeper: None, moved: false }
+    }
+
+    /// Makes the leaf of that name below `job`, unless it is there.
+    ///
+    /// # Errors
+    /// As [`Dir::make_child`] and [`Mark::set`]; what was made is then undone like the rest.
+    pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
+        let below = job.try_clone()?;
+        if !job.make_child(name.as_str())? {
+            return Ok(());
+        }
+        self.made = Some((below, name.clone()));
+        Ok(Mark::Made.set(&job.child(name.as_str())?)?)
+    }
+
+    /// A keeper of the leaf was started for this login.
+    pub(super) fn started(&mut self, keeper: Started) {
+        self.keeper = Some(keeper);
+    }
+
+    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
+    ///
+    /// # Errors
+    /// As [`Origin::require`].
+    pub(super) fn require_ways<'a>(
+        &self,
+        hierarchies: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), Failure> {
+        Ok(self.origin.require(hierarchies)?)
+    }
+
+    /// From here on the login may be in the job.
+    pub(super) fn moving(&mut self) {
+        self.moved = true;
+    }
+
+    /// Everything stays as it is now.
+    pub(super) fn commit(mut self) {
+        self.made = None;
+        self.moved = false;
+        if let Some(keeper) = self.keeper.take() {
+            keeper.keep();
+        }
+    }
+
+    /// Changes everything back and returns the failure to report: the one that led here, or that
+    /// the way back is barred as well.
+    pub(super) fn back(&mut self, failure: Failure) -> Failure {
+        match self.change_back() {
+            Ok(()) => failure,
+            Err(error) => Failure::Stuck(Box::new(failure), error),
+        }
+    }
+
+    fn change_back(&mut self) -> crate::kernel::cgroup::Result<()> {
+        let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
+        if let Some((job, name)) = self.made.take() {
+            // Another login may have joined meanwhile; then the leaf is theirs.
+            let _ = job.remove_child(name.as_str());
+        }
+        // Last of all, since it looks for itself whether the leaf is still needed.
+        self.keeper = None;
+        result
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let _ = self.change_back();
+    }
+}

@@ -1,0 +1,37 @@
+//! The boundary between the unprivileged and the privileged half.
+//!
+//! A [`Request`] goes in on the helper's standard input, a [`Reply`] comes out on its standard
+//! output, both as RFC 38 key-values in a fixed order of keys. Everything that crosses is decoded
+//! strictly: a key that is missing, doubled, unknown or out of place refuses the login.
+
+#![forbid(unsafe_code)]
+
+mod allowlist;
+mod environment;
+pub mod removed;
+mod reply;
+mod request;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use allowlist::{
+    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_PROBES, MINOR_MAX, Probe,
+};
+pub use environment::{ENVIRONMENT_MAX, Variable, Variables};
+pub use reply::{
+    Containment, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Rule, SourceName, Stack,
+    Verdict,
+};
+pub use request::{Phase, Request, Several};
+pub use schema::DecodeError;
+pub(crate) use text::decimal;
+pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
+
+/// Version that both sides of the boundary state; different versions refuse the login.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What both halves say when the other is of another version; the version is between the first
+/// words and the last.
+pub(crate) const SPEAKS_TO: &str =
+    concat!(" speaks to version ", env!("CARGO_PKG_VERSION"), " of pam_job_adopt");

@@ -1,0 +1,138 @@
+//! What the privileged half asks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
+use super::text::{Invalid, words};
+
+words! {
+    /// Which PAM phase asks.
+    Phase {
+        /// `pam_sm_acct_mgmt`: may the user log in at all?
+        Account = "account",
+        /// `pam_sm_open_session`: into which job?
+        Session = "session",
+    }
+}
+
+words! {
+    /// What to do where a user has several jobs and nothing else decides (`action_unknown`).
+    #[derive(Default)]
+    Several {
+        /// Join the job that started last.
+        #[default]
+        Newest = "newest",
+        /// Refuse and ask for a choice.
+        Deny = "deny",
+    }
+}
+
+/// One question to the unprivileged half. Texts that PAM did not give are empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which phase asks.
+    pub phase: Phase,
+    /// `PAM_USER`.
+    pub user: String,
+    /// The user's numeric id.
+    pub uid: u32,
+    /// `PAM_SERVICE`, whose stack is judged in the account phase.
+    pub service: String,
+    /// Name of this node (`nodename=`, else the host name up to the first dot).
+    pub node: String,
+    /// `PAM_RHOST`.
+    pub rhost: String,
+    /// PAM's `SSH_CONNECTION`: client address and port, server address and port.
+    pub ssh_connection: String,
+    /// Path of the configuration file (`conf=`).
+    pub conf: String,
+    /// `action_unknown=`.
+    pub several: Several,
+    /// Milliseconds that are left of the phase's budget.
+    pub budget_ms: u32,
+    /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
+    pub wait_ms: u32,
+    /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
+    /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
+    /// bytes.
+    pub unit: String,
+}
+
+impl Request {
+    /// Where the configuration lies, unless the admin says otherwise.
+    pub const CONF: &str = "/etc/security/job_adopt.conf";
+    /// Most bytes of an encoded request: it must fit a pipe that nobody reads yet.
+    pub const MAX: usize = 56 * 1024;
+    /// Most bytes of [`Request::unit`].
+    pub const UNIT_MAX: usize = 40 * 1024;
+
+    /// The request's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        schema::encode(self)
+    }
+
+    /// Reads the bytes that [`Request::encode`] of this version writes; all else is an error.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        schema::decode(bytes)
+    }
+}
+
+schema!(struct Request {
+    phase: "phase",
+    user: "user",
+    uid: "uid",
+    service: "service",
+    node: "node",
+    rhost: "rhost",
+    ssh_connection: "ssh_connection",
+    conf: "conf",
+    several: "several",
+    budget_ms: "budget_ms",
+    wait_ms: "wait_ms",
+    unit: "unit",
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::VERSION;
+
+    fn request() -> Request {
+        Request {
+            phase: Phase::Session,
+            user: "alice".into(),
+            uid: 1001,
+            service: "sshd".into(),
+            node: "gpu017".into(),
+            rhost: "10.1.0.5".into(),
+            ssh_connection: "10.1.0.5 5000 10.1.0.6 22".into(),
+            conf: "/etc/security/job_adopt.conf".into(),
+            several: Several::Deny,
+            budget_ms: 5000,
+            wait_ms: 2000,
+            unit: "[Service]\nDevicePolicy=closed\n".into(),
+        }
+    }
+
+    #[test]
+    fn round_trip() {
+        assert_eq!(Request::decode(&request().encode()), Ok(request()));
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let bytes = request().encode();
+        for length in 0..bytes.len() {
+            assert!(Request::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let bytes = request().encode();
+        let text = String::from_utf8(bytes).unwrap().replace(VERSION, "9.9.9");
+        let error = Request::decode(text.as_bytes()).unwrap_err();
+        assert_eq!(error, DecodeError::Version("9.9.9".into()));
+    }
+}

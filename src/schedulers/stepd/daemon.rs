@@ -1,0 +1,386 @@
+//! One step daemon: its socket, who listens there, and the questions it answers.
+//!
+//! Nothing but integers of 4 bytes in the machine's own order cross the socket. The numbers are those
+//! of `src/common/stepd_api.h` in Slurm's source, the same from Slurm 20.11 to 26.05. Nothing waits
+//! past its `deadline`.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::AtFlags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
+use nix::sys::socket::{connect, getsockopt, recv, send, socket};
+use nix::sys::stat::{SFlag, fstatat};
+
+use super::{Error, Result, SocketName};
+use crate::kernel::trust::TrustedDir;
+
+/// Whose daemons are believed.
+const ROOT: u32 = 0;
+
+/// How long to wait before a daemon that has too many callers is called again: such a socket
+/// cannot be polled for room (unix(7)).
+pub const AGAIN: Duration = Duration::from_millis(2);
+
+/// Our version of the protocol: that of Slurm 26.05. A daemon refuses what is older than the oldest
+/// that it knows, and does no more with a newer one than log it.
+const VERSION: i32 = 45 << 8;
+/// `REQUEST_STATE`
+const STATE: i32 = 5;
+/// `REQUEST_STEP_UID`
+const UID: i32 = 20;
+/// `REQUEST_ADD_EXTERN_PID`
+const ADD_EXTERN_PID: i32 = 22;
+
+/// Bytes of [`query`].
+pub const QUERY_LEN: usize = 12;
+/// Bytes of the answer to it.
+pub const ANSWER_LEN: usize = 12;
+
+/// What a step is doing (`slurmstepd_state_t` of `stepd_api.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It does not take processes yet.
+    Starting,
+    /// It takes processes.
+    Running,
+    /// It takes processes no more.
+    Ending,
+}
+
+/// What a step daemon says of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Uid of the job's owner.
+    pub uid: u32,
+    /// What its step is doing.
+    pub state: State,
+}
+
+impl Answer {
+    /// Reads the answer to [`query`]: version, uid and state. A version below 0 is a refusal.
+    pub fn read(bytes: &[u8; ANSWER_LEN]) -> Result<Self> {
+        let [a, b, c, d, uid @ .., e, f, g, h] = *bytes;
+        if i32::from_ne_bytes([a, b, c, d]) < 0 {
+            return Err(Error::Refused);
+        }
+        let state = match i32::from_ne_bytes([e, f, g, h]) {
+            0 | 1 => State::Starting,
+            2 => State::Running,
+            3 | 4 => State::Ending,
+            _ => return Err(Error::Malformed),
+        };
+        Ok(Self { uid: u32::from_ne_bytes(uid), state })
+    }
+}
+
+/// Greeting and the two questions about owner and state; a daemon reads them one by one.
+pub fn query() -> [u8; QUERY_LEN] {
+    let mut bytes = [0; QUERY_LEN];
+    bytes.copy_from_slice([VERSION, UID, STATE].map(i32::to_ne_bytes).as_flattened());
+    bytes
+}
+
+/// A step daemon that has answered, and that is root's.
+#[derive(Debug)]
+pub struct Daemon {
+    connection: Connection,
+    answer: Answer,
+}
+
+impl Daemon {
+    /// Calls the daemon behind a socket in `spool`, by the directory's descriptor, and asks who owns
+    /// its job and what it does.
+    pub fn call(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
+        made(spool, name, ROOT)?;
+        let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
+        let connection = connected(Path::new(&path), ROOT, deadline)?;
+        let mut bytes = [0; ANSWER_LEN];
+        connection.exchange(&query(), &mut bytes, deadline)?;
+        Ok(Self { connection, answer: Answer::read(&bytes)? })
+    }
+
+    /// Its process, as the kernel knows it from when it began to listen. While it answers, the
+    /// number is still its own.
+    pub fn pid(&self) -> i32 {
+        self.connection.pid
+    }
+
+    /// What it said last.
+    pub fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    /// Asks again who owns the job and what it does.
+    pub fn ask_again(&mut self, deadline: Instant) -> Result<Answer> {
+        // On one connection there is one greeting, and one version in answer to it.
+        let [_, _, _, _, question @ ..] = query();
+        let mut bytes = [0; ANSWER_LEN];
+        let [_, _, _, _, answer @ ..] = &mut bytes;
+        self.connection.exchange(&question, answer, deadline)?;
+        self.answer = Answer::read(&bytes)?;
+        Ok(self.answer)
+    }
+
+    /// Has it take a process into its step. It answers that it did even where its own move failed,
+    /// so where the process is afterwards must be looked at; past `deadline` it may still do so.
+    pub fn add(&mut self, pid: i32, deadline: Instant) -> Result<()> {
+        let question = [ADD_EXTERN_PID, pid].map(i32::to_ne_bytes);
+        let mut bytes = [0; 4];
+        self.connection.exchange(question.as_flattened(), &mut bytes, deadline)?;
+        match i32::from_ne_bytes(bytes) {
+            0 => Ok(()),
+            code => Err(Error::NotAdded(code)),
+        }
+    }
+}
+
+/// When a socket was made, in seconds since the epoch; [`Error::NotRoots`] for what has a socket's
+/// name and is none, or is not `owner`'s.
+pub fn made(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
+    let stat = fstatat(spool, name.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
+        .map_err(|errno| missing("stat", errno))?;
+    let is_socket = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
+    if is_socket && stat.st_uid == owner { Ok(stat.st_ctime) } else { Err(Error::NotRoots) }
+}
+
+/// A connection to a daemon, which never blocks.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Who listens there, as the kernel knows it from when it began to.
+    pub pid: i32,
+}
+
+/// Calls the daemon behind a socket, which must be `owner`'s; `None` while it has too many callers.
+pub fn call(path: &Path, owner: u32) -> Result<Option<Connection>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
+        .map_err(|errno| Error::System("socket", errno))?;
+    let address = UnixAddr::new(path).map_err(|errno| Error::System("connect", errno))?;
+    match connect(socket.as_raw_fd(), &address) {
+        Ok(()) => {}
+        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+        Err(errno) => return Err(missing("connect", errno)),
+    }
+    let peer = getsockopt(&socket, PeerCredentials)
+        .map_err(|errno| Error::System("getsockopt SO_PEERCRED", errno))?;
+    if peer.uid() != owner {
+        return Err(Error::Peer(peer.uid()));
+    }
+    Ok(Some(Connection { socket, pid: peer.pid() }))
+}
+
+fn missing(call: &'static str, errno: Errno) -> Error {
+    match errno {
+        Errno::ENOENT | Errno::ECONNREFUSED => Error::Gone,
+        errno => Error::System(call, errno),
+    }
+}
+
+/// As [`call`], again and again while the daemon has too many callers.
+pub fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
+    loop {
+        if let Some(connection) = call(path, owner)? {
+            return Ok(connection);
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::Timeout);
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+impl Connection {
+    /// Writes the question and reads the answer in full.
+    fn exchange(&self, question: &[u8], answer: &mut [u8], deadline: Instant) -> Result<()> {
+        let mut rest = question;
+        while !rest.is_empty() {
+            self.wait(PollFlags::POLLOUT, deadline)?;
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            match send(self.socket.as_raw_fd(), rest, flags) {
+                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(Error::Closed),
+                Err(errno) => return Err(Error::System("send", errno)),
+            }
+        }
+        let mut room = answer;
+        while !room.is_empty() {
+            self.wait(PollFlags::POLLIN, deadline)?;
+            match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::Closed),
+                Ok(length) => room = room.get_mut(length..).unwrap_or_default(),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(errno) => return Err(Error::System("recv", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, events: PollFlags, deadline: Instant) -> Result<()> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Timeout);
+            }
+            // Rounded up: with less than a millisecond left poll(2) would not wait at all.
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
+            match poll(
+                &mut [PollFd::new(self.socket.as_fd(), events)],
+                timeout.unwrap_or(PollTimeout::MAX),
+            ) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(Error::System("poll", errno)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use nix::sys::socket::{Backlog, bind, listen};
+
+    use super::*;
+    use crate::kernel::trust::tests::Scratch;
+
+    fn answer(numbers: [i32; 3]) -> Result<Answer> {
+        let mut bytes = [0; ANSWER_LEN];
+        bytes.copy_from_slice(numbers.map(i32::to_ne_bytes).as_flattened());
+        Answer::read(&bytes)
+    }
+
+    #[test]
+    fn answers() {
+        let running = Answer { uid: 1001, state: State::Running };
+        assert_eq!(answer([38 << 8, 1001, 2]), Ok(running));
+        assert_eq!(answer([0, -2, 2]).unwrap().uid, 4_294_967_294);
+        assert_eq!(answer([1, 2, 5]), Err(Error::Malformed));
+        assert_eq!(answer([1, 2, -1]), Err(Error::Malformed));
+        assert_eq!(answer([-1, 2, 2]), Err(Error::Refused));
+    }
+
+    #[test]
+    fn every_state_has_its_meaning() {
+        use State::{Ending, Running, Starting};
+        for (number, state) in
+            [(0, Starting), (1, Starting), (2, Running), (3, Ending), (4, Ending)]
+        {
+            assert_eq!(answer([0, 0, number]).unwrap().state, state, "{number}");
+        }
+    }
+
+    /// What is sent, integer by integer, and what is made of answers, on one connection.
+    #[test]
+    fn what_is_asked_later_has_no_greeting() {
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        let connection = Connection { socket: socket.into(), pid: 7 };
+        let before = Answer { uid: 9, state: State::Running };
+        let mut daemon = Daemon { connection, answer: before };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut say = |numbers: &[i32]| {
+            numbers.iter().for_each(|number| peer.write_all(&number.to_ne_bytes()).unwrap());
+        };
+        say(&[1001, 3]);
+        let now = Answer { uid: 1001, state: State::Ending };
+        assert_eq!(daemon.ask_again(deadline), Ok(now));
+        assert_eq!(daemon.answer(), now);
+        say(&[0, -1, 1001, 5]);
+        assert_eq!(daemon.add(4711, deadline), Ok(()));
+        assert_eq!(daemon.add(4711, deadline), Err(Error::NotAdded(-1)));
+        assert_eq!(daemon.ask_again(deadline), Err(Error::Malformed));
+        assert_eq!(daemon.answer(), now);
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(daemon.add(1, soon), Err(Error::Timeout));
+        let mut asked = Vec::new();
+        drop(daemon);
+        peer.read_to_end(&mut asked).unwrap();
+        let numbers = [UID, STATE, 22, 4711, 22, 4711, UID, STATE, 22, 1];
+        assert_eq!(asked, numbers.map(i32::to_ne_bytes).as_flattened());
+        assert_eq!(query(), [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened());
+    }
+
+    fn own_uid() -> u32 {
+        nix::unistd::Uid::effective().as_raw()
+    }
+
+    /// A socket whose owner takes no calls, and as many callers as it lets wait.
+    fn crowded(path: &Path) -> (UnixListener, Vec<Connection>) {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
+        listen(&listener, Backlog::new(1).unwrap()).unwrap();
+        let mut callers = Vec::new();
+        while let Some(connection) = call(path, own_uid()).unwrap() {
+            callers.push(connection);
+        }
+        (listener.into(), callers)
+    }
+
+    #[test]
+    fn who_listens_is_told_and_nobody_else_is_spoken_to() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("socket");
+        assert_eq!(call(&path, own_uid()).unwrap_err(), Error::Gone);
+        let listener = UnixListener::bind(&path).unwrap();
+        let connection = call(&path, own_uid()).unwrap().unwrap();
+        assert_eq!(connection.pid, nix::unistd::getpid().as_raw());
+        assert_eq!(call(&path, own_uid() + 1).unwrap_err(), Error::Peer(own_uid()));
+        drop(listener);
+        assert_eq!(call(&path, own_uid()).unwrap_err(), Error::Gone, "nobody listens");
+    }
+
+    #[test]
+    fn one_that_has_too_many_callers_does_not_hold_up_another() {
+        let scratch = Scratch::new();
+        let (_listener, callers) = crowded(&scratch.path().join("socket"));
+        assert!(!callers.is_empty());
+    }
+
+    #[test]
+    fn only_a_socket_of_its_owner_is_one() {
+        let scratch = Scratch::new();
+        let spool = scratch.trust().dir(scratch.path()).unwrap();
+        let name = SocketName::new(&"n".parse().unwrap(), &"1".parse().unwrap()).unwrap();
+        let path = scratch.path().join(name.to_string());
+        assert_eq!(made(&spool, &name, own_uid()), Err(Error::Gone));
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert!(made(&spool, &name, own_uid()).unwrap() > 0);
+        assert_eq!(made(&spool, &name, own_uid() + 1), Err(Error::NotRoots));
+        std::fs::rename(&path, scratch.path().join("real")).unwrap();
+        symlink("real", &path).unwrap();
+        assert_eq!(made(&spool, &name, own_uid()), Err(Error::NotRoots), "a link");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(made(&spool, &name, own_uid()), Err(Error::NotRoots), "a file");
+    }
+
+    #[test]
+    fn a_daemon_with_too_many_callers_is_called_until_it_has_room_or_time_is_up() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("socket");
+        let (listener, callers) = crowded(&path);
+        let connect = |millis| {
+            let deadline = Instant::now() + Duration::from_millis(millis);
+            connected(&path, own_uid(), deadline).map(drop)
+        };
+        assert_eq!(connect(50), Err(Error::Timeout));
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| connect(5000));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!caller.is_finished());
+            callers.iter().for_each(|_| drop(listener.accept().unwrap()));
+            assert_eq!(caller.join().unwrap(), Ok(()));
+        });
+    }
+}
