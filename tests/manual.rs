@@ -172,7 +172,7 @@ fn checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
 #[test]
 fn every_check_has_an_entry_and_every_entry_is_a_check() {
     let mut known = BTreeSet::new();
-    checks(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/check"), &mut known);
+    checks(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"), &mut known);
     assert!(known.contains("pam-session"), "{known:?}");
     let section = section("CHECKS").replace("\\-", "-");
     let entries = section.split(".TP\n.B ").skip(1);

@@ -17,6 +17,7 @@ use crate::kernel::log::{self, Line, Severity, Speaker};
 use crate::kernel::sys::child::Handed;
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::{CgroupPath, LeafName};
+use crate::protocol::{KEEP, READY};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
@@ -29,11 +30,6 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use subtree::{processes, unless_gone, walk};
-
-/// What a keeper says once it holds the lock and waits.
-pub const READY: &[u8] = b"ready";
-/// What it is told once a login is in the leaf for good.
-pub const KEEP: &[u8] = b"keep";
 
 /// How the kernel knows it (`comm`), in place of the number of a descriptor.
 const NAME: &std::ffi::CStr = c"job-adopt-keep";

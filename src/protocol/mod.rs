@@ -29,6 +29,10 @@ pub use schema::DecodeError;
 pub(crate) use text::decimal;
 pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
 
+/// What a keeper says once it holds the lock and waits.
+pub const READY: &[u8] = b"ready";
+/// What a keeper is told once a login is in the leaf for good.
+pub const KEEP: &[u8] = b"keep";
 /// Version that both sides of the boundary state; different versions refuse the login.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What both halves say when the other is of another version; the version is between the first

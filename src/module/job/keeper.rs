@@ -1,7 +1,6 @@
 //! Our end of the keeper: see [`crate::keeper`].
 
 use super::flux::{FluxFailure, Imp};
-use crate::keeper::{KEEP, READY};
 use crate::kernel::cgroup::Leaf;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
@@ -10,6 +9,7 @@ use crate::module::ask::executable as open_executable;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
 use crate::module::{Budget, Failure, Fault};
+use crate::protocol::{KEEP, READY};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
