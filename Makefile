@@ -132,7 +132,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall account panicking test demo fuzz corpus bench lint clean
+.PHONY: all install uninstall account test demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS))
 
@@ -159,12 +159,6 @@ $(BUILD)/resolve $(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
 $(BUILD)/completions/%: $(BUILD)/job-adopt
 	mkdir -p $(BUILD)/completions
 	$(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
-
-# For one test: a module that panics at the worst moment. Never installed.
-$(BUILD)/panicking/pam_job_adopt.so: $(SOURCES)
-	$(CARGO) rustc --locked --lib --crate-type cdylib --features provoke-panic \
-	    --target-dir $(CARGO_TARGET_DIR)/panicking
-	install -D $(CARGO_TARGET_DIR)/panicking/debug/libpam_job_adopt.so $@
 
 install: all
 	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
@@ -210,8 +204,6 @@ uninstall:
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
-panicking: $(BUILD)/panicking/pam_job_adopt.so
-
 # What a tier tests is built while others run already.
 test:
 	$(if $(filter-out unit native node kernel,$(TIER)),$(error TIER=$(TIER): unit, native, node or kernel))
@@ -239,7 +231,7 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
+	CARGO='$(CARGO)' fuzz/run lint
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --no-deps
 	for page in $(MANPAGES); do \
 	    warnings=$$(groff -man -Tutf8 -wall -Wbreak -z "$$page" 2>&1); \

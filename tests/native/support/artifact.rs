@@ -22,12 +22,21 @@ pub(crate) fn finished() -> Option<PathBuf> {
 
 /// Path of the file.
 pub(crate) fn artifact(artifact: Artifact) -> PathBuf {
-    let built = Path::new(env!("CARGO_BIN_EXE_job-adopt")).parent().unwrap();
-    let (finished_name, built_name) = match artifact {
+    finished().map_or_else(|| built(artifact), |folder| folder.join(names(artifact).0))
+}
+
+/// Path of the file as cargo has built it, with debug assertions, beside this test.
+pub(crate) fn built(artifact: Artifact) -> PathBuf {
+    let folder = Path::new(env!("CARGO_BIN_EXE_job-adopt")).parent().unwrap();
+    folder.join(names(artifact).1)
+}
+
+/// What `make` calls it, and cargo.
+fn names(artifact: Artifact) -> (&'static str, &'static str) {
+    match artifact {
         Artifact::Module => ("pam_job_adopt.so", "deps/libpam_job_adopt.so"),
         Artifact::Helper => ("resolve", "resolve"),
         Artifact::Keeper => ("keeper", "keeper"),
         Artifact::Program => ("job-adopt", "job-adopt"),
-    };
-    finished().map_or_else(|| built.join(built_name), |folder| folder.join(finished_name))
+    }
 }

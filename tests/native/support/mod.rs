@@ -24,7 +24,7 @@ mod syslog;
 mod tool;
 mod user;
 
-pub(crate) use artifact::{Artifact, artifact, finished};
+pub(crate) use artifact::{Artifact, artifact, built, finished};
 pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
