@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use pam_job_adopt::admin::filters::interpret::Request;
 use pam_job_adopt::helper::devices::Tree;
 use pam_job_adopt::helper::devices::cdi::Spec;
-use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 use pam_job_adopt::kernel::trust::Trust;
+use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
 /// Takes values from the front of what the fuzzer gives.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::module::pam::parse;
 use pam_job_adopt::module::Settings;
+use pam_job_adopt::module::pam::parse;
 
 fuzz_target!(|text: &str| {
     let mut arguments: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();

@@ -61,8 +61,10 @@ fuzz_target!(|text: &str| {
             (false, false) if low => {
                 fault.is_empty() || of_node || fault.ends_with("repair or remove it")
             }
-            (false, false) => fault.starts_with("no specification of kind ")
-                || fault.contains(" has no such device; it has "),
+            (false, false) => {
+                fault.starts_with("no specification of kind ")
+                    || fault.contains(" has no such device; it has ")
+            }
         };
         assert!(expected, "{found:?}");
         // A file that cannot be read hides nothing beside it, and uncovers nothing below.

@@ -5,9 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use pam_job_adopt::helper::devices::gres::GresConf;
 
 fuzz_target!(|text: &str| {
-    let conf = GresConf::parse(text, "gpu017").and_then(|conf| {
-        conf.resources("gpu").map_err(|(at, fault)| (at.line, fault))
-    });
+    let conf = GresConf::parse(text, "gpu017")
+        .and_then(|conf| conf.resources("gpu").map_err(|(at, fault)| (at.line, fault)));
     match conf {
         Ok(conf) => {
             for index in 0..conf.count().min(100) {
