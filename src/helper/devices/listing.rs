@@ -56,7 +56,7 @@ impl TrustedDir {
     }
 
     /// What the entry of this name is, for a caller to whom a file says all by its name. A
-    /// directory is checked as [`Trust::dir`] does; of a file only the type is looked at, since in
+    /// directory is checked as [`crate::kernel::trust::Trust::dir`] does; of a file only the type is looked at, since in
     /// a directory that has been checked nobody else can have named it.
     pub fn entry(&self, name: &Path) -> Result<Entry, TrustError> {
         let path = self.path.join(name);
