@@ -12,8 +12,8 @@
 //! | [`admin`] | whoever calls the command `job-adopt` |
 //! | [`schedulers`], [`kernel`], [`protocol`] | all of these, so root inside sshd as well |
 //!
-//! An arrow from a folder to another goes down this list only: admin, keeper, helper and module,
-//! schedulers, kernel, protocol. `tests/boundaries.rs` checks it.
+//! Arrows run one way: from admin to keeper, helper and module, which do not import each other; from
+//! these to schedulers, kernel and protocol, in this order. `tests/boundaries.rs` checks it.
 
 // The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
 // "C library/kernel differences"), and a truncated uid could be root's.

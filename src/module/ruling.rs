@@ -259,7 +259,7 @@ impl<'a> Case<'a> {
         };
         let line = self.decision(decision, Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, &foreseen.cgroup, foreseen.containment, None);
-        let line = self.closed(line.with("would", would));
+        let line = self.closed(line).with("would", would);
         self.outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 

@@ -1,4 +1,5 @@
-//! Every unsafe block of the crate but the command's own, each with its argument for safety.
+//! Every unsafe block of the crate but the command's own and two at the C edge, each with its
+//! argument for safety.
 //!
 //! Functions here are thin: one system call or one libpam call, owned descriptors in and out,
 //! errors as [`std::io::Error`]. What the calls are for is decided elsewhere.

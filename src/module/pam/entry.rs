@@ -17,7 +17,7 @@ pub extern "C" fn pam_sm_acct_mgmt(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    guarded(Phase::Account, handle, flags, argc, argv)
+    caught(Phase::Account, handle, flags, argc, argv)
 }
 
 /// `session`: takes the login into the job.
@@ -28,7 +28,7 @@ pub extern "C" fn pam_sm_open_session(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    guarded(Phase::Session, handle, flags, argc, argv)
+    caught(Phase::Session, handle, flags, argc, argv)
 }
 
 /// Nothing to undo: the login ends with its processes, and sshd does not always get here.
@@ -66,7 +66,7 @@ pub extern "C" fn pam_sm_setcred(
 }
 
 /// No panic crosses into C: it becomes a refusal, and what was begun has been undone on the way.
-fn guarded(
+fn caught(
     phase: Phase,
     handle: *mut PamHandle,
     flags: c_int,
