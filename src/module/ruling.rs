@@ -205,7 +205,7 @@ impl<'a> Case<'a> {
             self.evidence.push(("in force", foreseen.containment.to_owned()));
             return Ok(self.admitted(plan, &foreseen));
         }
-        let mut undo = Undo::new(Origin::open()?);
+        let mut undo = Undo::new(Origin::open().map_err(Failure::Cgroup)?);
         let joined = job.join(&adoption, &mut undo)?;
         let variables = environment::set(self.means.environment, &plan.env);
         let variables = variables.map_err(|failure| undo.back(failure))?;

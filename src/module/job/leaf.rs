@@ -116,20 +116,22 @@ impl Cgroups {
             };
             match failure {
                 // It may be the job that has gone, or only its leaf, which is no end of the job.
-                Failure::Gone(error) if self.is_there(owner) => {
+                Failure::Gone(error) if self.require(owner).is_ok() => {
                     if !std::mem::take(&mut again) {
                         return Err(Failure::LeafVanished(error));
                     }
                 }
-                Failure::LeafVanished(_) if std::mem::take(&mut again) => {}
+                // Nothing is made in a cgroup that may be another's by now.
+                Failure::LeafVanished(_) if std::mem::take(&mut again) => self.require(owner)?,
                 failure => return Err(failure),
             }
         }
     }
 
-    fn is_there(&self, owner: &dyn Owner) -> bool {
-        let job = self.place.dir().map_err(Failure::from);
-        job.and_then(|job| owner.require(job)).is_ok() && not_frozen(self.place.levels()).is_ok()
+    /// Requires that the job is there, the user's, and not frozen.
+    fn require(&self, owner: &dyn Owner) -> Result<(), Failure> {
+        owner.require(self.place.dir()?)?;
+        not_frozen(self.place.levels())
     }
 
     fn attempt(

@@ -339,11 +339,12 @@ unsafe fn become_helper(
     // that was laid out before or is on this stack. Nothing allocates, locks or panics, and of the
     // parent's memory nothing is written but the failure and the calling thread's `errno`.
     unsafe {
+        // First of all: how many descriptors there may be is what sshd's own limit tells.
+        arrange(&mut fds.map(|fd| fd.as_raw_fd()))?;
         for (resource, wanted) in LIMITS {
             limit(resource, wanted);
         }
         step("timer", end_after(spec.patience))?;
-        arrange(&mut fds.map(|fd| fd.as_raw_fd()))?;
         step("setsid", sys!(SYS_setsid))?;
         // The raw forms, since glibc's would signal threads that are the parent's. Capabilities are
         // kept over the change of identity, and dropped when nobody may trace us any more: until
