@@ -12,7 +12,8 @@
 #                   that one. What is found is kept in target/fuzz between runs
 #   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
-#   make lint       formatting, clippy, documentation, manual pages and the size of the source, warnings as errors
+#   make lint       formatting, clippy, documentation, manual pages and the size of the source,
+#                   warnings as errors
 #   make clean
 #
 # As root on Debian, programs that are missing are installed first.
