@@ -4,12 +4,8 @@
 //! which goals were missed.
 
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::print_stderr
+    clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing,
+    clippy::print_stdout, clippy::print_stderr
 )]
 
 use std::sync::Mutex;

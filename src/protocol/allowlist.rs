@@ -275,24 +275,9 @@ mod tests {
     #[test]
     fn laxities_of_scanf_are_refused() {
         for text in [
-            "",
-            "c",
-            "c:1:3",
-            "c:1:3:",
-            "c:1:3:rwmX",
-            "c:1:3:rwmr",
-            "c: 1:3:rw",
-            "c:1:+3:rw",
-            "c:-1:3:rw",
-            "c:1:-2:rw",
-            "c:4096:0:r",
-            "c:1:1048576:r",
-            "x:1:3:r",
-            "c:1:3:r:",
-            "c:01:3:r",
-            "c:1:99999999999:r",
-            "C:1:3:r",
-            "c:1:3:R",
+            "", "c", "c:1:3", "c:1:3:", "c:1:3:rwmX", "c:1:3:rwmr", "c: 1:3:rw", "c:1:+3:rw",
+            "c:-1:3:rw", "c:1:-2:rw", "c:4096:0:r", "c:1:1048576:r", "x:1:3:r", "c:1:3:r:",
+            "c:01:3:r", "c:1:99999999999:r", "C:1:3:r", "c:1:3:R",
         ] {
             assert!(text.parse::<DeviceRule>().is_err(), "{text} was taken");
         }

@@ -183,22 +183,9 @@ mod tests {
             assert_eq!(Variable::new(name, "7").unwrap().to_string(), format!("{name}=7"));
         }
         for bad in [
-            "",
-            "A",
-            "PATH",
-            "LD_PRELOAD",
-            "LD_LIBRARY_PATH",
-            "BASH_ENV",
-            "PYTHONPATH",
-            "SLURM_CONF",
-            "SLURM_PROCID",
-            "SLURM_STEP_ID",
-            "SLURM_NTASKS",
-            "SLURM_JOB_ID ",
-            "slurm_job_id",
-            "OMPI_MCA_plm_rsh_agent",
-            "CUDA_CACHE_PATH",
-            "CUDA_INJECTION64_PATH",
+            "", "A", "PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "PYTHONPATH",
+            "SLURM_CONF", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOB_ID ",
+            "slurm_job_id", "OMPI_MCA_plm_rsh_agent", "CUDA_CACHE_PATH", "CUDA_INJECTION64_PATH",
             "NVIDIA_VISIBLE_DEVICES",
         ] {
             assert_eq!(Variable::new(bad, "7"), Err(NAME), "{bad:?}");

@@ -309,32 +309,10 @@ mod tests {
     #[test]
     fn what_is_no_id() {
         for text in [
-            "",
-            "f",
-            "\u{192}",
-            "ff1 ",
-            "aaa",
-            "flux",
-            "f1230",
-            "x1",
-            "f-1",
-            "f 1",
-            "F1",
-            "f1\0",
-            "f\u{e4}",
-            "f\u{192}1",
-            "f0",
-            "fO",
-            "fI",
-            "fl",
-            "f111",
-            "f11",
-            "f12",
+            "", "f", "\u{192}", "ff1 ", "aaa", "flux", "f1230", "x1", "f-1", "f 1", "F1", "f1\0",
+            "f\u{e4}", "f\u{192}1", "f0", "fO", "fI", "fl", "f111", "f11", "f12",
             // One more than 64 bits hold, more digits than they take, and many more.
-            "fjpXCZedGfVR",
-            "fzzzzzzzzzzz",
-            "f211111111111",
-            "fjpXCZedGfVQ1",
+            "fjpXCZedGfVR", "fzzzzzzzzzzz", "f211111111111", "fjpXCZedGfVQ1",
         ] {
             assert_eq!(FluxId::canonical(text), None, "{text:?}");
             assert_eq!(FluxId::read(text), None, "{text:?}");

@@ -136,14 +136,8 @@ fn the_job_of_the_client_comes_before_the_one_that_was_chosen() {
         login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
         assert_eq!(rule(node).as_deref(), Some("newest"));
         let mut choose = node.daemon(&newer.cgroup, "setpriv");
-        choose.args([
-            "--reuid=alice",
-            "--regid=alice",
-            "--init-groups",
-            "job-adopt",
-            "use",
-            "4250",
-        ]);
+        choose
+            .args(["--reuid=alice", "--regid=alice", "--init-groups", "job-adopt", "use", "4250"]);
         Outcome::of(&mut choose).ok();
         login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
         assert_eq!(rule(node).as_deref(), Some("caller"));

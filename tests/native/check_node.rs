@@ -65,17 +65,9 @@ fn check(node: &Node) -> Checked {
 
 /// The checks that a node of the tests passes.
 const PASSED: [&str; 11] = [
-    "cgroup-mount",
-    "sshd-server",
-    "kernel-cgroup",
-    "kernel-device-filter",
-    "kernel-filter-query",
-    "kernel-filter-holds",
-    "kernel-freezer",
-    "kernel-trusted-xattr",
-    "kernel-pidfd",
-    "proc-hidepid",
-    "users-outside-jobs",
+    "cgroup-mount", "sshd-server", "kernel-cgroup", "kernel-device-filter", "kernel-filter-query",
+    "kernel-filter-holds", "kernel-freezer", "kernel-trusted-xattr", "kernel-pidfd",
+    "proc-hidepid", "users-outside-jobs",
 ];
 
 /// Cgroups in the root of the machine's mount that a check of this node made.
@@ -243,11 +235,9 @@ fn processes_outside_of_jobs_are_counted() {
                 .any(|it| it["severity"] == "note")
         };
         eventually("it is found", stands);
-        check(node).says("note", "users-outside-jobs", "1 of their processes").says(
-            "note",
-            "users-outside-jobs",
-            "alice",
-        );
+        check(node)
+            .says("note", "users-outside-jobs", "1 of their processes")
+            .says("note", "users-outside-jobs", "alice");
         let _ = stray.kill();
         let _ = stray.wait();
     });

@@ -73,15 +73,8 @@ fn register_refuses_what_is_not_sound() {
                 path,
             ],
             &[
-                "register",
-                "--id",
-                "4242",
-                "--user",
-                "nobody-here",
-                "--policy",
-                "closed",
-                "--cgroup",
-                path,
+                "register", "--id", "4242", "--user", "nobody-here", "--policy", "closed",
+                "--cgroup", path,
             ],
             &["register", "--id", "4242", "--user", "alice", "--policy", "open", "--cgroup", path],
             &[
@@ -175,16 +168,7 @@ fn run_makes_a_job_of_a_command() {
     on_node(|node| {
         let script = format!("{LOOK}; exit 7");
         let options = [
-            "run",
-            "--user",
-            "alice",
-            "--id",
-            "r1",
-            "--device",
-            "/dev/nvidia0",
-            "--",
-            "sh",
-            "-c",
+            "run", "--user", "alice", "--id", "r1", "--device", "/dev/nvidia0", "--", "sh", "-c",
             &script,
         ];
         let outcome = node.job_adopt(&options).exits(7);

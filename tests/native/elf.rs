@@ -25,10 +25,7 @@ fn only_entry_points_of_pam_are_exported() {
         symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     names.sort_unstable();
     let expected = [
-        "pam_sm_acct_mgmt",
-        "pam_sm_authenticate",
-        "pam_sm_close_session",
-        "pam_sm_open_session",
+        "pam_sm_acct_mgmt", "pam_sm_authenticate", "pam_sm_close_session", "pam_sm_open_session",
         "pam_sm_setcred",
     ];
     assert_eq!(names, expected);

@@ -201,19 +201,8 @@ fn evidence_tells_what_was_seen() {
     let _ = bench.node().answer(&bench.request, &mut evidence);
     let words: Vec<_> = evidence.lines().map(|(word, _)| word).collect();
     let expected = [
-        "config",
-        "job",
-        "job",
-        "fault",
-        "absent",
-        "absent",
-        "caller",
-        "chosen",
-        "rule",
-        "containment",
-        "devices",
-        "dropped",
-        "stack",
+        "config", "job", "job", "fault", "absent", "absent", "caller", "chosen", "rule",
+        "containment", "devices", "dropped", "stack",
     ];
     assert_eq!(words, expected);
     assert!(evidence.to_string().contains("rule: newest (8)\n"), "{evidence}");

@@ -172,11 +172,7 @@ mod tests {
     #[test]
     fn a_question_is_two_ports() {
         for text in [
-            "6193 , 22\r\n",
-            "6193, 22\r\n",
-            "6193,22\n",
-            "6193,22",
-            " \t6193 \t,\t 22  \r\n",
+            "6193 , 22\r\n", "6193, 22\r\n", "6193,22\n", "6193,22", " \t6193 \t,\t 22  \r\n",
             "06193,00022\r\n",
         ] {
             assert_eq!(Query::parse(text.as_bytes()), Ok(ASKED), "{text:?}");

@@ -160,13 +160,7 @@ mod tests {
     use crate::kernel::trust::tests::Scratch;
 
     const BASE: [&str; 8] = [
-        "c:1:3:rwm",
-        "c:1:5:rwm",
-        "c:1:7:rwm",
-        "c:1:8:rwm",
-        "c:1:9:rwm",
-        "c:5:0:rwm",
-        "c:5:2:rwm",
+        "c:1:3:rwm", "c:1:5:rwm", "c:1:7:rwm", "c:1:8:rwm", "c:1:9:rwm", "c:5:0:rwm", "c:5:2:rwm",
         "c:136:-1:rw",
     ];
 

@@ -14,38 +14,12 @@ pub(super) enum Action {
 
 /// Return values in the order of their numbers (`security/_pam_types.h`), as controls spell them.
 const RETURNS: [&str; 32] = [
-    "success",
-    "open_err",
-    "symbol_err",
-    "service_err",
-    "system_err",
-    "buf_err",
-    "perm_denied",
-    "auth_err",
-    "cred_insufficient",
-    "authinfo_unavail",
-    "user_unknown",
-    "maxtries",
-    "new_authtok_reqd",
-    "acct_expired",
-    "session_err",
-    "cred_unavail",
-    "cred_expired",
-    "cred_err",
-    "no_module_data",
-    "conv_err",
-    "authtok_err",
-    "authtok_recover_err",
-    "authtok_lock_busy",
-    "authtok_disable_aging",
-    "try_again",
-    "ignore",
-    "abort",
-    "authtok_expired",
-    "module_unknown",
-    "bad_item",
-    "conv_again",
-    "incomplete",
+    "success", "open_err", "symbol_err", "service_err", "system_err", "buf_err", "perm_denied",
+    "auth_err", "cred_insufficient", "authinfo_unavail", "user_unknown", "maxtries",
+    "new_authtok_reqd", "acct_expired", "session_err", "cred_unavail", "cred_expired", "cred_err",
+    "no_module_data", "conv_err", "authtok_err", "authtok_recover_err", "authtok_lock_busy",
+    "authtok_disable_aging", "try_again", "ignore", "abort", "authtok_expired", "module_unknown",
+    "bad_item", "conv_again", "incomplete",
 ];
 
 const ACTIONS: [(&str, Action); 6] = [
@@ -188,15 +162,8 @@ mod tests {
     #[test]
     fn what_is_malformed_is_bad_throughout() {
         for word in [
-            "",
-            "x",
-            "success",
-            "success=",
-            "success=0",
-            "success=okay",
-            "success=-1",
-            "ok=success",
-            "success=99999999999",
+            "", "x", "success", "success=", "success=0", "success=okay", "success=-1",
+            "ok=success", "success=99999999999",
         ] {
             let outcomes = Control::parse(word).outcomes();
             assert!(outcomes.iter().all(|(_, action)| *action == Action::Bad), "{word:?}");

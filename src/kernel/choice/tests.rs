@@ -192,18 +192,8 @@ fn a_directory_that_others_may_write_holds_no_choice() {
 fn only_an_id_on_a_line_of_its_own_is_one() {
     let bench = Bench::chosen();
     for text in [
-        "",
-        "\n",
-        "4242",
-        "4242\n\n",
-        "4242\r\n",
-        " 4242\n",
-        "4242 \n",
-        "../4242\n",
-        "-4242\n",
-        "4242\n4250\n",
-        "42\x0042\n",
-        "4\u{fc}\n",
+        "", "\n", "4242", "4242\n\n", "4242\r\n", " 4242\n", "4242 \n", "../4242\n", "-4242\n",
+        "4242\n4250\n", "42\x0042\n", "4\u{fc}\n",
     ] {
         std::fs::write(bench.file(), text).unwrap();
         assert_eq!(bench.wrong(), Wrong::NoId, "{text:?}");

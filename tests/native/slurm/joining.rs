@@ -4,13 +4,8 @@ use crate::support::{ALICE, BOB, CAROL, LOOK, Outcome, Slurm, SlurmJob, Sshd, on
 
 /// What [`LOOK`] looks at.
 const DEVICES: [&str; 7] = [
-    "/dev/nvidia0",
-    "/dev/nvidia1",
-    "/dev/nvidia2",
-    "/dev/nvidia3",
-    "/dev/dri/renderD128",
-    "/dev/null",
-    "/dev/full",
+    "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/dri/renderD128",
+    "/dev/null", "/dev/full",
 ];
 
 /// Asserts that a login is in this job and opens what a step of it opens, no more and no less.

@@ -42,16 +42,8 @@ fn every_form_of_an_entry_is_read() {
     ];
     let devices = list(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let expected = [
-        &names[0],
-        &names[2],
-        &names[3],
-        &names[1],
-        "all GPUs",
-        "nvidia.com/gpu=0",
-        "nvidia.com/gpu=1:0",
-        "vendor.com/net=eth0",
-        "imex/0",
-        "imex/12",
+        &names[0], &names[2], &names[3], &names[1], "all GPUs", "nvidia.com/gpu=0",
+        "nvidia.com/gpu=1:0", "vendor.com/net=eth0", "imex/0", "imex/12",
     ];
     assert_eq!(devices, expected);
 }

@@ -119,14 +119,8 @@ mod tests {
     #[test]
     fn a_path_that_only_resembles_one_has_no_family() {
         for path in [
-            "/dev/nvidia",
-            "/dev/nvidia00",
-            "/dev/nvidia-1",
-            "/dev/nvidia4294967296",
-            "/dev/nvidiactl0",
-            "/dev/dri/card",
-            "/dev/dri/by-path/card0",
-            "/dev/nvidia-uvm2",
+            "/dev/nvidia", "/dev/nvidia00", "/dev/nvidia-1", "/dev/nvidia4294967296",
+            "/dev/nvidiactl0", "/dev/dri/card", "/dev/dri/by-path/card0", "/dev/nvidia-uvm2",
             "/dev/x/nvidia0",
         ] {
             assert!(of(path).is_empty(), "{path}");

@@ -113,20 +113,8 @@ fn management_is_told_by_its_numbers_under_any_path() {
     fixture.file("proc/devices", &text);
     for path in ["/dev/nvidia0", "/dev/null", "/dev/of-no-family", "/tmp/dev/kfd"] {
         for numbers in [
-            "c 1:1",
-            "c 1:2",
-            "c 1:4",
-            "c 1:11",
-            "c 162:1",
-            "c 202:0",
-            "c 244:0",
-            "c 234:0",
-            "c 511:0",
-            "c 511:255",
-            "c 235:0",
-            "c 235:1",
-            "c 235:2",
-            "c 235:4323",
+            "c 1:1", "c 1:2", "c 1:4", "c 1:11", "c 162:1", "c 202:0", "c 244:0", "c 234:0",
+            "c 511:0", "c 511:255", "c 235:0", "c 235:1", "c 235:2", "c 235:4323",
         ] {
             refused(check(&fixture.tree(), path, node(numbers)), "manages the node");
         }

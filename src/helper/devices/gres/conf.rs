@@ -9,19 +9,8 @@ use crate::helper::devices::slurm::{At, Line, Text, joined};
 /// Most files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
 const KEYS: [&str; 13] = [
-    "AutoDetect",
-    "Count",
-    "CPUs",
-    "Cores",
-    "File",
-    "Files",
-    "Flags",
-    "Link",
-    "Links",
-    "MultipleFiles",
-    "Name",
-    "NodeName",
-    "Type",
+    "AutoDetect", "Count", "CPUs", "Cores", "File", "Files", "Flags", "Link", "Links",
+    "MultipleFiles", "Name", "NodeName", "Type",
 ];
 
 /// The lines of the file that count on one node, in the order in which Slurm takes them.

@@ -14,23 +14,9 @@ use node::{AMD, MIG, NVIDIA, WholeNode};
 type Opened = BTreeMap<(DeviceType, u32, Option<u32>), Access>;
 
 const SPECIFIERS: [&str; 18] = [
-    "/dev/nvidia0 r",
-    "/dev/nvidia1 w",
-    "/dev/nvidia* r",
-    "/dev/dri/renderD*",
-    "/dev/sda*",
-    "/dev/sda m",
-    "/dev/gone",
-    "/dev/null r",
-    "/dev/char/195:0 m",
-    "/dev/block/8:1 r",
-    "char-nvidia* r",
-    "char-195 w",
-    "char-pts r",
-    "block-sd",
-    "char-none",
-    "@hpc",
-    "no specifier",
+    "/dev/nvidia0 r", "/dev/nvidia1 w", "/dev/nvidia* r", "/dev/dri/renderD*", "/dev/sda*",
+    "/dev/sda m", "/dev/gone", "/dev/null r", "/dev/char/195:0 m", "/dev/block/8:1 r",
+    "char-nvidia* r", "char-195 w", "char-pts r", "block-sd", "char-none", "@hpc", "no specifier",
     "/dev/loop0",
 ];
 

@@ -72,16 +72,8 @@ fn alternating(count: u32) -> Vec<DeviceRule> {
 #[test]
 fn every_subset_over_the_small_universe() {
     let all = rules(&[
-        "c:1:-1:r",
-        "c:1:3:w",
-        "c:1:4:rwm",
-        "c:1:0:rw",
-        "c:2:0:m",
-        "c:0:1048575:rw",
-        "c:4095:1048575:rw",
-        "b:1:3:rw",
-        "b:4095:-1:w",
-        "b:0:0:r",
+        "c:1:-1:r", "c:1:3:w", "c:1:4:rwm", "c:1:0:rw", "c:2:0:m", "c:0:1048575:rw",
+        "c:4095:1048575:rw", "b:1:3:rw", "b:4095:-1:w", "b:0:0:r",
     ]);
     let devices = [(0, 0), (1, 0), (1, 3), (1, MINOR_MAX), (4095, 0), (4095, MINOR_MAX)];
     let mut requests: Vec<Request> =

@@ -14,16 +14,8 @@ const TIMEOUT_MAX: u64 = 60;
 /// The arguments of `pam_slurm_adopt`. It takes their names and words in any case, and so do we: a
 /// line that works there is to say the same here.
 const THEIRS: [&str; 11] = [
-    "action_no_jobs",
-    "action_unknown",
-    "action_adopt_failure",
-    "action_generic_failure",
-    "disable_x11",
-    "ignore_root",
-    "join_container",
-    "log_level",
-    "nodename",
-    "service",
+    "action_no_jobs", "action_unknown", "action_adopt_failure", "action_generic_failure",
+    "disable_x11", "ignore_root", "join_container", "log_level", "nodename", "service",
     "single_job_skip_rpc",
 ];
 

@@ -100,25 +100,8 @@ mod tests {
     #[test]
     fn any_other_word_is_text() {
         let words = [
-            "0",
-            "12",
-            "-1",
-            "0.5.0",
-            "GPU-0",
-            "1:0",
-            "0000-00-02-0-0x56c0",
-            "/dev/null",
-            "rwm",
-            "none",
-            "inf",
-            "nan",
-            "e3",
-            "A=1",
-            "0x",
-            "0xg",
-            "noexec",
-            "-",
-            ".",
+            "0", "12", "-1", "0.5.0", "GPU-0", "1:0", "0000-00-02-0-0x56c0", "/dev/null", "rwm",
+            "none", "inf", "nan", "e3", "A=1", "0x", "0xg", "noexec", "-", ".",
             "18446744073709551616x",
         ];
         for word in words {

@@ -48,17 +48,8 @@ fn amds_cards_and_partitions_need_kfd() {
 fn nothing_else_needs_anything() {
     let layout = node();
     let rules = [
-        "c:195:248:rw",
-        "c:195:255:rw",
-        "c:195:-1:rw",
-        "b:195:0:rw",
-        "c:226:60:rw",
-        "c:226:188:rw",
-        "c:226:189:rw",
-        "c:226:190:rw",
-        "b:226:128:rw",
-        "c:510:0:rw",
-        "c:261:0:rw",
+        "c:195:248:rw", "c:195:255:rw", "c:195:-1:rw", "b:195:0:rw", "c:226:60:rw", "c:226:188:rw",
+        "c:226:189:rw", "c:226:190:rw", "b:226:128:rw", "c:510:0:rw", "c:261:0:rw",
     ];
     assert_eq!(companions(&layout, &rules), Ok(Vec::new()));
     layout.remove("proc/devices");

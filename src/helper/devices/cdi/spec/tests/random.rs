@@ -40,14 +40,9 @@ impl Random {
     }
 
     fn path(&mut self) -> Json {
-        json!(self.pick(&[
-            "/dev/a",
-            "/dev/b c",
-            "/dev/d:e",
-            "/dev/\u{e9}",
-            "/dev/f #g",
-            "/dev/'h'"
-        ]))
+        json!(
+            self.pick(&["/dev/a", "/dev/b c", "/dev/d:e", "/dev/\u{e9}", "/dev/f #g", "/dev/'h'"])
+        )
     }
 
     fn number(&mut self) -> Json {
