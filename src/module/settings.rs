@@ -35,8 +35,8 @@ pub struct Settings {
     pub adopt_failure: Action,
     /// `action_generic_failure=deny|ignore|allow`
     pub generic_failure: Action,
-    /// `service=`: the only PAM service that is not ignored.
-    pub service: String,
+    /// `service=`, in lower case: the only PAM service that is not ignored, `sshd` unless given.
+    pub service: Option<String>,
     /// `nodename=`
     pub node: Option<String>,
     /// `log_level=`: lines less severe than this are not written.
@@ -66,7 +66,7 @@ impl Default for Settings {
             several: Several::Newest,
             adopt_failure: Action::Deny,
             generic_failure: Action::Deny,
-            service: "sshd".into(),
+            service: None,
             node: None,
             log_level: Severity::Info,
             helper: "/usr/libexec/job-adopt/resolve".into(),

@@ -78,6 +78,7 @@ fn account_refuses_where_no_session_line_holds() {
             "session sufficient pam_permit.so\nsession required pam_job_adopt.so\n",
         ),
         ("in an include", "session include absent-stack\n"),
+        ("one that observes", "session required pam_job_adopt.so observe\n"),
     ];
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
@@ -147,8 +148,40 @@ fn only_the_named_service_is_ours() {
         node.phases("other", CAROL, &phases).ok();
         node.write("/etc/pam.d/other", &lines("service=other"));
         node.phases("other", CAROL, &phases).failed().says("[JA01]");
-        let _job = node.job(ALICE, "4242").start();
+        node.log.clear();
+        let job = node.job(ALICE, "4242").start();
         node.phases("other", ALICE, &phases).ok();
+        drop(job);
+        // libpam has the name of a service in lower case, however the application spells it.
+        node.write("/etc/pam.d/other", &lines("service=OTHER"));
+        node.phases("other", CAROL, &phases).failed().says("[JA01]");
+        node.phases("Other", CAROL, &phases).failed().says("[JA01]");
+    });
+}
+
+/// A mistyped name lets everybody in; the default is about other services, and says nothing.
+#[test]
+fn a_line_that_names_another_service_says_so_in_the_log() {
+    on_node(|node| {
+        let lines = |argument: &str| {
+            format!(
+                "account required pam_permit.so\naccount required pam_job_adopt.so {argument}\n\
+                 session required pam_permit.so\nsession required pam_job_adopt.so {argument}\n"
+            )
+        };
+        node.stack(&lines("service=shhd"));
+        for phase in ["acct_mgmt", "open_session"] {
+            node.log.clear();
+            node.phases("sshd", CAROL, &[phase]).ok();
+            let entry = node.log.line("knob=service=shhd");
+            assert!(entry.text.contains("decision=ignore"), "{}", entry.text);
+            assert_eq!(entry.severity(), 4, "{}", entry.text);
+        }
+        node.log.clear();
+        node.write("/etc/pam.d/other", &lines(""));
+        node.phases("other", CAROL, &["acct_mgmt", "open_session"]).ok();
+        let log = &node.log;
+        assert!(log.entries().is_empty(), "a line without service= is for sshd alone:\n{log}");
     });
 }
 

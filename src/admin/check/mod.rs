@@ -194,7 +194,7 @@ impl<'a> Site<'a> {
     fn ours(&self) -> impl Iterator<Item = (Group, &Entry)> {
         let account = self.account.iter().map(|entry| (Group::Account, entry));
         let all = account.chain(self.session.iter().map(|entry| (Group::Session, entry)));
-        all.filter(|(_, entry)| stack::is_for_service(entry))
+        all.filter(|(_, entry)| entry.is_for_service())
     }
 
     /// What the session line says, else the account line, else the defaults.

@@ -43,11 +43,6 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     found
 }
 
-/// Whether a line of ours is for the service at all.
-pub(super) fn is_for_service(entry: &Entry) -> bool {
-    matches!(&entry.ours, Some(Ok(()) | Err(Unfit::Control | Unfit::Dash)))
-}
-
 fn object(site: &Site<'_>) -> String {
     format!("service {}", site.scene.service)
 }
@@ -59,7 +54,7 @@ fn session(site: &Site<'_>) -> Finding {
             Finding::fine(SESSION, place, "no session opens past this line")
         }
         stack::Finding::Absent => {
-            let admits = !site.account.iter().any(is_for_service);
+            let admits = !site.account.iter().any(Entry::is_for_service);
             let text = match admits {
                 true => "has no line of pam_job_adopt.so: logins are in no job",
                 false => "has an account line but no session line: every login is refused (JA09)",
@@ -130,6 +125,7 @@ fn fit(why: &Unfit) -> String {
         Unfit::Service(service) => {
             format!("take service={service} away, or run: job-adopt check --service {service}")
         }
+        Unfit::Observe => "take observe away, or add it to the account line".to_owned(),
     }
 }
 
@@ -241,7 +237,7 @@ fn exempt(site: &Site<'_>) -> Option<Finding> {
 /// What stands after our session line, or beside our lines.
 fn order(site: &Site<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    if let Some(last) = site.session.iter().rposition(|entry| entry.ours == Some(Ok(()))) {
+    if let Some(last) = site.session.iter().rposition(Entry::is_fit) {
         let after = site.session.iter().skip(last + 1).filter_map(late);
         found.extend(after);
         if let (true, Some(ours)) = (found.is_empty(), site.session.get(last)) {
@@ -271,7 +267,7 @@ fn late(entry: &Entry) -> Option<Finding> {
 
 /// Modules that decide about the same, wherever they stand but where they would be named already.
 fn rivals(site: &Site<'_>) -> Vec<Finding> {
-    let ours = site.session.iter().rposition(|entry| entry.ours == Some(Ok(())));
+    let ours = site.session.iter().rposition(Entry::is_fit);
     let before = site.session.iter().take(ours.unwrap_or(usize::MAX));
     let all = site.account.iter().chain(before);
     let rival = |entry: &Entry| {

@@ -14,7 +14,7 @@ use super::line::{Line, lines};
 /// Deepest nesting of includes and substacks, libpam's own.
 const DEPTH_MAX: usize = 16;
 const FILE_MAX: u64 = 1024 * 1024;
-const HANDLERS_MAX: usize = 1000;
+const ENTRIES_MAX: usize = 1000;
 /// The service whose lines stand in for those that a service lacks.
 const OTHER: &str = "other";
 /// What a line may begin with.
@@ -38,25 +38,43 @@ impl fmt::Display for Place {
     }
 }
 
+/// A line of a flattened stack that calls a module, or begins a substack.
 #[derive(Clone, Debug)]
-pub(super) struct Handler {
+pub struct Entry {
+    /// Where it stands.
+    pub place: Place,
+    /// The module, as the line names it.
+    pub module: String,
+    /// What follows that.
+    pub arguments: Vec<String>,
+    /// Whether it is a line of ours, and then whether it can be relied on.
+    pub ours: Option<Result<(), Unfit>>,
     /// How many substacks it stands in.
     pub(super) level: usize,
-    pub(super) place: Place,
-    pub(super) kind: Kind,
-    pub(super) words: Vec<String>,
+    /// None where a substack begins, which calls nothing.
+    pub(super) control: Option<Control>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum Kind {
-    /// Marks where a substack begins; nothing is called.
-    Substack,
-    /// Someone else's module.
-    Module(Control),
-    /// Our module, in a line that makes it count.
-    Ours(Control),
-    /// Our module, in a line that cannot be relied on.
-    Unfit(Control, Unfit),
+impl Entry {
+    /// The name of the module's file.
+    pub fn file(&self) -> &str {
+        self.module.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether it is a line of ours that can be relied on.
+    pub fn is_fit(&self) -> bool {
+        self.ours == Some(Ok(()))
+    }
+
+    /// Whether it is a line of ours for this service, fit or not.
+    pub fn is_for_service(&self) -> bool {
+        !matches!(self.ours, None | Some(Err(Unfit::Service(_))))
+    }
+
+    /// Whether it is one that confines nobody.
+    pub(super) fn observes(&self) -> bool {
+        self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
+    }
 }
 
 /// Why a line of ours cannot be relied on.
@@ -68,6 +86,8 @@ pub enum Unfit {
     Dash,
     /// Its `service=` names another service.
     Service(String),
+    /// It observes, where an account line admits users for it to confine.
+    Observe,
 }
 
 impl fmt::Display for Unfit {
@@ -76,26 +96,27 @@ impl fmt::Display for Unfit {
             Self::Control => f.write_str("is not required, requisite or an equal of theirs"),
             Self::Dash => f.write_str("has a leading -"),
             Self::Service(service) => write!(f, "is for service {service}"),
+            Self::Observe => f.write_str("observes, and the account line does not"),
         }
     }
 }
 
 /// The lines of `service` in that group, from the service files below `root`.
 /// Fails: a text that names the file that libpam or we cannot read.
-pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Handler>, String> {
-    let mut stack = Flattener { root, service, group, handlers: Vec::new() };
+pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
+    let mut stack = Flattener { root, service, group, entries: Vec::new() };
     stack.load_service(service)?;
-    if stack.handlers.is_empty() {
+    if stack.entries.is_empty() {
         stack.load_service(OTHER)?;
     }
-    Ok(stack.handlers)
+    Ok(stack.entries)
 }
 
 struct Flattener<'a> {
     root: &'a Path,
     service: &'a str,
     group: Group,
-    handlers: Vec<Handler>,
+    entries: Vec<Entry>,
 }
 
 impl Flattener<'_> {
@@ -161,47 +182,57 @@ impl Flattener<'_> {
         let control = word(1).unwrap_or_default();
         let is_substack = control.eq_ignore_ascii_case("substack");
         if is_substack {
-            self.push(level, place, Kind::Substack, line)?;
+            self.push(line, place, None, level)?;
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
             let name = self.included(place, word(2))?;
             return self.load(&name, true, depth + 1, level + usize::from(is_substack));
         }
-        self.push(level, place, self.module(line, Control::parse(control)), line)
+        self.push(line, place, Some(Control::parse(control)), level)
     }
 
     fn included(&self, place: &Place, name: Option<&str>) -> Result<String, String> {
         name.map(str::to_owned).ok_or_else(|| format!("{place}: includes nothing"))
     }
 
-    fn module(&self, line: &Line, control: Control) -> Kind {
-        let path = line.words.get(2).map(String::as_str).unwrap_or_default();
-        let file = path.rsplit('/').next().unwrap_or_default();
-        if !MODULES.contains(&file) {
-            return Kind::Module(control);
+    fn push(
+        &mut self,
+        line: &Line,
+        place: &Place,
+        control: Option<Control>,
+        level: usize,
+    ) -> Result<(), String> {
+        if self.entries.len() >= ENTRIES_MAX {
+            let group = self.group.as_str();
+            return Err(format!("{place}: more than {ENTRIES_MAX} {group} lines"));
         }
-        let service = line.words.iter().skip(3).filter_map(|word| service(word)).next_back();
-        let service = service.unwrap_or(DEFAULT_SERVICE);
-        if service != self.service {
-            return Kind::Unfit(control, Unfit::Service(service.to_owned()));
+        let mut words = line.words.iter().skip(2).cloned();
+        let module = words.next().unwrap_or_default();
+        let mut entry = Entry {
+            place: place.clone(),
+            module,
+            arguments: words.collect(),
+            ours: None,
+            level,
+            control,
+        };
+        if let (true, Some(control)) = (MODULES.contains(&entry.file()), &entry.control) {
+            let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
+            entry.ours = Some(self.fitness(&entry.arguments, control, dash));
         }
-        if line.words.first().is_some_and(|kind| kind.starts_with('-')) {
-            return Kind::Unfit(control, Unfit::Dash);
-        }
-        if !control.is_required() {
-            return Kind::Unfit(control, Unfit::Control);
-        }
-        Kind::Ours(control)
+        self.entries.push(entry);
+        Ok(())
     }
 
-    fn push(&mut self, level: usize, place: &Place, kind: Kind, line: &Line) -> Result<(), String> {
-        if self.handlers.len() >= HANDLERS_MAX {
-            let group = self.group.as_str();
-            return Err(format!("{place}: more than {HANDLERS_MAX} {group} lines"));
+    /// Whether a line of ours can be relied on.
+    fn fitness(&self, arguments: &[String], control: &Control, dash: bool) -> Result<(), Unfit> {
+        let service = arguments.iter().filter_map(|word| service(word)).next_back();
+        match service.unwrap_or_else(|| DEFAULT_SERVICE.to_owned()) {
+            other if other != self.service => Err(Unfit::Service(other)),
+            _ if dash => Err(Unfit::Dash),
+            _ if !control.is_required() => Err(Unfit::Control),
+            _ => Ok(()),
         }
-        let words = line.words.clone();
-        self.handlers.push(Handler { level, place: place.clone(), kind, words });
-        Ok(())
     }
 
     /// The service file of that name: absolute, else the site's, else the distribution's.
@@ -222,9 +253,9 @@ impl Flattener<'_> {
 }
 
 /// What `service=` names, which the module takes in any case, as `pam_slurm_adopt` does.
-fn service(word: &str) -> Option<&str> {
+fn service(word: &str) -> Option<String> {
     let (key, name) = word.split_once('=')?;
-    key.eq_ignore_ascii_case("service").then_some(name)
+    key.eq_ignore_ascii_case("service").then(|| name.to_ascii_lowercase())
 }
 
 /// Reads a service file as libpam does, links and all; who owns it is libpam's affair.

@@ -13,8 +13,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::protocol::Stack;
-use flatten::{Handler, Kind, flatten};
-pub use flatten::{Place, Unfit};
+use flatten::flatten;
+pub use flatten::{Entry, Place, Unfit};
 use walk::{Bypass, bypass};
 
 /// A group of PAM's: which of a module's functions a line has called.
@@ -36,26 +36,6 @@ impl Group {
             Self::Account => "account",
             Self::Session => "session",
         }
-    }
-}
-
-/// One line of a flattened stack that calls a module.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it stands.
-    pub place: Place,
-    /// The module, as the line names it.
-    pub module: String,
-    /// What follows that.
-    pub arguments: Vec<String>,
-    /// Whether it is a line of ours, and then whether it can be relied on.
-    pub ours: Option<Result<(), Unfit>>,
-}
-
-impl Entry {
-    /// The name of the module's file.
-    pub fn file(&self) -> &str {
-        self.module.rsplit('/').next().unwrap_or_default()
     }
 }
 
@@ -131,40 +111,35 @@ pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
 /// # Errors
 /// A text that names the file that libpam or we cannot read.
 pub fn entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
-    let stack = flattened(root, service, group)?;
-    Ok(stack.into_iter().filter_map(Handler::entry).collect())
+    let mut stack = flattened(root, service, group)?;
+    stack.retain(|entry| entry.control.is_some());
+    Ok(stack)
 }
 
-fn flattened(root: &Path, service: &str, group: Group) -> Result<Vec<Handler>, String> {
+fn flattened(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
     // As pam_start(3) does: the last component, in lower case.
     let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
-    flatten(root, &file, group)
-}
-
-impl Handler {
-    /// The line as others see it; `None` for where a substack begins.
-    fn entry(self) -> Option<Entry> {
-        let ours = match self.kind {
-            Kind::Substack => return None,
-            Kind::Module(_) => None,
-            Kind::Ours(_) => Some(Ok(())),
-            Kind::Unfit(_, why) => Some(Err(why)),
-        };
-        let mut words = self.words.into_iter().skip(2);
-        let module = words.next().unwrap_or_default();
-        Some(Entry { place: self.place, module, arguments: words.collect(), ours })
+    let mut stack = flatten(root, &file, group)?;
+    // While both lines observe, the site is only trying us.
+    if group == Group::Session && stack.iter().any(Entry::observes) {
+        let account = flatten(root, &file, Group::Account)?;
+        if account.iter().any(|entry| entry.is_for_service() && !entry.observes()) {
+            let observing = stack.iter_mut().filter(|entry| entry.is_fit() && entry.observes());
+            observing.for_each(|entry| entry.ours = Some(Err(Unfit::Observe)));
+        }
     }
+    Ok(stack)
 }
 
-fn judge_flat(stack: &[Handler], group: Group) -> Finding {
-    let place = |index: usize| stack.get(index).map(|handler| handler.place.clone());
-    let ours = stack.iter().find(|handler| matches!(handler.kind, Kind::Ours(_)));
-    let Some(ours) = ours.map(|handler| handler.place.clone()) else {
-        let unfit = stack.iter().find_map(|handler| match &handler.kind {
-            Kind::Unfit(_, why) => Some(Finding::Unfit(handler.place.clone(), why.clone())),
+fn judge_flat(stack: &[Entry], group: Group) -> Finding {
+    let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
+    let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
+    else {
+        let unfit = stack.iter().find_map(|entry| match &entry.ours {
+            Some(Err(why)) => Some(Finding::Unfit(entry.place.clone(), why.clone())),
             _ => None,
         });
         return unfit.unwrap_or(Finding::Absent);

@@ -33,7 +33,7 @@ const OURS: &str = "session required pam_job_adopt.so\n";
 fn plain_lines() {
     effective(&[("sshd", OURS)]);
     effective(&[("sshd", "SESSION\tRequisite /usr/lib/security/pam_job_adopt.so service=sshd")]);
-    effective(&[("sshd", "session required pam_job_adopt.so Service=sshd")]);
+    effective(&[("sshd", "session required pam_job_adopt.so Service=SSHd")]);
     effective(&[("sshd", "session [success=ok ignore=ignore default=die] libpam_job_adopt.so")]);
     effective(&[("sshd", "session \\\n# why\n required pam_job_adopt.so # last\n")]);
     missing(
@@ -63,6 +63,23 @@ fn unfit_lines() {
             effective(&[("sshd", &format!("{line}\n{OURS}"))]);
         }
     }
+}
+
+/// A session line that only observes confines nobody whom an account line has admitted.
+#[test]
+fn a_session_line_that_observes() {
+    let lines = |account: &str, session: &str| {
+        format!(
+            "account required pam_job_adopt.so {account}\nsession required pam_job_adopt.so {session}\n"
+        )
+    };
+    let why = "etc/pam.d/sshd:2 observes, and the account line does not";
+    missing(&[("sshd", &lines("", "observe"))], why);
+    missing(&[("sshd", &lines("debug", "conf=/c observe"))], why);
+    effective(&[("sshd", &lines("observe", "observe"))]);
+    effective(&[("sshd", &lines("observe", ""))]);
+    effective(&[("sshd", &lines("service=su", "observe"))]);
+    effective(&[("sshd", &format!("{}{OURS}", lines("", "observe")))]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::Group;
 use super::control::{Action, Return};
-use super::flatten::{Handler, Kind};
+use super::flatten::Entry;
 
 /// Most states that are looked at; a real stack has some hundreds.
 const STATES_MAX: usize = 100_000;
@@ -46,7 +46,7 @@ pub(super) enum Bypass {
 
 /// A way to success that does not pass our module; `None` where there is none. An account whose
 /// password is due is let in by applications, which then have it changed.
-pub(super) fn bypass(stack: &[Handler], group: Group) -> Option<Bypass> {
+pub(super) fn bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     let lets_in = |verdict| match verdict {
         Verdict::Positive(Return::Success) => true,
         Verdict::Positive(Return::Renew) => group == Group::Account,
@@ -58,14 +58,14 @@ pub(super) fn bypass(stack: &[Handler], group: Group) -> Option<Bypass> {
     let mut trail = vec![(start, None)];
     let mut next = 0;
     while let Some((state, _)) = trail.get(next) {
-        let Some(handler) = stack.get(state.at) else {
+        let Some(entry) = stack.get(state.at) else {
             if lets_in(state.verdict) {
                 return Some(blame(stack, &trail, next));
             }
             next += 1;
             continue;
         };
-        for follower in step(stack, handler, state) {
+        for follower in step(stack, entry, state) {
             if seen.len() >= STATES_MAX {
                 return Some(Bypass::Maze);
             }
@@ -79,28 +79,25 @@ pub(super) fn bypass(stack: &[Handler], group: Group) -> Option<Bypass> {
 }
 
 /// Every state that can follow, those aside in which our module was content.
-fn step(stack: &[Handler], handler: &Handler, state: &State) -> Vec<State> {
+fn step(stack: &[Entry], entry: &Entry, state: &State) -> Vec<State> {
     let mut state = state.clone();
-    if state.level < handler.level {
-        state.entries.resize(handler.level, Verdict::Open);
+    if state.level < entry.level {
+        state.entries.resize(entry.level, Verdict::Open);
         state.entries.push(state.verdict);
     }
-    state.level = handler.level;
-    let (control, is_ours) = match &handler.kind {
-        Kind::Substack => {
-            state.at += 1;
-            return vec![state];
-        }
-        Kind::Ours(control) => (control, true),
-        Kind::Module(control) | Kind::Unfit(control, _) => (control, false),
+    state.level = entry.level;
+    let Some(control) = &entry.control else {
+        state.at += 1;
+        return vec![state];
     };
+    let is_ours = entry.is_fit();
     // Of ours only failures go on here, all of which are bad or die (`Control::is_required`).
     let goes_on = |action: &Action| !is_ours || matches!(action, Action::Bad | Action::Die);
     let outcomes = control.outcomes().into_iter().filter(|(_, action)| goes_on(action));
     outcomes.map(|(code, action)| act(stack, &state, code, action)).collect()
 }
 
-fn act(stack: &[Handler], state: &State, code: Return, action: Action) -> State {
+fn act(stack: &[Entry], state: &State, code: Return, action: Action) -> State {
     let mut state = state.clone();
     let mut last = state.at;
     match action {
@@ -135,14 +132,14 @@ fn act(stack: &[Handler], state: &State, code: Return, action: Action) -> State 
 }
 
 /// The last line of the substack, or of the stack, that `at` stands in.
-fn end_of_level(stack: &[Handler], at: usize, level: usize) -> usize {
+fn end_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
     let rest = stack.iter().skip(at + 1);
-    at + rest.take_while(|handler| handler.level >= level).count()
+    at + rest.take_while(|entry| entry.level >= level).count()
 }
 
 /// The last of `count` lines after `at`, a substack counting as one; `None` where fewer follow.
-fn jump(stack: &[Handler], at: usize, level: usize, count: usize) -> Option<usize> {
-    let level_of = |index: usize| stack.get(index).map(|handler| handler.level);
+fn jump(stack: &[Entry], at: usize, level: usize, count: usize) -> Option<usize> {
+    let level_of = |index: usize| stack.get(index).map(|entry| entry.level);
     let mut last = at;
     for _ in 0..count {
         if level_of(last + 1).is_none_or(|next| next < level) {
@@ -158,9 +155,8 @@ fn jump(stack: &[Handler], at: usize, level: usize, count: usize) -> Option<usiz
 
 /// Which line is to blame for the way to the state `end`: the last that leapt over one of ours,
 /// else the last that undid a refusal.
-fn blame(stack: &[Handler], trail: &[(State, Option<usize>)], end: usize) -> Bypass {
-    let is_ours =
-        |index: &usize| stack.get(*index).is_some_and(|h| matches!(h.kind, Kind::Ours(_)));
+fn blame(stack: &[Entry], trail: &[(State, Option<usize>)], end: usize) -> Bypass {
+    let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;
     let mut to = trail.get(end);
     while let Some((state, Some(parent))) = to {

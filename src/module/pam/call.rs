@@ -93,7 +93,12 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn with_settings(mut self, settings: &Settings, flags: i32) -> PamReturnCode {
-        if self.login.service != settings.service {
+        if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
+            if let Some(name) = &settings.service {
+                // Perhaps mistyped, and then it lets everybody in.
+                let line = self.line(Severity::Warning, "ignore");
+                self.log(settings.log_level, &[line.with("knob", format_args!("service={name}"))]);
+            }
             return PamReturnCode::IGNORE;
         }
         if self.login.uid == UNKNOWN {

@@ -11,6 +11,7 @@ fn a_session_line_that_cannot_be_relied_on_is_an_error() {
         ("session [success=ok default=ignore] pam_job_adopt.so", "sshd:8"),
         ("-session required pam_job_adopt.so", "sshd:8"),
         ("session required pam_job_adopt.so service=login", "sshd:8"),
+        ("session required pam_job_adopt.so service=shhd", "sshd:8"),
         ("session required pam_unix.so", "service sshd"),
     ] {
         let laid = Laid::new().sshd(&SSHD.replace(line, instead));
@@ -19,7 +20,7 @@ fn a_session_line_that_cannot_be_relied_on_is_an_error() {
     for same in [
         "session requisite pam_job_adopt.so",
         "session [success=ok ignore=ignore default=die] pam_job_adopt.so",
-        "session required pam_job_adopt.so service=sshd",
+        "session required pam_job_adopt.so service=SSHd",
     ] {
         Laid::new().sshd(&SSHD.replace(line, same)).is(&[]);
     }
@@ -125,14 +126,16 @@ fn arguments_are_read_as_the_module_reads_them() {
     let laid = with("action_no_job=deny");
     laid.is(&["Error pam-arguments sshd:8"]);
     laid.says("argument action_no_job=deny: is unknown");
-    for knob in [
-        "action_no_jobs=ignore",
-        "action_adopt_failure=allow",
-        "action_generic_failure=ignore",
-        "observe",
-    ] {
+    for knob in
+        ["action_no_jobs=ignore", "action_adopt_failure=allow", "action_generic_failure=ignore"]
+    {
         with(knob).is(&["Warning pam-open sshd:8"]);
     }
+    let laid = with("observe");
+    laid.is(&["Error pam-session sshd:8", "Warning pam-open sshd:8"]);
+    laid.says("observes, and the account line does not");
+    let laid = laid.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
+    laid.is(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
     with("action_no_jobs=deny require_devices wait_job=2 debug").is(&[]);
     with("conf=/no/such/file").is(&["Error pam-arguments sshd:8"]);
     with("exempt_uids=5").is(&["Note pam-exemptions sshd:8"]);

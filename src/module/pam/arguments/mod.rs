@@ -92,7 +92,7 @@ fn apply_value(settings: &mut Settings, key: &str, value: &str) -> Parsed<()> {
         "ignore_root" => only(value, "1", ROOT)?,
         "join_container" => only(value, "false", CONTAINER)?,
         "single_job_skip_rpc" => only(value, "1", CALLER)?,
-        "service" => settings.service = service(value)?,
+        "service" => settings.service = Some(service(value)?),
         "nodename" => settings.node = Some(word(value)?),
         "log_level" => settings.log_level = log_level(value)?,
         "helper" => settings.helper = path(value)?,
@@ -154,11 +154,12 @@ fn log_level(value: &str) -> Parsed<Severity> {
     }
 }
 
-/// There `*` stands for every service; here it would judge su, sudo and cron as well.
+/// There `*` stands for every service; here it would judge su, sudo and cron as well. libpam has the
+/// names of services in lower case.
 fn service(value: &str) -> Parsed<String> {
     match value {
         "*" => Err("would judge every service of the node; name one, by default sshd"),
-        _ => word(value),
+        _ => word(value).map(|name| name.to_ascii_lowercase()),
     }
 }
 

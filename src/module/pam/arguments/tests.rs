@@ -12,7 +12,7 @@ fn defaults_deny() {
     assert_eq!(settings.no_jobs, Action::Deny);
     assert_eq!(settings.adopt_failure, Action::Deny);
     assert_eq!(settings.generic_failure, Action::Deny);
-    assert_eq!(settings.service, "sshd");
+    assert_eq!(settings.service, None);
     assert_eq!((settings.timeout, settings.wait_job), (Duration::from_secs(5), Duration::ZERO));
 }
 
@@ -20,7 +20,7 @@ fn defaults_deny() {
 fn every_argument_is_taken() {
     let settings = parsed(
         "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
-         action_generic_failure=ignore service=ssh-alt nodename=gpu017 log_level=debug2 \
+         action_generic_failure=ignore service=SSH-alt nodename=gpu017 log_level=debug2 \
          helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
          exempt_groups=wheel,ops",
     )
@@ -29,7 +29,7 @@ fn every_argument_is_taken() {
     assert_eq!(settings.several, Several::Deny);
     assert_eq!(settings.adopt_failure, Action::Allow);
     assert_eq!(settings.generic_failure, Action::Ignore);
-    assert_eq!(settings.service, "ssh-alt");
+    assert_eq!(settings.service.as_deref(), Some("ssh-alt"));
     assert_eq!(settings.node.as_deref(), Some("gpu017"));
     assert_eq!(settings.log_level, Severity::Debug);
     assert_eq!((settings.helper.as_str(), settings.conf.as_str()), ("/h", "/c"));
