@@ -38,14 +38,13 @@ pub(super) struct Device {
 /// The name of a generic resource with its type, and indexes.
 pub(super) type Gres = (String, Vec<u32>);
 
-/// A job's id. Flux's own sign in front of one becomes the letter that stands for it in names of
-/// files and units.
+/// A job's id. With Flux's own sign in front it is put into the form that is stored.
 ///
 /// # Errors
 /// As for a [`JobId`].
 pub(super) fn job_id(text: &str) -> Result<JobId, protocol::Invalid> {
-    let of_flux = text.starts_with('\u{192}').then(|| FluxId::read(text)).flatten();
-    of_flux.map_or_else(|| text.parse(), |id| id.to_string().parse())
+    let of_flux = text.starts_with('\u{192}').then(|| FluxId::job(text)).flatten();
+    of_flux.map_or_else(|| text.parse(), Ok)
 }
 
 /// `SPEC` or `SPEC ACCESS`.

@@ -121,7 +121,7 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i
         if known.ending {
             // Nothing of it was ours to end: an unregister was cut short, and the job is back.
             if is_via(&record.place) && known.record.is_ok_and(|other| is_via(&other.place)) {
-                registry.forget(known.uid, &record.id)?;
+                registry.forget(known.uid, &known.id)?;
                 continue;
             }
             return refuse("a job of this id is still ending; unregister it first".into());

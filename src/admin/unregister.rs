@@ -64,11 +64,9 @@ pub(super) fn unregister(
     let jobs = withdraw(id, registry, &mut troubles)?;
     let deadline = Instant::now() + timeout;
     for (job, place) in &jobs {
-        let finished = finish(job, place.as_ref(), id, registry, deadline);
+        let finished = finish(job, place.as_ref(), registry, deadline);
         if let Err(error) = finished {
-            super::log(
-                line(Severity::Error, job, id).with("error", error.text().unwrap_or_default()),
-            );
+            super::log(line(Severity::Error, job).with("error", error.text().unwrap_or_default()));
             troubles.push(error);
         }
     }
@@ -95,9 +93,9 @@ fn withdraw(
             troubles.push(error);
             job.record.clone().ok()
         });
-        match registry.withdraw(job.uid, id) {
+        match registry.withdraw(job.uid, &job.id) {
             Ok(true) => {
-                let noted = registry.note_end(job.uid, id, clock::now());
+                let noted = registry.note_end(job.uid, &job.id, clock::now());
                 troubles.extend(noted.err().map(Error::from));
             }
             Ok(false) => {}
@@ -149,7 +147,6 @@ fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
 fn finish(
     job: &KnownJob,
     record: Option<&Record>,
-    id: &JobId,
     registry: &Registry,
     deadline: Instant,
 ) -> Result<(), Error> {
@@ -162,18 +159,16 @@ fn finish(
         }
     }
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
-    registry.forget(job.uid, id)?;
+    registry.forget(job.uid, &job.id)?;
     if let Err(cause) = &job.record {
-        return Err(Error::failed("read record of job", id, cause));
+        return Err(Error::failed("read record of job", &job.id, cause));
     }
     super::log(
-        line(Severity::Info, job, id)
-            .with("logins", ending.logins)
-            .with("terminals", ending.terminals),
+        line(Severity::Info, job).with("logins", ending.logins).with("terminals", ending.terminals),
     );
     Ok(())
 }
 
-fn line(severity: Severity, job: &KnownJob, id: &JobId) -> Line {
-    Line::new(severity).with("action", "unregister").with("job", id).with("uid", job.uid)
+fn line(severity: Severity, job: &KnownJob) -> Line {
+    Line::new(severity).with("action", "unregister").with("job", &job.id).with("uid", job.uid)
 }

@@ -1,6 +1,7 @@
 //! `use`: which of their jobs here a user's next logins join.
 
 use super::{Error, Output, names, people};
+use crate::helper::sources::meant;
 use crate::helper::{Config, Node, Selection};
 use crate::kernel::choice::{
     ChoiceError, Choices, FILE, USER_MODE, UserDir, Wrong, permissions, system,
@@ -10,7 +11,6 @@ use crate::kernel::printable::printable;
 use crate::kernel::trust::Trust;
 use crate::module::node_name;
 use crate::protocol::{JobId, Request};
-use crate::schedulers::flux::FluxId;
 use clap::Args;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
@@ -57,15 +57,6 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
 }
 
-/// The running job of this id, which may be in another of Flux's notations.
-fn among<'a>(running: &'a Selection, id: &JobId) -> Option<&'a JobId> {
-    let exactly = running.jobs.iter().find(|job| *job == id);
-    exactly.or_else(|| {
-        let canonical = FluxId::read(id.as_str())?.to_string();
-        running.jobs.iter().find(|job| job.as_str() == canonical)
-    })
-}
-
 /// Whose choice it is, and where.
 struct Desk {
     uid: u32,
@@ -76,7 +67,7 @@ struct Desk {
 impl Desk {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let running = self.selection();
-        let found = among(&running, job);
+        let found = meant(&running.jobs, job).map(|job| &job.id);
         let job = found.unwrap_or(job);
         if found.is_none() {
             if running.unsure.is_empty() {
@@ -105,7 +96,7 @@ impl Desk {
             Err(error) => return Err(self.explained(&error)),
         };
         let running = self.selection();
-        if among(&running, &job).is_some() || !running.unsure.is_empty() {
+        if meant(&running.jobs, &job).is_some() || !running.unsure.is_empty() {
             return self.say_chosen(&job, output);
         }
         let why = self.not_among(&running);
@@ -134,7 +125,7 @@ impl Desk {
     /// Why a job is no choice.
     fn not_among(&self, running: &Selection) -> String {
         let Self { user, node, .. } = self;
-        let own: Vec<&str> = running.jobs.iter().map(JobId::as_str).take(NAMED).collect();
+        let own: Vec<&str> = running.jobs.iter().map(|job| job.id.as_str()).take(NAMED).collect();
         let more = if running.jobs.len() > NAMED { ", ..." } else { "" };
         match own.as_slice() {
             [] => format!("{user} has no running job on {node}"),
@@ -243,21 +234,5 @@ impl UserDir {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         openat(&self.fd, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_choice_may_be_in_another_notation() {
-        let jobs = ["fxyzzy", "4369"].map(|id| id.parse().unwrap()).to_vec();
-        let running = Selection { jobs, unsure: Vec::new() };
-        let among = |id: &str| among(&running, &id.parse().unwrap()).map(JobId::as_str);
-        assert_eq!(among("fxyzzy"), Some("fxyzzy"));
-        assert_eq!(among("633528662"), Some("fxyzzy"));
-        assert_eq!(among("4369"), Some("4369"));
-        assert_eq!((among("f2JL"), among("1"), among("xyzzy")), (None, None, None));
     }
 }

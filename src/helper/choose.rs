@@ -1,7 +1,7 @@
 //! Which of a user's jobs a login joins.
 
 use super::{Evidence, Node};
-use crate::helper::sources::Job;
+use crate::helper::sources::{Job, meant};
 use crate::protocol::{JobId, Rule, Several};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,8 +72,7 @@ impl Node {
                 return None;
             }
         };
-        let exactly = jobs.iter().find(|job| job.id == id);
-        let meant = exactly.or_else(|| jobs.iter().find(|job| job.goes_by(&id)));
+        let meant = meant(jobs, &id);
         if meant.is_none() {
             warnings.push(format!("chosen job {id} is not running here"));
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
-use crate::helper::records::{NOTE_VALID, Place, Record, Via};
+use crate::helper::records::NOTE_VALID;
 use crate::helper::sources::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
 use crate::protocol::{JobId, Reason, Refusal, SourceName};
 
@@ -31,13 +31,6 @@ struct Loose {
     unusable: Vec<JobId>,
     /// Whether the records could be read at all.
     unread: bool,
-}
-
-/// Whether a record is about this job of a scheduler's. One that names the scheduler may have the
-/// id in any of its notations.
-fn adds_to(record: &Record, job: &Job) -> bool {
-    let via_flux = record.place == Place::Via(Via::Flux);
-    job.id == record.id || (via_flux && job.goes_by(&record.id))
 }
 
 impl Survey {
@@ -84,14 +77,14 @@ impl Survey {
             jobs.into_iter().partition(|job| job.placement.source() != SourceName::Registry);
         for own in own {
             match own.record {
-                Some(record) if jobs.iter().any(|job| adds_to(&record, job)) => {
+                Some(record) if jobs.iter().any(|job| job.id == record.id) => {
                     loose.additions.push(Addition { record, otherwise: String::new() });
                 }
                 record => self.jobs.push(Job { record, ..own }),
             }
         }
         for Addition { record, otherwise } in loose.additions {
-            match jobs.iter_mut().find(|job| adds_to(&record, job)) {
+            match jobs.iter_mut().find(|job| job.id == record.id) {
                 Some(job) => {
                     job.ends = job.ends.or(record.ends);
                     job.record = Some(record);
@@ -202,8 +195,8 @@ impl Survey {
 /// The running jobs of one user on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Their ids.
-    pub jobs: Vec<JobId>,
+    /// They.
+    pub jobs: Vec<Job>,
     /// What may have hidden others, each with the cause.
     pub unsure: Vec<String>,
 }
@@ -217,7 +210,7 @@ impl Node {
             Err(cause) => return Selection { jobs: Vec::new(), unsure: vec![cause] },
         };
         let mut survey = Survey::of(&sources, uid, deadline);
-        let jobs = std::mem::take(&mut survey.jobs).into_iter().map(|job| job.id).collect();
+        let jobs = std::mem::take(&mut survey.jobs);
         Selection { jobs, unsure: survey.warnings() }
     }
 }

@@ -304,6 +304,42 @@ mod tests {
             assert_eq!(FluxId::read(&number.to_string()), Some(FluxId(number)));
             assert_eq!(FluxId::canonical(&signed), None, "{signed}");
         }
+        for text in [
+            "6731191091817518",
+            "\u{192}uZZybuNNy",
+            "fuZZybuNNy",
+            "0x17e9fb8df16c2e",
+            "0x0017E9FB8DF16C2E",
+            "0017.e9fb.8df1.6c2e",
+            "job.0017.e9fb.8df1.6c2e",
+        ] {
+            assert_eq!(FluxId::read(text), Some(FluxId(6_731_191_091_817_518)), "{text}");
+            assert_eq!(FluxId::job(text).unwrap().as_str(), "fuZZybuNNy");
+        }
+        for text in ["000e.daf9.7d00.0000", "0xedaf97d000000", "\u{192}ZemgA8Bzf"] {
+            assert_eq!(FluxId::read(text), Some(FluxId(0x000e_daf9_7d00_0000)), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_notation_of_a_number_is_read_as_that_number() {
+        let mut random = Random::new(1958);
+        for _ in 0..20_000 {
+            let wide = u64::from(random.below(u32::MAX)) << 32 | u64::from(random.below(u32::MAX));
+            let number = wide >> random.below(64);
+            let [a, b, c, d] = [48, 32, 16, 0].map(|shift| number >> shift & 0xffff);
+            let f58 = FluxId(number).to_string();
+            for text in [
+                f58.replacen('f', "\u{192}", 1),
+                number.to_string(),
+                format!("{number:#x}"),
+                format!("{a:04x}.{b:04x}.{c:04x}.{d:04x}"),
+                format!("job.{a:04x}.{b:04x}.{c:04x}.{d:04x}"),
+                f58.clone(),
+            ] {
+                assert_eq!(FluxId::job(&text).unwrap().as_str(), f58, "{text}");
+            }
+        }
     }
 
     #[test]
@@ -317,7 +353,28 @@ mod tests {
             assert_eq!(FluxId::canonical(text), None, "{text:?}");
             assert_eq!(FluxId::read(text), None, "{text:?}");
         }
-        for text in ["-1", "+1", "007", "1 ", "0x10", "1.2", "18446744073709551616", "\u{661}"] {
+        for text in [
+            "-1",
+            "+1",
+            "007",
+            "1 ",
+            "1.2",
+            "18446744073709551616",
+            "\u{661}",
+            "0x",
+            "0X10",
+            "0x+1",
+            "0x10000000000000000",
+            "0x0g",
+            "0017.e9fb.8df1",
+            "0017.e9fb.8df1.6c2e.0000",
+            "17.e9fb.8df1.6c2e",
+            "+017.e9fb.8df1.6c2e",
+            "job.f1",
+            "job.1",
+            "0017.e9fb.8df1.6c2",
+            "reform-remote-galileo--heart-package-academy",
+        ] {
             assert_eq!(FluxId::read(text), None, "{text:?}");
         }
         assert_eq!(FluxId::canonical("1234"), None);

@@ -106,6 +106,25 @@ fn both_halves_together_confine_a_login() {
     }
 }
 
+/// Prologs and housekeeping are given different notations.
+#[test]
+fn a_record_has_one_id_whatever_its_notation() {
+    on_flux(|node| {
+        let notations = ["\u{192}xyzzy", "633528662", "0x25c2e156", "job.0000.0000.25c2.e156", JOB];
+        for (given, back) in notations.iter().zip(notations.iter().rev()) {
+            let options = ["--via", "flux", "--user", "alice", "--policy", "closed"];
+            node.job_adopt(&[&["register", "--id", given], &options[..]].concat()).ok();
+            assert_eq!(node.sh("ls /run/job-adopt/jobs/1001").ok().stdout, "fxyzzy.json\n");
+            node.job_adopt(&["unregister", back]).ok();
+            let left = node.sh("ls -A /run/job-adopt/jobs/1001").ok().stdout;
+            assert_eq!(left, "fxyzzy.ended\n", "{given}, then {back}");
+        }
+        let none =
+            ["register", "--id", "xyzzy", "--via", "flux", "--uid", "1001", "--cdi", "x/y=z"];
+        node.job_adopt(&none).exits(2).says("id");
+    });
+}
+
 /// Outside session and job, with nothing of sshd's.
 #[test]
 fn a_keeper_stands_alone() {

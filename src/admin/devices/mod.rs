@@ -6,7 +6,7 @@ mod nodes;
 mod resolved;
 
 use super::command_line::value;
-use super::names::DeviceOptions;
+use super::names::{self, DeviceOptions};
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
 use crate::helper::devices::{Resolver, Tree};
 use crate::kernel::trust::Trust;
@@ -31,7 +31,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
     cgroup: Option<CgroupPath>,
     /// The cgroup that logins to a job of the registry go to
-    #[arg(long, value_name = "ID", value_parser = value::<JobId>, conflicts_with = "cgroup")]
+    #[arg(long, value_name = "ID", value_parser = names::job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
     /// Look names and nodes up below DIR, in files of the caller's
     #[arg(long, value_name = "DIR")]

@@ -8,6 +8,7 @@ use super::wire::{ByName, MapOnly, VERSION, WireOptions, WireRecord, json_error}
 use super::{Environment, RecordError};
 use crate::helper::devices::{Named, Policy, Wanted};
 use crate::protocol::{CgroupPath, JobId, LeafName};
+use crate::schedulers::flux::FluxId;
 
 /// Most characters of a device name, and most entries of a list of them.
 const TEXT_MAX: usize = 4096;
@@ -15,7 +16,7 @@ const TEXT_MAX: usize = 4096;
 /// A job of one user on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The job's id, unique on the node.
+    /// The job's id, unique on the node; for a job of Flux in the form of [`FluxId`].
     pub id: JobId,
     /// The user whose job it is.
     pub uid: u32,
@@ -109,10 +110,15 @@ impl Record {
             return Err(RecordError::version(wire.version));
         }
         let key = RecordError::key;
+        let place = Place::of(wire.cgroup.as_deref(), wire.via.as_deref())?;
+        let id = match place {
+            Place::Via(Via::Flux) => FluxId::job(&wire.id),
+            _ => wire.id.parse().ok(),
+        };
         let record = Self {
-            id: wire.id.parse().map_err(|_| key("id"))?,
+            id: id.ok_or_else(|| key("id"))?,
             uid: wire.uid,
-            place: Place::of(wire.cgroup.as_deref(), wire.via.as_deref())?,
+            place,
             started: wire.started,
             ends: wire.ends,
             leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| key("leaf"))).transpose()?,
@@ -315,6 +321,23 @@ mod tests {
         let via = Record::parse(via).unwrap();
         assert_eq!(via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
         assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
+    }
+
+    /// As the same job of any other scheduler it keeps its id.
+    #[test]
+    fn a_job_of_flux_has_one_id_whatever_its_notation() {
+        let with = |id: &str, place: &str| {
+            let text = format!(r#"{{"version":1,"id":"{id}","uid":5,{place},"cdi":[]}}"#);
+            Record::parse(text.as_bytes()).map(|record| record.id.to_string())
+        };
+        for id in ["fxyzzy", "\u{192}xyzzy", "633528662", "0x25c2e156", "0000.0000.25c2.e156"] {
+            assert_eq!(with(id, r#""via":"flux""#), Ok("fxyzzy".into()), "{id}");
+        }
+        for id in ["xyzzy", "fl", "site-7", "4.2"] {
+            assert!(with(id, r#""via":"flux""#).is_err(), "{id}");
+        }
+        assert_eq!(with("633528662", r#""via":"slurm""#), Ok("633528662".into()));
+        assert_eq!(with("633528662", r#""cgroup":"/a""#), Ok("633528662".into()));
     }
 
     #[test]

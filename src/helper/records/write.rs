@@ -9,13 +9,16 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Note, Record, Registry, WriteError};
+use super::{Note, Place, Record, Registry, Via, WriteError};
 use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
+use crate::schedulers::flux::FluxId;
 
 /// A job that the registry knows by an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
+    /// The id that its file is named by.
+    pub id: JobId,
     /// The user in whose directory it is.
     pub uid: u32,
     /// The record, or what is wrong with it.
@@ -27,11 +30,23 @@ pub struct Known {
 }
 
 impl Registry {
-    /// Every job of this id, of whatever user, running or ending.
+    /// Every job of this id, of whatever user, running or ending. Where there is none, those of
+    /// Flux that have the id in another notation: its prologs and its housekeeping are given
+    /// different ones.
     ///
     /// # Errors
     /// [`WriteError`] where the registry cannot be listed.
     pub fn find(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, WriteError> {
+        let found = self.find_exactly(trust, id)?;
+        let of_flux = FluxId::job(id.as_str()).filter(|_| found.is_empty());
+        let Some(of_flux) = of_flux else { return Ok(found) };
+        let via_flux = |record: &Record| record.place == Place::Via(Via::Flux);
+        let mut found = self.find_exactly(trust, &of_flux)?;
+        found.retain(|known| known.record.as_ref().map_or(true, via_flux));
+        Ok(found)
+    }
+
+    fn find_exactly(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, WriteError> {
         let mut found = Vec::new();
         for uid in self.users()? {
             for (path, ending) in [(self.record(uid, id), false), (self.ending(uid, id), true)] {
@@ -186,7 +201,7 @@ fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Know
         (Err(_), Ok(bytes)) => Record::salvage(&bytes, uid, id),
         _ => None,
     };
-    Known { uid, record, salvage, ending }
+    Known { id: id.clone(), uid, record, salvage, ending }
 }
 
 fn read(bytes: &[u8], uid: u32, id: &JobId) -> Result<Record, String> {
@@ -227,6 +242,26 @@ mod tests {
         let found: Vec<_> =
             found.iter().map(|known| (known.uid, known.record.is_ok(), known.ending)).collect();
         assert_eq!(found, [(5, true, false), (6, true, true), (8, false, false)]);
+    }
+
+    #[test]
+    fn a_job_of_flux_is_found_by_each_notation_of_its_id() {
+        let scratch = Scratch::new();
+        let flux = r#"{"version":1,"id":"fxyzzy","uid":5,"via":"flux","cdi":[]}"#;
+        lay(&scratch, "jobs/5/fxyzzy.json", &Record::parse(flux.as_bytes()).unwrap());
+        let find = |id: &str| {
+            let found = registry(&scratch).find(&scratch.trust(), &id.parse().unwrap()).unwrap();
+            found.iter().map(|known| (known.uid, known.id.to_string())).collect::<Vec<_>>()
+        };
+        for id in ["fxyzzy", "633528662", "0x25c2e156", "0000.0000.25c2.e156"] {
+            assert_eq!(find(id), [(5, "fxyzzy".into())], "{id}");
+        }
+        assert_eq!(find("633528663"), []);
+        // What is called so comes first, and what is called otherwise is of Flux alone.
+        lay(&scratch, "jobs/6/633528662.json", &record("633528662", 6));
+        assert_eq!(find("633528662"), [(6, "633528662".into())]);
+        lay(&scratch, "jobs/7/f2JL.json", &record("f2JL", 7));
+        assert_eq!(find("4369"), []);
     }
 
     #[test]

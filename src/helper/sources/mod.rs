@@ -44,17 +44,35 @@ impl Placement {
 }
 
 impl FluxId {
-    /// Reads an id as people have it from Flux: in F58 with either sign in front, or in decimal.
+    /// Reads an id in the notations that Flux prints and takes (RFC 19): F58 with either sign in
+    /// front, decimal, hexadecimal, dotted hexadecimal, and the key of the KVS that has the last.
+    /// Words and emoji are not taken.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        if let Some(digits) = text.strip_prefix('\u{192}') {
+        let hexadecimal = |digits: &str| {
+            let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+            u64::from_str_radix(digits, 16).ok().filter(|_| all && digits.len() <= 16)
+        };
+        let number = if text.contains('.') {
+            let groups: Vec<&str> = text.strip_prefix("job.").unwrap_or(text).split('.').collect();
+            let whole = groups.len() == 4 && groups.iter().all(|group| group.len() == 4);
+            hexadecimal(&groups.concat()).filter(|_| whole)
+        } else if let Some(digits) = text.strip_prefix("0x") {
+            hexadecimal(digits)
+        } else if text.starts_with(|first: char| first.is_ascii_digit()) {
+            text.parse().ok().filter(|number: &u64| number.to_string() == text)
+        } else {
+            let digits = text.strip_prefix(['\u{192}', 'f'])?;
             return Self::canonical(&format!("f{digits}"));
-        }
-        let decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if decimal && (text == "0" || !text.starts_with('0')) {
-            return text.parse().ok().map(Self);
-        }
-        Self::canonical(text)
+        };
+        number.map(Self)
+    }
+
+    /// The id of Flux that this text stands for, in the one form that records, choices, units and
+    /// the log have.
+    #[must_use]
+    pub fn job(text: &str) -> Option<JobId> {
+        Self::read(text)?.to_string().parse().ok()
     }
 }
 
@@ -78,9 +96,14 @@ impl Job {
     /// people write the one that they have.
     pub fn goes_by(&self, name: &JobId) -> bool {
         let of_flux = matches!(self.placement, Placement::Unit { .. });
-        let canonical = || FluxId::read(name.as_str()).map(|id| id.to_string());
-        self.id == *name || (of_flux && canonical().is_some_and(|id| id == self.id.as_str()))
+        self.id == *name || (of_flux && FluxId::job(name.as_str()).as_ref() == Some(&self.id))
     }
+}
+
+/// The job that a name means: the one of this very id, or else the one that goes by it.
+pub fn meant<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
+    let exactly = jobs.iter().find(|job| job.id == *name);
+    exactly.or_else(|| jobs.iter().find(|job| job.goes_by(name)))
 }
 
 /// A job that is over.

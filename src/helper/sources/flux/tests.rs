@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::helper::sources::meant;
 use crate::kernel::trust::tests::Scratch;
 
 const FLUX: u32 = 992;
@@ -238,11 +239,25 @@ fn a_job_goes_by_each_notation_of_its_id() {
     let bench = Bench::new();
     bench.running("imp-shell-0-fxyzzy.service", 10, 5);
     let job = bench.found().jobs.pop().unwrap();
-    for (name, is) in
-        [("fxyzzy", true), ("633528662", true), ("633528663", false), ("xyzzy", false)]
-    {
+    for (name, is) in [
+        ("fxyzzy", true),
+        ("633528662", true),
+        ("0x25c2e156", true),
+        ("0000.0000.25c2.e156", true),
+        ("633528663", false),
+        ("xyzzy", false),
+    ] {
         assert_eq!(job.goes_by(&name.parse().unwrap()), is, "{name}");
     }
     let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
-    assert!(!Job { placement, ..job }.goes_by(&"633528662".parse().unwrap()));
+    let other = Job { placement: placement.clone(), ..job.clone() };
+    let number: JobId = "633528662".parse().unwrap();
+    assert!(!other.goes_by(&number));
+    // What is called so is meant before what goes by it.
+    let called = Job { id: number.clone(), placement, ..job.clone() };
+    let jobs = [other, job, called];
+    let at = |jobs, id| meant(jobs, &id).map(|job| job.id.as_str().to_owned());
+    assert_eq!(at(&jobs[..], number.clone()).as_deref(), Some("633528662"));
+    assert_eq!(at(&jobs[..2], number).as_deref(), Some("fxyzzy"));
+    assert_eq!(at(&jobs, "1".parse().unwrap()), None);
 }
