@@ -1,7 +1,7 @@
 //! Why a command failed, and the exit code that stands for it.
 
 use crate::helper::ConfigError;
-use crate::helper::records::{RecordError, WriteError};
+use crate::helper::records::RecordError;
 use crate::kernel::bpf;
 use crate::kernel::cgroup;
 use crate::kernel::failed::Failed;
@@ -92,4 +92,4 @@ impl From<cgroup::Error> for Error {
     }
 }
 
-failed!(bpf::Error, Failed, WriteError, ConfigError, TrustError);
+failed!(bpf::Error, Failed, ConfigError, TrustError);

@@ -31,8 +31,7 @@ pub(super) struct JobOptions {
 }
 
 fn policy() -> impl TypedValueParser<Value = Policy> {
-    PossibleValuesParser::new(["closed", "strict", "auto"])
-        .try_map(|text| text.parse().map_err(|()| "not a policy"))
+    PossibleValuesParser::new(["closed", "strict", "auto"]).try_map(|text| text.parse())
 }
 
 impl JobOptions {
@@ -74,9 +73,9 @@ impl JobOptions {
             let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
             (spec.to_owned(), access.to_owned())
         });
-        let allow = some(allow.collect());
-        (self.policy.is_some() || allow.is_some())
-            .then_some(Policies { policy: self.policy, allow })
+        let (device_policy, device_allow) = (self.policy, some(allow.collect()));
+        (device_policy.is_some() || device_allow.is_some())
+            .then_some(Policies { device_policy, device_allow })
     }
 
     /// The indexes of all options by their names.
@@ -198,9 +197,9 @@ mod tests {
         assert_eq!((record.id.as_str(), record.uid), ("7", 5));
         assert_eq!(record.place, Place::Cgroup("/a/b".parse().unwrap()));
         let options = record.options.unwrap();
-        assert_eq!(options.policy, Some(Policy::Strict));
+        assert_eq!(options.device_policy, Some(Policy::Strict));
         let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));
-        assert_eq!(options.allow.unwrap(), allow);
+        assert_eq!(options.device_allow.unwrap(), allow);
         assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
         assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name(format!("GPU-{UUID}"))]);
         let gres = [("gpu".to_owned(), vec![0, 1, 3]), ("gpu:h100".to_owned(), vec![2])];

@@ -1,12 +1,14 @@
 //! Names of devices as every command takes them: the same text is the same device, or the same
 //! mistake, whether it is asked about or recorded.
 
-use crate::helper::devices::cdi::{Invalid, QualifiedName};
-use crate::helper::devices::{GpuName, GpuNameError, Specifier, SpecifierError};
+use super::command_line::value;
+use crate::helper::devices::cdi::QualifiedName;
+use crate::helper::devices::{GpuName, Specifier};
 use crate::protocol::{self, JobId, decimal};
 use crate::schedulers::flux::FluxId;
 use clap::Args;
-use std::fmt;
+use std::fmt::Display;
+use std::str::FromStr;
 
 /// The options that name devices, of `run`, `register` and `devices`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -48,82 +50,49 @@ pub(super) fn job_id(text: &str) -> Result<JobId, protocol::Invalid> {
 }
 
 /// `SPEC` or `SPEC ACCESS`.
-pub(super) fn specifier(text: &str) -> Result<Specifier, Mistake> {
-    text.parse().map_err(Mistake::Specifier)
-}
-
-/// The same, kept as it was written.
-pub(super) fn device(text: &str) -> Result<Device, Mistake> {
-    Ok(Device { text: text.to_owned(), specifier: specifier(text)? })
+pub(super) fn device(text: &str) -> Result<Device, String> {
+    Ok(Device { text: text.to_owned(), specifier: value(text)? })
 }
 
 /// `VENDOR/CLASS=NAME`, as it was written.
-pub(super) fn cdi(text: &str) -> Result<String, Mistake> {
-    let name: Result<QualifiedName, _> = text.parse();
-    name.map(|_| text.to_owned()).map_err(|error| match text.contains(',') {
-        true => Mistake::Several("CDI device"),
-        false => Mistake::Cdi(error),
-    })
+pub(super) fn cdi(text: &str) -> Result<String, String> {
+    one::<QualifiedName>(text, "CDI device")
 }
 
 /// A GPU or a MIG instance, as it was written.
-pub(super) fn gpu(text: &str) -> Result<String, Mistake> {
-    let name: Result<GpuName, _> = text.parse();
-    name.map(|_| text.to_owned()).map_err(|error| match text.contains(',') {
-        true => Mistake::Several("GPU"),
-        false => Mistake::Gpu(error),
-    })
+pub(super) fn gpu(text: &str) -> Result<String, String> {
+    one::<GpuName>(text, "GPU")
+}
+
+/// The text as it was written, of a name that stands for one device.
+fn one<T: FromStr<Err: Display>>(text: &str, what: &str) -> Result<String, String> {
+    match value::<T>(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) if text.contains(',') => Err(format!("one {what} per option")),
+        Err(error) => Err(error),
+    }
 }
 
 /// `NAME:N` and `NAME:TYPE:N`, and several numbers with commas between them: the name with its type,
 /// and the numbers.
-pub(super) fn gres(text: &str) -> Result<Gres, Mistake> {
-    let (name, numbers) = text.rsplit_once(':').ok_or(Mistake::Gres)?;
+pub(super) fn gres(text: &str) -> Result<Gres, &'static str> {
+    const FORM: &str = "not NAME:INDEX,... or NAME:TYPE:INDEX,...";
+    let (name, numbers) = text.rsplit_once(':').ok_or(FORM)?;
     let parts: Vec<&str> = name.split(':').collect();
     if parts.len() > 2 || parts.contains(&"") {
-        return Err(Mistake::Gres);
+        return Err(FORM);
     }
     let ranges = |c: char| c.is_ascii_digit() || ",-[]".contains(c);
     if numbers.contains('-') && numbers.chars().all(ranges) {
-        return Err(Mistake::Range);
+        return Err("ranges are not taken; give every index, as in gpu:0,1,2");
     }
     let numbers: Option<_> = numbers.split(',').map(decimal).collect();
-    Ok((name.to_owned(), numbers.ok_or(Mistake::Gres)?))
+    Ok((name.to_owned(), numbers.ok_or(FORM)?))
 }
 
 /// An absolute path of a directory.
-pub(super) fn directory(text: &str) -> Result<String, Mistake> {
-    text.starts_with('/').then(|| text.to_owned()).ok_or(Mistake::Directory)
-}
-
-/// Why a text is no name of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mistake {
-    Specifier(SpecifierError),
-    Cdi(Invalid),
-    Gpu(GpuNameError),
-    /// A list, where each of these has an option of its own.
-    Several(&'static str),
-    Gres,
-    /// A range of indexes.
-    Range,
-    Directory,
-}
-
-impl std::error::Error for Mistake {}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Specifier(error) => error.fmt(f),
-            Self::Cdi(error) => error.fmt(f),
-            Self::Gpu(error) => error.fmt(f),
-            Self::Several(what) => write!(f, "one {what} per option"),
-            Self::Gres => f.write_str("not NAME:INDEX,... or NAME:TYPE:INDEX,..."),
-            Self::Range => f.write_str("ranges are not taken; give every index, as in gpu:0,1,2"),
-            Self::Directory => f.write_str("not the absolute path of a directory"),
-        }
-    }
+fn directory(text: &str) -> Result<String, &'static str> {
+    text.starts_with('/').then(|| text.to_owned()).ok_or("not the absolute path of a directory")
 }
 
 #[cfg(test)]
@@ -143,12 +112,12 @@ mod tests {
             "", "gpu", "gpu:", ":1", "::1", "gpu::1", ":a100:1", "gpu:a:b:1", "gpu:1,", "gpu:+1",
             "gpu:01", "gpu:-", "gpu:a100-sxm", "gpu:4294967296", "gpu:1 ",
         ] {
-            assert!(matches!(gres(text), Err(Mistake::Gres | Mistake::Range)), "{text}");
+            assert!(gres(text).is_err(), "{text}");
         }
         for text in ["gpu:0-3", "gpu:[0-3]", "gpu:a100:0,2-3"] {
-            assert_eq!(gres(text), Err(Mistake::Range), "{text}");
+            assert!(gres(text).unwrap_err().starts_with("ranges are not taken; "), "{text}");
         }
-        assert_eq!(gres("gpu:a100-sxm"), Err(Mistake::Gres));
+        assert!(gres("gpu:a100-sxm").unwrap_err().starts_with("not NAME:INDEX,... "));
     }
 
     #[test]
@@ -165,12 +134,11 @@ mod tests {
 
     #[test]
     fn a_mistake_says_what_would_be_right() {
-        let gpu = |text| gpu(text).unwrap_err().to_string();
+        let gpu = |text| gpu(text).unwrap_err();
         assert!(gpu("nvidia0").starts_with("not the name of a GPU: "), "{}", gpu("nvidia0"));
         assert_eq!(gpu("0,1"), "one GPU per option");
-        assert_eq!(cdi("v/c=0,1").unwrap_err().to_string(), "one CDI device per option");
-        assert_eq!(cdi("v/c=").unwrap_err().to_string(), "the device's name is empty");
-        let preset = specifier("@hcp").unwrap_err().to_string();
-        assert_eq!(preset, "there is no such preset, only @hpc");
+        assert_eq!(cdi("v/c=0,1").unwrap_err(), "one CDI device per option");
+        assert_eq!(cdi("v/c=").unwrap_err(), "the device's name is empty");
+        assert_eq!(device("@hcp").unwrap_err(), "there is no such preset, only @hpc");
     }
 }

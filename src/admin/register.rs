@@ -53,8 +53,7 @@ pub(super) struct Options {
 }
 
 fn via() -> impl TypedValueParser<Value = Via> {
-    PossibleValuesParser::new(["slurm", "flux"])
-        .map(|name| if name == "flux" { Via::Flux } else { Via::Slurm })
+    PossibleValuesParser::new(Via::ALL.map(Via::as_str)).try_map(|name| name.parse())
 }
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {

@@ -26,8 +26,8 @@ pub use reply::{
 };
 pub use request::{Phase, Request, Several};
 pub use schema::DecodeError;
-pub(crate) use text::decimal;
 pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
+pub(crate) use text::{decimal, words};
 
 /// What a keeper says once it holds the lock and waits.
 pub const READY: &[u8] = b"ready";

@@ -1,10 +1,7 @@
 //! What the unprivileged half answers.
 
-use std::fmt;
-use std::str::FromStr;
-
-use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
-use super::text::{Invalid, words};
+use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
+use super::text::words;
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
 
 /// Most bytes of a reply.

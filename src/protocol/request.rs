@@ -1,10 +1,7 @@
 //! What the privileged half asks.
 
-use std::fmt;
-use std::str::FromStr;
-
-use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
-use super::text::{Invalid, words};
+use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
+use super::text::words;
 
 words! {
     /// Which PAM phase asks.

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{SPEAKS_TO, VERSION};
+use super::{Phase, Reason, Rule, SPEAKS_TO, Several, SourceName, Stack, VERSION};
 
 /// The bytes of one message: the version, its own keys, and `end`.
 pub(super) fn encode(message: &impl Field) -> Vec<u8> {
@@ -46,6 +46,12 @@ pub(super) trait Text: FromStr + fmt::Display {
 }
 
 impl Text for String {}
+impl Text for SourceName {}
+impl Text for Rule {}
+impl Text for Stack {}
+impl Text for Reason {}
+impl Text for Phase {}
+impl Text for Several {}
 
 impl<T: Text> Field for T {
     fn write(&self, key: &str, out: &mut Writer) {

@@ -9,6 +9,11 @@ use super::schema::Text;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid(pub(super) &'static str);
 
+impl Invalid {
+    /// Said of what is no value of an enum.
+    pub(crate) const NO_WORD: Self = Self("is none of the words for it");
+}
+
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
@@ -111,7 +116,7 @@ pub(crate) fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
 
-/// An enum whose values are words of protocol, log and configuration.
+/// An enum whose values are words of protocol, log, configuration or record.
 macro_rules! words {
     ($(#[$doc:meta])* $type:ident { $($(#[$about:meta])* $value:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -128,25 +133,23 @@ macro_rules! words {
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
             }
         }
 
-        impl FromStr for $type {
-            type Err = Invalid;
+        impl std::str::FromStr for $type {
+            type Err = $crate::protocol::Invalid;
 
-            fn from_str(text: &str) -> Result<Self, Invalid> {
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let found = Self::ALL.into_iter().find(|value| value.as_str() == text);
-                found.ok_or(Invalid("is none of the words for it"))
+                found.ok_or(Self::Err::NO_WORD)
             }
         }
-
-        impl Text for $type {}
     };
 }
-pub(super) use words;
+pub(crate) use words;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! Names of devices on a command line.
 
-use super::super::names::{self, Device, Gres, Mistake};
+use super::super::names::{self, Device, Gres};
 use super::Options;
 use crate::helper::devices::{Named, Specifier};
 use crate::protocol::decimal;
@@ -41,21 +41,20 @@ pub(super) fn asked(options: &Options) -> Vec<Asked> {
 /// Why no way of naming devices has it.
 pub(super) fn operand(text: &str) -> Result<Operand, String> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-    let shown = |mistake: Mistake| mistake.to_string();
     let one = |named: Asked| vec![named];
     let asked = if begins(&["/", "char-", "block-", "@"]) {
-        one(device(&names::device(text).map_err(shown)?))
+        one(device(&names::device(text)?))
     } else if text.contains('=') {
-        one(named(text, Named::Cdi(names::cdi(text).map_err(shown)?)))
+        one(named(text, Named::Cdi(names::cdi(text)?)))
     } else if text == "all" {
         one(named(text, Named::AllGpus))
     } else if let Some(channel) = text.strip_prefix("imex/") {
         let channel = decimal(channel).ok_or("not imex/ and the number of a channel")?;
         one(named(text, Named::Imex(channel)))
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
-        one(named(text, Named::Gpu(names::gpu(text).map_err(shown)?)))
+        one(named(text, Named::Gpu(names::gpu(text)?)))
     } else if text.contains(':') {
-        gres(&names::gres(text).map_err(shown)?)
+        gres(&names::gres(text)?)
     } else {
         return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
     };

@@ -8,48 +8,35 @@ use crate::kernel::bpf::insn::{
     CTX_MINOR,
 };
 use crate::kernel::bpf::{Insn, is_ours};
+use crate::protocol::words;
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";
 const SYSTEMD: &str = "sd_devices";
 
-/// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// One of ours for a job, by its name.
-    Ours,
-    /// A copy of another level's program that we attached, so that ours does not switch it off.
-    Pin,
-    /// Slurm's, by its name.
-    Slurm,
-    /// systemd's, by its name.
-    Systemd,
-    /// That of Flux's IMP, by the shape of its instructions.
-    Imp,
-    /// That of runc, by the shape of its instructions.
-    Runc,
-    /// That of another container runtime (crun, youki), by the shape of its instructions.
-    Runtime,
-    /// Somebody else's.
-    Unknown,
+words! {
+    /// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
+    Owner {
+        /// One of ours for a job, by its name.
+        Ours = "ours",
+        /// A copy of another level's program that we attached, so that ours does not switch it off.
+        Pin = "pin",
+        /// Slurm's, by its name.
+        Slurm = "slurm",
+        /// systemd's, by its name.
+        Systemd = "systemd",
+        /// That of Flux's IMP, by the shape of its instructions.
+        Imp = "flux-imp",
+        /// That of runc, by the shape of its instructions.
+        Runc = "runc",
+        /// That of another container runtime (crun, youki), by the shape of its instructions.
+        Runtime = "container-runtime",
+        /// Somebody else's.
+        Unknown = "unknown",
+    }
 }
 
 impl Owner {
-    /// The name in a report.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ours => "ours",
-            Self::Pin => "pin",
-            Self::Slurm => "slurm",
-            Self::Systemd => "systemd",
-            Self::Imp => "flux-imp",
-            Self::Runc => "runc",
-            Self::Runtime => "container-runtime",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// By name and instructions alone; a pin looks like what it is a copy of.
     pub(super) fn by_looks(name: &str, insns: Option<&[Insn]>) -> Self {
         match name {

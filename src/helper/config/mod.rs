@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::helper::callerid::Networks;
 use crate::helper::devices::{Settings, Specifier};
 use crate::helper::records::Registry;
@@ -372,24 +374,15 @@ impl Default for Callers {
 }
 
 /// Why there is no configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
     /// The file is not believed.
+    #[error("{0}")]
     File(TrustError),
     /// This line of the file is at fault, and why.
+    #[error("{path}:{1}: {2}", path = .0.display())]
     Line(PathBuf, usize, String),
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(error) => error.fmt(f),
-            Self::Line(path, line, fault) => write!(f, "{}:{line}: {fault}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests;

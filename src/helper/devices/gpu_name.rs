@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use thiserror::Error;
+
 use crate::protocol::decimal;
 
 /// One GPU of the node, or one part of it.
@@ -148,18 +150,9 @@ impl fmt::Display for GpuName {
 }
 
 /// A text is no name of a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not the name of a GPU: its number, PCI address, GPU-UUID, MIG-UUID or MIG-GPU-UUID/GI/CI")]
 pub struct GpuNameError;
-
-impl fmt::Display for GpuNameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "not the name of a GPU: its number, PCI address, GPU-UUID, MIG-UUID or MIG-GPU-UUID/GI/CI",
-        )
-    }
-}
-
-impl std::error::Error for GpuNameError {}
 
 /// A device or a set of devices that a job was given by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

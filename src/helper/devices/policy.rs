@@ -1,42 +1,23 @@
 //! A job's policy and entries, put together into one allowlist.
 
-use std::fmt;
-use std::str::FromStr;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::{Found, Named, Resolver, Specifier, Unresolved};
-use crate::protocol::{Allowlist, MAX_ENTRIES};
+use crate::protocol::{Allowlist, MAX_ENTRIES, words};
 
-/// `DevicePolicy`, with the meaning of systemd.resource-control(5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// With a list as `closed`; without one, no containment.
-    #[default]
-    Auto,
-    /// The list and the standard pseudo-devices.
-    Closed,
-    /// The list alone.
-    Strict,
-}
-
-impl Policy {
-    /// The name in a record.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Closed => "closed",
-            Self::Strict => "strict",
-        }
-    }
-}
-
-impl FromStr for Policy {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Auto, Self::Closed, Self::Strict]
-            .into_iter()
-            .find(|policy| policy.as_str() == text)
-            .ok_or(())
+words! {
+    /// `DevicePolicy`, with the meaning of systemd.resource-control(5).
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    Policy {
+        /// With a list as `closed`; without one, no containment.
+        #[default]
+        Auto = "auto",
+        /// The list and the standard pseudo-devices.
+        Closed = "closed",
+        /// The list alone.
+        Strict = "strict",
     }
 }
 
@@ -76,27 +57,15 @@ pub struct Resolved {
 }
 
 /// Why a job has no allowlist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unfit {
     /// A name that has to resolve does not.
+    #[error("{0}")]
     Unresolved(Unresolved),
-    /// The devices resolve to more than [`MAX_ENTRIES`] entries. A part of them would be a list
-    /// that nobody wrote, so there is none.
+    /// A part of the devices would be a list that nobody wrote, so there is none.
+    #[error("the job's devices resolve to more than {MAX_ENTRIES} entries")]
     TooMany,
 }
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unresolved(error) => error.fmt(f),
-            Self::TooMany => {
-                write!(f, "the job's devices resolve to more than {MAX_ENTRIES} entries")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Unfit {}
 
 /// The allowlist of a job that is to be contained: the pseudo-devices first, then the job's own
 /// devices, then the `site`'s; under [`Policy::Strict`] the job's own alone.
@@ -257,7 +226,7 @@ mod tests {
     fn only_three_policies() {
         assert_eq!("closed".parse(), Ok(Policy::Closed));
         for bad in ["", "Closed", "closed ", "open", "none"] {
-            assert_eq!(bad.parse::<Policy>(), Err(()), "{bad:?}");
+            assert!(bad.parse::<Policy>().is_err(), "{bad:?}");
         }
     }
 }

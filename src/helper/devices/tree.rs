@@ -14,6 +14,7 @@ use std::rc::Rc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
+use thiserror::Error;
 
 use super::slurm::Files;
 use crate::kernel::proc;
@@ -235,33 +236,25 @@ fn stand_in(fd: &OwnedFd) -> Result<Node, NodeError> {
 }
 
 /// Why there is no device node at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {
     /// It cannot be reached.
+    #[error("{}", .0.desc())]
     Open(Errno),
     /// A component is a symbolic link or `..`.
+    #[error("there is a symbolic link or .. in the path")]
     Link,
     /// Everyone may write a directory on the way.
+    #[error("in a directory that everyone may write")]
     Everyones,
     /// It is something else.
+    #[error("not a device")]
     NoDevice,
 }
 
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(errno) => f.write_str(errno.desc()),
-            Self::Link => f.write_str("there is a symbolic link or .. in the path"),
-            Self::Everyones => f.write_str("in a directory that everyone may write"),
-            Self::NoDevice => f.write_str("not a device"),
-        }
-    }
-}
-
-impl std::error::Error for NodeError {}
-
-/// A file of the node that could not be read: operation, object, errno.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file of the node that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{operation} {path}: {}", .errno.desc())]
 pub struct FileError {
     operation: &'static str,
     path: String,
@@ -279,14 +272,6 @@ impl FileError {
         matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
     }
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.path, self.errno.desc())
-    }
-}
-
-impl std::error::Error for FileError {}
 
 /// The drivers of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -46,7 +46,7 @@ impl UnitPolicy {
                     unit.policy = value
                         .trim()
                         .parse()
-                        .map_err(|()| bad("DevicePolicy is auto, closed or strict"))?;
+                        .map_err(|_| bad("DevicePolicy is auto, closed or strict"))?;
                 }
                 ("Service", "DeviceAllow") => unit.allow(value.trim()),
                 _ => {}

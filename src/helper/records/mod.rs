@@ -14,8 +14,7 @@ mod record;
 mod wire;
 mod write;
 
-use std::path::{Path, PathBuf};
-use std::{fmt, io};
+use thiserror::Error;
 
 use self::wire::VERSION;
 
@@ -26,33 +25,9 @@ pub use read::{Broken, ReadError, UserRecords};
 pub use record::{Devices, Gpu, Options, Place, Record, Via};
 pub use write::Known;
 
-/// An operation, the file it was done on, and why it failed.
-#[derive(Debug)]
-pub struct WriteError {
-    /// What was done.
-    pub operation: &'static str,
-    /// To which file or directory.
-    pub path: PathBuf,
-    /// The kernel's answer.
-    pub source: io::Error,
-}
-
-impl WriteError {
-    fn new(operation: &'static str, path: &Path, source: io::Error) -> Self {
-        Self { operation, path: path.to_owned(), source }
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.path.display(), self.source)
-    }
-}
-
-impl std::error::Error for WriteError {}
-
 /// Why bytes are no record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct RecordError(String);
 
 impl RecordError {
@@ -63,7 +38,6 @@ impl RecordError {
     /// The value of this key is out of its range.
     fn key(key: &str) -> Self {
         Self(match key {
-            "DevicePolicy" => "DevicePolicy is not one of auto, closed, strict".to_owned(),
             "env" => {
                 "key env is for records via slurm, with the names that job-adopt-record(5) has"
                     .to_owned()
@@ -72,11 +46,3 @@ impl RecordError {
         })
     }
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RecordError {}

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use thiserror::Error;
+
 use super::layout::Entry;
 use super::{Note, Place, Record, RecordError, Registry};
 use crate::kernel::trust::{Trust, TrustError, TrustedDir};
@@ -47,24 +49,15 @@ impl fmt::Display for Broken {
 }
 
 /// Why no record of the user can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The registry itself is not there.
+    #[error("the registry does not exist")]
     NoRegistry,
     /// The registry or the user's directory is not believed.
+    #[error("{0}")]
     Distrusted(TrustError),
 }
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRegistry => f.write_str("the registry does not exist"),
-            Self::Distrusted(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 impl Registry {
     /// Reads every record and note of `uid`. No directory for the user means no jobs.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
-use super::wire::{ByName, MapOnly, VERSION, WireOptions, WireRecord, json_error};
+use serde::{Deserialize, Serialize};
+
+use super::wire::{ByName, MapOnly, VERSION, WireRecord, json_error, stated};
 use super::{Environment, RecordError};
 use crate::helper::devices::{Named, Policy, Wanted};
-use crate::protocol::{CgroupPath, JobId, LeafName};
+use crate::protocol::{CgroupPath, JobId, LeafName, words};
 use crate::schedulers::flux::FluxId;
 
 /// Most characters of a device name, and most entries of a list of them.
@@ -51,26 +52,31 @@ pub enum Place {
     Via(Via),
 }
 
-/// A scheduler that a record may add devices for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// Slurm.
-    Slurm,
-    /// Flux.
-    Flux,
+words! {
+    /// A scheduler that a record may add devices for.
+    Via {
+        /// Slurm.
+        Slurm = "slurm",
+        /// Flux.
+        Flux = "flux",
+    }
 }
 
 /// The systemd unit properties of a record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Options {
-    /// `DevicePolicy`.
-    pub policy: Option<Policy>,
-    /// `DeviceAllow`: specifier and access, not looked at yet.
-    pub allow: Option<Vec<(String, String)>>,
+    /// What is allowed besides the list.
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub device_policy: Option<Policy>,
+    /// Specifiers and accesses, not looked at yet.
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub device_allow: Option<Vec<(String, String)>>,
 }
 
 /// How a record names a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "not the index, UUID or PCI address of a GPU")]
 pub enum Gpu {
     /// By its index.
     Index(u32),
@@ -122,7 +128,7 @@ impl Record {
             started: wire.started,
             ends: wire.ends,
             leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| key("leaf"))).transpose()?,
-            options: wire.options.map(|MapOnly(options)| Options::of(options)).transpose()?,
+            options: wire.options.map(|MapOnly(options)| options),
             cdi: wire.cdi,
             gpus: wire.gpus,
             gres: wire.gres.map(|ByName(gres)| gres),
@@ -142,12 +148,6 @@ impl Record {
             Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
             Place::Via(via) => (None, Some(via.as_str().to_owned())),
         };
-        let options = |options: &Options| {
-            MapOnly(WireOptions {
-                policy: options.policy.map(|policy| policy.as_str().to_owned()),
-                allow: options.allow.clone(),
-            })
-        };
         let wire = WireRecord {
             version: VERSION,
             id: self.id.to_string(),
@@ -157,7 +157,7 @@ impl Record {
             started: self.started,
             ends: self.ends,
             leaf: self.leaf.as_ref().map(ToString::to_string),
-            options: self.options.as_ref().map(options),
+            options: self.options.clone().map(MapOnly),
             cdi: self.cdi.clone(),
             gpus: self.gpus.clone(),
             gres: self.gres.clone().map(ByName),
@@ -172,8 +172,8 @@ impl Record {
     /// What the record says about devices. Any device key, even an empty list, means containment.
     pub fn devices(&self) -> Devices<'_> {
         let options = self.options.as_ref();
-        let policy = options.and_then(|options| options.policy);
-        let allow = options.and_then(|options| options.allow.as_deref());
+        let policy = options.and_then(|options| options.device_policy);
+        let allow = options.and_then(|options| options.device_allow.as_deref());
         let key = allow.is_some()
             || self.cdi.is_some()
             || self.gpus.is_some()
@@ -244,37 +244,9 @@ impl Place {
             (Some(path), None) => {
                 path.parse().map(Self::Cgroup).map_err(|_| RecordError::key("cgroup"))
             }
-            (None, Some(name)) => name.parse().map(Self::Via).map_err(|()| RecordError::key("via")),
+            (None, Some(name)) => name.parse().map(Self::Via).map_err(|_| RecordError::key("via")),
             _ => Err(RecordError("a record has exactly one of cgroup and via".to_owned())),
         }
-    }
-}
-
-impl Via {
-    /// The name in a record.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Slurm => "slurm",
-            Self::Flux => "flux",
-        }
-    }
-}
-
-impl FromStr for Via {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Slurm, Self::Flux].into_iter().find(|via| via.as_str() == text).ok_or(())
-    }
-}
-
-impl Options {
-    fn of(wire: WireOptions) -> Result<Self, RecordError> {
-        let policy = wire.policy.map(|text| text.parse::<Policy>()).transpose();
-        Ok(Self {
-            policy: policy.map_err(|()| RecordError::key("DevicePolicy"))?,
-            allow: wire.allow,
-        })
     }
 }
 

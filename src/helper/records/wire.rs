@@ -5,9 +5,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Gpu, RecordError};
+use super::{Gpu, Options, RecordError};
 
 pub(super) const VERSION: u32 = 1;
 
@@ -29,7 +29,7 @@ pub(super) struct WireRecord {
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) leaf: Option<String>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
-    pub(super) options: Option<MapOnly<WireOptions>>,
+    pub(super) options: Option<MapOnly<Options>>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) cdi: Option<Vec<String>>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
@@ -42,39 +42,17 @@ pub(super) struct WireRecord {
     pub(super) env: Option<ByName<String>>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WireOptions {
-    #[serde(
-        rename = "DevicePolicy",
-        default,
-        deserialize_with = "stated",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub(super) policy: Option<String>,
-    #[serde(
-        rename = "DeviceAllow",
-        default,
-        deserialize_with = "stated",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub(super) allow: Option<Vec<(String, String)>>,
-}
-
 /// An optional key that is there has a value: `null` is none, unlike to `Option`.
-fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+pub(super) fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
 
 /// A structure that has to be written as an object: serde alone takes an array of its values too.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
 pub(super) struct MapOnly<T>(pub(super) T);
-
-impl<T: Serialize> Serialize for MapOnly<T> {
-    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(output)
-    }
-}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
@@ -93,39 +71,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
         }
 
         input.deserialize_map(Object(PhantomData))
-    }
-}
-
-impl Serialize for Gpu {
-    fn serialize<S: Serializer>(&self, output: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Index(index) => output.serialize_u32(*index),
-            Self::Name(name) => output.serialize_str(name),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Gpu {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct IndexOrName;
-
-        impl Visitor<'_> for IndexOrName {
-            type Value = Gpu;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the index, UUID or PCI address of a GPU")
-            }
-
-            fn visit_u64<E: de::Error>(self, index: u64) -> Result<Gpu, E> {
-                u32::try_from(index).map(Gpu::Index).map_err(|_| E::custom("GPU index too large"))
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Gpu, E> {
-                Ok(Gpu::Name(name.to_owned()))
-            }
-        }
-
-        input.deserialize_any(IndexOrName)
     }
 }
 

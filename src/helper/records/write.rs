@@ -9,7 +9,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Note, Place, Record, Registry, Via, WriteError};
+use super::{Note, Place, Record, Registry, Via};
+use crate::kernel::failed::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
 use crate::schedulers::flux::FluxId;
@@ -35,8 +36,8 @@ impl Registry {
     /// different ones.
     ///
     /// # Errors
-    /// [`WriteError`] where the registry cannot be listed.
-    pub fn find(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, WriteError> {
+    /// [`Failed`] where the registry cannot be listed.
+    pub fn find(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, Failed> {
         let found = self.find_exactly(trust, id)?;
         let of_flux = FluxId::job(id.as_str()).filter(|_| found.is_empty());
         let Some(of_flux) = of_flux else { return Ok(found) };
@@ -46,7 +47,7 @@ impl Registry {
         Ok(found)
     }
 
-    fn find_exactly(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, WriteError> {
+    fn find_exactly(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, Failed> {
         let mut found = Vec::new();
         for uid in self.users()? {
             for (path, ending) in [(self.record(uid, id), false), (self.ending(uid, id), true)] {
@@ -55,7 +56,7 @@ impl Registry {
                         found.push(known(trust, &path, uid, id, ending));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => return Err(WriteError::new("stat", &path, error)),
+                    Err(error) => return Err(failed("stat", &path, error)),
                 }
             }
         }
@@ -66,9 +67,9 @@ impl Registry {
     /// itself is missing.
     ///
     /// # Errors
-    /// [`WriteError`] where it cannot be listed.
-    pub fn users(&self) -> Result<Vec<u32>, WriteError> {
-        let failed = |error| WriteError::new("list", self.dir(), error);
+    /// [`Failed`] where it cannot be listed.
+    pub fn users(&self) -> Result<Vec<u32>, Failed> {
+        let failed = |error| failed("list", self.dir(), error);
         let entries = match fs::read_dir(self.dir()) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -89,43 +90,42 @@ impl Registry {
     /// earlier end.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing is changed then.
-    pub fn put(&self, trust: &Trust, record: &Record) -> Result<(), WriteError> {
+    /// [`Failed`]; nothing is changed then.
+    pub fn put(&self, trust: &Trust, record: &Record) -> Result<(), Failed> {
         let path = self.record(record.uid, &record.id);
-        let text = record
-            .to_json()
-            .map_err(|error| WriteError::new("encode", &path, io::Error::other(error)))?;
+        let text =
+            record.to_json().map_err(|error| failed("encode", &path, io::Error::other(error)))?;
         self.prepare(trust, record.uid)?;
         self.write(&path, &self.unfinished(record.uid, &record.id), &text)?;
         remove(&self.note(record.uid, &record.id))
     }
 
     /// Takes a job out of sight; `false` where it is out of sight already. This needs no space.
-    pub fn withdraw(&self, uid: u32, id: &JobId) -> Result<bool, WriteError> {
+    pub fn withdraw(&self, uid: u32, id: &JobId) -> Result<bool, Failed> {
         let path = self.record(uid, id);
         match fs::rename(&path, self.ending(uid, id)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(WriteError::new("withdraw", &path, error)),
+            Err(error) => Err(failed("withdraw", &path, error)),
         }
     }
 
     /// Leaves a note that a job ended at `now`, in seconds since the epoch.
-    pub fn note_end(&self, uid: u32, id: &JobId, now: i64) -> Result<(), WriteError> {
+    pub fn note_end(&self, uid: u32, id: &JobId, now: i64) -> Result<(), Failed> {
         let note = Note::new(now).to_json();
         self.write(&self.note(uid, id), &self.unfinished(uid, id), &note)
     }
 
     /// Forgets a job that was withdrawn.
-    pub fn forget(&self, uid: u32, id: &JobId) -> Result<(), WriteError> {
+    pub fn forget(&self, uid: u32, id: &JobId) -> Result<(), Failed> {
         remove(&self.ending(uid, id))
     }
 
     /// Removes the notes that are no longer valid at `now`, and users' directories that are empty.
     ///
     /// # Errors
-    /// [`WriteError`] for the first that cannot be removed.
-    pub fn purge(&self, trust: &Trust, now: i64) -> Result<(), WriteError> {
+    /// [`Failed`] for the first that cannot be removed.
+    pub fn purge(&self, trust: &Trust, now: i64) -> Result<(), Failed> {
         for uid in self.users()? {
             for (id, note) in self.notes(trust, uid) {
                 if !note.is_valid(now) {
@@ -142,27 +142,27 @@ impl Registry {
     /// will be believed.
     ///
     /// # Errors
-    /// [`WriteError`] naming the first directory that cannot be made or is not believed.
-    pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), WriteError> {
+    /// [`Failed`] naming the first directory that cannot be made or is not believed.
+    pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), Failed> {
         let dir = self.user_dir(uid);
         let mut missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
         missing.reverse();
         for path in missing {
             let made = DirBuilder::new().mode(Self::DIR_MODE).create(path);
             made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(Self::DIR_MODE)))
-                .map_err(|error| WriteError::new("mkdir", path, error))?;
+                .map_err(|error| failed("mkdir", path, error))?;
         }
         trust
             .dir(&dir)
             .map(drop)
-            .map_err(|error| WriteError::new("open", &dir, io::Error::other(error.to_string())))
+            .map_err(|error| failed("open", &dir, io::Error::other(error.to_string())))
     }
 
-    fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), WriteError> {
+    fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), Failed> {
         let result = create(unfinished, text).and_then(|()| fs::rename(unfinished, path));
         result.map_err(|error| {
             let _ = fs::remove_file(unfinished);
-            WriteError::new("write", path, error)
+            failed("write", path, error)
         })
     }
 
@@ -173,6 +173,10 @@ impl Registry {
     fn ending(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!(".{id}.ending"))
     }
+}
+
+fn failed(operation: &'static str, path: &Path, error: io::Error) -> Failed {
+    Failed::new(operation, path.to_string_lossy(), error)
 }
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
@@ -190,8 +194,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-fn remove(path: &Path) -> Result<(), WriteError> {
-    remove_stale(path).map_err(|error| WriteError::new("remove", path, error))
+fn remove(path: &Path) -> Result<(), Failed> {
+    remove_stale(path).map_err(|error| failed("remove", path, error))
 }
 
 fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Known {

@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::kernel::bpf::insn::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
@@ -88,19 +88,12 @@ pub struct Request {
 }
 
 /// The program does something that is not understood here; nothing is known about its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("device program is not understood from instruction {at} on")]
 pub struct Unknown {
     /// Index of the instruction that was not understood.
     pub at: usize,
 }
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device program is not understood from instruction {} on", self.at)
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 /// Whether `program` allows `request`.
 ///
@@ -205,11 +198,7 @@ impl Machine {
         let clears = operation == BPF_MOV && !wide && itself && insn.imm == 1;
         let right = if clears { self.number(insn.src())? } else { self.operand(insn)? };
         let left = if operation == BPF_MOV { 0 } else { self.number(insn.dst())? };
-        let result = if wide {
-            compute64(operation, left, right)?
-        } else {
-            u64::from(compute32(operation, left as u32, right as u32)?)
-        };
+        let result = compute(operation, if wide { 64 } else { 32 }, left, right)?;
         self.set(insn.dst(), Value::Number(result))
     }
 
@@ -274,30 +263,22 @@ fn context(request: &Request, size: u8, offset: i16) -> Option<u32> {
     }
 }
 
-fn compute64(operation: u8, left: u64, right: u64) -> Option<u64> {
-    match operation {
-        BPF_ADD => Some(left.wrapping_add(right)),
-        BPF_OR => Some(left | right),
-        BPF_AND => Some(left & right),
-        BPF_XOR => Some(left ^ right),
-        BPF_LSH => left.checked_shl(u32::try_from(right).ok()?),
-        BPF_RSH => left.checked_shr(u32::try_from(right).ok()?),
-        BPF_MOV => Some(right),
-        _ => None,
-    }
-}
-
-fn compute32(operation: u8, left: u32, right: u32) -> Option<u32> {
-    match operation {
-        BPF_ADD => Some(left.wrapping_add(right)),
-        BPF_OR => Some(left | right),
-        BPF_AND => Some(left & right),
-        BPF_XOR => Some(left ^ right),
-        BPF_LSH => left.checked_shl(right),
-        BPF_RSH => left.checked_shr(right),
-        BPF_MOV => Some(right),
-        _ => None,
-    }
+/// Arithmetic on so many bits, which the result has too.
+fn compute(operation: u8, bits: u32, left: u64, right: u64) -> Option<u64> {
+    let mask = u64::MAX >> (64 - bits);
+    let (left, right) = (left & mask, right & mask);
+    let distance = || u32::try_from(right).ok().filter(|distance| *distance < bits);
+    let result = match operation {
+        BPF_ADD => left.wrapping_add(right),
+        BPF_OR => left | right,
+        BPF_AND => left & right,
+        BPF_XOR => left ^ right,
+        BPF_LSH => left << distance()?,
+        BPF_RSH => left >> distance()?,
+        BPF_MOV => right,
+        _ => return None,
+    };
+    Some(result & mask)
 }
 
 fn holds(condition: u8, left: u64, right: u64) -> Option<bool> {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use thiserror::Error;
+
 use super::Format;
 use super::document::{self, Value};
 
@@ -95,16 +97,9 @@ fn check(
 }
 
 /// Why a text is no qualified name, or no kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct Invalid(String);
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Invalid {}
 
 fn no_name() -> Invalid {
     Invalid("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())

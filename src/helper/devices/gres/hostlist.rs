@@ -1,6 +1,6 @@
 //! Slurm's lists of names, `gpu[001-016,020],login1`.
 
-use std::fmt;
+use thiserror::Error;
 
 /// Most brackets of one name.
 const BRACKETS_MAX: usize = 4;
@@ -152,16 +152,9 @@ fn written_out(parts: &[Part], limit: usize) -> Result<Vec<String>, HostListErro
 }
 
 /// A text is no list of names, or a list of too many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a list of names as in gpu[001-016,020],login1, or of too many")]
 pub struct HostListError;
-
-impl fmt::Display for HostListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a list of names as in gpu[001-016,020],login1, or of too many")
-    }
-}
-
-impl std::error::Error for HostListError {}
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,8 @@ mod lines;
 mod place;
 mod values;
 
-use std::fmt;
-
 use nix::errno::Errno;
+use thiserror::Error;
 
 use crate::kernel::trust::{Distrust, TrustError};
 
@@ -19,13 +18,16 @@ pub use place::{Files, Texts, believed};
 pub use values::{NodesDirs, SpoolPath, constrains, constrains_devices};
 
 /// Why there is no answer from Slurm's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfError {
     /// There is no `slurm.conf`, and so nothing beside it.
+    #[error("slurm.conf is not found, give its path as slurm_conf")]
     NoConf,
     /// A file is not there, or is not believed.
+    #[error("{0}{advice}", advice = advice(.0))]
     File(TrustError),
     /// This line of the file is at fault.
+    #[error("{0}: {1}")]
     Line(At, String),
 }
 
@@ -39,18 +41,6 @@ impl ConfError {
         }
     }
 }
-
-impl fmt::Display for ConfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoConf => f.write_str("slurm.conf is not found, give its path as slurm_conf"),
-            Self::File(error) => write!(f, "{error}{}", advice(error)),
-            Self::Line(at, fault) => write!(f, "{at}: {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfError {}
 
 fn advice(error: &TrustError) -> &'static str {
     match error.cause() {

@@ -1,7 +1,8 @@
 //! Patterns of names, with the meaning of fnmatch(3).
 
-use std::fmt;
 use std::str::Chars;
+
+use thiserror::Error;
 
 /// Most bytes of a pattern; no name of a file has more (`NAME_MAX` of `linux/limits.h`).
 const PATTERN_MAX: usize = 255;
@@ -137,21 +138,9 @@ fn range_end(chars: &mut Chars<'_>) -> Result<Option<char>, GlobError> {
 }
 
 /// A text is no pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name")]
 pub struct GlobError;
-
-impl GlobError {
-    pub(super) const TEXT: &str =
-        "not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name";
-}
-
-impl fmt::Display for GlobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::TEXT)
-    }
-}
-
-impl std::error::Error for GlobError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The one spelling of a device: `SPEC` or `SPEC ACCESS`.
+//! The one spelling of a device: `SPEC` or `SPEC SpecifierError::Access`.
 
 mod glob;
 mod path_pattern;
@@ -6,6 +6,8 @@ mod resolve;
 
 use std::fmt;
 use std::str::FromStr;
+
+use thiserror::Error;
 
 use crate::protocol::{Access, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 
@@ -66,7 +68,7 @@ impl Specifier {
     /// # Errors
     /// [`SpecifierError`], that of the access first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
-        let access = access.parse().map_err(|_| ACCESS)?;
+        let access = access.parse().map_err(|_| SpecifierError::Access)?;
         Ok(Self { name: Name::parse(spec)?, access })
     }
 
@@ -97,10 +99,10 @@ impl fmt::Display for Specifier {
 impl Name {
     fn parse(spec: &str) -> Result<Self, SpecifierError> {
         if spec.chars().any(char::is_control) {
-            return Err(UNKNOWN);
+            return Err(SpecifierError::Unknown);
         }
         if spec.starts_with('@') {
-            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(PRESET) };
+            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::Preset) };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
             if let Some(class) = spec.strip_prefix(class_prefix(kind)) {
@@ -114,32 +116,31 @@ impl Name {
     }
 
     fn path(spec: &str) -> Result<Self, SpecifierError> {
-        let below = spec.strip_prefix("/dev/").ok_or(UNKNOWN)?;
+        let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
         let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
-        let first = parts.next().ok_or(UNKNOWN)?;
+        let first = parts.next().ok_or(SpecifierError::Unknown)?;
         // These name the descriptors of whoever looks, here the helper's own.
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
-            return Err(UNKNOWN);
+            return Err(SpecifierError::Unknown);
         }
-        // What is there, users choose: a link to another job's device, for one.
         if matches!(first, "shm" | "mqueue") {
-            return Err(USERS);
+            return Err(SpecifierError::Users);
         }
         // Numbers have one spelling, which has been looked for already.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
-            return Err(NUMBERS);
+            return Err(SpecifierError::Numbers);
         }
         if first == ".." || parts.any(|part| part == "..") {
-            return Err(UNKNOWN);
+            return Err(SpecifierError::Unknown);
         }
         match Glob::is_wild(below) {
-            true => PathPattern::parse(spec).map(Self::Paths).map_err(|_| PATTERN),
+            true => Ok(Self::Paths(PathPattern::parse(spec)?)),
             false => Ok(Self::Path(spec.to_owned())),
         }
     }
 
     fn numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
-        let (major, minor) = numbers.split_once(':').ok_or(NUMBERS)?;
+        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::Numbers)?;
         let major = number(major, MAJOR_MAX)?;
         let minor = number(minor, MINOR_MAX)?;
         Ok(Self::Numbers(kind, major, minor))
@@ -147,21 +148,20 @@ impl Name {
 
     fn class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
         if class.is_empty() {
-            return Err(UNKNOWN);
+            return Err(SpecifierError::Unknown);
         }
         if class.bytes().all(|byte| byte.is_ascii_digit()) {
             return number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
         }
         if Glob::is_wild(class) {
-            let glob = Glob::parse(class).map_err(|_| PATTERN)?;
-            return Ok(Self::Classes(kind, class.to_owned(), glob));
+            return Ok(Self::Classes(kind, class.to_owned(), Glob::parse(class)?));
         }
         Ok(Self::Class(kind, class.to_owned()))
     }
 }
 
 fn number(text: &str, most: u32) -> Result<u32, SpecifierError> {
-    decimal(text).filter(|number| *number <= most).ok_or(NUMBERS)
+    decimal(text).filter(|number| *number <= most).ok_or(SpecifierError::Numbers)
 }
 
 fn class_prefix(kind: DeviceType) -> &'static str {
@@ -196,28 +196,30 @@ impl fmt::Display for Name {
 }
 
 /// Why a text is no specifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpecifierError(&'static str);
-
-const UNKNOWN: SpecifierError =
-    SpecifierError("not a path below /dev, char-NAME, block-NAME or @hpc");
-const USERS: SpecifierError =
-    SpecifierError("in a directory of users, who decide nothing about devices");
-const NUMBERS: SpecifierError = SpecifierError(
-    "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to 4095 and a minor up to \
-     1048575",
-);
-const PATTERN: SpecifierError = SpecifierError(GlobError::TEXT);
-const PRESET: SpecifierError = SpecifierError("there is no such preset, only @hpc");
-const ACCESS: SpecifierError = SpecifierError("access is not one to three letters out of r, w, m");
-
-impl fmt::Display for SpecifierError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SpecifierError {
+    /// It has none of the forms.
+    #[error("not a path below /dev, char-NAME, block-NAME or @hpc")]
+    Unknown,
+    /// Users choose what is there: a link to another job's device, for one.
+    #[error("in a directory of users, who decide nothing about devices")]
+    Users,
+    /// Numbers in another spelling than the one, or larger than the kernel's.
+    #[error(
+        "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to 4095 and a minor up to \
+         1048575"
+    )]
+    Numbers,
+    /// A pattern that is none.
+    #[error("{0}")]
+    Pattern(#[from] GlobError),
+    /// Another word after `@`.
+    #[error("there is no such preset, only @hpc")]
+    Preset,
+    /// What may be done with it cannot be told.
+    #[error("access is not one to three letters out of r, w, m")]
+    Access,
 }
-
-impl std::error::Error for SpecifierError {}
 
 #[cfg(test)]
 mod tests;

@@ -64,34 +64,34 @@ fn anything_else_is_none() {
         "/dev/*\n", "char-\n*", "c:1:3",
     ];
     for text in unknown {
-        assert_eq!(text.parse::<Specifier>(), Err(UNKNOWN), "{text:?}");
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Unknown), "{text:?}");
     }
     for text in ["/dev/shm/x", "/dev/shm/*", "/dev//./mqueue/x*"] {
-        assert_eq!(text.parse::<Specifier>(), Err(USERS), "{text:?}");
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Users), "{text:?}");
     }
     for text in ["/dev/null ", "/dev/null  rw", "/dev/null rw ", "/dev/null rwmr", "/dev/null z"] {
-        assert_eq!(text.parse::<Specifier>(), Err(ACCESS), "{text:?}");
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Access), "{text:?}");
     }
     for text in [
         "/dev/char/", "/dev/char/x", "/dev/char/1", "/dev/char/01:0", "/dev/char/1:-1",
         "/dev/char/1:*", "/dev/block/4096:0", "/dev/block/0:1048576", "/dev/char/1:0/",
         "/dev//char/1:0", "/dev/./block/*", "char-4096", "char-0195", "block-99999999999",
     ] {
-        assert_eq!(text.parse::<Specifier>(), Err(NUMBERS), "{text:?}");
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Numbers), "{text:?}");
     }
     for text in ["@", "@HPC", "@hpc2", "@all"] {
-        assert_eq!(text.parse::<Specifier>(), Err(PRESET), "{text:?}");
+        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::Preset), "{text:?}");
     }
     for text in ["/dev/[", "/dev/[a/b]", "/dev/\\*", "char-[z-a]", "/dev/*/*/*/*/*"] {
         let error = text.parse::<Specifier>();
-        assert_eq!(error, Err(PATTERN), "{text:?}");
+        assert_eq!(error, Err(SpecifierError::Pattern(GlobError)), "{text:?}");
     }
 }
 
 #[test]
 fn the_access_is_looked_at_first() {
-    assert_eq!(Specifier::new("nothing", ""), Err(ACCESS));
-    assert_eq!(Specifier::new("nothing", "r"), Err(UNKNOWN));
+    assert_eq!(Specifier::new("nothing", ""), Err(SpecifierError::Access));
+    assert_eq!(Specifier::new("nothing", "r"), Err(SpecifierError::Unknown));
 }
 
 #[test]
