@@ -7,10 +7,10 @@ use super::Error;
 use crate::helper::records::Record;
 use crate::helper::sources::processes;
 use crate::keeper::subtree::{self, Found, unless_gone};
-use crate::kernel::cgroup::{Dir, Mark, Membership, Place, event};
+use crate::kernel::cgroup::{Dir, Mark, Place, event};
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
-use crate::protocol::{JobId, LeafName, is_within};
+use crate::protocol::JobId;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
@@ -42,16 +42,10 @@ pub(super) struct Ending {
 /// [`Error::Failed`] where processes are left at the deadline, or a directory cannot be removed.
 pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<Ending, Error> {
     let job = place.dir()?;
-    let leaves = made_leaves(job, record)?;
-    let mut processes = Vec::new();
-    for leaf in &leaves {
-        processes.extend(process_table(leaf).all);
-    }
+    let leaves = made_leaves(job)?;
     // What a walk misses is not told; killing says whether any was left.
-    let table = process_table(job).all;
-    let found = logins(&table, &[]);
-    processes.extend(table.into_iter().filter(|process| found.contains(&process.pid)));
-    let terminals = tell(&record.id, record.uid, &processes);
+    let found = logins_in(job, &leaves, record.uid, &BTreeSet::new()).all;
+    let terminals = tell(&record.id, record.uid, &found);
     if terminals > 0 {
         sleep(FORWARDING.min(deadline.saturating_duration_since(Instant::now())));
     }
@@ -67,22 +61,22 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
         remove(place)?;
         return Ok(ending);
     }
+    // Those in the leaves with the others: afterwards nothing tells where a process came from that
+    // left a leaf.
+    kill_logins(job, &leaves, record.uid, deadline)?;
     for leaf in &leaves {
         kill_all(leaf, deadline)?;
         if let Some((_, name)) = leaf.path().rsplit_once('/') {
             job.remove_child(name)?;
         }
     }
-    kill_logins(job, deadline)?;
     Ok(ending)
 }
 
-/// The children for logins that we made.
-fn made_leaves(job: &Dir, record: &Record) -> Result<Vec<Dir>, Error> {
+/// The children for logins that we made, whatever records called them.
+fn made_leaves(job: &Dir) -> Result<Vec<Dir>, Error> {
     let mut leaves = Vec::new();
-    let named = record.leaf.as_ref().map(LeafName::as_str);
-    let default = (named != Some(LeafName::DEFAULT)).then_some(LeafName::DEFAULT);
-    for name in named.into_iter().chain(default) {
+    for name in unless_gone(job.children())?.unwrap_or_default() {
         if let Some(leaf) = unless_gone(job.child(name))? {
             if unless_gone(Mark::Made.is_set(&leaf))? == Some(true) {
                 leaves.push(leaf);
@@ -175,7 +169,7 @@ fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 /// What a walk found is killed even where it could not see everything.
 fn one_by_one(dir: &Dir) -> Result<(), Error> {
     let Found { all, cut } = process_table(dir);
-    let killed = signal_all(dir, all.iter().map(Process::identity), Signal::SIGKILL);
+    let killed = signal_all(all.iter().map(Process::identity), Signal::SIGKILL);
     killed.and(cut.map_or(Ok(()), |error| Err(error.into())))
 }
 
@@ -185,34 +179,36 @@ fn one_by_one(dir: &Dir) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
 /// what was found is killed all the same.
-fn kill_logins(dir: &Dir, deadline: Instant) -> Result<(), Error> {
-    let mut stopped = Vec::new();
-    let hunted = hunt(dir, deadline, &mut stopped);
+fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
+    let mut stopped = BTreeSet::new();
+    let hunted = hunt(job, leaves, owner, deadline, &mut stopped);
     // Whatever came of it, nothing is left stopped.
-    let killed = signal_all(dir, stopped, Signal::SIGKILL);
+    let killed = signal_all(stopped, Signal::SIGKILL);
     hunted.and(killed)
 }
 
-fn hunt(dir: &Dir, deadline: Instant, stopped: &mut Vec<Identity>) -> Result<(), Error> {
+fn hunt(
+    job: &Dir,
+    leaves: &[Dir],
+    owner: u32,
+    deadline: Instant,
+    stopped: &mut BTreeSet<Identity>,
+) -> Result<(), Error> {
     loop {
-        let Found { all, cut } = process_table(dir);
-        let chosen = logins(&all, stopped);
-        let chosen: Vec<&Process> =
-            all.iter().filter(|process| chosen.contains(&process.pid)).collect();
-        if chosen.is_empty() {
+        let Found { all, cut } = logins_in(job, leaves, owner, stopped);
+        if all.is_empty() {
             return cut.map_or(Ok(()), |error| Err(error.into()));
         }
-        let known: BTreeSet<_> = stopped.iter().copied().collect();
-        let identities = chosen.iter().map(|process| process.identity());
-        let news: Vec<_> = identities.filter(|one| !known.contains(one)).collect();
+        let identities = all.iter().map(Process::identity);
+        let news: Vec<_> = identities.filter(|one| !stopped.contains(one)).collect();
         if news.is_empty() {
-            signal_all(dir, stopped.iter().copied(), Signal::SIGKILL)?;
+            signal_all(stopped.iter().copied(), Signal::SIGKILL)?;
             sleep(PAUSE);
         }
         stopped.extend(&news);
-        signal_all(dir, news, Signal::SIGSTOP)?;
+        signal_all(news, Signal::SIGSTOP)?;
         if Instant::now() >= deadline {
-            return left(dir, &chosen.iter().map(|process| process.pid).collect::<Vec<_>>());
+            return left(job, &all.iter().map(|process| process.pid).collect::<Vec<_>>());
         }
     }
 }
@@ -227,25 +223,21 @@ fn left(dir: &Dir, pids: &[i32]) -> Result<(), Error> {
 }
 
 /// Sends a signal to each of these processes; one that fails keeps no other from it.
-fn signal_all(
-    dir: &Dir,
-    processes: impl IntoIterator<Item = Identity>,
-    which: Signal,
-) -> Result<(), Error> {
-    let done = processes.into_iter().map(|process| signal(dir, process, which));
+fn signal_all(processes: impl IntoIterator<Item = Identity>, which: Signal) -> Result<(), Error> {
+    let done = processes.into_iter().map(|process| signal(process, which));
     done.fold(Ok(()), Result::and)
 }
 
-/// Sends a signal to a process that is still the same and still in the cgroup: its number may have
-/// passed to another since it was listed. One descriptor at a time, however many there are.
-fn signal(dir: &Dir, (pid, start): Identity, which: Signal) -> Result<(), Error> {
+/// Sends a signal to a process that is still the same: its number may have passed to another since
+/// it was listed. One descriptor at a time, however many there are.
+fn signal((pid, start): Identity, which: Signal) -> Result<(), Error> {
     let pidfd = match pidfd_open(pid) {
         Err(error) if is_gone(&error) => return Ok(()),
         pidfd => pidfd.map_err(|error| Error::failed("open process", pid, error))?,
     };
     // Of whoever has the number now. Should that be another one than a moment ago, the descriptor
     // stands for nobody any more.
-    if started(pid) != Some(start) || !is_in(pid, dir) {
+    if started(pid) != Some(start) {
         return Ok(());
     }
     match pidfd_send_signal(pidfd.as_fd(), which as i32) {
@@ -254,31 +246,28 @@ fn signal(dir: &Dir, (pid, start): Identity, which: Signal) -> Result<(), Error>
     }
 }
 
-/// Whether a process is in a cgroup or below it.
-fn is_in(pid: i32, dir: &Dir) -> bool {
-    let found = Membership::of(pid).ok();
-    found.as_ref().and_then(Membership::unified).is_some_and(|at| is_within(at, dir.path()))
-}
-
 fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Numbers of the processes that belong to a login: root's sshd in the job's cgroup, whatever it
-/// or another of these started, and whatever shares its audit session. `held` are processes that
-/// are known to belong to one already, by number and start.
-///
-/// An audit session that sshd merely inherited says nothing: the scheduler's daemon may have been
-/// started by hand from that very session. It counts where sshd's own parent has another one.
-pub(super) fn logins(table: &[Process], held: &[Identity]) -> BTreeSet<i32> {
-    let own_session = |process: &Process| {
-        process.session.filter(|_| process.is_sshd && process.session != process.parent_session)
-    };
-    let sessions: BTreeSet<u32> = table.iter().filter_map(own_session).collect();
+/// The logins of `owner` in a job's cgroup, and what is in its leaves for them.
+fn logins_in(job: &Dir, leaves: &[Dir], owner: u32, held: &BTreeSet<Identity>) -> Found<Process> {
+    let mut held = held.clone();
+    for leaf in leaves {
+        held.extend(process_table(leaf).all.iter().map(Process::identity));
+    }
+    let Found { mut all, cut } = process_table(job);
+    let chosen = logins(&all, owner, &held);
+    all.retain(|process| chosen.contains(&process.pid));
+    Found { all, cut }
+}
+
+/// Numbers of the processes that belong to a login: root's sshd in the job's cgroup, what a login
+/// of the job's owner was marked with by pam_loginuid(8), and whatever one of these started. `held`
+/// are processes that are known to belong to one already, by number and start.
+fn logins(table: &[Process], owner: u32, held: &BTreeSet<Identity>) -> BTreeSet<i32> {
     let is_root = |process: &&Process| {
-        process.is_sshd
-            || process.session.is_some_and(|session| sessions.contains(&session))
-            || held.contains(&process.identity())
+        process.is_sshd || process.login == Some(owner) || held.contains(&process.identity())
     };
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {
@@ -309,10 +298,8 @@ pub(super) struct Process {
     /// ended: no other sshd started it, and it has a socket that listens, which it closes in each
     /// of its children. One that systemd starts for a single connection listens on nothing.
     pub(super) is_sshd: bool,
-    /// Its audit session, where it has one.
-    pub(super) session: Option<u32>,
-    /// Its parent's audit session, read for sshd's only.
-    pub(super) parent_session: Option<u32>,
+    /// Whose login it comes from, where that ran pam_loginuid(8): no user can take it away.
+    pub(super) login: Option<u32>,
 }
 
 /// What no other process has: the number, and when it started.
@@ -324,29 +311,25 @@ impl Process {
     }
 }
 
-/// Not set, in `/proc/PID/sessionid`.
-const NO_SESSION: u32 = u32::MAX;
-
-/// The processes in a cgroup and below it, but for this one.
+/// The processes in a cgroup and below it, but for this one. Listed twice, since a number may pass
+/// to a process elsewhere before it is read; whoever has it then is not the one that was read. No
+/// path is looked at, since the kernel tells none of more than 4096 bytes.
 pub(super) fn process_table(dir: &Dir) -> Found<Process> {
     let own = nix::unistd::getpid().as_raw();
     let Found { all: pids, cut } = subtree::processes(dir);
-    Found {
-        all: pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect(),
-        cut,
-    }
+    let mut all: Vec<Process> =
+        pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect();
+    let again = subtree::processes(dir);
+    let still: BTreeSet<i32> = again.all.into_iter().collect();
+    all.retain(|process| still.contains(&process.pid));
+    Found { all, cut: cut.or(again.cut) }
 }
 
 /// Reads one process; `None` where it is gone.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
     let processes::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
-    let mut process = Process { pid, parent, terminal, start, ..Process::default() };
-    process.session = session(pid);
-    process.is_sshd = runs_sshd(pid) && (runs_sshd(process.parent) || !listens(pid));
-    if process.is_sshd {
-        process.parent_session = session(process.parent);
-    }
-    Some(process)
+    let is_sshd = runs_sshd(pid) && (runs_sshd(parent) || !listens(pid));
+    Some(Process { pid, parent, start, terminal, is_sshd, login: login(pid) })
 }
 
 /// When the process of that number started; `None` where there is none.
@@ -354,9 +337,18 @@ pub(super) fn started(pid: i32) -> Option<u64> {
     Proc::here().stat(pid).ok().map(|stat| stat.start)
 }
 
-fn session(pid: i32) -> Option<u32> {
-    let text = proc::read(Proc::here().dir(pid).join("sessionid")).ok()?;
-    text.trim().parse().ok().filter(|&session| session != NO_SESSION)
+/// Whose login a process comes from. That this command has come from the same one says nothing:
+/// then an admin has started the scheduler by hand.
+fn login(pid: i32) -> Option<u32> {
+    let own = number(nix::unistd::getpid().as_raw(), "sessionid");
+    let session = number(pid, "sessionid")?;
+    (Some(session) != own).then(|| number(pid, "loginuid"))?
+}
+
+/// What the kernel's audit has noted of a process (proc(5)); the highest number stands for nothing.
+fn number(pid: i32, file: &str) -> Option<u32> {
+    let text = proc::read(Proc::here().dir(pid).join(file)).ok()?;
+    text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }
 
 /// Whether a process is an sshd, of a login or not: by the executable, which it cannot choose,
@@ -452,45 +444,31 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::ExitStatusExt;
-    use std::process::{Child, Command};
-
-    /// A directory that calls itself by the path of a cgroup.
-    fn called(path: &str) -> Dir {
-        Dir::new(std::fs::File::open("/").unwrap().into(), path)
-    }
-
-    fn sleeper() -> (Child, Identity) {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id().cast_signed();
-        (child, (pid, started(pid).unwrap()))
-    }
+    use std::process::Command;
 
     #[test]
     fn who_took_over_a_number_is_spared() {
-        let own = Membership::of(std::process::id().cast_signed()).unwrap();
-        // Without cgroup v2 there is no job to end.
-        let Some(own) = own.unified() else { return };
-        let (mut child, (pid, start)) = sleeper();
-        let elsewhere = called(&format!("{}-2", own.trim_end_matches('/')));
-        signal(&elsewhere, (pid, start), Signal::SIGKILL).unwrap();
-        signal(&called(own), (pid, start + 1), Signal::SIGKILL).unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let start = started(pid).unwrap();
+        signal((pid, start + 1), Signal::SIGKILL).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         assert!(child.try_wait().unwrap().is_none(), "it was killed");
-        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+        signal((pid, start), Signal::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
-        signal(&called(own), (pid, start), Signal::SIGKILL).unwrap();
+        signal((pid, start), Signal::SIGKILL).unwrap();
     }
 
     fn process(pid: i32, parent: i32) -> Process {
         Process { pid, parent, start: 1, ..Process::default() }
     }
 
-    fn sshd(pid: i32, session: Option<u32>, parent_session: Option<u32>) -> Process {
-        Process { is_sshd: true, session, parent_session, ..process(pid, 1) }
+    fn sshd(pid: i32) -> Process {
+        Process { is_sshd: true, ..process(pid, 1) }
     }
 
     fn chosen(table: &[Process]) -> Vec<i32> {
-        logins(table, &[]).into_iter().collect()
+        logins(table, 5, &BTreeSet::new()).into_iter().collect()
     }
 
     #[test]
@@ -500,41 +478,22 @@ mod tests {
 
     #[test]
     fn sshd_and_all_that_it_started() {
-        let table = [
-            process(10, 1),
-            process(23, 22),
-            process(22, 21),
-            process(21, 20),
-            sshd(20, None, None),
-        ];
+        let table = [process(10, 1), process(23, 22), process(22, 21), process(21, 20), sshd(20)];
         assert_eq!(chosen(&table), [20, 21, 22, 23]);
     }
 
     #[test]
-    fn what_left_its_parent_is_known_by_its_session() {
-        let daemon = Process { session: Some(7), ..process(30, 1) };
-        let below = process(31, 30);
-        let table = [sshd(20, Some(7), None), daemon, below, process(10, 1)];
-        assert_eq!(chosen(&table), [20, 30, 31]);
-    }
-
-    #[test]
-    fn an_inherited_session_says_nothing() {
-        let job = Process { session: Some(3), ..process(10, 1) };
-        assert_eq!(chosen(&[sshd(20, Some(3), Some(3)), job.clone()]), [20]);
-        assert_eq!(chosen(&[process(20, 1), job]), [0; 0]);
-    }
-
-    #[test]
-    fn processes_without_a_session_share_none() {
-        assert_eq!(chosen(&[sshd(20, None, Some(2)), process(10, 1)]), [20]);
+    fn what_left_its_parent_is_known_by_its_mark() {
+        let of = |pid, login| Process { login: Some(login), ..process(pid, 1) };
+        let table = [of(30, 5), process(31, 30), of(40, 6), process(10, 1)];
+        assert_eq!(chosen(&table), [30, 31]);
     }
 
     #[test]
     fn what_is_held_stays_so_but_not_its_number() {
         let table = [process(21, 1), process(22, 21)];
-        assert_eq!(logins(&table, &[(21, 1)]).len(), 2);
-        assert_eq!(logins(&table, &[(21, 9)]).len(), 0);
+        assert_eq!(logins(&table, 5, &BTreeSet::from([(21, 1)])).len(), 2);
+        assert_eq!(logins(&table, 5, &BTreeSet::from([(21, 9)])).len(), 0);
     }
 
     /// Else it would outlive the job, and could be anybody's in a cgroup that becomes one.

@@ -75,18 +75,22 @@ impl<T> Found<T> {
 }
 
 /// Visits the cgroup itself and its descendants, parents before children. Those that go away
-/// meanwhile are left out. One descriptor is held per level, however many cgroups there are: a
-/// user who owns the inside of a job's cgroup decides how many.
+/// meanwhile are left out. One descriptor and one path are held, however many cgroups there are in
+/// one another: a user who owns the inside of a job's cgroup decides how many.
 ///
 /// # Errors
 /// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past `DIRS_MAX` cgroups.
 pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
-    let mut levels = vec![(top.try_clone()?, children(top)?)];
+    let mut dir = top.try_clone()?;
+    let mut levels = vec![children(top)?];
     let mut seen = 1;
-    while let Some((dir, names)) = levels.last_mut() {
+    while let Some(names) = levels.last_mut() {
         let Some(name) = names.pop() else {
             levels.pop();
+            if !levels.is_empty() {
+                dir = dir.parent()?;
+            }
             continue;
         };
         let Some(child) = unless_gone(dir.child(&name))? else { continue };
@@ -96,8 +100,8 @@ pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> 
             return Err(Error::Unfit { object, why: "has more cgroups in it than are looked at" });
         }
         visit(&child)?;
-        let names = children(&child)?;
-        levels.push((child, names));
+        levels.push(children(&child)?);
+        dir = child;
     }
     Ok(())
 }

@@ -1,7 +1,13 @@
 //! Jobs that make their own end hard, or whose registry is damaged: they end all the same.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::chown;
 use std::process::Stdio;
 
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat, write};
 use serde_json::{Value, json};
 
 use crate::support::{ALICE, Cgroup, Job, Node, Tool, eventually, on_node};
@@ -24,15 +30,19 @@ fn with_login_that(node: &Node, job: &Job<'_>, command: &str, body: impl FnOnce(
 
 /// Sleepers that a login started: their environment names its connection.
 fn sleeps(cgroup: &Cgroup) -> usize {
+    sleepers(cgroup).len()
+}
+
+fn sleepers(cgroup: &Cgroup) -> Vec<i32> {
     let read = |pid: &i32, file: &str| {
         std::fs::read(format!("/proc/{pid}/{file}"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     };
-    let ours = |pid: &&i32| {
+    let ours = |pid: &i32| {
         read(pid, "comm") == "sleep\n" && read(pid, "environ").contains("SSH_CONNECTION")
     };
-    cgroup.pids().iter().filter(ours).count()
+    cgroup.pids_or_none().into_iter().filter(ours).collect()
 }
 
 fn listed(node: &Node, prefix: &str, status: i32) -> Value {
@@ -109,12 +119,12 @@ fn a_job_with_more_cgroups_than_descriptors() {
 fn one_job_that_cannot_be_seen_hides_no_other() {
     on_node(|node| {
         let _seen = node.job(ALICE, "1").start();
-        let deep = node.job(ALICE, "2").start();
-        let mut cgroup = deep.cgroup.clone();
+        let mut cgroup = node.cgroup().child("jobs");
         for _ in 0..60 {
             cgroup = cgroup.child("d");
             cgroup.create();
         }
+        let _deep = node.job(ALICE, "2").in_cgroup(cgroup.child("job")).start();
         let list = listed(node, "ulimit -n 40;", 3);
         let states = |number: usize| list["jobs"][number]["state"].as_str();
         assert_eq!((states(0), states(1)), (Some("running"), Some("unknown")), "{list}");
@@ -282,5 +292,114 @@ fn a_process_without_its_first_thread_ends_with_the_job() {
         // Where it saw its child stopped before it was killed, nsenter(1) has stopped itself.
         held.kill().unwrap();
         held.wait().unwrap();
+    });
+}
+
+/// A login that stays, and its job is asked to end: of the job, the scheduler's process is left.
+fn ends(node: &Node, job: &Job<'_>, script: &str, inside: &Cgroup, before: impl FnOnce(i32)) {
+    let sshd = node.sshd();
+    let mut login = sshd.stay(ALICE, script);
+    eventually("it runs", || sleeps(inside) == 1);
+    let pid = sleepers(inside).remove(0);
+    before(pid);
+    node.job_adopt(&["unregister", "4242"]).ok();
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "the login is left");
+    assert_eq!(job.cgroup.pids().len(), 1, "the scheduler's process is not");
+    eventually("the login has ended", || login.try_wait().unwrap().is_some());
+}
+
+/// As a scheduler does that lets its jobs make cgroups of their own.
+fn hand_over(cgroup: &Cgroup) {
+    for file in ["", "cgroup.procs", "cgroup.subtree_control"] {
+        chown(cgroup.dir().join(file), Some(ALICE.uid), None).unwrap();
+    }
+}
+
+#[test]
+fn a_login_ends_wherever_in_the_job_it_went() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        hand_over(&job.cgroup);
+        job.cgroup.child("step").create();
+        let mine = job.cgroup.child("mine");
+        let dir = format!("/sys/fs/cgroup{}", mine.path());
+        let script = format!("mkdir {dir}; echo 0 >{dir}/cgroup.procs; exec sleep infinity");
+        ends(node, &job, &script, &mine, |_| {
+            assert!(job.cgroup.child("job-adopt").exists());
+        });
+        assert!(!job.cgroup.child("job-adopt").exists());
+    });
+}
+
+/// Its connection is gone, and so is the sshd that it came from.
+#[test]
+fn what_a_login_left_behind_ends_with_the_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let stack = node.read("/etc/pam.d/sshd");
+        node.stack(&format!("{stack}session required pam_loginuid.so\n"));
+        let sshd = node.sshd();
+        sshd.ssh(ALICE, "setsid -f sleep infinity </dev/null >/dev/null 2>&1").ok();
+        eventually("the login is over", || job.cgroup.pids().len() == 2);
+        node.job_adopt(&["unregister", "4242"]).ok();
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// Cgroups in one another whose path is longer than what the kernel tells of it: it cuts that off, or
+/// (before Linux 6.8) tells nothing at all.
+struct Deep(Vec<OwnedFd>);
+
+impl Deep {
+    const NAME: [u8; 250] = [b'd'; 250];
+
+    fn below(cgroup: &Cgroup) -> Self {
+        let mut levels: Vec<OwnedFd> = vec![File::open(cgroup.dir()).unwrap().into()];
+        for _ in 0..20 {
+            let above = levels.last().unwrap();
+            mkdirat(above, &Self::NAME[..], Mode::S_IRWXU).unwrap();
+            levels.push(openat(above, &Self::NAME[..], OFlag::O_DIRECTORY, Mode::empty()).unwrap());
+        }
+        Self(levels)
+    }
+
+    fn take(&self, pid: i32) {
+        let procs = openat(self.0.last().unwrap(), "cgroup.procs", OFlag::O_WRONLY, Mode::empty());
+        write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Deep {
+    fn drop(&mut self) {
+        let kill = openat(&self.0[0], "cgroup.kill", OFlag::O_WRONLY, Mode::empty());
+        write(kill.unwrap(), b"1").unwrap();
+        while let Some(above) = self.0.pop().and_then(|_| self.0.last()) {
+            let gone = || unlinkat(above, &Self::NAME[..], UnlinkatFlags::RemoveDir).is_ok();
+            let pause = std::time::Duration::from_millis(10);
+            (0..500).take_while(|_| !gone()).for_each(|_| std::thread::sleep(pause));
+        }
+    }
+}
+
+#[test]
+fn a_login_ends_however_long_the_path_of_its_cgroup() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let deep = Deep::below(job.cgroup.child("mine").create());
+        let leaf = job.cgroup.child("job-adopt");
+        ends(node, &job, "exec sleep infinity", &leaf, |pid| deep.take(pid));
+    });
+}
+
+#[test]
+fn a_leaf_ends_whatever_it_was_called() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").with("leaf", json!("old")).start();
+        let leaf = job.cgroup.child("old");
+        ends(node, &job, "exec sleep infinity", &leaf, |_| {
+            let record = node.read(&job.record_path()).replace("old", "new");
+            job.record(&record);
+        });
+        assert!(!leaf.exists());
     });
 }
