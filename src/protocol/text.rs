@@ -121,8 +121,10 @@ macro_rules! words {
     ($(#[$doc:meta])* $type:ident { $($(#[$about:meta])* $value:ident = $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(unreachable_pub, reason = "some are for one folder only")]
         pub enum $type { $($(#[$about])* $value,)* }
 
+        #[allow(unreachable_pub, reason = "some are for one folder only")]
         impl $type {
             /// Every value.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];

@@ -111,6 +111,10 @@ fn a_mount_that_is_read_only_is_found() {
         let covered =
             "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
         Checked::behind(node, covered, "").says("error", "cgroup-mount", "no cgroup v2");
+        let part = "unshare --mount sh -c 'cd /sys/fs/cgroup && mkdir -p ja-check-part && mount --bind \
+                    ja-check-part /sys/fs/cgroup && exec \"$@\"' sh";
+        Checked::behind(node, part, "").says("error", "cgroup-mount", "another cgroup namespace");
+        node.sh("rmdir /sys/fs/cgroup/ja-check-part").ok();
     });
 }
 

@@ -2,37 +2,26 @@
 
 use crate::admin::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use crate::kernel::printable::printable;
+use crate::protocol::words;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// How grave a finding is, the gravest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
-    /// Logins will be refused, or admitted outside of their jobs.
-    Error,
-    /// A way past the confinement stays open, or something is weaker than it looks.
-    Warning,
-    /// It could not be told.
-    Unknown,
-    /// Worth knowing; nothing is open and nobody is locked out.
-    Note,
-    /// As it should be.
-    Fine,
-}
-
-impl Severity {
-    const ALL: [Self; 5] = [Self::Error, Self::Warning, Self::Unknown, Self::Note, Self::Fine];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Unknown => "unknown",
-            Self::Note => "note",
-            Self::Fine => "fine",
-        }
+words! {
+    /// How grave a finding is, the gravest first.
+    #[derive(PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    Severity {
+        /// Logins will be refused, or admitted outside of their jobs.
+        Error = "error",
+        /// A way past the confinement stays open, or something is weaker than it looks.
+        Warning = "warning",
+        /// It could not be told.
+        Unknown = "unknown",
+        /// Worth knowing; nothing is open and nobody is locked out.
+        Note = "note",
+        /// As it should be.
+        Fine = "fine",
     }
 }
 

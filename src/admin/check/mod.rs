@@ -27,7 +27,6 @@ use crate::kernel::trust::Trust;
 use crate::module::Settings;
 use clap::Args;
 use finding::{Check, Finding, Report};
-use mounts::Mounts;
 use nix::unistd::{Uid, User, geteuid};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -78,9 +77,8 @@ fn site(scene: &Scene) -> Vec<Finding> {
 /// The node itself: sshd, kernel, mounts, users. Nothing is changed but for one cgroup that is
 /// made, tried and removed again ([`kernel`]).
 fn node(scene: &Scene) -> Vec<Finding> {
-    let mounts = Mounts::of(&scene.at("/proc/self")).unwrap_or_default();
-    let mut found = sshd::findings(&mounts, scene);
-    found.extend(mounts::findings(&mounts, scene));
+    let mut found = sshd::findings(scene);
+    found.extend(mounts::findings(scene));
     found.extend(kernel::findings(scene));
     found.extend(slices::findings(scene));
     found.extend(users::findings(scene));

@@ -3,11 +3,12 @@
 //! this process has (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::ask::ask;
-use super::mounts::{Hierarchy, Mounts};
+use super::mounts::hierarchy;
 use super::programs::distrust;
 use super::{Check, Finding, Scene};
 use crate::admin::ending::{read_process, real_uid, runs_sshd};
 use crate::helper::sources::processes;
+use crate::kernel::cgroup::Mount;
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::trust::Trust;
 use nix::errno::Errno;
@@ -48,10 +49,10 @@ const NEEDED: [(&str, u32, bool); 5] = [
 ];
 const SYS_ADMIN: u32 = 21;
 
-pub(super) fn findings(own: &Mounts, scene: &Scene) -> Vec<Finding> {
+pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     let servers: Vec<i32> = pids().filter(|pid| is_server(*pid) && is_here(*pid)).collect();
     let mut found = configurations(&servers, &scene.service);
-    found.extend(servers.iter().flat_map(|pid| views(*pid, own, scene)));
+    found.extend(servers.iter().flat_map(|pid| views(*pid, scene)));
     found.extend(pids().filter_map(other));
     found
 }
@@ -234,15 +235,15 @@ fn options(title: &str) -> Option<Vec<String>> {
 }
 
 /// What a server sees of this node and may do on it.
-fn views(pid: i32, own: &Mounts, scene: &Scene) -> Vec<Finding> {
-    let Ok(mounts) = Mounts::of(&dir(pid)) else {
+fn views(pid: i32, scene: &Scene) -> Vec<Finding> {
+    let Some(same_mounts) = shares(pid, "mnt") else {
         let text = "its mounts and namespaces are not to be seen";
         return vec![Finding::unknown(SERVER, object(pid), text, "run this as root")];
     };
     let mut found = Vec::new();
     found.extend(namespaces(pid));
-    if shares(pid, "mnt") == Some(false) {
-        found.extend(cgroup_mount(pid, &mounts, own));
+    if !same_mounts {
+        found.extend(cgroup_mount(pid));
         found.extend(files(pid, scene));
     }
     found.extend(capabilities(pid, status(&dir(pid), "CapEff")));
@@ -268,15 +269,16 @@ fn namespaces(pid: i32) -> Option<Finding> {
     Some(Finding::error(NAMESPACES, object(pid), text, remedy))
 }
 
-fn cgroup_mount(pid: i32, mounts: &Mounts, own: &Mounts) -> Option<Finding> {
+fn cgroup_mount(pid: i32) -> Option<Finding> {
     let remedy = "take ProtectControlGroups=, ReadOnlyPaths= and the like from its unit: systemctl \
                   cat ssh.service sshd.service";
-    let text = match (Hierarchy::of(mounts), Hierarchy::of(own)) {
-        (Hierarchy::Usable(mount), Hierarchy::Usable(ours)) if mount.device != ours.device => {
-            format!("it sees another cgroup v2 hierarchy at {}", mount.point)
+    let root = |mount: &Mount| fstat(mount.root()).map(|stat| (stat.st_dev, stat.st_ino));
+    let text = match (hierarchy(&dir(pid).join("root")), hierarchy(Path::new("/"))) {
+        (Ok(mount), Ok(ours)) if root(&mount) != root(&ours) => {
+            format!("it sees another cgroup v2 hierarchy at {}", mount.path())
         }
-        (Hierarchy::Usable(_), _) => return None,
-        (wrong, _) => format!("as it sees the mounts, {wrong}"),
+        (Ok(_), _) => return None,
+        (Err((wrong, _)), _) => format!("as it sees the mounts, {wrong}"),
     };
     Some(Finding::error(CGROUP_MOUNT, object(pid), text, remedy))
 }

@@ -5,7 +5,7 @@ use crate::kernel::proc;
 use crate::protocol::CgroupPath;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, stat};
+use nix::sys::stat::{Mode, fstat, stat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use std::path::Path;
 
@@ -14,6 +14,8 @@ const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// Inode of the initial cgroup namespace (`linux/proc_ns.h`), in which every mount has the one root.
 const PROC_CGROUP_INIT_INO: u64 = 0xEFFF_FFFB;
+/// Inode of a hierarchy's root (`cgroup_setup_root` in `kernel/cgroup/cgroup.c`).
+const ROOT_INO: u64 = 1;
 
 /// The root of the mount that a line of `/proc/self/mountinfo` is about, where that is the cgroup
 /// v2 mount at `at` (proc(5): id, parent, device, root, mount point, ...).
@@ -65,7 +67,8 @@ impl Mount {
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
             .map_err(|errno| Error::system("stat", "/proc/self/ns/cgroup", errno))?;
-        if namespace.st_ino == PROC_CGROUP_INIT_INO {
+        let root = fstat(&self.root).map_err(|errno| Error::system("stat", self.at, errno))?;
+        if namespace.st_ino == PROC_CGROUP_INIT_INO && root.st_ino == ROOT_INO {
             return Ok(());
         }
         const FILE: &str = "/proc/self/mountinfo";
