@@ -124,7 +124,7 @@ fn read_record(
     if record.uid != uid {
         return Err(format!("is of uid {}", record.uid));
     }
-    if record.id != *id {
+    if !record.is_of(id) {
         return Err(format!("is of job {}", record.id));
     }
     Ok(Some(record))

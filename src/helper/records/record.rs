@@ -193,6 +193,12 @@ impl Record {
         }
     }
 
+    /// Whether it may be in a file of this name: a record of Flux's in whatever notation.
+    pub fn is_of(&self, name: &JobId) -> bool {
+        let of_flux = self.place == Place::Via(Via::Flux);
+        self.id == *name || (of_flux && FluxId::job(name.as_str()).as_ref() == Some(&self.id))
+    }
+
     /// Whether a user of this number can own a job: neither root, who is never judged, nor the
     /// number that stands for none (setuid(2)).
     pub fn may_own(uid: u32) -> bool {

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Note, Place, Record, Registry, Via};
+use super::{Note, Record, Registry};
 use crate::kernel::failed::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
@@ -41,9 +41,8 @@ impl Registry {
         let found = self.find_exactly(trust, id)?;
         let of_flux = FluxId::job(id.as_str()).filter(|_| found.is_empty());
         let Some(of_flux) = of_flux else { return Ok(found) };
-        let via_flux = |record: &Record| record.place == Place::Via(Via::Flux);
         let mut found = self.find_exactly(trust, &of_flux)?;
-        found.retain(|known| known.record.as_ref().map_or(true, via_flux));
+        found.retain(|known| known.record.as_ref().map_or(true, |record| record.is_of(id)));
         Ok(found)
     }
 
@@ -210,7 +209,7 @@ fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Know
 
 fn read(bytes: &[u8], uid: u32, id: &JobId) -> Result<Record, String> {
     match Record::parse(bytes) {
-        Ok(record) if record.uid == uid && record.id == *id => Ok(record),
+        Ok(record) if record.uid == uid && record.is_of(id) => Ok(record),
         Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
         Err(error) => Err(error.to_string()),
     }
