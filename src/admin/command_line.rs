@@ -1,5 +1,5 @@
 //! The command line, declared once: the parser, `--help`, hints for mistyped names and the shells'
-//! completions come from it, and tests/manual.rs compares job-adopt(1) with it.
+//! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
 use super::{
     Error, callerid, check, devices, list, register, resolve, run, slices, unregister, use_job,
@@ -279,5 +279,108 @@ mod tests {
                 assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
             }
         }
+    }
+
+    /// The text as roff takes it.
+    fn roff(text: &str) -> String {
+        text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq")
+    }
+
+    /// An option's name, and what it takes.
+    fn option(arg: &clap::Arg) -> Option<(String, String)> {
+        let takes = arg.get_action().takes_values();
+        let value = arg.get_value_names().into_iter().flatten().next();
+        let value = value.filter(|_| takes).map(ToString::to_string).unwrap_or_default();
+        Some((roff(&format!("--{}", arg.get_long()?)), roff(&value)))
+    }
+
+    /// Whether it is one of the options that name devices, which are given together.
+    fn names_devices(command: &clap::Command, arg: &clap::Arg) -> bool {
+        let mut groups = command.get_groups().filter(|group| group.get_id() == "DeviceOptions");
+        groups.any(|group| group.get_args().any(|own| own == arg.get_id()))
+    }
+
+    fn synopsis(command: &clap::Command) -> String {
+        let mut text = format!(".B job\\-adopt {}\n", command.get_name());
+        for arg in command.get_arguments().filter(|arg| arg.get_long() != Some("help")) {
+            let line = match (names_devices(command, arg), option(arg)) {
+                (true, _) => ".RI [ \"device options\" ]\n".to_owned(),
+                (false, Some((name, value))) => match (value.as_str(), arg.is_required_set()) {
+                    ("", _) => format!(".RB [ {name} ]\n"),
+                    (value, true) => format!(".B {name}\n.I {value}\n"),
+                    (value, false) => format!(".RB [ {name}\n.IR {value} ]\n"),
+                },
+                (false, None) => {
+                    let name = arg.get_value_names().into_iter().flatten().next().unwrap();
+                    let many = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+                    let more = if many { " ..." } else { "" };
+                    match (arg.is_last_set(), arg.is_required_set()) {
+                        (true, _) => format!(".B \\-\\-\n\\fI{name}\\fR{more}\n"),
+                        (false, true) => format!(".I {name}\n"),
+                        (false, false) => format!("[\\fI{name}\\fR{more}]\n"),
+                    }
+                }
+            };
+            if !text.ends_with(&line) {
+                text += &line;
+            }
+        }
+        text
+    }
+
+    /// What an option does, and what it is unless given.
+    fn help(arg: &clap::Arg) -> String {
+        let text = roff(&arg.get_help().unwrap().to_string());
+        let shown = arg.get_action().takes_values() && !arg.is_hide_default_value_set();
+        match arg.get_default_values().first().filter(|_| shown) {
+            Some(default) => format!("{text}; {} unless given", default.to_string_lossy()),
+            None => text,
+        }
+    }
+
+    /// Every option with what it does and the commands that have it, by name.
+    fn options(all: &clap::Command, commands: &[&clap::Command]) -> String {
+        let mut entries: std::collections::BTreeMap<(String, String), Vec<&str>> = [].into();
+        for command in commands {
+            for arg in command.get_arguments().filter(|arg| arg.get_long() != Some("help")) {
+                let Some((name, value)) = option(arg) else { continue };
+                let value = if value.is_empty() { value } else { format!(" \" {value}\"") };
+                let of = entries.entry((format!(".BI {name}{value}"), help(arg))).or_default();
+                of.push(command.get_name());
+            }
+        }
+        let own = entries.iter().map(|((head, text), of)| {
+            format!(".TP\n{head}\n{}: {}.\n", roff(&of.join(", ")), text.trim_end_matches('.'))
+        });
+        let general = all.get_arguments().filter_map(|arg| {
+            let (short, (long, _)) = (arg.get_short()?, option(arg)?);
+            Some(format!(".TP\n.BR \\-{short} \", \" {long}\n{}.\n", help(arg)))
+        });
+        own.chain(general).collect()
+    }
+
+    /// To write the two sections anew: `JOB_ADOPT_WRITE_PAGE=1 cargo test --lib the_page`.
+    #[test]
+    fn the_page_says_what_is_declared() {
+        let mut all = CommandLine::command();
+        all.build();
+        let commands: Vec<_> = all.get_subcommands().filter(|one| !one.is_hide_set()).collect();
+        let synopses: Vec<_> = commands.iter().map(|command| synopsis(command)).collect();
+        let synopsis = synopses.join(".br\n")
+            + ".br\n.B job\\-adopt\n.RI [ COMMAND ]\n.B \\-\\-help\n.br\n.B job\\-adopt \\-\\-version\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/man/job-adopt.1");
+        let page = std::fs::read_to_string(path).unwrap();
+        let mut written = page.clone();
+        for (name, text) in [("SYNOPSIS", synopsis), ("OPTIONS", options(&all, &commands))] {
+            let (before, rest) = written.split_once(&format!(".SH {name}\n")).unwrap();
+            let (_, after) = rest.split_once("\n.SH ").unwrap();
+            written = format!(
+                "{before}.SH {name}\n.\\\" From the declarations in src/admin.\n{text}.SH {after}"
+            );
+        }
+        if std::env::var_os("JOB_ADOPT_WRITE_PAGE").is_some() {
+            std::fs::write(path, &written).unwrap();
+        }
+        assert!(page == written, "the page differs; see above for how to write it anew");
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Options {
     /// Look names and nodes up below DIR, in files of the caller's
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// As JSON; job-adopt(1) has the keys
+    /// As JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
