@@ -1,9 +1,9 @@
 //! Which file's definition of a device counts.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::cell::OnceCell;
+use std::path::{Display, PathBuf};
 
-use super::{QualifiedName, Spec, SpecDevice, scan};
+use super::{Format, QualifiedName, Spec, SpecDevice, name, scan};
 use crate::helper::devices::{DeviceError, Tree};
 
 /// Most names and files that one text lists.
@@ -27,38 +27,71 @@ const SHOWN_MAX: usize = 6;
 /// | in one of lower rank | of this kind, or of no known one | does not count |
 /// | nowhere | any | is missing, and the file is named if it may be the reason |
 ///
-/// Where the definition counts, the unusable file becomes a warning.
+/// So of the files that cannot define a device, only those that could have replaced its definition
+/// are parsed. Where the definition counts, a file that was found unusable becomes a warning.
 #[derive(Debug, Default)]
 pub struct Catalog {
     dirs: Vec<PathBuf>,
     pub(super) files: Vec<File>,
-    pub(super) suspects: Vec<Suspect>,
 }
 
+/// A file, parsed when it matters.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) path: PathBuf,
-    pub(super) rank: usize,
-    pub(super) spec: Spec,
+    rank: usize,
+    format: Format,
+    bytes: Vec<u8>,
+    parsed: OnceCell<Result<Spec, Unusable>>,
 }
 
-/// A file that cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug)]
-pub(super) struct Suspect {
-    pub(super) path: PathBuf,
+pub(super) struct Unusable {
     pub(super) why: String,
-    pub(super) rank: usize,
     /// `VENDOR/CLASS`, where it is certain.
     pub(super) kind: Option<String>,
 }
 
-impl fmt::Display for Suspect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.why)
+impl File {
+    /// One with this content.
+    pub(super) fn new(path: PathBuf, rank: usize, format: Format, bytes: Vec<u8>) -> Self {
+        Self { path, rank, format, bytes, parsed: OnceCell::new() }
+    }
+
+    /// One of which is known what it says, or that it cannot be used.
+    pub(super) fn known(path: PathBuf, rank: usize, parsed: Result<Spec, Unusable>) -> Self {
+        Self { path, rank, format: Format::Json, bytes: Vec::new(), parsed: parsed.into() }
+    }
+
+    pub(super) fn spec(&self) -> Result<&Spec, &Unusable> {
+        let parse = || {
+            Spec::parse(&self.bytes, self.format).map_err(|error| Unusable {
+                why: error.to_string(),
+                kind: name::kind_of(&self.bytes, self.format),
+            })
+        };
+        self.parsed.get_or_init(parse).as_ref()
+    }
+
+    /// Its definition of a device, and what else it says.
+    fn device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
+        // A kind is written as it is, but for escapes: nothing else that is text without blanks can
+        // be spread over a document, and neither aliases nor tags are taken.
+        let named = |text: &str| text.contains(name.kind()) || text.contains('\\');
+        let may = || std::str::from_utf8(&self.bytes).is_ok_and(named);
+        let spec = (self.parsed.get().is_some() || may()).then(|| self.spec())?.ok()?;
+        Some((spec, spec.device(name)?))
+    }
+
+    /// Why it cannot be used, if it has been parsed and cannot, after its path.
+    fn fault(&self) -> Option<String> {
+        let fault = self.parsed.get()?.as_ref().err()?;
+        Some(format!("{}: {}", self.path.display(), fault.why))
     }
 }
 
-impl Suspect {
+impl Unusable {
     fn may_define(&self, kind: &str) -> bool {
         self.kind.as_ref().is_none_or(|own| own == kind)
     }
@@ -83,52 +116,61 @@ impl Catalog {
     pub(super) fn definition(
         &self,
         name: &QualifiedName,
-    ) -> Result<(&File, &SpecDevice), DeviceError> {
-        let all: Vec<_> = self
-            .files
-            .iter()
-            .filter_map(|file| file.spec.device(name).map(|device| (file, device)))
-            .collect();
-        let rank = all.iter().map(|(file, _)| file.rank).max();
-        let mut highest = all.into_iter().filter(|(file, _)| Some(file.rank) == rank);
+    ) -> Result<(&File, &Spec, &SpecDevice), DeviceError> {
+        let defines = |file| File::device(file, name).map(|(spec, device)| (file, spec, device));
+        let all: Vec<_> = self.files.iter().filter_map(defines).collect();
+        let rank = all.iter().map(|(file, ..)| file.rank).max();
+        let mut highest = all.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
         match (highest.next(), highest.next()) {
             (None, _) => Err(self.missing(name.kind())),
-            (Some((one, _)), Some((other, _))) => Err(DeviceError::new(format_args!(
+            (Some((one, ..)), Some((other, ..))) => Err(DeviceError::new(format_args!(
                 "defined in both {} and {}",
                 one.path.display(),
                 other.path.display()
             ))),
-            (Some((file, device)), None) => match self.doubt(name.kind(), file.rank) {
-                None => Ok((file, device)),
-                Some(Suspect { path, why, .. }) => Err(DeviceError::new(format_args!(
-                    "defined in {}, but {} would come first and cannot be used: {why}; repair or \
-                     remove it",
+            (Some((file, spec, device)), None) => match self.doubt(name.kind(), file.rank) {
+                None => Ok((file, spec, device)),
+                Some((path, why)) => Err(DeviceError::new(format_args!(
+                    "defined in {}, but {path} would come first and cannot be used: {why}; repair \
+                     or remove it",
                     file.path.display(),
-                    path.display(),
                 ))),
             },
         }
     }
 
-    /// A file that may have replaced a definition of this kind and rank.
-    fn doubt(&self, kind: &str, rank: usize) -> Option<&Suspect> {
-        let replaces = |suspect: &&Suspect| suspect.rank > rank && suspect.may_define(kind);
-        self.suspects.iter().find(replaces)
+    /// A file that may have replaced a definition of this kind and rank, and what is wrong with it.
+    fn doubt(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
+        let higher = self.files.iter().filter(|file| file.rank > rank);
+        let mut faults = higher.filter_map(|file| Some((file.path.display(), file.spec().err()?)));
+        let (path, fault) = faults.find(|(_, fault)| fault.may_define(kind))?;
+        Some((path, &fault.why))
+    }
+
+    /// The files that have been found to be unusable, each with what is wrong with it.
+    pub(super) fn faults(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter_map(File::fault)
     }
 
     fn missing(&self, kind: &str) -> DeviceError {
-        let mut known: Vec<&str> = Vec::new();
-        let of_kind = self.files.iter().filter(|file| file.spec.kind == kind);
-        for device in of_kind.flat_map(|file| &file.spec.devices) {
-            if !known.contains(&device.name.as_str()) {
-                known.push(&device.name);
+        let (mut known, mut faults) = (Vec::new(), Vec::new());
+        for file in &self.files {
+            match file.spec() {
+                Ok(spec) if spec.kind == kind => {
+                    for device in &spec.devices {
+                        if !known.contains(&device.name.as_str()) {
+                            known.push(&device.name);
+                        }
+                    }
+                }
+                Err(fault) if fault.may_define(kind) => faults.extend(file.fault()),
+                _ => {}
             }
         }
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display()).collect();
-        let suspects = self.suspects.iter().filter(|suspect| suspect.may_define(kind));
-        let unusable = match suspects.collect::<Vec<_>>().as_slice() {
+        let unusable = match faults.as_slice() {
             [] => String::new(),
-            files => format!("; cannot be used: {}", few(files)),
+            faults => format!("; cannot be used: {}", few(faults)),
         };
         DeviceError::new(match known.is_empty() {
             true => format!("no specification of kind {kind} in {}{unusable}", few(&dirs)),
@@ -159,18 +201,18 @@ mod tests {
             catalog.files.push(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
         }
         for (path, rank, kind) in bad {
-            catalog.suspects.push(suspect(path, *rank, kind.map(str::to_owned)));
+            catalog.files.push(unusable(path, *rank, kind.map(str::to_owned)));
         }
         catalog
     }
 
-    fn suspect(path: &str, rank: usize, kind: Option<String>) -> Suspect {
-        Suspect { path: path.into(), why: "no good".to_owned(), rank, kind }
+    fn unusable(path: &str, rank: usize, kind: Option<String>) -> File {
+        File::known(path.into(), rank, Err(Unusable { why: "no good".to_owned(), kind }))
     }
 
     fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
         let name = "v.com/gpu=0".parse().unwrap();
-        catalog.definition(&name).map(|(file, _)| file.path.clone())
+        catalog.definition(&name).map(|(file, ..)| file.path.clone())
     }
 
     #[test]
@@ -199,7 +241,7 @@ mod tests {
             for rank in [0, 1] {
                 let catalog = catalog(&[("good", 1)], &[("bad", rank, kind)]);
                 assert_eq!(counts(&catalog), Ok("good".into()), "{kind:?} {rank}");
-                assert_eq!(catalog.suspects.len(), 1);
+                assert_eq!(catalog.faults().count(), 1);
             }
         }
     }
@@ -279,7 +321,7 @@ mod tests {
         fn put(&self, catalog: &mut Catalog, whole: bool) {
             match (&self.broken, whole) {
                 (Some(kind), false) => {
-                    catalog.suspects.push(suspect(&self.path, self.rank, kind.clone()));
+                    catalog.files.push(unusable(&self.path, self.rank, kind.clone()));
                 }
                 _ => {
                     let device = device(&self.device, Edits::default());
@@ -307,7 +349,7 @@ mod tests {
             for (kind, device) in KINDS.iter().flat_map(|kind| [(*kind, "0"), (*kind, "1")]) {
                 let name = format!("{kind}={device}").parse().unwrap();
                 let path = |catalog: &Catalog| {
-                    catalog.definition(&name).ok().map(|(file, _)| file.path.display().to_string())
+                    catalog.definition(&name).ok().map(|(file, ..)| file.path.display().to_string())
                 };
                 let (before, after) = (path(&before), path(&after));
                 let of_name = |file: &&Written| file.kind == kind && file.device == device;

@@ -18,7 +18,7 @@ use super::{DeviceError, Found, Tree, Unresolved};
 pub use catalog::Catalog;
 pub use document::Format;
 pub use name::{Invalid, QualifiedName};
-pub use scan::{BYTES_MAX, DEVICES_MAX, FILES_MAX};
+pub use scan::{BYTES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
 /// Most other devices of a file that a name is compared with.
@@ -36,17 +36,18 @@ pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found
     for name in names {
         let failed = |why| Unresolved { name: name.clone(), why };
         let parsed = name.parse::<QualifiedName>().map_err(DeviceError::from);
-        let (file, device) = parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
+        let (file, spec, device) =
+            parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
-            found.extend(node::wanted(tree, &file.path, &file.spec.edits).map_err(failed)?);
+            found.extend(node::wanted(tree, &file.path, &spec.edits).map_err(failed)?);
         }
         found.extend(node::wanted(tree, &file.path, &device.edits).map_err(failed)?);
         if found.devices.len() > node::EDITS_MAX {
             return Err(failed(node::too_many()));
         }
     }
-    found.warnings.extend(catalog.suspects.iter().map(ToString::to_string));
+    found.warnings.extend(catalog.faults());
     Ok(found)
 }
 
@@ -57,11 +58,11 @@ pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<
         let name: QualifiedName = name.parse().ok()?;
         catalog.definition(&name).ok()
     };
-    let Some((file, own)) = definition(name) else { return Vec::new() };
-    let others = file.spec.devices.iter().filter(|device| device.name != own.name);
+    let Some((file, spec, own)) = definition(name) else { return Vec::new() };
+    let others = spec.devices.iter().filter(|device| device.name != own.name);
     let names = others.filter(|device| wanted(&device.name)).take(SIBLINGS_MAX);
-    let names = names.map(|device| format!("{}={}", file.spec.kind, device.name));
-    names.filter(|name| definition(name).is_some_and(|(of, _)| of.path == file.path)).collect()
+    let names = names.map(|device| format!("{}={}", spec.kind, device.name));
+    names.filter(|name| definition(name).is_some_and(|(of, ..)| of.path == file.path)).collect()
 }
 
 #[cfg(test)]

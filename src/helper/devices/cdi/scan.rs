@@ -1,10 +1,9 @@
 //! The directories of specifications, read within bounds.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::catalog::{Catalog, File, Suspect};
-use super::{Format, Spec, name};
+use super::Format;
+use super::catalog::{Catalog, File, Unusable};
 use crate::helper::devices::{DeviceError, Tree};
 use crate::kernel::trust::TrustedDir;
 
@@ -12,8 +11,6 @@ use crate::kernel::trust::TrustedDir;
 pub const FILES_MAX: usize = 256;
 /// Most bytes of all specifications together.
 pub const BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Most devices of all specifications together.
-pub const DEVICES_MAX: usize = 4096;
 /// Most names of a directory, whatever they are.
 const NAMES_MAX: usize = 4096;
 
@@ -24,7 +21,7 @@ const NAMES_MAX: usize = 4096;
 /// rank is read first, so that a limit cuts off what counts least; what is cut off is a file that
 /// cannot be used, as any other.
 pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, DeviceError> {
-    let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0, devices: 0 };
+    let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0 };
     for (rank, dir) in dirs.iter().enumerate().rev() {
         scan.dir(tree, dir, rank)?;
     }
@@ -34,7 +31,6 @@ pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, DeviceError
 struct Scan {
     catalog: Catalog,
     bytes: u64,
-    devices: usize,
 }
 
 impl Scan {
@@ -58,50 +54,38 @@ impl Scan {
     }
 
     fn file(&mut self, dir: &TrustedDir, name: &str, format: Format, path: PathBuf, rank: usize) {
-        match self.spec(dir, name, format) {
-            Ok(Some(spec)) => self.catalog.files.push(File { path, rank, spec }),
-            Ok(None) => {}
-            Err((why, kind)) => self.catalog.suspects.push(Suspect { path, why, rank, kind }),
-        }
+        let file = match self.bytes(dir, name, format) {
+            Ok(Some(bytes)) => File::new(path, rank, format, bytes),
+            Ok(None) => return,
+            Err(why) => File::known(path, rank, Err(Unusable { why, kind: None })),
+        };
+        self.catalog.files.push(file);
     }
 
-    /// What a file says; `None` where it has gone since the directory was listed, which is as if it
-    /// had gone before. Beside what is wrong with it, its kind where that is certain.
-    fn spec(
+    /// What is in a file; `None` where it has gone since the directory was listed, which is as if it
+    /// had gone before.
+    fn bytes(
         &mut self,
         dir: &TrustedDir,
         name: &str,
         format: Format,
-    ) -> Result<Option<Spec>, (String, Option<String>)> {
+    ) -> Result<Option<Vec<u8>>, String> {
         // Such a name is not the file's own, and would seem to have gone.
         if name.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(("the name is no UTF-8".to_owned(), None));
+            return Err("the name is no UTF-8".to_owned());
         }
-        if self.bytes > BYTES_MAX {
-            return Err((too_much(BYTES_MAX, "bytes"), None));
+        if self.bytes <= BYTES_MAX {
+            let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
+                Err(error) if error.is_missing() => return Ok(None),
+                bytes => bytes.map_err(|error| error.cause().to_string())?,
+            };
+            self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+            if self.bytes <= BYTES_MAX {
+                return Ok(Some(bytes));
+            }
         }
-        let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
-            Err(error) if error.is_missing() => return Ok(None),
-            bytes => bytes.map_err(|error| (error.cause().to_string(), None))?,
-        };
-        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
-        if self.bytes > BYTES_MAX {
-            return Err((too_much(BYTES_MAX, "bytes"), None));
-        }
-        let spec = Spec::parse(&bytes, format)
-            .map_err(|error| (error.to_string(), name::kind_of(&bytes, format)))?;
-        let devices = self.devices.saturating_add(spec.devices.len());
-        if devices > DEVICES_MAX {
-            return Err((too_much(DEVICES_MAX, "devices"), Some(spec.kind)));
-        }
-        self.devices = devices;
-        Ok(Some(spec))
+        Err(format!("the specifications have more than {BYTES_MAX} bytes in all"))
     }
-}
-
-/// With the files before it, a file is over a limit.
-fn too_much(most: impl fmt::Display, what: &str) -> String {
-    format!("the specifications have more than {most} {what} in all")
 }
 
 fn format_of(name: &str) -> Option<Format> {
@@ -121,6 +105,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::helper::devices::cdi::Spec;
     use crate::kernel::trust::Distrust;
     use crate::kernel::trust::tests::Scratch;
 
@@ -151,12 +136,14 @@ mod tests {
     /// The file whose definition of a device counts.
     fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
         let name = format!("v.com/gpu={device}").parse().unwrap();
-        catalog.definition(&name).ok().map(|(file, _)| file.path.clone())
+        catalog.definition(&name).ok().map(|(file, ..)| file.path.clone())
     }
 
+    /// The files that are found to be unusable once all have been parsed.
     fn unusable(catalog: &Catalog) -> Vec<(String, String)> {
-        let files = catalog.suspects.iter();
-        files.map(|file| (file.path.display().to_string(), file.why.clone())).collect()
+        let fault =
+            |file: &File| Some((file.path.display().to_string(), file.spec().err()?.why.clone()));
+        catalog.files.iter().filter_map(fault).collect()
     }
 
     #[test]
@@ -253,10 +240,10 @@ mod tests {
     fn a_file_that_has_gone_since_the_listing_is_as_if_it_had_never_been_there() {
         let scratch = Scratch::new();
         let path = scratch.dir("etc/cdi");
-        let mut scan = Scan { catalog: Catalog::default(), bytes: 0, devices: 0 };
+        let mut scan = Scan { catalog: Catalog::default(), bytes: 0 };
         let dir = scratch.trust().dir(&path).unwrap();
         scan.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
-        assert_eq!(scan.catalog.suspects.len(), 0);
+        assert_eq!(scan.catalog.files.len(), 0);
     }
 
     #[test]
@@ -285,7 +272,7 @@ mod tests {
         let crowded = scan(&scratch, &["/etc/cdi"]).unwrap_err();
         assert_eq!(crowded.to_string(), "/etc/cdi: holds more than 256 specifications");
         std::fs::remove_file(scratch.path().join("etc/cdi/0.json")).unwrap();
-        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().suspects.len(), FILES_MAX);
+        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().files.len(), FILES_MAX);
         for number in 0..=NAMES_MAX {
             std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
         }
@@ -317,8 +304,8 @@ mod tests {
         scratch.file("run/cdi/f.json", &json(&["f"]));
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
         // The last one is not looked at any more.
-        let cut =
-            ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), too_much(BYTES_MAX, "bytes")));
+        let why = format!("the specifications have more than {BYTES_MAX} bytes in all");
+        let cut = ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), why.clone()));
         assert_eq!(unusable(&catalog), cut);
         for name in ["a", "b", "c", "f"] {
             assert!(file_of(&catalog, name).is_some(), "{name}");
@@ -326,18 +313,40 @@ mod tests {
     }
 
     #[test]
-    fn all_devices_together_are_bounded() {
+    fn only_files_that_can_matter_are_parsed() {
         let scratch = Scratch::new();
-        let names: Vec<String> = (0..=DEVICES_MAX).map(|number| number.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        scratch.file("run/cdi/a.json", &json(&names[..DEVICES_MAX]));
-        assert!(file_of(&scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap(), "7").is_some());
-        scratch.file("etc/cdi/b.json", &json(&names[DEVICES_MAX..]));
+        scratch.file("etc/cdi/low.json", "{");
+        scratch.file("run/cdi/a.json", &json(&["0"]));
+        scratch.file("run/cdi/b.json", "{");
+        scratch.file("run/cdi/c.json", "{ v.com/gpu");
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
-        assert_eq!(
-            unusable(&catalog),
-            [("/etc/cdi/b.json".to_owned(), too_much(DEVICES_MAX, "devices"))]
-        );
-        assert!(file_of(&catalog, "7").is_some());
+        assert_eq!(file_of(&catalog, "0"), Some("/run/cdi/a.json".into()));
+        let parsed = |catalog: &Catalog| -> Vec<_> {
+            catalog.faults().map(|fault| fault.split_once(": ").unwrap().0.to_owned()).collect()
+        };
+        assert_eq!(parsed(&catalog), ["/run/cdi/c.json"], "names the kind");
+        assert_eq!(file_of(&catalog, "1"), None);
+        assert_eq!(parsed(&catalog).len(), 3, "why it is missing is told");
+        // What could have replaced a definition is looked at in full.
+        let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
+        assert_eq!(file_of(&catalog, "0"), None);
+        assert_eq!(parsed(&catalog), ["/etc/cdi/low.json", "/run/cdi/c.json"]);
+    }
+
+    #[test]
+    fn a_kind_counts_however_it_is_written() {
+        let scratch = Scratch::new();
+        let yaml = "cdiVersion: 0.6.0\nkind: KIND\ndevices: [{name: x, containerEdits: \
+                    {deviceNodes: [{path: /dev/x}]}}]\n";
+        for kind in ["v.com/gpu", "'v.com/gpu'", r#""v.com\x2fgpu""#, r#""v.\u0063om/gp\165""#] {
+            scratch.file("etc/cdi/a.yaml", &yaml.replace("KIND", kind));
+            let known = !kind.ends_with("165\"");
+            let found = file_of(&scan(&scratch, &["/etc/cdi"]).unwrap(), "x").is_some();
+            assert_eq!(found, known, "{kind}");
+        }
+        for kind in ["v.com\\/gpu", "v.com/\\u0067pu"] {
+            scratch.file("run/cdi/a.json", &json(&["y"]).replace("v.com/gpu", kind));
+            assert!(file_of(&scan(&scratch, &["/run/cdi"]).unwrap(), "y").is_some(), "{kind}");
+        }
     }
 }

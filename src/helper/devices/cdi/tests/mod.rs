@@ -2,7 +2,7 @@ mod files;
 
 use std::collections::BTreeSet;
 
-use super::catalog::{File, Suspect};
+use super::catalog::{File, Unusable};
 use super::*;
 use crate::kernel::trust::tests::Scratch;
 use crate::random::Random;
@@ -28,8 +28,12 @@ pub(super) fn device(name: &str, edits: Edits) -> SpecDevice {
 }
 
 pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) -> File {
-    let spec = Spec { kind: kind.to_owned(), edits: Edits::default(), devices: devices.to_vec() };
-    File { path: path.into(), rank, spec }
+    with_edits(path, rank, kind, devices, Edits::default())
+}
+
+fn with_edits(path: &str, rank: usize, kind: &str, devices: &[SpecDevice], edits: Edits) -> File {
+    let spec = Spec { kind: kind.to_owned(), edits, devices: devices.to_vec() };
+    File::known(path.into(), rank, Ok(spec))
 }
 
 fn names(texts: &[&str]) -> Vec<String> {
@@ -60,8 +64,8 @@ fn gpus() -> (Scratch, Tree, Catalog) {
         let all = range.map(|number| at(&path(number))).collect();
         let all = Edits { nodes: all };
         devices.push(device(&format!("all{half}"), all));
-        let mut file = file(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices);
-        file.spec.edits = nodes(&[&format!("/dev/ctl{half}")]);
+        let edits = nodes(&[&format!("/dev/ctl{half}")]);
+        let file = with_edits(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices, edits);
         catalog.files.push(file);
     }
     let tree = Tree::laid_out(scratch.path(), scratch.trust());
@@ -131,8 +135,8 @@ fn more_than_any_login_can_use_is_an_error() {
 #[test]
 fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
-    let (path, why) = ("/etc/cdi/bad.json".into(), "the name is no UTF-8".to_owned());
-    catalog.suspects.push(Suspect { path, why, rank: 0, kind: None });
+    let fault = Unusable { why: "the name is no UTF-8".to_owned(), kind: None };
+    catalog.files.push(File::known("/etc/cdi/bad.json".into(), 0, Err(fault)));
     let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
 }
