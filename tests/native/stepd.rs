@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use pam_job_adopt::protocol::{Allowlist, Containment};
+use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
 
-use crate::support::{ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan};
+use crate::support::{
+    ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan, probes, while_held,
+};
 
 /// A session with these arguments against a daemon with these faults: where it ended up, with the
 /// refusal passed over.
@@ -120,8 +122,16 @@ fn a_login_that_was_put_elsewhere_is_moved_back() {
 #[test]
 fn a_login_that_was_moved_out_again_is_refused() {
     on_node(|node| {
-        let (step, outcome) = session_against(node, "", &["move-then"]);
-        outcome.says("JA07").stands_in(&node.outside());
+        let step = node.step(ALICE, &[]);
+        node.answers(&Plan { probes: probes(), ..plan(Containment::None) });
+        node.session_alone("");
+        let held = ["-e", "inject=faccessat2:delay_enter=60000000:when=1"];
+        let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
+        let harm = || {
+            let [pid] = step.leaf().pids()[..] else { panic!("nobody was added") };
+            node.outside().write("cgroup.procs", &pid.to_string());
+        };
+        while_held(node, login, harm).failed().says("JA07");
         step.empty();
     });
 }

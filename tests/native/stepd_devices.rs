@@ -1,12 +1,14 @@
 //! Devices of logins to a job of Slurm's: its filter holds and stays, and ours comes on top.
 
-use pam_job_adopt::protocol::{Allowlist, Containment};
+use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
 
 use crate::support::{
-    ALICE, Attached, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, eventually, on_node, plan,
-    probes, while_held,
+    ALICE, Attached, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, on_node, plan, probes,
+    while_held,
 };
 
+/// Holds a login up when it has been moved, and its filters are in place.
+const AT_PROBES: [&str; 2] = ["-e", "inject=faccessat2:delay_enter=60000000:when=1"];
 /// Name of Slurm's own programs.
 const SLURM: &str = "Slurm_Cgroup_v2";
 
@@ -130,19 +132,17 @@ fn a_login_gains_nothing_when_root_removes_the_filter_after_it() {
 fn a_filter_that_goes_during_a_login_refuses_it() {
     for containment in [Containment::Inherit, Containment::Both(list())] {
         on_node(|node| {
-            let step = node.step(ALICE, &["slow-then"]);
-            step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-            node.answers(&plan(containment.clone()));
+            let step = constrained(node, containment.clone());
             node.session(ALICE).ok();
             // Of Slurm's filter the pin is all that is left.
             step.job.detach(&step.job.filters()[0]);
-            std::thread::scope(|scope| {
-                let login = scope.spawn(|| node.session(ALICE));
-                eventually("the login is in the job", || !step.leaf().pids().is_empty());
+            let harm = || {
                 let pins = step.leaf().filters();
                 step.leaf().detach(pins.iter().find(|filter| filter.name == SLURM).unwrap());
-                login.join().unwrap().failed().says("JA06");
-            });
+            };
+            node.answers(&Plan { probes: probes(), ..plan(containment.clone()) });
+            let login = || node.session_under_strace("/tmp/strace", &AT_PROBES, ALICE);
+            while_held(node, login, harm).failed().says("JA06");
             step.empty();
         });
     }

@@ -47,26 +47,22 @@ pub(super) fn open(
         return Ok(Job::SlurmV1(daemon, slurm_v1::Step::open(job)?));
     }
     // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
-    still_runs(&mut daemon, adoption)?;
+    let answer = daemon.ask_again(adoption.budget.deadline()).map_err(SlurmFailure::Daemon)?;
+    require(adoption, answer)?;
     let path = place.unified().or(place.of_controller("freezer"));
     Err(SlurmFailure::Nowhere(path.unwrap_or("/").to_owned()).into())
 }
 
-/// Has the daemon add the calling process. With no time left nothing is sent.
+/// Has the daemon add the calling process; it must say afterwards that the job is still the user's
+/// and takes logins. With no time left nothing is sent.
 pub(super) fn add(
     daemon: &mut Daemon,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<(), Failure> {
     undo.moving();
-    let added = daemon.add(nix::unistd::getpid().as_raw(), adoption.budget.deadline());
-    Ok(added.map_err(SlurmFailure::Daemon)?)
-}
-
-/// Asks once more whether the job is the user's and takes logins.
-pub(super) fn still_runs(daemon: &mut Daemon, adoption: &Adoption<'_>) -> Result<(), Failure> {
-    let answer = daemon.ask_again(adoption.budget.deadline()).map_err(SlurmFailure::Daemon)?;
-    Ok(require(adoption, answer)?)
+    let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.budget.deadline());
+    Ok(require(adoption, answer.map_err(SlurmFailure::Daemon)?)?)
 }
 
 /// Why a login was not taken in, as another look at the job says: it may be frozen, and its daemon
@@ -223,7 +219,6 @@ impl Step {
             return Err(Failure::Uncontained);
         }
         let tried = Tried::of(&adoption.plan.probes);
-        still_runs(daemon, adoption)?;
         confinement.verify(place.dir()?)?;
         stands_in(place.dir()?, place.root()?)?;
         Ok(Joined { cgroup: place.dir()?.path().to_owned(), confinement, tried })

@@ -5,7 +5,7 @@
 //! job is, and which devices it can open is tried.
 
 use super::Joined;
-use super::slurm::{SlurmFailure, add, still_runs};
+use super::slurm::{SlurmFailure, add};
 use crate::kernel::bpf::Confinement;
 use crate::kernel::cgroup::v1::{Job, frozen_level};
 use crate::kernel::cgroup::{Dir, Membership};
@@ -91,7 +91,6 @@ impl Step {
         if let Some(trouble) = tried.trouble.take() {
             return Err(Failure::Probe(trouble));
         }
-        still_runs(daemon, adoption)?;
         self.job.require(&Membership::own()?)?;
         Ok(Joined { cgroup: self.leaf(), confinement, tried })
     }

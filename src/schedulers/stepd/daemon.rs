@@ -6,25 +6,21 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use nix::sys::socket::{connect, getsockopt, recv, send, socket};
+use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout, SendTimeout};
+use nix::sys::socket::{AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockType, UnixAddr};
+use nix::sys::socket::{connect, getsockopt, recv, send, setsockopt, socket};
 use nix::sys::stat::{SFlag, fstatat};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Error, Result, SocketName};
 use crate::kernel::trust::TrustedDir;
 
 /// Whose daemons are believed.
 const ROOT: u32 = 0;
-
-/// How long to wait before a daemon that has too many callers is called again: such a socket
-/// cannot be polled for room (unix(7)).
-pub const AGAIN: Duration = Duration::from_millis(2);
 
 /// Our version of the protocol: that of Slurm 26.05. A daemon refuses what is older than the oldest
 /// that it knows, and does no more with a newer one than log it.
@@ -100,7 +96,8 @@ impl Daemon {
         let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
         let connection = connected(Path::new(&path), ROOT, deadline)?;
         let mut bytes = [0; ANSWER_LEN];
-        connection.exchange(&query(), &mut bytes, deadline)?;
+        connection.send(&query(), deadline)?;
+        connection.receive(&mut bytes, deadline)?;
         Ok(Self { connection, answer: Answer::read(&bytes)? })
     }
 
@@ -117,25 +114,34 @@ impl Daemon {
 
     /// Asks again who owns the job and what it does.
     pub fn ask_again(&mut self, deadline: Instant) -> Result<Answer> {
-        // On one connection there is one greeting, and one version in answer to it.
-        let [_, _, _, _, question @ ..] = query();
-        let mut bytes = [0; ANSWER_LEN];
-        let [_, _, _, _, answer @ ..] = &mut bytes;
-        self.connection.exchange(&question, answer, deadline)?;
-        self.answer = Answer::read(&bytes)?;
-        Ok(self.answer)
+        self.then_ask(&[], &mut [], deadline)
     }
 
-    /// Has it take a process into its step. It answers that it did even where its own move failed,
-    /// so where the process is afterwards must be looked at; past `deadline` it may still do so.
-    pub fn add(&mut self, pid: i32, deadline: Instant) -> Result<()> {
-        let question = [ADD_EXTERN_PID, pid].map(i32::to_ne_bytes);
-        let mut bytes = [0; 4];
-        self.connection.exchange(question.as_flattened(), &mut bytes, deadline)?;
-        match i32::from_ne_bytes(bytes) {
-            0 => Ok(()),
+    /// Has it take a process into its step, and asks again afterwards. It answers that it did even
+    /// where its own move failed, so where the process is afterwards must be looked at; past
+    /// `deadline` it may still do so.
+    pub fn add(&mut self, pid: i32, deadline: Instant) -> Result<Answer> {
+        let mut code = [0; 4];
+        let answer = self.then_ask(&[ADD_EXTERN_PID, pid], &mut code, deadline);
+        match i32::from_ne_bytes(code) {
+            0 => answer,
             code => Err(Error::NotAdded(code)),
         }
+    }
+
+    /// Sends an order and the questions behind it, so that the daemon wakes up once for all. On one
+    /// connection there is one greeting, and one version in answer to it.
+    fn then_ask(&mut self, order: &[i32], answer: &mut [u8], deadline: Instant) -> Result<Answer> {
+        let mut question = order.to_vec();
+        question.extend([UID, STATE]);
+        let question: Vec<u8> = question.into_iter().flat_map(i32::to_ne_bytes).collect();
+        self.connection.send(&question, deadline)?;
+        self.connection.receive(answer, deadline)?;
+        let mut bytes = [0; ANSWER_LEN];
+        let [_, _, _, _, room @ ..] = &mut bytes;
+        self.connection.receive(room, deadline)?;
+        self.answer = Answer::read(&bytes)?;
+        Ok(self.answer)
     }
 }
 
@@ -148,7 +154,7 @@ pub fn made(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
     if is_socket && stat.st_uid == owner { Ok(stat.st_ctime) } else { Err(Error::NotRoots) }
 }
 
-/// A connection to a daemon, which never blocks.
+/// A connection to a daemon.
 #[derive(Debug)]
 pub struct Connection {
     /// The socket.
@@ -158,10 +164,16 @@ pub struct Connection {
 }
 
 /// Calls the daemon behind a socket, which must be `owner`'s; `None` while it has too many callers.
-pub fn call(path: &Path, owner: u32) -> Result<Option<Connection>> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)
-        .map_err(|errno| Error::System("socket", errno))?;
+/// Nothing blocks, unless there is a deadline: then this waits for it, as the kernel does where a
+/// socket has a timeout (socket(7)).
+pub fn call(path: &Path, owner: u32, deadline: Option<Instant>) -> Result<Option<Connection>> {
+    let blocks = if deadline.is_some() { SockFlag::empty() } else { SockFlag::SOCK_NONBLOCK };
+    let socket =
+        socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | blocks, None)
+            .map_err(|errno| Error::System("socket", errno))?;
+    if let Some(deadline) = deadline {
+        limit(&socket, SendTimeout, deadline)?;
+    }
     let address = UnixAddr::new(path).map_err(|errno| Error::System("connect", errno))?;
     match connect(socket.as_raw_fd(), &address) {
         Ok(()) => {}
@@ -183,37 +195,45 @@ fn missing(call: &'static str, errno: Errno) -> Error {
     }
 }
 
-/// As [`call`], again and again while the daemon has too many callers.
+/// As [`call`], again where a signal came in between.
 pub fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
     loop {
-        if let Some(connection) = call(path, owner)? {
+        if let Some(connection) = call(path, owner, Some(deadline))? {
             return Ok(connection);
         }
-        if Instant::now() >= deadline {
-            return Err(Error::Timeout);
-        }
-        std::thread::sleep(AGAIN);
     }
 }
 
+/// Lets what waits on the socket wait until `deadline`.
+fn limit<O: SetSockOpt<Val = TimeVal>>(socket: &OwnedFd, what: O, deadline: Instant) -> Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Error::Timeout);
+    }
+    // Rounded up: none would be for ever.
+    let left = TimeVal::microseconds(left.as_micros().try_into().unwrap_or(i64::MAX - 1) + 1);
+    setsockopt(socket, what, &left).map_err(|errno| Error::System("setsockopt", errno))
+}
+
 impl Connection {
-    /// Writes the question and reads the answer in full.
-    fn exchange(&self, question: &[u8], answer: &mut [u8], deadline: Instant) -> Result<()> {
-        let mut rest = question;
+    fn send(&self, mut rest: &[u8], deadline: Instant) -> Result<()> {
         while !rest.is_empty() {
-            self.wait(PollFlags::POLLOUT, deadline)?;
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match send(self.socket.as_raw_fd(), rest, flags) {
+            limit(&self.socket, SendTimeout, deadline)?;
+            match send(self.socket.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
                 Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(Error::Closed),
                 Err(errno) => return Err(Error::System("send", errno)),
             }
         }
-        let mut room = answer;
+        Ok(())
+    }
+
+    /// Reads in full what belongs there.
+    fn receive(&self, mut room: &mut [u8], deadline: Instant) -> Result<()> {
         while !room.is_empty() {
-            self.wait(PollFlags::POLLIN, deadline)?;
-            match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
+            limit(&self.socket, ReceiveTimeout, deadline)?;
+            match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_WAITALL) {
                 Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::Closed),
                 Ok(length) => room = room.get_mut(length..).unwrap_or_default(),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
@@ -222,25 +242,6 @@ impl Connection {
         }
         Ok(())
     }
-
-    fn wait(&self, events: PollFlags, deadline: Instant) -> Result<()> {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::Timeout);
-            }
-            // Rounded up: with less than a millisecond left poll(2) would not wait at all.
-            let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
-            match poll(
-                &mut [PollFd::new(self.socket.as_fd(), events)],
-                timeout.unwrap_or(PollTimeout::MAX),
-            ) {
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(Error::System("poll", errno)),
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -248,6 +249,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::fs::symlink;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::time::Duration;
 
     use nix::sys::socket::{Backlog, bind, listen};
 
@@ -293,20 +295,24 @@ mod tests {
         };
         say(&[1001, 3]);
         let now = Answer { uid: 1001, state: State::Ending };
+        let running = Answer { uid: 1001, state: State::Running };
         assert_eq!(daemon.ask_again(deadline), Ok(now));
         assert_eq!(daemon.answer(), now);
-        say(&[0, -1, 1001, 5]);
-        assert_eq!(daemon.add(4711, deadline), Ok(()));
+        say(&[0, 1001, 2, -1, 1001, 2, 1001, 5]);
+        assert_eq!(daemon.add(4711, deadline), Ok(running));
         assert_eq!(daemon.add(4711, deadline), Err(Error::NotAdded(-1)));
         assert_eq!(daemon.ask_again(deadline), Err(Error::Malformed));
-        assert_eq!(daemon.answer(), now);
+        assert_eq!(daemon.answer(), running);
         let soon = Instant::now() + Duration::from_millis(20);
         assert_eq!(daemon.add(1, soon), Err(Error::Timeout));
         let mut asked = Vec::new();
         drop(daemon);
         peer.read_to_end(&mut asked).unwrap();
-        let numbers = [UID, STATE, 22, 4711, 22, 4711, UID, STATE, 22, 1];
-        assert_eq!(asked, numbers.map(i32::to_ne_bytes).as_flattened());
+        let added = [22, 4711, UID, STATE];
+        let numbers =
+            [&[UID, STATE][..], &added, &added, &[UID, STATE, 22, 1, UID, STATE]].concat();
+        let numbers: Vec<u8> = numbers.into_iter().flat_map(i32::to_ne_bytes).collect();
+        assert_eq!(asked, numbers);
         assert_eq!(query(), [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened());
     }
 
@@ -321,7 +327,7 @@ mod tests {
         bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
         listen(&listener, Backlog::new(1).unwrap()).unwrap();
         let mut callers = Vec::new();
-        while let Some(connection) = call(path, own_uid()).unwrap() {
+        while let Some(connection) = call(path, own_uid(), None).unwrap() {
             callers.push(connection);
         }
         (listener.into(), callers)
@@ -331,13 +337,13 @@ mod tests {
     fn who_listens_is_told_and_nobody_else_is_spoken_to() {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
-        assert_eq!(call(&path, own_uid()).unwrap_err(), Error::Gone);
+        assert_eq!(call(&path, own_uid(), None).unwrap_err(), Error::Gone);
         let listener = UnixListener::bind(&path).unwrap();
-        let connection = call(&path, own_uid()).unwrap().unwrap();
+        let connection = call(&path, own_uid(), None).unwrap().unwrap();
         assert_eq!(connection.pid, nix::unistd::getpid().as_raw());
-        assert_eq!(call(&path, own_uid() + 1).unwrap_err(), Error::Peer(own_uid()));
+        assert_eq!(call(&path, own_uid() + 1, None).unwrap_err(), Error::Peer(own_uid()));
         drop(listener);
-        assert_eq!(call(&path, own_uid()).unwrap_err(), Error::Gone, "nobody listens");
+        assert_eq!(call(&path, own_uid(), None).unwrap_err(), Error::Gone, "nobody listens");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::protocol::{CgroupPath, JobId, NodeName, decimal};
 
 pub use daemon::{
-    AGAIN, ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
+    ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
 };
 
 /// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).

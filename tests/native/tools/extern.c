@@ -11,10 +11,8 @@
  *   elsewhere    adds to another cgroup            hang      never answers
  *   hang-add     never answers an add              hang-then never answers after an add
  *   close-add    hangs up at an add                exit-add  ends at an add
- *   move-then    moves the added process out again before it is asked the next time
  *   user N       listens as this user              no-user   makes "user" with the first add only
- *   slow-then    answers late after an add         exit-then ends after an add
- *   lie-later    lies of every add but the first
+ *   lie-later    lies of every add but the first   exit-then ends after an add
  *   aside        is itself in no step's cgroup
  *   accounted    moves on to "task_3", removing "task_special", as with jobacct_gather/cgroup
  *   pids         numbers processes on its own
@@ -163,13 +161,6 @@ static void *talk(void *argument)
             if (added && fault("exit-then")) {
                 unlink(socket_path);
                 _exit(0);
-            }
-            if (added && fault("slow-then"))
-                usleep(1000000);
-            if (added && fault("move-then")) {
-                char digits[16];
-                snprintf(digits, sizeof digits, "%d", added);
-                put("/../cgroup.procs", digits);
             }
             if (word == UID) {
                 say(fd, added ? number("then-uid", owner) : owner);

@@ -8,13 +8,15 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use crate::schedulers::stepd::{
-    AGAIN, ANSWER_LEN, Answer, Connection, Error, Result, State, call, query,
-};
+use crate::schedulers::stepd::{ANSWER_LEN, Answer, Connection, Error, Result, State, call, query};
 
 /// How many are asked at the same time: far below what the helper may open, and beside a few that
 /// hang there is room for the others.
 const AT_ONCE: usize = 64;
+
+/// How long to wait before a daemon that has too many callers is called again: such a socket cannot
+/// be polled for room (unix(7)).
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// How long one that may not be called is called again: a daemon makes its socket and lets everybody
 /// call it afterwards (`stepd_init` of Slurm), and a login may come in between.
@@ -153,7 +155,7 @@ impl<'a> Call<'a> {
 /// The socket of a daemon that is `owner`'s, with the question in it; `None` while it has too many
 /// callers.
 fn called(path: &Path, owner: u32) -> Result<Option<OwnedFd>> {
-    let Some(Connection { socket, .. }) = call(path, owner)? else { return Ok(None) };
+    let Some(Connection { socket, .. }) = call(path, owner, None)? else { return Ok(None) };
     let question = query();
     match send(socket.as_raw_fd(), &question, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
         Ok(sent) if sent == question.len() => Ok(Some(socket)),
