@@ -9,7 +9,8 @@
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
-#                   that one. What is found is kept in target/fuzz between runs
+#                   that one, with EXECUTIONS=NUMBER each so many times and then no more. What is
+#                   found is kept in target/fuzz between runs
 #   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
 #   make lint       formatting, clippy, documentation, manual pages and the size of the source,
@@ -217,7 +218,7 @@ demo: all
 
 fuzz:
 	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
-	CARGO=$(CARGO) fuzz/run hunt $(SECONDS) $(TARGET)
+	CARGO=$(CARGO) fuzz/run $(if $(EXECUTIONS),count $(EXECUTIONS),hunt $(SECONDS)) $(TARGET)
 
 corpus:
 	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))

@@ -5,6 +5,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use pam_job_adopt::helper::Config;
+use pam_job_adopt::protocol::{Reply, Request, VERSION, Verdict};
+
 /// Most files of a corpus, all of which are run at every `make test`.
 const CORPUS_MAX: usize = 50;
 /// Most bytes of one.
@@ -48,4 +51,41 @@ fn fuzzed_is_what_is_shipped() {
     let (shipped, fuzzed) = (packages("Cargo.lock"), packages("fuzz/Cargo.lock"));
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();
     assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
+}
+
+fn files(target: &str) -> Vec<Vec<u8>> {
+    below(&format!("fuzz/corpus/{target}"))
+        .iter()
+        .map(|file| std::fs::read(file).unwrap())
+        .collect()
+}
+
+/// A fuzzer that starts from nothing but what is refused stays there.
+#[test]
+fn corpora_have_what_is_taken() {
+    let versioned =
+        |bytes: &Vec<u8>| [b"version\0s", VERSION.as_bytes(), b"\0", bytes.as_slice()].concat();
+    let requests = files("request");
+    let taken = requests.iter().filter_map(|bytes| Request::decode(&versioned(bytes)).ok());
+    let taken: Vec<Request> = taken.collect();
+    assert!(taken.iter().any(|request| !request.unit.is_empty()), "no request with a unit");
+    let replies = files("reply");
+    let replies = replies.iter().filter_map(|bytes| Reply::decode(&versioned(bytes)).ok());
+    let mut words = BTreeSet::new();
+    for reply in replies {
+        words.insert(reply.verdict.as_str());
+        if let Verdict::Admit(plan) = &reply.verdict {
+            words.extend([plan.placement.as_str(), plan.containment.as_str()]);
+        }
+    }
+    let all = "admit enforce flux inherit inherit+enforce none not-enforced refuse registry slurm";
+    assert_eq!(words, all.split(' ').collect());
+    let every = std::fs::read("fuzz/corpus/config/every-key").unwrap();
+    Config::parse(&every).unwrap();
+    let text = String::from_utf8(every).unwrap();
+    for key in Config::keys() {
+        assert!(text.contains(key), "{key}");
+        let dictionary = std::fs::read_to_string("fuzz/dictionaries/config").unwrap();
+        assert!(dictionary.contains(&format!("\"{key}\"")), "{key} is not in the dictionary");
+    }
 }

@@ -94,7 +94,11 @@ fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, ChoiceError> {
     Ok(text)
 }
 
-fn parse(text: &[u8]) -> Result<JobId, Wrong> {
+/// The id that a choice is: alone on the one line of its file.
+///
+/// # Errors
+/// [`Wrong::TooLarge`], [`Wrong::NoId`].
+pub fn parse(text: &[u8]) -> Result<JobId, Wrong> {
     if text.len() as u64 > FILE_MAX {
         return Err(Wrong::TooLarge);
     }

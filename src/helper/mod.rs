@@ -31,6 +31,7 @@ use crate::kernel::printable::printable;
 use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict};
 
 pub use answer::{Node, answer};
+pub use chosen::parse as parse_choice;
 pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};

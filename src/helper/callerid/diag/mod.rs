@@ -23,6 +23,8 @@ use nix::sys::socket::{
 use super::plain;
 use super::wait;
 
+pub use message::read;
+
 /// How long the kernel is waited for; it answers while it is asked.
 const TIME: Duration = Duration::from_millis(100);
 const ANSWER_MAX: usize = 8192;

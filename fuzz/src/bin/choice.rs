@@ -1,0 +1,12 @@
+//! The job that a user chose, in a file of their own.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::helper::parse_choice;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(id) = parse_choice(bytes) {
+        assert_eq!(format!("{id}\n").as_bytes(), bytes, "a choice has two spellings");
+        assert!(bytes.len() <= 65 && !id.as_str().contains(['/', '\0', '\n']));
+    }
+});

@@ -1,0 +1,22 @@
+//! What the kernel says of a connection (sock_diag(7)).
+#![no_main]
+
+use std::net::SocketAddr;
+
+use libfuzzer_sys::fuzz_target;
+use pam_job_adopt::helper::callerid::diag;
+
+fuzz_target!(|bytes: &[u8]| {
+    let ends: [SocketAddr; 2] = [([10, 1, 0, 5], 5000).into(), ([10, 1, 0, 6], 22).into()];
+    let [local, remote] = ends;
+    if let Ok(Some(owner)) = diag::read(bytes, local, remote) {
+        // What is behind the message's own end has no say.
+        let longer = [bytes, b"more"].concat();
+        assert_eq!(diag::read(&longer, local, remote), Ok(Some(owner)));
+        assert_eq!(diag::read(bytes, remote, local), Ok(None), "one socket has two directions");
+        for length in 0..bytes.len().min(72) {
+            let cut = bytes.get(..length).unwrap_or_default();
+            assert!(diag::read(cut, local, remote).is_err(), "{length} bytes are an answer");
+        }
+    }
+});
