@@ -14,7 +14,7 @@ const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
 const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
 const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SLURM: &str = include_str!("../docs/slurm.md");
-const ARGUMENTS: &str = include_str!("../src/module/pam/arguments/mod.rs");
+const ARGUMENTS: &str = include_str!("../src/module/settings.rs");
 
 /// The options that a text names, with roff's minus signs or without.
 fn options(text: &str) -> BTreeSet<String> {
@@ -48,21 +48,14 @@ fn every_note_is_on_an_option() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The names that a `match` of the code knows, between these two texts.
-fn arms(code: &str, from: &str, to: &str) -> BTreeSet<String> {
-    let body = code.split(from).nth(1).unwrap().split(to).next().unwrap();
-    let arm = |line: &str| {
-        let rest = line.trim_start().trim_start_matches('(').strip_prefix('"')?;
-        rest.split('"').next().map(str::to_owned)
-    };
-    body.lines()
-        .filter(|line| line.contains("=> ") || line.contains(", None)"))
-        .filter_map(arm)
-        .collect()
-}
-
+/// The names of the module's arguments, but for those that were removed.
 fn arguments() -> BTreeSet<String> {
-    let known = arms(ARGUMENTS, "fn apply(", "\n/// Why the opposite");
+    let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
+    let table = table.split("\n    removed {\n").next().unwrap();
+    let rows = table.lines().map(str::trim_start);
+    let rows = rows.filter(|line| line.starts_with("Slurm \"") || line.starts_with("Ours \""));
+    let known: BTreeSet<String> =
+        rows.map(|row| row.split('"').nth(1).unwrap().to_owned()).collect();
     assert!(known.len() >= 20 && known.contains("single_job_skip_rpc"), "{known:?}");
     known
 }

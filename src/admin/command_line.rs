@@ -7,7 +7,6 @@ use super::{
 use crate::helper::Config;
 use crate::kernel::printable::printable;
 use crate::kernel::trust::Trust;
-use crate::protocol::removed;
 use crate::protocol::{Request, VERSION};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -34,6 +33,21 @@ pub(super) struct CommandLine {
     #[command(subcommand)]
     pub(super) command: Command,
 }
+
+const DEVICES: &str = "was removed; devices --cgroup shows what the filters of a job let through";
+
+/// Commands (`NAME`) and options (`COMMAND --OPTION`) that earlier versions knew, each with what
+/// replaces it.
+const REMOVED: &[(&str, &str)] = &[
+    (
+        "check --live",
+        "was removed; try the stack with pamtester(1), and see what a login would get with job-adopt \
+         resolve --user",
+    ),
+    ("devices --policy", DEVICES),
+    ("devices --would-deny", DEVICES),
+    ("guard", "was removed; systemd closes users' slices: job-adopt slices --write"),
+];
 
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
@@ -143,9 +157,9 @@ fn mistake(error: &clap::Error, words: &[OsString]) -> Error {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
             let name = if command.is_empty() { &first } else { name };
             let written = format!("{command} {name}");
-            match removed::instead(removed::COMMAND_LINE, written.trim()) {
-                Some(instead) if command.is_empty() => format!("command {name} {instead}"),
-                Some(instead) => format!("option {name} {instead}"),
+            match REMOVED.iter().find(|(removed, _)| *removed == written.trim()) {
+                Some((_, instead)) if command.is_empty() => format!("command {name} {instead}"),
+                Some((_, instead)) => format!("option {name} {instead}"),
                 None => rendered(error),
             }
         }
@@ -254,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_refused_with_what_replaces_it() {
-        for (written, instead) in removed::COMMAND_LINE {
+        for (written, instead) in REMOVED {
             for more in ["", " x"] {
                 let told = refusal(&format!("{written}{more}"));
                 assert!(told.contains(instead), "{written}{more}: {told}");

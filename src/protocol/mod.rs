@@ -8,7 +8,6 @@
 
 mod allowlist;
 mod environment;
-pub mod removed;
 mod reply;
 mod request;
 mod schema;
@@ -33,6 +32,12 @@ pub(crate) use text::{decimal, words};
 pub const READY: &[u8] = b"ready";
 /// What a keeper is told once a login is in the leaf for good.
 pub const KEEP: &[u8] = b"keep";
+/// What replaces what was removed from the configuration and from the PAM line alike.
+pub const CDI_ENV: &str = "was removed; logins are given the variables that the key env names, and \
+                           pam_env can set others";
+/// As [`CDI_ENV`].
+pub const CDI_GIDS: &str = "was removed; pam_group can add groups, and an auth line of this module \
+                            does nothing";
 /// Version that both sides of the boundary state; different versions refuse the login.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What both halves say when the other is of another version; the version is between the first

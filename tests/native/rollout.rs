@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::protocol::removed;
-
 use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
 
 #[test]
@@ -155,22 +153,35 @@ fn a_wrong_configuration_refuses_and_is_named() {
 fn what_was_removed_is_refused_and_its_replacement_is_named() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
-        let refused = |instead: &str| {
+        let refused = |removed: &str, instead: &str| {
             node.account(ALICE).failed().says("[JA09]");
+            node.log.line(removed);
             node.log.line(instead);
         };
-        for (key, instead) in removed::KEYS {
+        for (key, instead) in [
+            ("cdi_env", "pam_env can set others"),
+            ("cdi_gids", "pam_group can add groups"),
+            ("limits", "use ulimit_pam_adopt"),
+            ("guarded", "job-adopt slices --write"),
+        ] {
             node.configure(&format!("{key} = none\n"));
-            refused(&format!("key {key} {instead}"));
+            refused(&format!("key {key} was removed; "), instead);
         }
         node.configure("");
-        for (argument, instead) in removed::ARGUMENTS {
+        for (argument, instead) in
+            [("cdi_env", "pam_env can set others"), ("cdi_gids", "pam_group can add groups")]
+        {
             node.arguments(&format!("{argument}=1"));
-            refused(&format!("argument {argument}=1: {instead}"));
+            refused(&format!("argument {argument}=1: was removed; "), instead);
         }
-        for (words, instead) in removed::COMMAND_LINE {
+        for (words, instead) in [
+            ("check --live", "pamtester"),
+            ("devices --policy", "devices --cgroup"),
+            ("devices --would-deny", "devices --cgroup"),
+            ("guard", "job-adopt slices --write"),
+        ] {
             let words: Vec<&str> = words.split(' ').collect();
-            node.job_adopt(&words).exits(2).says(instead);
+            node.job_adopt(&words).exits(2).says("was removed; ").says(instead);
         }
     });
 }

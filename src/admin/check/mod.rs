@@ -221,7 +221,7 @@ impl<'a> Site<'a> {
 
 impl Line {
     fn of(group: Group, entry: &Entry) -> Option<Self> {
-        let settings = crate::module::pam::parse(&entry.arguments).ok()?;
+        let settings = crate::module::Settings::parse(&entry.arguments).ok()?;
         Some(Self { group, entry: entry.clone(), settings })
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
 fn joins(scene: &Scene) -> bool {
     let lines = entries(&scene.root, &scene.service, Group::Session).unwrap_or_default();
     let ours = lines.iter().filter(|line| line.ours.is_some());
-    let observes = ours.filter_map(|line| crate::module::pam::parse(&line.arguments).ok());
+    let observes = ours.filter_map(|line| crate::module::Settings::parse(&line.arguments).ok());
     scene.is_enforced() && !observes.into_iter().any(|settings| settings.observe)
 }
 

@@ -143,7 +143,7 @@ fn unreadable(site: &Site<'_>, check: Check, why: &str) -> Finding {
 fn arguments(site: &Site<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (_, entry) in site.ours() {
-        match crate::module::pam::parse(&entry.arguments) {
+        match crate::module::Settings::parse(&entry.arguments) {
             Ok(_) => found.push(Finding::fine(ARGUMENTS, &entry.place, "its arguments are known")),
             Err(error) => {
                 let text = format!("{error}: every login is refused (JA09)");

@@ -12,8 +12,7 @@ use crate::helper::devices::{Settings, Specifier};
 use crate::helper::records::Registry;
 use crate::kernel::printable::printable;
 use crate::kernel::trust::{Trust, TrustError};
-use crate::protocol::removed::{self, instead};
-use crate::protocol::{Request, SourceName, decimal};
+use crate::protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal};
 
 const FILE_MAX: u64 = 256 * 1024;
 /// Most characters of a key in a message.
@@ -143,7 +142,7 @@ impl Config {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let name = shown(key);
-        if let Some(instead) = instead(removed::KEYS, key) {
+        if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == key) {
             return Err(format!("key {name} {instead}"));
         }
         if value.is_empty() || value.chars().any(char::is_control) {
@@ -227,6 +226,17 @@ const KEYS: [Key; 17] = [
         let fits = value.is_ascii() && value.len() <= 64;
         put(&mut config.hint, fits.then(|| Some(value.to_owned())))
     }),
+];
+
+/// Keys that earlier versions knew, each with what replaces it.
+const REMOVED: &[(&str, &str)] = &[
+    ("cdi_env", CDI_ENV),
+    ("cdi_gids", CDI_GIDS),
+    (
+        "limits",
+        "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's unit",
+    ),
+    ("guarded", "was removed; systemd closes users' slices: job-adopt slices --write"),
 ];
 
 fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {

@@ -155,3 +155,12 @@ fn a_bad_file_is_an_error() {
     scratch.mode("job_adopt.conf", 0o666);
     assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
 }
+
+#[test]
+fn every_removed_key_is_refused_with_its_replacement() {
+    for (key, instead) in REMOVED {
+        assert!(instead.starts_with("was removed; "), "{key}: {instead}");
+        let (_, fault) = Config::parse(format!("{key} = none").as_bytes()).unwrap_err();
+        assert_eq!(fault, format!("key {key} {instead}"));
+    }
+}

@@ -1,6 +1,5 @@
 //! One call of libpam, from its handle and arguments to a return code.
 
-use super::arguments;
 use crate::kernel::log::{self, Speaker};
 use crate::kernel::sys::pam::{Handle, Item, Style};
 use crate::module::switch;
@@ -39,13 +38,9 @@ pub(super) fn answer(
         call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", switch::OFF)]);
         return PamReturnCode::IGNORE;
     }
-    match arguments::parse(arguments) {
+    match Settings::parse(arguments) {
         Ok(settings) => call.with_settings(&settings, flags),
-        Err(error) => call.tell(
-            &module::misconfigured(&call.login, &error.to_string()),
-            Severity::Info,
-            flags,
-        ),
+        Err(error) => call.tell(&module::misconfigured(&call.login, &error), Severity::Info, flags),
     }
 }
 

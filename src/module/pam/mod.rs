@@ -3,8 +3,5 @@
 //! Nothing here outlives a call: no state, no thread, no handler; a panic ends at the entry point
 //! as a refusal.
 
-mod arguments;
 mod call;
 pub mod entry;
-
-pub use arguments::{ArgumentError, parse};
