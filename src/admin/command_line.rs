@@ -5,7 +5,7 @@ use super::{
     Error, callerid, check, devices, list, register, resolve, run, slices, unregister, use_job,
 };
 use crate::helper::Config;
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::kernel::trust::Trust;
 use crate::protocol::{Request, VERSION};
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -7,7 +7,7 @@ use super::Error;
 use crate::helper::records::Record;
 use crate::helper::sources::processes;
 use crate::keeper::subtree::{self, Found, unless_gone};
-use crate::kernel::cgroup::{Dir, Mark, Place, event};
+use crate::kernel::cgroup::{Dir, MADE, Place, event, is_marked};
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::JobId;
@@ -16,12 +16,16 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 use nix::unistd::{Uid, write};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// Name of the mark "systemd made this directory for a job of ours": everything in it is ours to end,
+/// but it is systemd that removes it.
+pub(super) const SCOPE: &CStr = c"trusted.job_adopt_scope";
 /// What sshd is given to send the last words on, before it is ended with the rest.
 const FORWARDING: Duration = Duration::from_millis(200);
 /// Pause between two looks at what is left.
@@ -51,12 +55,12 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     }
     let ending = Ending { logins: found.len(), terminals };
 
-    if unless_gone(Mark::Scope.is_set(job))? == Some(true) {
+    if unless_gone(is_marked(job, SCOPE))? == Some(true) {
         kill_all(job, deadline)?;
         leave_to_systemd(job, deadline)?;
         return Ok(ending);
     }
-    if unless_gone(Mark::Made.is_set(job))? == Some(true) {
+    if unless_gone(is_marked(job, MADE))? == Some(true) {
         kill_all(job, deadline)?;
         remove(place)?;
         return Ok(ending);
@@ -78,7 +82,7 @@ fn made_leaves(job: &Dir) -> Result<Vec<Dir>, Error> {
     let mut leaves = Vec::new();
     for name in unless_gone(job.children())?.unwrap_or_default() {
         if let Some(leaf) = unless_gone(job.child(name))? {
-            if unless_gone(Mark::Made.is_set(&leaf))? == Some(true) {
+            if unless_gone(is_marked(&leaf, MADE))? == Some(true) {
                 leaves.push(leaf);
             }
         }
@@ -103,12 +107,12 @@ fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 /// above where we made that as well and nothing else is in it.
 pub(super) fn remove(place: &Place) -> Result<(), Error> {
     let [job, above, ..] = place.levels() else { return Ok(()) };
-    if unless_gone(Mark::Made.is_set(job))? != Some(true) {
+    if unless_gone(is_marked(job, MADE))? != Some(true) {
         return Ok(());
     }
     remove_made(above, job)?;
     if let Some(top) = place.levels().get(2) {
-        if unless_gone(Mark::Made.is_set(above))? == Some(true) {
+        if unless_gone(is_marked(above, MADE))? == Some(true) {
             if let Some((_, name)) = above.path().rsplit_once('/') {
                 // Refused while there are other jobs in it.
                 let _ = top.remove_child(name);
@@ -121,7 +125,7 @@ pub(super) fn remove(place: &Place) -> Result<(), Error> {
 fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
     for name in unless_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = unless_gone(dir.child(&name))? {
-            if unless_gone(Mark::Made.is_set(&child))? == Some(true) {
+            if unless_gone(is_marked(&child, MADE))? == Some(true) {
                 remove_made(dir, &child)?;
             }
         }

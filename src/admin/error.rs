@@ -1,11 +1,11 @@
 //! Why a command failed, and the exit code that stands for it.
 
 use crate::helper::ConfigError;
+use crate::helper::printable;
 use crate::helper::records::RecordError;
 use crate::kernel::bpf;
 use crate::kernel::cgroup;
 use crate::kernel::failed::Failed;
-use crate::kernel::printable::printable;
 use crate::kernel::trust::TrustError;
 use std::fmt;
 use std::io;

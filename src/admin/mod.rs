@@ -21,8 +21,8 @@ mod sys;
 mod unregister;
 mod use_job;
 
+use crate::helper::printable;
 use crate::kernel::log::{self, Line, Severity, Speaker};
-use crate::kernel::printable::printable;
 use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;

@@ -1,11 +1,13 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::ending::{Process, read_process, real_uid, runs_sshd};
+use super::sys::file::remove_xattr;
 use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Branch, Outcome};
 use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::kernel::sys::file::set_xattr;
 use crate::protocol::{CgroupPath, Containment};
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -121,23 +123,21 @@ impl Stamp {
     /// Stamps a directory; the same stamp again is no failure.
     /// Errors: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
     pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
-        match crate::kernel::sys::file::create_xattr(
-            dir.as_fd(),
-            cgroup::STAMP,
-            self.to_string().as_bytes(),
-        ) {
+        let text = self.to_string();
+        let create = libc::XATTR_CREATE;
+        match set_xattr(dir.as_fd(), cgroup::STAMP, text.as_bytes(), create) {
             Ok(()) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
-            Err(error) => Err(cgroup::Error::system("stamp", dir.path(), error)),
+            Err(error) => Err(dir.failed("stamp", "", error)),
         }
     }
 
     /// Withdraws a directory's stamp, whatever it says; none is no failure.
     pub fn withdraw(dir: &Dir) -> cgroup::Result<()> {
-        match crate::kernel::sys::file::remove_xattr(dir.as_fd(), cgroup::STAMP) {
+        match remove_xattr(dir.as_fd(), cgroup::STAMP) {
             Ok(()) => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
-            Err(error) => Err(cgroup::Error::system("withdraw stamp of", dir.path(), error)),
+            Err(error) => Err(dir.failed("withdraw stamp of", "", error)),
         }
     }
 }

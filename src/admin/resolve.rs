@@ -5,9 +5,12 @@ use super::people::as_helper;
 use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
 use crate::helper::callerid::Flow;
 use crate::helper::{Evidence, Node};
-use crate::module::switch;
-use crate::module::{Budget, Environment, Fault, Login, Means, Settings, judge, node_name};
+use crate::kernel::bpf::Level;
+use crate::kernel::cgroup::Dir;
+use crate::module::{Budget, Cgroups, Environment, Fault, Foreseen, Job, Login, Means, Settings};
+use crate::module::{OFF, is_off, judge, node_name};
 use crate::protocol::{Phase, Reason, Reply, Request, Rule, Variable, Verdict};
+use crate::schedulers::stepd::Daemon;
 use clap::Args;
 use nix::unistd::{Uid, User};
 use serde::Serialize;
@@ -83,8 +86,8 @@ impl Case {
             return case;
         }
         case.finding = case.both_phases(login, conf);
-        if switch::is_off() {
-            case.add("off", format!("{} is there: the module ignores every login", switch::OFF));
+        if is_off() {
+            case.add("off", format!("{} is there: the module ignores every login", OFF));
             case.finding = Finding::Ignored("switched off".into());
         }
         case
@@ -113,6 +116,12 @@ impl Case {
         let budget = Budget::start(settings.timeout);
         let found = RefCell::new(Found::default());
         let ask = |request: &Request| found.borrow_mut().ask(request);
+        let seen = RefCell::new(Vec::new());
+        let look = |job: &Job, foreseen: Option<&Foreseen>| {
+            seen.borrow_mut().extend(evidence(job));
+            seen.borrow_mut()
+                .extend(foreseen.map(|found| ("in force", found.containment.to_owned())));
+        };
         let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
         let outcome = judge(
             login,
@@ -122,32 +131,29 @@ impl Case {
                 environment: &Untouched,
                 slurm_user: &slurm_user,
                 helper_group: None,
-                explain: true,
+                look: Some(&look),
                 budget: &budget,
             },
         );
         let found = found.into_inner();
         self.evidence.extend(found.evidence);
+        found.warnings.iter().for_each(|text| self.add("warning", text));
+        seen.into_inner().iter().for_each(|(word, text)| self.add(word, text));
         if let Some(cause) = found.nobody_to_ask {
             self.add("cause", cause);
-        } else {
-            for (word, text) in &outcome.evidence {
-                // What the user may not see is no cause.
-                if !(found.unsure && *word == "cause") {
-                    self.add(word, text);
-                }
-            }
+        } else if !found.unsure && !outcome.cause.is_empty() {
+            // What the user may not see is no cause.
+            self.add("cause", &outcome.cause);
         }
         if found.newest {
             self.add("note", "with action_unknown=deny the module refuses this login: JA05");
         }
-        let why = outcome.cause();
         match (outcome.reason, outcome.refusal) {
             _ if found.unsure => {
                 self.add("stamp", "only root can see it, and the filters");
                 Finding::Unsure
             }
-            (None, _) => Finding::Ignored(why),
+            (None, _) => Finding::Ignored(outcome.cause),
             (Some(reason), Some(text)) => Finding::Refused(reason, text),
             (Some(_), None) => Finding::Admitted,
         }
@@ -158,10 +164,60 @@ impl Case {
     }
 }
 
+/// What says whose the job is, which cgroup takes the login, and the filters that decide.
+fn evidence(job: &Job) -> Vec<(&'static str, String)> {
+    let daemon = |daemon: &Daemon| {
+        ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.answer().uid))
+    };
+    let (proof, leaf, levels) = match job {
+        Job::Registered(cgroups, stamp) => {
+            (("stamp", stamp.to_string()), leaf(cgroups), levels(cgroups))
+        }
+        Job::Flux(cgroups, imp) => {
+            let text = format!("pid {}, shell of uid {}", imp.pid, imp.user);
+            (("imp", text), leaf(cgroups), levels(cgroups))
+        }
+        Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels().iter().collect()),
+        Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Vec::new()),
+    };
+    let mut evidence = vec![proof, ("leaf", leaf)];
+    let below = match job {
+        Job::Registered(cgroups, _) | Job::Flux(cgroups, _) => child(cgroups),
+        Job::Slurm(..) | Job::SlurmV1(..) => None,
+    };
+    for dir in levels.into_iter().chain(&below) {
+        let text = match Level::read(dir) {
+            Ok(level) => {
+                let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+                format!("{}: {} {}", dir.path(), level.attached.as_str(), ids.join(" "))
+            }
+            Err(error) => format!("{}: {error}", dir.path()),
+        };
+        evidence.push(("filters", text.trim_end().to_owned()));
+    }
+    evidence
+}
+
+fn levels(cgroups: &Cgroups) -> Vec<&Dir> {
+    cgroups.place.levels().iter().collect()
+}
+
+/// Which cgroup takes the login.
+fn leaf(cgroups: &Cgroups) -> String {
+    cgroups.kind.child().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
+}
+
+/// The leaf, where that is a child and is there.
+fn child(cgroups: &Cgroups) -> Option<Dir> {
+    cgroups.place.dir().ok()?.child(cgroups.kind.child()?.as_str()).ok()
+}
+
 /// What the unprivileged half says, asked in this process with that half's rights.
 #[derive(Debug, Default)]
 struct Found {
     evidence: Vec<(String, String)>,
+    /// What else it names.
+    warnings: Vec<String>,
     /// Why it was not asked.
     nobody_to_ask: Option<String>,
     /// Whether one of several jobs was taken for being the newest.
@@ -179,6 +235,7 @@ impl Found {
             self.nobody_to_ask = Some(cause);
             Fault::Account
         })?;
+        self.warnings.extend(reply.warnings.iter().cloned());
         if let Verdict::Admit(plan) = &reply.verdict {
             self.newest = plan.rule == Rule::Newest;
             self.unsure = !Uid::effective().is_root();

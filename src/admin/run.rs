@@ -13,7 +13,7 @@ use crate::admin::sys::process::{
 };
 use crate::helper::Config;
 use crate::helper::records::{Place, Record};
-use crate::kernel::cgroup::{self, Dir, Mark, Membership, Mount, Stamp};
+use crate::kernel::cgroup::{self, Dir, MADE, Membership, Mount, Stamp, is_marked, mark};
 use crate::protocol::{CgroupPath, JobId};
 use clap::Args;
 use nix::errno::Errno;
@@ -352,7 +352,7 @@ impl JobCgroup {
         let systemd = Path::new("/run/systemd/system").exists();
         if systemd && mount.path() == "/sys/fs/cgroup" {
             let path = scope(id, pid)?;
-            Mark::Scope.set(mount.place(&path)?.dir()?)?;
+            mark(mount.place(&path)?.dir()?, ending::SCOPE)?;
             return Ok(Self(path));
         }
         let path: CgroupPath = format!("/{JOBS}/{id}")
@@ -406,13 +406,13 @@ fn own(root: &Dir, id: &JobId) -> Result<(), Error> {
 
 fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
     if root.make_child(JOBS)? {
-        Mark::Made.set(&root.child(JOBS)?)?;
+        mark(&root.child(JOBS)?, MADE)?;
     }
     let jobs = root.child(JOBS)?;
     if !jobs.make_child(id)? {
         // One that a run left behind which was killed before it registered its job.
         let left = jobs.child(id)?;
-        if !Mark::Made.is_set(&left)? || Stamp::read(&left)?.is_some() {
+        if !is_marked(&left, MADE)? || Stamp::read(&left)?.is_some() {
             return Ok(false);
         }
         jobs.remove_child(id)?;
@@ -420,7 +420,7 @@ fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
             return Ok(false);
         }
     }
-    Mark::Made.set(&jobs.child(id)?)?;
+    mark(&jobs.child(id)?, MADE)?;
     Ok(true)
 }
 

@@ -1,14 +1,11 @@
 //! `use`: which of their jobs here a user's next logins join.
 
 use super::{Error, Output, names, people};
+use crate::helper::printable;
 use crate::helper::sources::meant;
 use crate::helper::{Config, Node, Selection};
-use crate::kernel::choice::{
-    ChoiceError, Choices, FILE, USER_MODE, UserDir, Wrong, permissions, system,
-};
-use crate::kernel::failed::Failed;
-use crate::kernel::printable::printable;
-use crate::kernel::trust::Trust;
+use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, failed, permissions};
+use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::module::node_name;
 use crate::protocol::{JobId, Request};
 use clap::Args;
@@ -84,7 +81,8 @@ impl Desk {
 
     fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         match Choices::here().clear(self.uid) {
-            Ok(_) | Err(ChoiceError::Missing(_)) => self.say_none(output),
+            Ok(_) => self.say_none(output),
+            Err(error) if error.is_missing() => self.say_none(output),
             Err(error) => Err(self.explained(&error)),
         }
     }
@@ -143,21 +141,19 @@ impl Desk {
     }
 
     /// What helps against it, and then what it is.
-    fn explained(&self, error: &ChoiceError) -> Error {
+    fn explained(&self, error: &TrustError) -> Error {
         let node = &self.node;
-        let help = match error {
-            ChoiceError::Missing(_) => format!("log in to {node} by ssh once, then try again\n"),
-            // Of a directory nothing else but the mode is the user's to spoil.
-            ChoiceError::Wrong(path, Wrong::Mode(_)) if !path.ends_with(FILE) => {
-                format!("log in to {node} by ssh once, then try again\n")
-            }
-            ChoiceError::Wrong(path, _) if path.ends_with(FILE) => {
+        let path = error.path();
+        let help = match error.cause() {
+            _ if path.ends_with(FILE) => {
                 "no choice counts; undo it: job-adopt use --clear\n".to_owned()
             }
-            ChoiceError::Distrusted(_) => {
-                format!("{node} is not set up correctly; not your fault, please report:\n")
+            // Of a directory nothing else but the mode is the user's to spoil.
+            Distrust::Open(Errno::ENOENT) | Distrust::Mode(_) => {
+                format!("log in to {node} by ssh once, then try again\n")
             }
-            _ => String::new(),
+            _ if path == Choices::here().user_dir(self.uid) => String::new(),
+            _ => format!("{node} is not set up correctly; not your fault, please report:\n"),
         };
         Error::Failed(format!("{help}{}", printable(&error.to_string())))
     }
@@ -170,13 +166,13 @@ impl Choices {
     /// Chooses a job for the next logins of the calling user.
     ///
     /// # Errors
-    /// [`ChoiceError::Missing`] before the directory was made; [`ChoiceError::Wrong`] where the
-    /// user has changed it so that the helper could not read a choice in it.
-    pub(crate) fn put(&self, uid: u32, id: &JobId) -> Result<(), ChoiceError> {
+    /// [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where the user has
+    /// changed it so that the helper could not read a choice in it.
+    pub(crate) fn put(&self, uid: u32, id: &JobId) -> Result<(), TrustError> {
         let dir = self.own(uid)?;
         let mode = permissions(&dir.facts);
         if mode != USER_MODE {
-            return Err(ChoiceError::Wrong(dir.path, Wrong::Mode(mode)));
+            return Err(TrustError::new(&dir.path, Distrust::Mode(mode)));
         }
         // Of two at once, the later rename counts.
         let unfinished = format!(".{FILE}.{}", std::process::id());
@@ -191,39 +187,37 @@ impl Choices {
     ///
     /// # Errors
     /// As [`Choices::put`].
-    pub(crate) fn clear(&self, uid: u32) -> Result<bool, ChoiceError> {
+    pub(crate) fn clear(&self, uid: u32) -> Result<bool, TrustError> {
         let dir = self.own(uid)?;
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(true),
             Err(Errno::ENOENT) => Ok(false),
-            Err(errno) => Err(system("remove", &dir.path.join(FILE), errno)),
+            Err(errno) => Err(failed("remove", &dir.path.join(FILE), errno)),
         }
     }
 
-    fn own(&self, uid: u32) -> Result<UserDir, ChoiceError> {
-        let missing = || ChoiceError::Missing(self.user_dir(uid));
+    fn own(&self, uid: u32) -> Result<UserDir, TrustError> {
+        let missing = || TrustError::new(&self.user_dir(uid), Distrust::Open(Errno::ENOENT));
         let base = self.trust.dir(&self.dir).map_err(|error| match error.is_missing() {
             true => missing(),
-            false => ChoiceError::Distrusted(error),
+            false => error,
         })?;
         let dir = self.find(&base, uid)?.ok_or_else(missing)?;
         match dir.facts.uid {
             owner if owner == uid => Ok(dir),
-            owner => Err(ChoiceError::Wrong(dir.path, Wrong::Owner(owner))),
+            owner => Err(TrustError::new(&dir.path, Distrust::Owner(owner))),
         }
     }
 }
 
 impl UserDir {
-    fn write(&self, unfinished: &str, id: &JobId) -> Result<(), ChoiceError> {
+    fn write(&self, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
         let path = self.path.join(FILE);
-        let failed = |errno| system("write", &path, errno);
-        let mut file = File::from(self.create(unfinished).map_err(failed)?);
-        fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(failed)?;
-        writeln!(file, "{id}").map_err(|error| {
-            ChoiceError::System(Failed::new("write", path.to_string_lossy(), error))
-        })?;
-        renameat(&self.fd, unfinished, &self.fd, FILE).map_err(failed)
+        let unwritten = |errno: Errno| failed("write", &path, errno);
+        let mut file = File::from(self.create(unfinished).map_err(unwritten)?);
+        fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
+        writeln!(file, "{id}").map_err(|error| failed("write", &path, error))?;
+        renameat(&self.fd, unfinished, &self.fd, FILE).map_err(unwritten)
     }
 
     /// Creates a file of that name, in place of one that a process of the same number has left.

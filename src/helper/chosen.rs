@@ -9,11 +9,9 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
 
-use crate::kernel::choice::{
-    ChoiceError, Choices, FILE, UserDir, Wrong, facts_of, permissions, system,
-};
-use crate::kernel::failed::Failed;
+use crate::kernel::choice::{Choices, FILE, UserDir, facts_of, failed, permissions};
 use crate::kernel::sys::file::Facts;
+use crate::kernel::trust::{Distrust, TrustError};
 use crate::protocol::JobId;
 
 /// Most bytes of the file: a job's id and the end of its line.
@@ -26,12 +24,12 @@ impl Choices {
     /// This waits for nobody.
     ///
     /// # Errors
-    /// [`ChoiceError`] where what is there is not to be believed, not even to be this user's wish.
-    pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
+    /// [`TrustError`] where what is there is not to be believed, not even to be this user's wish.
+    pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, TrustError> {
         let base = match self.trust.dir(&self.dir) {
             Ok(base) => base,
             Err(error) if error.is_missing() => return Ok(None),
-            Err(error) => return Err(ChoiceError::Distrusted(error)),
+            Err(error) => return Err(error),
         };
         match self.find(&base, uid)? {
             Some(dir) => dir.read(uid),
@@ -41,41 +39,43 @@ impl Choices {
 }
 
 impl UserDir {
-    fn read(self, uid: u32) -> Result<Option<JobId>, ChoiceError> {
-        self.facts.is_only(uid).map_err(|wrong| ChoiceError::Wrong(self.path.clone(), wrong))?;
+    fn read(self, uid: u32) -> Result<Option<JobId>, TrustError> {
+        self.facts.is_only(uid).map_err(|wrong| TrustError::new(&self.path, wrong))?;
         let path = self.path.join(FILE);
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let found = match openat(&self.fd, FILE, flags, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(system("open", &path, errno)),
+            Err(errno) => return Err(failed("open", &path, errno)),
         };
         let facts = facts_of(&found, &path)?;
         let text = match self.facts.may_hold(&facts, uid) {
             Ok(()) => read(&found, &path)?,
-            Err(wrong) => return Err(ChoiceError::Wrong(path, wrong)),
+            Err(wrong) => return Err(TrustError::new(&path, wrong)),
         };
-        parse(&text).map(Some).map_err(|wrong| ChoiceError::Wrong(path, wrong))
+        parse(&text).map(Some).map_err(|wrong| TrustError::new(&path, wrong))
     }
 }
 
 impl Facts {
     /// Whether nobody but this user may write it.
-    pub(crate) fn is_only(&self, uid: u32) -> Result<(), Wrong> {
+    pub(crate) fn is_only(&self, uid: u32) -> Result<(), Distrust> {
         match permissions(self) {
-            _ if self.uid != uid => Err(Wrong::Owner(self.uid)),
-            mode if mode & OTHERS_WRITE != 0 => Err(Wrong::Mode(mode)),
+            _ if self.uid != uid => Err(Distrust::Owner(self.uid)),
+            mode if mode & OTHERS_WRITE != 0 => Err(Distrust::Mode(mode)),
             _ => Ok(()),
         }
     }
 
     /// Whether a file in this directory may be a choice of this user's.
-    pub(crate) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Wrong> {
+    pub(crate) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Distrust> {
         match file {
-            _ if file.mount != self.mount => Err(Wrong::Mounted),
-            _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Wrong::NoFile),
-            _ if file.links != 1 => Err(Wrong::Links(file.links)),
-            _ if file.size > FILE_MAX => Err(Wrong::TooLarge),
+            _ if file.mount != self.mount => Err(Distrust::Mounted),
+            _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => {
+                Err(Distrust::NotRegular)
+            }
+            _ if file.links != 1 => Err(Distrust::Links(file.links)),
+            _ if file.size > FILE_MAX => Err(Distrust::TooLarge(FILE_MAX)),
             _ => file.is_only(uid),
         }
     }
@@ -83,25 +83,27 @@ impl Facts {
 
 /// Reads what was found, by its descriptor: nothing else can have taken its place. Without
 /// `O_NONBLOCK` whoever holds a lease on the file would be waited for (fcntl(2)).
-fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, ChoiceError> {
+fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
     let by_fd = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file =
-        open(by_fd.as_str(), flags, Mode::empty()).map_err(|errno| system("open", path, errno))?;
+        open(by_fd.as_str(), flags, Mode::empty()).map_err(|errno| failed("open", path, errno))?;
     let mut text = Vec::new();
-    let failed = |error| ChoiceError::System(Failed::new("read", path.to_string_lossy(), error));
-    File::from(file).take(FILE_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    File::from(file)
+        .take(FILE_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| failed("read", path, error))?;
     Ok(text)
 }
 
 /// The id that a choice is: alone on the one line of its file.
 ///
 /// # Errors
-/// [`Wrong::TooLarge`], [`Wrong::NoId`].
-pub fn parse(text: &[u8]) -> Result<JobId, Wrong> {
+/// [`Distrust::TooLarge`], [`Distrust::Lacks`].
+pub fn parse(text: &[u8]) -> Result<JobId, Distrust> {
     if text.len() as u64 > FILE_MAX {
-        return Err(Wrong::TooLarge);
+        return Err(Distrust::TooLarge(FILE_MAX));
     }
     let line = std::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
-    line.and_then(|id| id.parse().ok()).ok_or(Wrong::NoId)
+    line.and_then(|id| id.parse().ok()).ok_or(Distrust::Lacks("job's id"))
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::kernel::trust::{Trust, TrustError};
 use crate::protocol::{Reply, Verdict};
 

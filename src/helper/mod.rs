@@ -27,7 +27,6 @@ mod survey;
 
 use std::fmt;
 
-use crate::kernel::printable::printable;
 use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict};
 
 pub use answer::{Node, answer};
@@ -44,6 +43,12 @@ fn refusal(reason: Reason) -> Refusal {
 fn reply(verdict: Verdict, detail: String) -> Reply {
     let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
     Reply { stack: Stack::Unchecked, detail, warnings, hint, message, verdict }
+}
+
+/// A text of others, made fit for one line that a person reads: with `?` for control characters.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Lines of a word and what there is to say about it, in the order in which they came to light.
@@ -64,5 +69,15 @@ impl Evidence {
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().try_for_each(|(word, text)| writeln!(f, "{word}: {text}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_stays_on_its_line() {
+        assert_eq!(printable("a\u{e4}\n\u{1b}[1m\u{9b}"), "a\u{e4}??[1m?");
     }
 }

@@ -12,7 +12,7 @@ pub mod subtree;
 
 use crate::kernel::cgroup::{self, Dir, Membership, event};
 use crate::kernel::failed::Failed;
-use crate::kernel::lock::Keepers;
+use crate::kernel::lock;
 use crate::kernel::log::{self, Line, Severity, Speaker};
 use crate::kernel::sys::child::Handed;
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
@@ -65,8 +65,8 @@ struct Keeper {
     watched: OwnedFd,
     above: Dir,
     leaf: Dir,
-    /// Held until the end.
-    _keepers: Keepers,
+    /// Held with the lock until the end.
+    _keepers: OwnedFd,
 }
 
 impl Keeper {
@@ -76,8 +76,9 @@ impl Keeper {
         leave(&Dir::new(root, ""))?;
         leave_mounts();
         let leaf = Dir::new(leaf, LeafName::DEFAULT);
-        let keepers = Keepers::from(keepers);
-        if !keepers.take(leaf.identity()?.1)? {
+        let byte = lock::byte(leaf.identity()?.1);
+        let alone = lock::set(&keepers, &byte);
+        if !alone.map_err(|errno| Failed::new("lock", "keepers", errno))? {
             return Err(Trouble::Another);
         }
         let talk = Some(talk);

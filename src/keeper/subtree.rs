@@ -18,25 +18,22 @@ impl Dir {
         let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = openat(self, "..", flags, Mode::empty())
-            .map_err(|errno| Error::system("open", format!("{}/..", self.path()), errno))?;
+            .map_err(|errno| self.failed("open", "..", errno))?;
         Ok(Self::new(fd, path))
     }
 
     /// Writes a file of the interface.
     /// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        let object = || format!("{}/{file}", self.path());
         let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|errno| Error::system("open", object(), errno))?;
-        write(&fd, text.as_bytes())
-            .map(drop)
-            .map_err(|errno| Error::system("write", object(), errno))
+            .map_err(|errno| self.failed("open", file, errno))?;
+        write(&fd, text.as_bytes()).map(drop).map_err(|errno| self.failed("write", file, errno))
     }
 
     /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
     /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
     pub fn children(&self) -> Result<Vec<OsString>> {
-        let error = |errno: Errno| Error::system("list", self.path(), errno);
+        let error = |errno: Errno| self.failed("list", "", errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
         let mut names = Vec::new();
@@ -124,7 +121,7 @@ pub fn processes(dir: &Dir) -> Found<i32> {
 /// A threaded cgroup lists none: its processes stand in the list of its domain, further up.
 fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
     let text = match unless_gone(dir.read_all("cgroup.procs")) {
-        Err(error) if error.is_unsupported() => return Ok(Vec::new()),
+        Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => return Ok(Vec::new()),
         text => text?.flatten().unwrap_or_default(),
     };
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())

@@ -72,11 +72,6 @@ impl Keepers {
             .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
         Ok(range.l_type != libc::F_UNLCK as libc::c_short)
     }
-
-    /// Takes the byte of the leaf with this inode; `false` where another keeper holds it.
-    pub fn take(&self, leaf: u64) -> Result<bool, Failed> {
-        set(&self.0, &byte(leaf)).map_err(|errno| Failed::new("lock", KEEPERS_FILE, errno))
-    }
 }
 
 impl AsFd for Keepers {
@@ -85,13 +80,8 @@ impl AsFd for Keepers {
     }
 }
 
-impl From<OwnedFd> for Keepers {
-    fn from(file: OwnedFd) -> Self {
-        Self(file)
-    }
-}
-
-fn byte(offset: u64) -> libc::flock {
+/// The lock on this byte, for a writer.
+pub(crate) fn byte(offset: u64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -102,7 +92,7 @@ fn byte(offset: u64) -> libc::flock {
 }
 
 /// Takes the lock; `false` where another open file has it.
-fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
+pub(crate) fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     match fcntl(file, FcntlArg::F_OFD_SETLK(range)) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),

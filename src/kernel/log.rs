@@ -166,8 +166,9 @@ impl LogFormat<String> for Form {
         let priority = Facility::LOG_AUTHPRIV as u8 | severity as u8;
         let Self { process, pid } = self;
         let when = local_time(now()).and_then(|time| {
-            let month = MONTHS.get(usize::try_from(time.month).ok()?)?;
-            let (day, hour, minute, second) = (time.day, time.hour, time.minute, time.second);
+            let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
+            let (day, hour, minute, second) =
+                (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
             Some(format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} "))
         });
         // Without a time the daemon takes its own.

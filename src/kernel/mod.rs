@@ -8,7 +8,6 @@ pub mod choice;
 pub mod failed;
 pub mod lock;
 pub mod log;
-pub mod printable;
 pub mod proc;
 pub mod sys;
 pub mod trust;

@@ -1,6 +1,6 @@
 //! Why a login was not taken into its job.
 
-use super::{FluxFailure, SlurmFailure};
+use super::SlurmFailure;
 use crate::kernel::failed::Failed;
 use crate::kernel::{bpf, cgroup};
 use crate::protocol::{DecodeError, Reason, Refusal};
@@ -81,8 +81,8 @@ pub enum Failure {
     Cgroup(cgroup::Error),
     /// A job of Slurm's takes no login, or not this one.
     Slurm(SlurmFailure),
-    /// A job of Flux's takes no login, or not this one.
-    Flux(FluxFailure),
+    /// The job takes no login, or not this one: the code that the user reads, and why.
+    Job(Reason, String),
     /// The job's devices cannot be enforced.
     Bpf(bpf::Error),
     /// What the login can open was not to be found out.
@@ -117,7 +117,7 @@ impl Failure {
                 Reason::AdoptionFailed
             }
             Self::Slurm(failure) => failure.reason(),
-            Self::Flux(failure) => failure.reason(),
+            Self::Job(reason, _) => *reason,
             Self::Bpf(_) | Self::Probe(_) | Self::Uncontained => Reason::CannotConfine,
         }
     }
@@ -126,13 +126,13 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { detail, .. } => f.write_str(detail),
+            Self::Refused { detail: why, .. } | Self::Stack(why) | Self::Job(_, why) => {
+                f.write_str(why)
+            }
             Self::Fault(fault) => fault.fmt(f),
-            Self::Stack(detail) => f.write_str(detail),
             Self::Frozen(path) => write!(f, "cgroup {path} is frozen"),
             Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
             Self::Slurm(failure) => failure.fmt(f),
-            Self::Flux(failure) => failure.fmt(f),
             Self::Bpf(error) => error.fmt(f),
             Self::Probe(failed) => failed.fmt(f),
             Self::Uncontained => {
@@ -157,20 +157,34 @@ impl From<cgroup::Error> for Failure {
     }
 }
 
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        let reason = if failed.timed_out() { Reason::Timeout } else { Reason::AdoptionFailed };
+        Self::Job(reason, failed.to_string())
+    }
+}
+
 impl From<SlurmFailure> for Failure {
     fn from(failure: SlurmFailure) -> Self {
         Self::Slurm(failure)
     }
 }
 
-impl From<FluxFailure> for Failure {
-    fn from(failure: FluxFailure) -> Self {
-        Self::Flux(failure)
-    }
-}
-
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         Self::Bpf(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_lock_that_was_not_to_be_had_in_time_says_so() {
+        let reason = |kind| Failure::from(Failed::new("lock", "x", kind)).reason();
+        assert_eq!(reason(ErrorKind::TimedOut), Reason::Timeout);
+        assert_eq!(reason(ErrorKind::NotFound), Reason::AdoptionFailed);
     }
 }

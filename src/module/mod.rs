@@ -13,7 +13,6 @@ pub mod pam;
 mod probe;
 mod ruling;
 mod settings;
-pub mod switch;
 mod text;
 mod undo;
 
@@ -21,9 +20,11 @@ pub use crate::kernel::log::{Line, Severity};
 pub use ask::ask;
 pub use environment::Environment;
 pub use error::{Failure, Fault};
-pub use job::{FluxFailure, SlurmFailure};
-pub use ruling::{Means, Outcome, Ruling, decision_line, judge, misconfigured};
-pub use settings::{Account, Action, Settings};
+pub use job::SlurmFailure;
+pub(crate) use job::{Cgroups, Foreseen, Job};
+pub(crate) use ruling::{Means, judge};
+pub use ruling::{Outcome, Ruling, decision_line, misconfigured};
+pub use settings::{Account, Action, OFF, Settings, is_off};
 
 use crate::protocol::Phase;
 use std::time::{Duration, Instant};

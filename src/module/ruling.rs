@@ -1,7 +1,7 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 use super::environment::{self, Environment};
-use super::job::{FluxFailure, Foreseen, Job, Joined};
+use super::job::{Foreseen, Job, Joined};
 use super::text::{Words, refusal_text, success_text};
 use super::undo::Undo;
 use super::{Action, Budget, Failure, Fault, Line, Login, Settings, Severity};
@@ -38,22 +38,13 @@ pub struct Outcome {
     pub welcome: Option<String>,
     /// For the log, in order; the first line is the decision.
     pub lines: Vec<Line>,
-    /// What was found, each as a word and a text, where it was asked for.
-    pub evidence: Vec<(&'static str, String)>,
-}
-
-impl Outcome {
-    /// The cause in full, where evidence was asked for.
-    #[must_use]
-    pub fn cause(&self) -> String {
-        let cause = self.evidence.iter().find(|(word, _)| *word == "cause");
-        cause.map(|(_, text)| text.clone()).unwrap_or_default()
-    }
+    /// Why a login is refused or not judged, in full.
+    pub cause: String,
 }
 
 /// What a ruling needs of its surroundings.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
+pub(crate) struct Means<'a> {
     /// The module's arguments.
     pub settings: &'a Settings,
     /// Asks the unprivileged half.
@@ -65,8 +56,8 @@ pub struct Means<'a> {
     pub slurm_user: &'a dyn Fn() -> Option<u32>,
     /// Group of the helper's account, which reads the user's choice of a job.
     pub helper_group: Option<u32>,
-    /// Whether evidence is collected.
-    pub explain: bool,
+    /// Is shown the job, and what would become of the login, where nothing but that is wanted.
+    pub look: Option<&'a dyn Fn(&Job, Option<&Foreseen>)>,
     /// The time that there is for all of it.
     pub budget: &'a Budget,
 }
@@ -87,11 +78,8 @@ pub(super) struct Adoption<'a> {
 
 /// Rules on one login; in the session phase this takes the login into the job.
 #[must_use]
-pub fn judge(login: &Login, means: Means<'_>) -> Outcome {
-    let mut case = Case { login, means, reply: None, evidence: Vec::new() };
-    let mut outcome = case.rule();
-    outcome.evidence = case.evidence;
-    outcome
+pub(crate) fn judge(login: &Login, means: Means<'_>) -> Outcome {
+    Case { login, means, reply: None }.rule()
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
@@ -128,7 +116,7 @@ fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
         refusal: None,
         welcome: None,
         lines: vec![line],
-        evidence: Vec::new(),
+        cause: String::new(),
     }
 }
 
@@ -136,7 +124,6 @@ struct Case<'a> {
     login: &'a Login,
     means: Means<'a>,
     reply: Option<Reply>,
-    evidence: Vec<(&'static str, String)>,
 }
 
 impl<'a> Case<'a> {
@@ -185,7 +172,6 @@ impl<'a> Case<'a> {
     fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
         let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
         let detail = std::mem::take(&mut reply.detail);
-        self.evidence.extend(reply.warnings.iter().map(|text| ("warning", text.clone())));
         self.reply = Some(reply);
         (verdict, detail)
     }
@@ -196,14 +182,13 @@ impl<'a> Case<'a> {
         if let Some(unit) = job.unread(plan)? {
             self.ask_again(plan, unit)?;
         }
-        if self.means.explain {
-            self.evidence.extend(job.evidence()?);
-        }
         let adoption = self.adoption(plan);
         if self.login.phase == Phase::Account || self.means.settings.observe {
-            let foreseen = job.foresee(&adoption)?;
-            self.evidence.push(("in force", foreseen.containment.to_owned()));
-            return Ok(self.admitted(plan, &foreseen));
+            let foreseen = job.foresee(&adoption);
+            if let Some(look) = self.means.look {
+                look(&job, foreseen.as_ref().ok());
+            }
+            return Ok(self.admitted(plan, &foreseen?));
         }
         let mut undo = Undo::new(Origin::open().map_err(Failure::Cgroup)?);
         let joined = job.join(&adoption, &mut undo)?;
@@ -227,7 +212,10 @@ impl<'a> Case<'a> {
                 Ok(())
             }
             (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
-            _ => Err(FluxFailure::Changed.into()),
+            _ => {
+                let why = "the helper's second answer is about another job";
+                Err(Failure::Job(Reason::AdoptionFailed, why.to_owned()))
+            }
         }
     }
 
@@ -245,11 +233,14 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn not_enforced(&mut self, detail: &str) -> Outcome {
-        self.evidence.push(("cause", detail.to_owned()));
+    fn not_enforced(&self, detail: &str) -> Outcome {
         let line = self.decision("ignore", Severity::Info, Reason::Admitted);
         let line = self.closed(line).with("error", detail);
-        Outcome { reason: None, ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None) }
+        Outcome {
+            reason: None,
+            cause: detail.to_owned(),
+            ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None)
+        }
     }
 
     fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
@@ -286,7 +277,7 @@ impl<'a> Case<'a> {
 
     /// Refuses a login, unless an argument opens or only observes. The plan is given where the
     /// helper had admitted it.
-    fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+    fn refuse(&self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
         let refusal = match failure {
             Failure::Refused { refusal, .. } => refusal.clone(),
             _ => Refusal {
@@ -318,8 +309,8 @@ impl<'a> Case<'a> {
             "observe" => self.closed(line).with("would", "refuse"),
             _ => self.closed(line),
         };
-        self.evidence.push(("cause", failure.to_string()));
         let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
+        outcome.cause = failure.to_string();
         outcome.refusal = Some(refusal_text(reason, &self.words(&refusal)));
         if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
             let trouble = self.make_choice_dir();

@@ -1,12 +1,22 @@
-//! What the admin set by PAM arguments: all of `pam_slurm_adopt`'s with safer defaults, and a few more.
+//! What the admin set: the switch that turns the module off, and PAM arguments. These are all of `pam_slurm_adopt`'s with safer defaults, and a few more.
 //!
 //! What is unknown, malformed or given twice is refused by name: a typo must not open a login. So is
 //! what asks for something that this module does not do; docs/slurm.md has the table.
 
 use crate::kernel::log::Severity;
 use crate::protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several};
+use nix::sys::stat::lstat;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// While root has this file there, every call of the module answers `PAM_IGNORE`.
+pub const OFF: &str = "/run/job-adopt/off";
+
+/// Whether the module is off. A file of anybody else's is no switch.
+#[must_use]
+pub fn is_off() -> bool {
+    lstat(OFF).is_ok_and(|stat| stat.st_uid == 0)
+}
 
 /// What becomes of a login that would be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What users read. Line 1: what and why; line 2: what to do. 80 columns, ASCII, the node's name,
 //! their own job ids, no paths and no errno. Launchers look for the code in brackets.
 
-use crate::kernel::sys::clock::{LocalTime, local_time};
+use crate::kernel::sys::clock::local_time;
 use crate::protocol::{JobId, Plan, Reason};
 
 /// The facts that a refusal's text may name.
@@ -150,13 +150,13 @@ fn ended(words: &Words) -> String {
     local_time(time).map_or_else(|| "an unknown time".into(), hour_and_minute)
 }
 
-fn hour_and_minute(time: LocalTime) -> String {
-    format!("{:02}:{:02}", time.hour, time.minute)
+fn hour_and_minute(time: libc::tm) -> String {
+    format!("{:02}:{:02}", time.tm_hour, time.tm_min)
 }
 
 fn clock(epoch: i64) -> String {
     match local_time(epoch) {
-        Some(time) => format!("{}:{:02}", hour_and_minute(time), time.second),
+        Some(time) => format!("{}:{:02}", hour_and_minute(time), time.tm_sec),
         None => String::new(),
     }
 }

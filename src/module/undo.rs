@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::job::Started;
-use crate::kernel::cgroup::{Dir, Mark, Origin};
+use crate::kernel::cgroup::{Dir, MADE, Origin, mark};
 use crate::protocol::LeafName;
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
@@ -24,14 +24,14 @@ impl Undo {
     /// Makes the leaf of that name below `job`, unless it is there.
     ///
     /// # Errors
-    /// As [`Dir::make_child`] and [`Mark::set`]; what was made is then undone like the rest.
+    /// As [`Dir::make_child`] and [`mark`]; what was made is then undone like the rest.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
         if !job.make_child(name.as_str())? {
             return Ok(());
         }
         self.made = Some((below, name.clone()));
-        Ok(Mark::Made.set(&job.child(name.as_str())?)?)
+        Ok(mark(&job.child(name.as_str())?, MADE)?)
     }
 
     /// A keeper of the leaf was started for this login.

@@ -81,13 +81,6 @@ pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit> {
     folders(flux).iter().any(|known| known == folder).then(|| Unit::parse(name))?
 }
 
-/// The IMP of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Imp {
-    /// Its number.
-    pub pid: i32,
-}
-
 /// What an IMP's children say about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
@@ -111,22 +104,22 @@ fn user(process: &Process, flux: u32) -> Option<u32> {
     (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
 }
 
-/// The IMP among the processes of a unit's own cgroup, `flux` being the uid of Flux's account. A
-/// child that it has just forked looks like it for a moment.
-pub fn imp(processes: &[Process], flux: u32) -> Option<Imp> {
+/// Number of the IMP among the processes of a unit's own cgroup, `flux` being the uid of Flux's
+/// account. A child that it has just forked looks like it for a moment.
+pub fn imp(processes: &[Process], flux: u32) -> Option<i32> {
     let imps = || processes.iter().filter(|process| is_imp(process, flux));
     let mut first = imps().filter(|one| !imps().any(|other| other.pid == one.parent));
     match (first.next(), first.next()) {
-        (Some(process), None) => Some(Imp { pid: process.pid }),
+        (Some(process), None) => Some(process.pid),
         _ => None,
     }
 }
 
 /// The job's shell: the IMP's child that is a user's altogether. Looked for among what the kernel
 /// lists as its children and among `processes`, those of the unit's own cgroup.
-pub fn shell(proc: &Proc, imp: Imp, processes: &[Process], flux: u32) -> Shell {
-    let here = processes.iter().filter(|process| process.parent == imp.pid).copied();
-    let children = proc.children(imp.pid).into_iter().chain(here);
+pub fn shell(proc: &Proc, imp: i32, processes: &[Process], flux: u32) -> Shell {
+    let here = processes.iter().filter(|process| process.parent == imp).copied();
+    let children = proc.children(imp).into_iter().chain(here);
     let mut users = children.filter_map(|child| user(&child, flux));
     match users.next() {
         None => Shell::None,
@@ -234,7 +227,7 @@ mod tests {
     #[test]
     fn a_child_that_looks_like_the_imp_is_not_it() {
         let (one, child) = (process(9, 1, [992, 0, 0, 0]), process(7, 9, [992, 0, 0, 0]));
-        assert_eq!(imp(&[child, one], FLUX), Some(Imp { pid: 9 }));
+        assert_eq!(imp(&[child, one], FLUX), Some(9));
         let other = process(12, 1, [992, 0, 0, 0]);
         assert_eq!(imp(&[child, one, other], FLUX), None);
     }
@@ -248,9 +241,9 @@ mod tests {
             list.push_str(&format!("{} ", child.pid));
         }
         let proc = Proc::at(scratch.path().to_owned());
-        let without = shell(&proc, Imp { pid: 9 }, children, FLUX);
+        let without = shell(&proc, 9, children, FLUX);
         scratch.file("9/task/9/children", &list);
-        [shell(&proc, Imp { pid: 9 }, &[], FLUX), without]
+        [shell(&proc, 9, &[], FLUX), without]
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::admin::people;
 use crate::helper::devices::{Resolver, Specifier, gpu_count};
 use crate::helper::records::ReadError;
 use crate::helper::{Config, ConfigError, Enforce};
-use crate::module::switch;
+use crate::module;
 use crate::protocol::{Allowlist, SourceName};
 use std::os::unix::fs::MetadataExt;
 
@@ -63,11 +63,11 @@ fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
 }
 
 fn off(site: &Site<'_>) -> Finding {
-    let path = site.scene.at(switch::OFF);
+    let path = site.scene.at(module::OFF);
     match path.symlink_metadata() {
         Ok(meta) if meta.uid() == site.trust.owner() => {
             let text = "is there: the module ignores every login, which nothing keeps out then";
-            Finding::error(OFF, path.display(), text, format!("rm {}", switch::OFF))
+            Finding::error(OFF, path.display(), text, format!("rm {}", module::OFF))
         }
         _ => Finding::fine(OFF, path.display(), "switches nothing off"),
     }

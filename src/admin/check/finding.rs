@@ -1,7 +1,7 @@
 //! What `check` finds, and how it is printed.
 
 use crate::admin::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::protocol::words;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! What logins need of the kernel, by trying it in a cgroup of our own.
 
 use super::{Check, Finding, Scene};
+use crate::admin::sys::file::remove_xattr;
 use crate::kernel::bpf::{self, Attached, Level, Program};
 use crate::kernel::cgroup::{Dir, Error, Mount, event};
 use crate::kernel::sys;
@@ -200,9 +201,9 @@ fn freezer(dir: &Dir) -> Finding {
 }
 
 fn mark(dir: &Dir) -> Finding {
-    let tried = sys::file::set_xattr(dir.as_fd(), TRIED, b"1")
+    let tried = sys::file::set_xattr(dir.as_fd(), TRIED, b"1", 0)
         .and_then(|()| sys::file::get_xattr(dir.as_fd(), TRIED))
-        .and_then(|value| sys::file::remove_xattr(dir.as_fd(), TRIED).map(|()| value));
+        .and_then(|value| remove_xattr(dir.as_fd(), TRIED).map(|()| value));
     match tried {
         Ok(value) if value == b"1" => {
             Finding::fine(MARK, "kernel", "cgroups can carry marks of root's (trusted.*)")

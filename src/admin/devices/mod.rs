@@ -75,7 +75,7 @@ fn wrong(what: &str) -> Error {
 /// The node's own files, or those below `--root`, which have to be the caller's.
 fn tree(options: &Options) -> Result<Tree, Error> {
     let Some(root) = &options.root else { return Ok(Tree::here()) };
-    let shown = || crate::kernel::printable::printable(&root.to_string_lossy());
+    let shown = || crate::helper::printable(&root.to_string_lossy());
     let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
     match root == Path::new("/") {
         true => Ok(Tree::here()),

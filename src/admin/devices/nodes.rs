@@ -2,7 +2,7 @@
 
 use super::super::Error;
 use crate::helper::devices::{Node, NodeError, Tree};
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::protocol::DeviceType;
 use std::os::unix::fs::PermissionsExt;
 

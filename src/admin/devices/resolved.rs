@@ -4,7 +4,7 @@ use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::asked::{Asked, What};
 use super::nodes::{cell, driver, type_name};
 use crate::helper::devices::{Device, Found, Resolver};
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use serde::Serialize;
 
 /// One device of a name.

@@ -6,10 +6,12 @@
 pub mod interpret;
 mod owner;
 
-use crate::kernel::bpf::{Attached, Error, INSN_LEN, Insn, Level, Program, Result, in_force};
+use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
 use crate::kernel::cgroup::{Dir, PinMark};
+use crate::kernel::failed::Failed;
 use crate::kernel::sys::bpf as kernel;
 use interpret::Request;
+use nix::errno::Errno;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -18,6 +20,9 @@ pub use owner::Owner;
 /// Most bytes of instructions that are read back. A million can be loaded
 /// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding makes three of one that has a constant.
 const XLATED_MAX: usize = 32 * 1024 * 1024;
+
+/// How often programs are read anew of which one vanishes meanwhile.
+const TRIES: usize = 64;
 
 /// A filter that is attached at a cgroup or above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +88,29 @@ impl Inspection {
     }
 }
 
+impl Attached {
+    /// The name in a report.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "no filter",
+            Self::Exclusive => "flags 0",
+            Self::Override => "allow-override",
+            Self::Multi => "allow-multi",
+        }
+    }
+}
+
+/// The programs that run at a cgroup, ancestors' included, in the kernel's order.
+fn in_force(dir: &Dir) -> Result<Vec<Program>> {
+    for _ in 0..TRIES {
+        let programs = effective(dir)?.into_iter().map(Program::by_id);
+        if let Some(programs) = programs.collect::<Result<Option<_>>>()? {
+            return Ok(programs);
+        }
+    }
+    Err(dir.failed("query filters in force at", "", Errno::EAGAIN).into())
+}
+
 impl Filter {
     fn of(program: &Program, level: Option<&str>, attached: Attached) -> Result<Self> {
         let insns = insns(program)?;
@@ -91,7 +119,7 @@ impl Filter {
             attached,
             id: program.id(),
             name: program.name().to_owned(),
-            tag: program.tag(),
+            tag: program.info.tag,
             owner: Owner::by_looks(program.name(), insns.as_deref()),
             in_force: true,
         })
@@ -123,7 +151,7 @@ fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Lev
 /// `kernel.kptr_restrict` hides addresses.
 fn insns(program: &Program) -> Result<Option<Vec<Insn>>> {
     let bytes = xlated(program).map_err(|error| {
-        Error::system("read instructions of program", program.id().to_string(), error)
+        Failed::new("read instructions of program", program.id().to_string(), error)
     })?;
     let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
     Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
@@ -136,8 +164,11 @@ fn xlated(program: &Program) -> io::Result<Option<Vec<u8>>> {
     }
     let mut insns = vec![0; length];
     // A program never changes its length.
-    let shown = kernel::prog_insns(program.as_fd(), &mut insns)?;
-    Ok((shown && length > 0).then_some(insns))
+    let info = kernel::raw_info(program.as_fd(), Some(&mut insns))?;
+    // Where the kernel hides them they have a length and no address.
+    let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
+    let whole = kernel::read_u32(&info, 20) as usize == length;
+    Ok((shown && whole && length > 0).then_some(insns))
 }
 
 /// Programs that all have to agree, as those in force at a cgroup do.

@@ -1,5 +1,7 @@
-//! Unsafe blocks of the command alone, each with its argument for safety: a fork. What sshd's module calls stands in [`crate::kernel::sys`].
+//! Unsafe blocks of the command alone, each with its argument for safety. What sshd's module calls
+//! stands in [`crate::kernel::sys`].
 
 #![allow(unsafe_code)]
 
+pub(super) mod file;
 pub(super) mod process;

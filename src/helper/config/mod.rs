@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use crate::helper::callerid::Networks;
 use crate::helper::devices::{Settings, Specifier};
+use crate::helper::printable;
 use crate::helper::records::Registry;
-use crate::kernel::printable::printable;
 use crate::kernel::trust::{Trust, TrustError};
 use crate::protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal};
 

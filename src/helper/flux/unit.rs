@@ -1,7 +1,7 @@
 //! What the text of a unit says about devices (systemd.syntax(7), systemd.resource-control(5)).
 
 use crate::helper::devices::Policy;
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::protocol::{Access, Allowlist, DeviceRule, Invalid};
 
 /// Most characters of a line in a message.

@@ -22,7 +22,7 @@ pub enum Reach {
     Leaf,
 }
 
-/// Why the demand cannot be met.
+/// Why the demand is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The scheduler was to constrain the job and no filter of its is there.
@@ -33,6 +33,10 @@ pub enum Obstacle {
     ExclusiveSkipped,
     /// The leaf itself, a child, carries an `ALLOW_OVERRIDE` filter: no pin fits beside it.
     LeafOverridden,
+    /// After all was done, this program has to run at the leaf and does not.
+    NotEffective(u32),
+    /// Filters were changed by others as fast as we looked.
+    Unsettled,
 }
 
 impl fmt::Display for Obstacle {
@@ -42,6 +46,8 @@ impl fmt::Display for Obstacle {
             Self::Exclusive => "a filter attached with flags 0 lets no other be added",
             Self::ExclusiveSkipped => "the filter attached with flags 0 does not run here",
             Self::LeafOverridden => "an ALLOW_OVERRIDE filter of its own lets no other be added",
+            Self::NotEffective(id) => return write!(f, "program {id} is not in force there"),
+            Self::Unsettled => "others keep changing the filters there",
         })
     }
 }

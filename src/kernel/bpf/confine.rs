@@ -4,6 +4,7 @@ use super::compose::{Decision, Obstacle, Reach, decide};
 use super::program::{Level, Program, effective, program_name};
 use super::{Attached, Error, Insn, Result, allow};
 use crate::kernel::cgroup::{Dir, Leaf, PinMark};
+use crate::kernel::failed::Failed;
 use crate::kernel::lock::Lock;
 use crate::kernel::sys::bpf as kernel;
 use crate::protocol::Containment;
@@ -31,12 +32,9 @@ impl<'a> Branch<'a> {
         self.levels.iter().map(Level::read).collect()
     }
 
-    fn name(self) -> String {
-        self.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default()
-    }
-
     fn refused(self, why: Obstacle) -> Error {
-        Error::Obstacle { object: self.name(), why }
+        let object = self.levels.first().map(|dir| dir.path().to_owned()).unwrap_or_default();
+        Error::Obstacle { object, why }
     }
 
     /// Decides, with so many levels to come below those that are there.
@@ -92,7 +90,7 @@ impl Confinement {
     }
 
     /// Checks at the leaf that every required program runs there.
-    /// Errors: [`Error::NotEffective`] for the first that does not.
+    /// Errors: [`Obstacle::NotEffective`] for the first that does not.
     pub fn verify(&self, leaf: &Dir) -> Result<()> {
         let required: &[u32] = match self {
             Self::None => &[],
@@ -101,7 +99,10 @@ impl Confinement {
         let running = effective(leaf)?;
         match required.iter().find(|id| !running.contains(id)) {
             None => Ok(()),
-            Some(&program) => Err(Error::NotEffective { object: leaf.path().to_owned(), program }),
+            Some(&id) => {
+                let why = Obstacle::NotEffective(id);
+                Err(Error::Obstacle { object: leaf.path().to_owned(), why })
+            }
         }
     }
 }
@@ -149,7 +150,7 @@ pub fn confine(
     match want.look(branch, None) {
         Ok(Some(outcome)) => return Ok(outcome),
         // Not yet, or no longer: another login is changing it.
-        Ok(None) | Err(Error::NotEffective { .. }) => {}
+        Ok(None) | Err(Error::Obstacle { why: Obstacle::NotEffective(_), .. }) => {}
         Err(error) => return Err(error),
     }
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
@@ -159,7 +160,7 @@ pub fn confine(
             return Ok(outcome);
         }
     }
-    Err(Error::Unsettled { object: branch.name() })
+    Err(branch.refused(Obstacle::Unsettled))
 }
 
 /// What is to hold, and the filter of ours for it, not loaded yet.
@@ -209,8 +210,8 @@ impl Want<'_> {
 }
 
 fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
-    let missing = || Error::system("find level", index.to_string(), std::io::ErrorKind::NotFound);
-    levels.get(index).ok_or_else(missing)
+    let missing = || Failed::new("find level", index.to_string(), std::io::ErrorKind::NotFound);
+    levels.get(index).ok_or_else(|| missing().into())
 }
 
 /// A cgroup, the programs on it, and the right to change them where the lock is held.
@@ -264,7 +265,7 @@ impl Point<'_> {
             self.attach(&program, found.first().copied())?;
             for surplus in found.iter().skip(1) {
                 kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
-                    .map_err(|error| Error::system("detach filter from", self.dir.path(), error))?;
+                    .map_err(|error| self.dir.failed("detach filter from", "", error))?;
             }
         }
         Ok(None)
@@ -281,9 +282,7 @@ impl Point<'_> {
             {
                 Ok(())
             }
-            result => {
-                result.map_err(|error| Error::system("attach filter to", self.dir.path(), error))
-            }
+            result => Ok(result.map_err(|error| self.dir.failed("attach filter to", "", error))?),
         }
     }
 }

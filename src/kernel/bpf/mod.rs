@@ -22,7 +22,7 @@ pub use confine::{Branch, Confinement, Outcome, confine, foresee};
 pub use generate::{allow, allow_rules};
 pub use insn::{INSN_LEN, Insn};
 pub(crate) use program::is_ours;
-pub use program::{Attached, Level, Program, effective, in_force};
+pub use program::{Attached, Level, Program, effective};
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -39,42 +39,20 @@ pub enum Error {
         /// The end of the verifier's log.
         log: String,
     },
-    /// The composition rules leave no way to enforce what the job needs.
+    /// What the job needs does not hold.
     Obstacle {
         /// The leaf.
         object: String,
-        /// Which rule.
+        /// Why not.
         why: Obstacle,
     },
-    /// After all was done, a filter that has to run at the leaf does not.
-    NotEffective {
-        /// The leaf.
-        object: String,
-        /// Id of the program.
-        program: u32,
-    },
-    /// Filters were changed by others as fast as we looked.
-    Unsettled {
-        /// The leaf.
-        object: String,
-    },
-}
-
-impl Error {
-    pub(crate) fn system(
-        operation: &'static str,
-        object: impl Into<String>,
-        source: impl Into<io::Error>,
-    ) -> Self {
-        Self::System(Failed::new(operation, object, source))
-    }
 }
 
 impl From<cgroup::Error> for Error {
     fn from(error: cgroup::Error) -> Self {
         match error {
             cgroup::Error::System(failed) => Self::System(failed),
-            error => Self::system("look at", "cgroup", io::Error::other(error.to_string())),
+            error => Failed::new("look at", "cgroup", io::Error::other(error.to_string())).into(),
         }
     }
 }
@@ -91,12 +69,6 @@ impl fmt::Display for Error {
             Self::System(failed) => failed.fmt(f),
             Self::Verifier { source, log } => write!(f, "load device filter: {source}: {log}"),
             Self::Obstacle { object, why } => write!(f, "confine {object}: {why}"),
-            Self::NotEffective { object, program } => {
-                write!(f, "confine {object}: program {program} is not in force there")
-            }
-            Self::Unsettled { object } => {
-                write!(f, "confine {object}: others keep changing the filters there")
-            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Error, Insn, Result};
 use crate::kernel::cgroup::Dir;
+use crate::kernel::failed::Failed;
 use crate::kernel::sys::bpf as kernel;
 use nix::errno::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +19,7 @@ const LOG_KEPT: usize = 400;
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
-    info: kernel::ProgInfo,
+    pub(crate) info: kernel::ProgInfo,
 }
 
 impl AsFd for Program {
@@ -32,7 +33,7 @@ impl Program {
     /// Errors: [`Error::Verifier`] with the end of the verifier's log; `EPERM` without `CAP_BPF`
     /// and `CAP_NET_ADMIN`.
     pub fn load(name: &str, insns: &[Insn]) -> Result<Self> {
-        let bytes = to_bytes(insns);
+        let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
         let mut tries = 0;
         let fd = loop {
             match kernel::prog_load(&bytes, name, None) {
@@ -52,13 +53,13 @@ impl Program {
         match kernel::prog_fd_by_id(id) {
             Ok(fd) => Self::of(fd, &id.to_string()).map(Some),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(Error::system("open program", id.to_string(), error)),
+            Err(error) => Err(Failed::new("open program", id.to_string(), error).into()),
         }
     }
 
     fn of(fd: OwnedFd, object: &str) -> Result<Self> {
         let info = kernel::prog_info(fd.as_fd())
-            .map_err(|error| Error::system("read program", object, error))?;
+            .map_err(|error| Failed::new("read program", object, error))?;
         Ok(Self { fd, info })
     }
 
@@ -70,11 +71,6 @@ impl Program {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.info.name
-    }
-
-    /// The kernel's digest of what was loaded; comparable within one boot only.
-    pub fn tag(&self) -> [u8; 8] {
-        self.info.tag
     }
 
     /// Whether it is one of ours, by the form of its name.
@@ -94,17 +90,13 @@ impl Program {
 
 fn refused(bytes: &[u8], name: &str, error: std::io::Error) -> Error {
     if error.raw_os_error() == Some(libc::EPERM) {
-        return Error::system("load device filter", name, error);
+        return Failed::new("load device filter", name, error).into();
     }
     let mut log = vec![0; LOG_SIZE];
     let _ = kernel::prog_load(bytes, name, Some(&mut log));
     let text: Vec<u8> = log.into_iter().take_while(|&byte| byte != 0).collect();
     let tail = text.get(text.len().saturating_sub(LOG_KEPT)..).unwrap_or_default();
     Error::Verifier { source: error, log: String::from_utf8_lossy(tail).trim().to_owned() }
-}
-
-fn to_bytes(insns: &[Insn]) -> Vec<u8> {
-    insns.iter().flat_map(|insn| insn.to_bytes()).collect()
 }
 
 /// How often a level is read anew whose programs vanish meanwhile.
@@ -123,18 +115,6 @@ pub enum Attached {
     Multi,
 }
 
-impl Attached {
-    /// The name in a report.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Nothing => "no filter",
-            Self::Exclusive => "flags 0",
-            Self::Override => "allow-override",
-            Self::Multi => "allow-multi",
-        }
-    }
-}
-
 /// The programs of one cgroup.
 #[derive(Debug)]
 pub struct Level {
@@ -149,7 +129,17 @@ impl Level {
     /// Errors: as `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are
     /// read.
     pub fn read(dir: &Dir) -> Result<Self> {
-        read(dir, 0).map(|(programs, flags)| Self::of(programs, flags))
+        for _ in 0..LEVEL_TRIES {
+            let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
+                .map_err(|error| dir.failed("query filters of", "", error))?;
+            let programs: Option<Vec<Program>> =
+                ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
+            // One that vanished has been replaced: a level read without it would not be this one.
+            if let Some(programs) = programs {
+                return Ok(Self::of(programs, flags));
+            }
+        }
+        Err(dir.failed("query filters of", "", Errno::EAGAIN).into())
     }
 
     fn of(programs: Vec<Program>, flags: u32) -> Self {
@@ -168,31 +158,10 @@ impl Level {
     }
 }
 
-/// The programs of one cgroup by one query, and the flags that it answers.
-fn read(dir: &Dir, query: u32) -> Result<(Vec<Program>, u32)> {
-    for _ in 0..LEVEL_TRIES {
-        let (ids, flags) = kernel::prog_query(dir.as_fd(), query)
-            .map_err(|error| Error::system("query filters of", dir.path(), error))?;
-        let programs: Option<Vec<Program>> =
-            ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
-        // One that vanished has been replaced: a level read without it would not be this one.
-        if let Some(programs) = programs {
-            return Ok((programs, flags));
-        }
-    }
-    Err(Error::system("query filters of", dir.path(), Errno::EAGAIN))
-}
-
-/// The programs that run at a cgroup, ancestors' included, in the kernel's order.
-pub fn in_force(dir: &Dir) -> Result<Vec<Program>> {
-    read(dir, kernel::BPF_F_QUERY_EFFECTIVE).map(|(programs, _)| programs)
-}
-
 /// Ids of the programs that run at a cgroup, ancestors' included.
 pub fn effective(dir: &Dir) -> Result<Vec<u32>> {
-    kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE)
-        .map(|(ids, _)| ids)
-        .map_err(|error| Error::system("query filters in force at", dir.path(), error))
+    let found = kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE);
+    Ok(found.map_err(|error| dir.failed("query filters in force at", "", error))?.0)
 }
 
 /// What the names of our programs begin with.

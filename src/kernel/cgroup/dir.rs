@@ -1,20 +1,24 @@
 //! One cgroup, by a descriptor of its directory.
 
 use super::{Error, Result};
+use crate::kernel::failed::Failed;
 use crate::kernel::sys;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, read, unlinkat};
 use std::ffi::{CString, OsStr};
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// Most bytes of a file of the cgroup interface that matters here: less than a page.
 const FILE_MAX: usize = 4096;
 /// Longest file that is read to its end: some millions of process numbers.
-const WHOLE_MAX: u64 = 64 * 1024 * 1024;
+const WHOLE_MAX: usize = 64 * 1024 * 1024;
+/// The file by which every cgroup but the root tells its processes, and takes them.
+const PROCS: &str = "cgroup.procs";
 /// How often a racing rename is met with another try.
 const RACE_TRIES: usize = 8;
 
@@ -46,52 +50,72 @@ impl Dir {
     /// Another descriptor of the same directory.
     /// Errors: `EMFILE` when there are too many.
     pub fn try_clone(&self) -> Result<Self> {
-        let fd = self.fd.try_clone().map_err(|error| Error::system("dup", self.path(), error))?;
+        let fd = self.fd.try_clone().map_err(|error| self.failed("dup", "", error))?;
         Ok(Self::new(fd, self.path.clone()))
+    }
+
+    /// That an operation on a file, or child, of this cgroup failed; on the cgroup itself where
+    /// that has no name.
+    pub(crate) fn failed(
+        &self,
+        operation: &'static str,
+        file: &str,
+        error: impl Into<io::Error>,
+    ) -> Error {
+        Failed::new(operation, self.path_of(file), error).into()
+    }
+
+    fn path_of(&self, file: &str) -> String {
+        if file.is_empty() { self.path().to_owned() } else { format!("{}/{file}", self.path) }
     }
 
     /// Opens a child, never through a link or a mount point.
     /// Errors: as `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
-        let path = format!("{}/{}", self.path, name.to_string_lossy());
-        let c_name = CString::new(name.as_bytes())
-            .map_err(|_| Error::system("open", &path, Errno::EINVAL))?;
+        let shown = name.to_string_lossy();
+        let failed = |error: io::Error| self.failed("open", &shown, error);
+        let c_name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::EINVAL.into()))?;
         for _ in 0..RACE_TRIES {
             match sys::file::open_dir_beneath(self.as_fd(), &c_name) {
-                Ok(fd) => return Ok(Self::new(fd, path)),
+                Ok(fd) => return Ok(Self::new(fd, self.path_of(&shown))),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => {}
                     // Before Linux 5.6, and under seccomp filters that do not know the call.
-                    Some(libc::ENOSYS | libc::EPERM) => return self.child_without_links(name),
-                    _ => return Err(Error::system("open", path, error)),
+                    Some(libc::ENOSYS | libc::EPERM) => {
+                        let fd = self.child_without_links(name).map_err(|e| failed(e.into()))?;
+                        return Ok(Self::new(fd, self.path_of(&shown)));
+                    }
+                    _ => return Err(failed(error)),
                 },
             }
         }
-        Err(Error::system("open", path, Errno::EAGAIN))
+        Err(failed(Errno::EAGAIN.into()))
     }
 
     /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
     /// still the same file system.
-    fn child_without_links(&self, name: &OsStr) -> Result<Self> {
-        let path = format!("{}/{}", self.path, name.to_string_lossy());
+    fn child_without_links(&self, name: &OsStr) -> nix::Result<OwnedFd> {
         if matches!(name.as_bytes(), b"" | b"." | b"..") || name.as_bytes().contains(&b'/') {
-            return Err(Error::system("open", path, Errno::EINVAL));
+            return Err(Errno::EINVAL);
         }
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let fd = openat(self, name, flags, Mode::empty())
-            .map_err(|errno| Error::system("open", &path, errno))?;
-        let child = Self::new(fd, path);
-        if child.identity()?.0 != self.identity()?.0 {
-            return Err(Error::system("open", child.path, Errno::EXDEV));
-        }
-        Ok(child)
+        let fd = openat(self, name, flags, Mode::empty())?;
+        if fstat(&fd)?.st_dev == fstat(self)?.st_dev { Ok(fd) } else { Err(Errno::EXDEV) }
+    }
+
+    fn stat(&self) -> Result<FileStat> {
+        fstat(self).map_err(|errno| self.failed("stat", "", errno))
     }
 
     /// File system and inode: two descriptors of one identity are one cgroup.
     pub fn identity(&self) -> Result<(u64, u64)> {
-        let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
-        Ok((stat.st_dev, stat.st_ino))
+        self.stat().map(|stat| (stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether there is any child: a cgroup's directory has two links more than it has children.
+    pub fn has_children(&self) -> Result<bool> {
+        self.stat().map(|stat| stat.st_nlink > 2)
     }
 
     /// Reads a short file of the interface by one `read(2)`; `None` where the kernel has no such
@@ -100,15 +124,10 @@ impl Dir {
     /// long.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
-        let object = || format!("{}/{file}", self.path);
-        let mut bytes = [0; FILE_MAX];
-        let length =
-            read(&fd, &mut bytes).map_err(|errno| Error::system("read", object(), errno))?;
-        let malformed = || Error::Malformed { object: object() };
-        // Such a file arrives in one piece, up to a page.
-        let text =
-            bytes.get(..length).filter(|text| text.len() < FILE_MAX).ok_or_else(malformed)?;
-        String::from_utf8(text.to_vec()).map(Some).map_err(|_| malformed())
+        let mut bytes = vec![0; FILE_MAX];
+        let length = read(&fd, &mut bytes).map_err(|errno| self.failed("read", file, errno))?;
+        bytes.truncate(length);
+        self.text(file, bytes, FILE_MAX)
     }
 
     /// Reads a file of the interface to its end, up to 64 MiB, in as many pieces as the kernel
@@ -116,52 +135,47 @@ impl Dir {
     /// Errors: as [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read_all(&self, file: &str) -> Result<Option<String>> {
         let Some(fd) = self.open_file(file)? else { return Ok(None) };
-        let object = || format!("{}/{file}", self.path);
         let mut bytes = Vec::new();
-        std::fs::File::from(fd)
-            .take(WHOLE_MAX)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Error::system("read", object(), error))?;
-        let malformed = || Error::Malformed { object: object() };
-        if bytes.len() as u64 == WHOLE_MAX {
-            return Err(malformed());
-        }
-        String::from_utf8(bytes).map(Some).map_err(|_| malformed())
+        let read = File::from(fd).take(WHOLE_MAX as u64).read_to_end(&mut bytes);
+        read.map_err(|error| self.failed("read", file, error))?;
+        self.text(file, bytes, WHOLE_MAX)
     }
 
+    /// The text of a file that is shorter than `most`.
+    fn text(&self, file: &str, bytes: Vec<u8>, most: usize) -> Result<Option<String>> {
+        let short = Some(bytes).filter(|bytes| bytes.len() < most);
+        match short.and_then(|bytes| String::from_utf8(bytes).ok()) {
+            Some(text) => Ok(Some(text)),
+            None => Err(Error::Malformed { object: self.path_of(file) }),
+        }
+    }
+
+    /// `None` where the cgroup is there, which `cgroup.procs` tells, and has no such file.
     fn open_file(&self, file: &str) -> Result<Option<OwnedFd>> {
         match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
-            Err(Errno::ENOENT) if self.exists()? => Ok(None),
-            Err(errno) => Err(Error::system("open", format!("{}/{file}", self.path), errno)),
-        }
-    }
-
-    /// Whether the cgroup is still there: every cgroup but the root has `cgroup.procs`.
-    fn exists(&self) -> Result<bool> {
-        let flags = nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW;
-        match nix::sys::stat::fstatat(self, "cgroup.procs", flags) {
-            Ok(_) => Ok(true),
-            Err(errno) => Err(Error::system("stat", format!("{}/cgroup.procs", self.path), errno)),
+            Err(Errno::ENOENT) => match fstatat(self, PROCS, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(_) => Ok(None),
+                Err(errno) => Err(self.failed("stat", PROCS, errno)),
+            },
+            Err(errno) => Err(self.failed("open", file, errno)),
         }
     }
 
     /// Opens `cgroup.procs` for writing.
     /// Errors: `ENOENT` or `ENODEV` when the cgroup is gone.
     pub fn open_procs(&self) -> Result<OwnedFd> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        openat(self, "cgroup.procs", flags, Mode::empty())
-            .map_err(|errno| Error::system("open", format!("{}/cgroup.procs", self.path), errno))
+        openat(self, PROCS, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| self.failed("open", PROCS, errno))
     }
 
     /// Makes a child; `false` when there is one of that name already.
     /// Errors: as `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
     pub fn make_child(&self, name: &str) -> Result<bool> {
-        let mode = Mode::from_bits_truncate(0o755);
-        match mkdirat(self, name, mode) {
+        match mkdirat(self, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) => Ok(true),
             Err(Errno::EEXIST) => Ok(false),
-            Err(errno) => Err(Error::system("mkdir", format!("{}/{name}", self.path), errno)),
+            Err(errno) => Err(self.failed("mkdir", name, errno)),
         }
     }
 
@@ -171,17 +185,8 @@ impl Dir {
         let name = name.as_ref();
         match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(errno) => {
-                let object = format!("{}/{}", self.path, name.to_string_lossy());
-                Err(Error::system("rmdir", object, errno))
-            }
+            Err(errno) => Err(self.failed("rmdir", &name.to_string_lossy(), errno)),
         }
-    }
-
-    /// Whether there is any child: a cgroup's directory has two links more than it has children.
-    pub fn has_children(&self) -> Result<bool> {
-        let stat = fstat(self).map_err(|errno| Error::system("stat", self.path(), errno))?;
-        Ok(stat.st_nlink > 2)
     }
 }
 
@@ -208,9 +213,8 @@ mod tests {
         std::fs::create_dir(scratch.path().join(name)).unwrap();
         let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
         assert_eq!(dir.children().unwrap(), [name]);
-        for child in [dir.child(name), dir.child_without_links(name)] {
-            assert_eq!(child.unwrap().path(), "/a/a\u{fffd}");
-        }
+        assert_eq!(dir.child(name).unwrap().path(), "/a/a\u{fffd}");
+        assert!(dir.child_without_links(name).is_ok());
         assert!(dir.child_without_links(OsStr::new("..")).is_err());
     }
 }

@@ -1,7 +1,9 @@
 //! The move itself: in, back out, and the proof of where we are.
 
-use super::v1::Hierarchies;
+use super::place::Mounted;
+use super::v1;
 use super::{Dir, Error, Membership, Mount, Result};
+use crate::kernel::failed::Failed;
 use nix::unistd::write;
 use std::os::fd::OwnedFd;
 
@@ -43,13 +45,13 @@ impl Origin {
             Err(error) => return Err(error),
         }
         if before.legacy().next().is_some() {
-            let hierarchies = Hierarchies::read()?;
-            let v1 = before.legacy().filter_map(|(controllers, path)| {
-                let procs =
-                    lookup(&hierarchies.root(controllers)?, path).ok()?.open_procs().ok()?;
+            let mounts = Mounted::all()?;
+            let ways_v1 = before.legacy().filter_map(|(controllers, path)| {
+                let root = v1::root(&mounts, controllers)?;
+                let procs = lookup(&root, path).ok()?.open_procs().ok()?;
                 Some(Way { controllers: controllers.to_owned(), path: path.to_owned(), procs })
             });
-            ways.extend(v1);
+            ways.extend(ways_v1);
         }
         if ways.is_empty() { Err(Error::NotMounted) } else { Ok(Self { before, ways }) }
     }
@@ -83,31 +85,11 @@ impl Origin {
     }
 }
 
-/// A leaf whose `cgroup.procs` is open for the move.
-#[derive(Debug)]
-pub struct Entry<'a> {
-    leaf: &'a Dir,
-    procs: OwnedFd,
-}
-
-impl<'a> Entry<'a> {
-    /// Opens the way in.
-    pub fn open(leaf: &'a Dir) -> Result<Self> {
-        Ok(Self { leaf, procs: leaf.open_procs()? })
-    }
-
-    /// Moves the calling process, with all its threads, into the leaf. It writes `0`, which the
-    /// kernel takes for the writer: no process id that could mean another one by then.
-    /// Errors: `ENODEV` when the leaf is gone, `EBUSY` and `EOPNOTSUPP` when it can take no
-    /// process.
-    pub fn enter(&self) -> Result<()> {
-        move_self(&self.procs, self.leaf.path())
-    }
-
-    /// Reads back where the calling process is.
-    pub fn verify(&self, root: &Dir) -> Result<()> {
-        stands_in(self.leaf, root)
-    }
+/// Moves the calling process, with all its threads, into the leaf, by its `cgroup.procs`. It writes
+/// `0`, which the kernel takes for the writer: no process id that could mean another one by then.
+/// Errors: `ENODEV` when the leaf is gone, `EBUSY` and `EOPNOTSUPP` when it can take no process.
+pub fn enter(leaf: &Dir, procs: &OwnedFd) -> Result<()> {
+    move_self(procs, leaf.path())
 }
 
 /// Reads back where the calling process is: the leaf's path, and the same directory.
@@ -125,7 +107,7 @@ pub fn stands_in(leaf: &Dir, root: &Dir) -> Result<()> {
 }
 
 fn move_self(procs: &OwnedFd, path: &str) -> Result<()> {
-    write(procs, b"0").map(drop).map_err(|errno| Error::system("move to", path, errno))
+    Ok(write(procs, b"0").map(drop).map_err(|errno| Failed::new("move to", path, errno))?)
 }
 
 /// The cgroup v2 path among a process's own.

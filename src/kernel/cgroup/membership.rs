@@ -1,6 +1,7 @@
 //! Which cgroups a process is in, one for each hierarchy: `/proc/PID/cgroup` (cgroups(7)).
 
 use super::{Error, Result};
+use crate::kernel::failed::Failed;
 use crate::kernel::proc;
 
 /// The cgroups of one process.
@@ -31,7 +32,7 @@ impl Membership {
     }
 
     fn read(file: &str) -> Result<Self> {
-        let text = proc::read(file).map_err(|error| Error::system("read", file, error))?;
+        let text = proc::read(file).map_err(|error| Failed::new("read", file, error))?;
         Self::parse(&text).ok_or_else(|| Error::Malformed { object: file.to_owned() })
     }
 

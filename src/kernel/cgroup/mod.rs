@@ -15,16 +15,15 @@ mod stamp;
 pub mod v1;
 
 pub use dir::Dir;
-pub use enter::{Entry, Origin, stands_in};
+pub use enter::{Origin, enter, stands_in};
 pub use leaf::{Leaf, LeafKind, event, frozen_level};
 pub use membership::Membership;
 pub use place::{Mount, Place};
-pub(crate) use stamp::STAMP;
-pub use stamp::{Mark, PinMark, Stamp};
+pub use stamp::{MADE, PinMark, Stamp};
+pub(crate) use stamp::{STAMP, is_marked, mark};
 
 use crate::kernel::failed::Failed;
 use std::fmt;
-use std::io;
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -58,31 +57,23 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(
-        operation: &'static str,
-        object: impl Into<String>,
-        source: impl Into<io::Error>,
-    ) -> Self {
-        Self::System(Failed::new(operation, object, source))
+    /// The kernel's answer, where a system call failed.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::System(failed) => failed.source.raw_os_error(),
+            _ => None,
+        }
     }
 
     /// Whether the kernel said that the cgroup is gone or going.
     pub fn is_gone(&self) -> bool {
-        match self {
-            Self::System(failed) => {
-                matches!(failed.source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
-            }
-            _ => false,
-        }
+        matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }
+}
 
-    /// Whether the kernel said that a cgroup of this kind has no such thing: a threaded one has no
-    /// list of processes.
-    pub fn is_unsupported(&self) -> bool {
-        match self {
-            Self::System(failed) => failed.source.raw_os_error() == Some(libc::EOPNOTSUPP),
-            _ => false,
-        }
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        Self::System(failed)
     }
 }
 

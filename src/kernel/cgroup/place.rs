@@ -1,11 +1,12 @@
 //! A job's cgroup and every cgroup above it.
 
 use super::{Dir, Error, Result};
+use crate::kernel::failed::Failed;
 use crate::kernel::proc;
 use crate::protocol::CgroupPath;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, fstat, stat};
+use nix::sys::stat::{Mode, stat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use std::path::Path;
 
@@ -17,13 +18,43 @@ const PROC_CGROUP_INIT_INO: u64 = 0xEFFF_FFFB;
 /// Inode of a hierarchy's root (`cgroup_setup_root` in `kernel/cgroup/cgroup.c`).
 const ROOT_INO: u64 = 1;
 
-/// The root of the mount that a line of `/proc/self/mountinfo` is about, where that is the cgroup
-/// v2 mount at `at` (proc(5): id, parent, device, root, mount point, ...).
-fn root_of_mount<'a>(line: &'a str, at: &str) -> Option<&'a str> {
-    let (mount, system) = line.split_once(" - ")?;
-    let mut fields = mount.split(' ').skip(3);
-    let (root, point) = (fields.next()?, fields.next()?);
-    (point == at && system.starts_with("cgroup2 ")).then_some(root)
+/// A mount of the kernel's table (proc(5), `/proc/PID/mountinfo`), as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mounted {
+    /// Major and minor of the file system.
+    pub(super) device: (u64, u64),
+    /// What of the file system is seen.
+    pub(super) root: String,
+    pub(super) at: String,
+    pub(super) kind: String,
+    /// Options of the file system, with commas between them.
+    pub(super) options: String,
+}
+
+impl Mounted {
+    /// All mounts, in order: the last one on a place is the one that is seen. Users' stand there too,
+    /// on directories of any name.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        const FILE: &str = "/proc/self/mountinfo";
+        let text = proc::read_table(FILE).map_err(|error| Failed::new("read", FILE, error))?;
+        Ok(text.lines().filter_map(Self::parse).collect())
+    }
+
+    /// Reads a line: id, parent, device, root, mount point, options, optional fields, a dash, type,
+    /// source, options of the file system.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ').skip(2);
+        let (major, minor) = mount.next()?.split_once(':')?;
+        let mut system = system.split(' ');
+        Some(Self {
+            device: (major.parse().ok()?, minor.parse().ok()?),
+            root: mount.next()?.to_owned(),
+            at: mount.next()?.to_owned(),
+            kind: system.next()?.to_owned(),
+            options: system.nth(1)?.to_owned(),
+        })
+    }
 }
 
 /// The root of the cgroup v2 hierarchy.
@@ -47,9 +78,9 @@ impl Mount {
             let fd = match open(&root.join(at.trim_start_matches('/')), flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
-                Err(errno) => return Err(Error::system("open", at, errno)),
+                Err(errno) => return Err(Failed::new("open", at, errno).into()),
             };
-            let stat = fstatfs(&fd).map_err(|errno| Error::system("statfs", at, errno))?;
+            let stat = fstatfs(&fd).map_err(|errno| Failed::new("statfs", at, errno))?;
             if stat.filesystem_type() == CGROUP2_SUPER_MAGIC {
                 return Ok(Self { root: Dir::new(fd, ""), at });
             }
@@ -66,18 +97,16 @@ impl Mount {
     /// Errors: [`Error::Unfit`] for such a mount, or one that `/proc/self/mountinfo` does not have.
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
-            .map_err(|errno| Error::system("stat", "/proc/self/ns/cgroup", errno))?;
-        let root = fstat(&self.root).map_err(|errno| Error::system("stat", self.at, errno))?;
-        if namespace.st_ino == PROC_CGROUP_INIT_INO && root.st_ino == ROOT_INO {
+            .map_err(|errno| Failed::new("stat", "/proc/self/ns/cgroup", errno))?;
+        let (_, root) = self.root.identity()?;
+        if namespace.st_ino == PROC_CGROUP_INIT_INO && root == ROOT_INO {
             return Ok(());
         }
-        const FILE: &str = "/proc/self/mountinfo";
-        // Users' mounts stand there too, on directories of any name.
-        let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
-        // The last mount on a place is the one that is seen.
-        let root = text.lines().rev().find_map(|line| root_of_mount(line, self.at));
-        match root {
-            Some("/") => Ok(()),
+        let mut here = Mounted::all()?
+            .into_iter()
+            .filter(|mount| mount.kind == "cgroup2" && mount.at == self.at);
+        match here.next_back() {
+            Some(mount) if mount.root == "/" => Ok(()),
             _ => Err(Error::Unfit {
                 object: self.at.to_owned(),
                 why: "is mounted for another cgroup namespace than ours",

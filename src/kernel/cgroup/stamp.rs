@@ -55,38 +55,22 @@ impl Stamp {
     }
 }
 
-/// A mark without a value.
-#[derive(Clone, Copy, Debug)]
-pub enum Mark {
-    /// "This directory was made by us", and may be emptied and removed by us.
-    Made,
-    /// "systemd made this directory for a job of ours": everything in it is ours to end, but it is
-    /// systemd that removes it.
-    Scope,
+/// Name of the mark "this directory was made by us", which lets us empty and remove it.
+pub const MADE: &CStr = c"trusted.job_adopt_made";
+
+/// Marks a directory; a mark that stands already is no failure.
+pub(crate) fn mark(dir: &Dir, name: &CStr) -> Result<()> {
+    match sys::file::set_xattr(dir.as_fd(), name, b"1", libc::XATTR_CREATE) {
+        Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+            Err(dir.failed("mark", "", error))
+        }
+        _ => Ok(()),
+    }
 }
 
-impl Mark {
-    fn name(self) -> &'static CStr {
-        match self {
-            Self::Made => c"trusted.job_adopt_made",
-            Self::Scope => c"trusted.job_adopt_scope",
-        }
-    }
-
-    /// Marks a directory; a mark that stands already is no failure.
-    pub fn set(self, dir: &Dir) -> Result<()> {
-        match sys::file::create_xattr(dir.as_fd(), self.name(), b"1") {
-            Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
-                Err(Error::system("mark", dir.path(), error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a directory is marked.
-    pub fn is_set(self, dir: &Dir) -> Result<bool> {
-        Ok(get(dir, self.name())?.is_some())
-    }
+/// Whether a directory has a mark of this name.
+pub(crate) fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
+    get(dir, name).map(|value| value.is_some())
 }
 
 /// The id of the pin that we attached to a cgroup: a copy of a filter of somebody else's, which
@@ -103,8 +87,8 @@ impl PinMark {
 
     /// Marks a pin, in place of the last one.
     pub fn set(dir: &Dir, id: u32) -> Result<()> {
-        sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes())
-            .map_err(|error| Error::system("mark", dir.path(), error))
+        sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
+            .map_err(|error| dir.failed("mark", "", error))
     }
 }
 
@@ -112,6 +96,6 @@ fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
     match sys::file::get_xattr(dir.as_fd(), name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
-        Err(error) => Err(Error::system("read mark of", dir.path(), error)),
+        Err(error) => Err(dir.failed("read mark of", "", error)),
     }
 }

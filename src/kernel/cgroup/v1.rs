@@ -6,41 +6,17 @@
 //! cgroup in the hierarchy of the freezer, which is the one that Slurm's kill goes by, and in its
 //! step's in those whose limits it keeps (`src/plugins/cgroup/v1` of Slurm 22.05).
 
+use super::place::Mounted;
 use super::{Dir, Error, Membership, Result};
-use crate::kernel::proc;
 use crate::protocol::is_within;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
-use std::collections::BTreeSet;
-
-/// One line of `/proc/self/mountinfo` that is about a v1 hierarchy, whole.
-#[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    device: (u64, u64),
-    at: String,
-    options: String,
-}
 
 impl Mounted {
-    /// Reads a line: id, parent, device, root, mount point, options, optional fields, a dash,
-    /// type, source, options of the file system. `None` for any other file system, and for a
-    /// mount whose root is not that of our cgroup namespace.
-    fn parse(line: &str) -> Option<Self> {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(2);
-        let (device, root, at) = (fields.next()?, fields.next()?, fields.next()?);
-        let mut system = system.split(' ');
-        let (kind, options) = (system.next()?, system.nth(1)?);
-        let (major, minor) = device.split_once(':')?;
-        let device = (major.parse().ok()?, minor.parse().ok()?);
-        let wanted = kind == "cgroup" && root == "/";
-        wanted.then(|| Self { device, at: at.to_owned(), options: options.to_owned() })
-    }
-
-    /// Whether this is the hierarchy of these controllers: its options name each of them.
+    /// Whether this is the v1 hierarchy of these controllers, whole: its options name each of them.
     fn has(&self, controllers: &str) -> bool {
-        let options: BTreeSet<_> = self.options.split(',').collect();
-        controllers.split(',').all(|controller| options.contains(controller))
+        let named = |wanted| self.options.split(',').any(|option| option == wanted);
+        self.kind == "cgroup" && self.root == "/" && controllers.split(',').all(named)
     }
 
     /// Opens its root; `None` where something else is seen at that place, or nothing.
@@ -52,30 +28,10 @@ impl Mounted {
     }
 }
 
-/// The v1 hierarchies that are mounted here.
-#[derive(Debug)]
-pub struct Hierarchies {
-    mounted: Vec<Mounted>,
-}
-
-impl Hierarchies {
-    /// Reads what is mounted.
-    pub fn read() -> Result<Self> {
-        const FILE: &str = "/proc/self/mountinfo";
-        let text = proc::read_table(FILE).map_err(|error| Error::system("read", FILE, error))?;
-        Ok(Self::parse(&text))
-    }
-
-    fn parse(text: &str) -> Self {
-        Self { mounted: text.lines().filter_map(Mounted::parse).collect() }
-    }
-
-    /// Opens the root of the hierarchy that has these controllers, as `/proc/PID/cgroup` lists
-    /// them; `None` where it is not to be seen.
-    pub fn root(&self, controllers: &str) -> Option<Dir> {
-        let mut mounts = self.mounted.iter().rev().filter(|mounted| mounted.has(controllers));
-        mounts.find_map(Mounted::open)
-    }
+/// Opens the root of the hierarchy that has these controllers, as `/proc/PID/cgroup` lists them;
+/// `None` where it is not to be seen.
+pub(super) fn root(mounts: &[Mounted], controllers: &str) -> Option<Dir> {
+    mounts.iter().rev().filter(|mounted| mounted.has(controllers)).find_map(Mounted::open)
 }
 
 /// The extern step's own cgroup in each hierarchy.
@@ -126,7 +82,7 @@ impl Job {
     /// Errors: [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`],
     /// `ENOENT` for a step that is gone.
     pub fn freezers(&self) -> Result<Vec<Dir>> {
-        let root = Hierarchies::read()?.root("freezer").ok_or_else(|| Error::Unfit {
+        let root = root(&Mounted::all()?, "freezer").ok_or_else(|| Error::Unfit {
             object: self.step(),
             why: "is in the hierarchy of the freezer, which is not mounted here",
         })?;
@@ -287,8 +243,8 @@ mod tests {
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
     fn place(controllers: &str) -> Option<String> {
-        let all = Hierarchies::parse(LINES).mounted;
-        all.into_iter().find(|mounted| mounted.has(controllers)).map(|mounted| mounted.at)
+        let mut all = LINES.lines().filter_map(Mounted::parse);
+        all.find(|mounted| mounted.has(controllers)).map(|mounted| mounted.at)
     }
 
     #[test]
@@ -308,7 +264,8 @@ mod tests {
 
     #[test]
     fn what_is_mounted_over_is_not_opened() {
-        let mounted = |device| Mounted { device, at: "/proc".into(), options: "rw,x".into() };
+        let line = "21 1 0:0 / /proc rw - proc proc rw";
+        let mounted = |device| Mounted { device, ..Mounted::parse(line).unwrap() };
         let device = fstat(std::fs::File::open("/proc").unwrap()).unwrap().st_dev;
         assert!(mounted((major(device), minor(device))).open().is_some());
         assert!(mounted((major(device), minor(device) + 1)).open().is_none());

@@ -16,7 +16,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -25,9 +25,8 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, mkdirat};
 use nix::unistd::{Gid, Uid, fchownat};
 
-use crate::kernel::failed::Failed;
 use crate::kernel::sys::file::{Facts, facts};
-use crate::kernel::trust::{Trust, TrustError, TrustedDir};
+use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 
 /// Where the directories of users are.
 pub const DIR: &str = "/run/job-adopt/use";
@@ -72,30 +71,26 @@ impl Choices {
     }
 
     /// Finds the directory of a user in `base`; `None` where there is none.
-    pub(crate) fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, ChoiceError> {
+    pub(crate) fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, TrustError> {
         let path = self.user_dir(uid);
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = match openat(base, uid.to_string().as_str(), flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => return Ok(None),
-            Err(Errno::ENOTDIR) => return Err(ChoiceError::Wrong(path, Wrong::NoDirectory)),
-            Err(errno) => return Err(system("open", &path, errno)),
+            Err(errno) => return Err(TrustError::new(&path, Distrust::Open(errno))),
         };
         let dir = UserDir { facts: facts_of(&fd, &path)?, fd, path };
         if dir.facts.mount != facts_of(base, base.path())?.mount {
-            return Err(ChoiceError::Wrong(dir.path, Wrong::Mounted));
+            return Err(TrustError::new(&dir.path, Distrust::Mounted));
         }
         Ok(Some(dir))
     }
-}
 
-impl Choices {
     /// Makes the directory of a user, whose choices the group `group` may read, and those above it
     /// where they are missing. One that is there is as good as made; of one that is the user's own,
     /// group and mode are set right. Any number of logins may do so at once.
-    /// Errors: [`ChoiceError`]; what is there and is neither root's nor the user's own stays as it
-    /// is.
-    pub fn make(&self, uid: u32, group: u32) -> Result<(), ChoiceError> {
+    /// Errors: what is there and is neither root's nor the user's own stays as it is.
+    pub fn make(&self, uid: u32, group: u32) -> Result<(), TrustError> {
         let base = self.base(&self.dir)?;
         let dir = match self.find(&base, uid)? {
             Some(dir) => dir,
@@ -104,32 +99,32 @@ impl Choices {
                 // Nobody's but root's until it is as it should be.
                 match mkdirat(&base, uid.to_string().as_str(), Mode::S_IRWXU) {
                     Ok(()) | Err(Errno::EEXIST) => {}
-                    Err(errno) => return Err(system("mkdir", &path, errno)),
+                    Err(errno) => return Err(failed("mkdir", &path, errno)),
                 }
-                self.find(&base, uid)?.ok_or_else(|| system("open", &path, Errno::ENOENT))?
+                self.find(&base, uid)?
+                    .ok_or_else(|| TrustError::new(&path, Distrust::Open(Errno::ENOENT)))?
             }
         };
         dir.hand_over(uid, group, self.trust.owner())
     }
 
     /// Opens a directory of root's, and makes it and those above it where they are missing.
-    fn base(&self, path: &Path) -> Result<TrustedDir, ChoiceError> {
+    fn base(&self, path: &Path) -> Result<TrustedDir, TrustError> {
         let missing = match self.trust.dir(path) {
-            Ok(dir) => return Ok(dir),
-            Err(error) if error.is_missing() => ChoiceError::Distrusted(error),
-            Err(error) => return Err(ChoiceError::Distrusted(error)),
+            Err(error) if error.is_missing() => error,
+            found => return found,
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(missing);
         };
         let parent = self.base(parent)?;
         let made = mkdirat(&parent, name, Mode::from_bits_truncate(BASE_MODE));
-        let dir = parent.dir(Path::new(name)).map_err(ChoiceError::Distrusted)?;
+        let dir = parent.dir(Path::new(name))?;
         match made {
             // The helper has to get through it, whatever our caller's umask is.
-            Ok(()) => set_mode(&dir, BASE_MODE).map_err(|errno| system("chmod", path, errno))?,
+            Ok(()) => set_mode(&dir, BASE_MODE).map_err(|errno| failed("chmod", path, errno))?,
             Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(system("mkdir", path, errno)),
+            Err(errno) => return Err(failed("mkdir", path, errno)),
         }
         Ok(dir)
     }
@@ -137,18 +132,18 @@ impl Choices {
 
 impl UserDir {
     /// Gives it to the user. That comes last, so that one that is the maker's was not finished.
-    fn hand_over(self, uid: u32, group: u32, maker: u32) -> Result<(), ChoiceError> {
+    fn hand_over(self, uid: u32, group: u32, maker: u32) -> Result<(), TrustError> {
         let facts = &self.facts;
         if facts.uid != uid && facts.uid != maker {
-            return Err(ChoiceError::Wrong(self.path, Wrong::Owner(facts.uid)));
+            return Err(TrustError::new(&self.path, Distrust::Owner(facts.uid)));
         }
         if (facts.uid, facts.gid, permissions(facts)) == (uid, group, USER_MODE) {
             return Ok(());
         }
-        set_mode(&self.fd, USER_MODE).map_err(|errno| system("chmod", &self.path, errno))?;
+        set_mode(&self.fd, USER_MODE).map_err(|errno| failed("chmod", &self.path, errno))?;
         let (uid, group) = (Uid::from_raw(uid), Gid::from_raw(group));
         fchownat(&self.fd, "", Some(uid), Some(group), AtFlags::AT_EMPTY_PATH)
-            .map_err(|errno| system("chown", &self.path, errno))
+            .map_err(|errno| failed("chown", &self.path, errno))
     }
 }
 
@@ -159,80 +154,23 @@ fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
     fchmodat(AT_FDCWD, path.as_str(), mode, FchmodatFlags::FollowSymlink)
 }
 
-pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, ChoiceError> {
-    let failed = |error| ChoiceError::System(Failed::new("stat", path.to_string_lossy(), error));
-    facts(fd.as_fd()).map_err(failed)
+pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, TrustError> {
+    facts(fd.as_fd()).map_err(|error| failed("stat", path, error))
 }
 
 pub(crate) fn permissions(facts: &Facts) -> u32 {
     facts.mode & !SFlag::S_IFMT.bits()
 }
 
-pub(crate) fn system(operation: &'static str, path: &Path, errno: Errno) -> ChoiceError {
-    ChoiceError::System(Failed::new(operation, path.to_string_lossy(), errno))
+/// That this operation on what is there failed.
+pub(crate) fn failed(
+    operation: &'static str,
+    path: &Path,
+    error: impl Into<io::Error>,
+) -> TrustError {
+    let errno = error.into().raw_os_error().unwrap_or(0);
+    TrustError::new(path, Distrust::Cannot(operation, Errno::from_raw(errno)))
 }
-
-/// What stands between a user and their choice.
-#[derive(Debug)]
-pub enum ChoiceError {
-    /// A system call failed.
-    System(Failed),
-    /// A directory above the user's is not root's alone.
-    Distrusted(TrustError),
-    /// The user has no directory yet.
-    Missing(PathBuf),
-    /// What is there is not what it should be, and is left as it is.
-    Wrong(PathBuf, Wrong),
-}
-
-/// What is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// It is a file or a link.
-    NoDirectory,
-    /// It is no regular file: a link, a pipe, a directory.
-    NoFile,
-    /// Something is mounted there.
-    Mounted,
-    /// It belongs to this user.
-    Owner(u32),
-    /// It has this mode, by which others may write it, or the helper not read what is made in it.
-    Mode(u32),
-    /// It has this many names; the others lie in directories of someone else's.
-    Links(u64),
-    /// It has more bytes than an id can have.
-    TooLarge,
-    /// What it holds is not the id of a job on a line of its own.
-    NoId,
-}
-
-impl fmt::Display for ChoiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(failed) => failed.fmt(f),
-            Self::Distrusted(error) => error.fmt(f),
-            Self::Missing(path) => write!(f, "{}: does not exist", path.display()),
-            Self::Wrong(path, wrong) => write!(f, "{}: {wrong}", path.display()),
-        }
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDirectory => f.write_str("not a directory"),
-            Self::NoFile => f.write_str("not a regular file"),
-            Self::Mounted => f.write_str("a file system is mounted there"),
-            Self::Owner(uid) => write!(f, "owned by uid {uid}"),
-            Self::Mode(mode) => write!(f, "has mode {mode:04o}"),
-            Self::Links(count) => write!(f, "has {count} names"),
-            Self::TooLarge => f.write_str("larger than a job's id"),
-            Self::NoId => f.write_str("holds no job's id"),
-        }
-    }
-}
-
-impl std::error::Error for ChoiceError {}
 
 #[cfg(test)]
 mod tests;

@@ -43,9 +43,9 @@ impl Bench {
 
     /// What is wrong with the file, which is there.
     #[track_caller]
-    fn wrong(&self) -> Wrong {
+    fn wrong(&self) -> Distrust {
         match self.choices.read(self.uid) {
-            Err(ChoiceError::Wrong(path, wrong)) if path.starts_with(self.path()) => wrong,
+            Err(error) if error.path().starts_with(self.path()) => error.cause().clone(),
             other => panic!("{other:?}"),
         }
     }
@@ -59,9 +59,9 @@ fn mode(path: &Path, mode: u32) {
 fn a_choice_is_made_read_and_undone() {
     let bench = Bench::new();
     assert_eq!(bench.read(), Ok(None));
-    assert!(matches!(bench.choices.clear(bench.uid), Err(ChoiceError::Missing(_))));
+    assert!(matches!(bench.choices.clear(bench.uid), Err(error) if error.is_missing()));
     let id = "4242".parse().unwrap();
-    assert!(matches!(bench.choices.put(bench.uid, &id), Err(ChoiceError::Missing(_))));
+    assert!(matches!(bench.choices.put(bench.uid, &id), Err(error) if error.is_missing()));
     bench.choices.make(bench.uid, bench.group).unwrap();
     assert_eq!(bench.read(), Ok(None));
     for text in ["4242", "4250.a"] {
@@ -126,8 +126,8 @@ fn what_is_there_and_is_no_directory_is_left_alone() {
     std::fs::remove_dir(bench.path()).unwrap();
     symlink(&elsewhere, bench.path()).unwrap();
     let made = bench.choices.make(bench.uid, bench.group);
-    assert!(matches!(made, Err(ChoiceError::Wrong(_, Wrong::NoDirectory))), "{made:?}");
-    assert!(bench.read().unwrap_err().contains("not a directory"));
+    assert_eq!(*made.unwrap_err().cause(), Distrust::Open(Errno::ENOTDIR));
+    assert!(bench.read().unwrap_err().contains("or no directory"));
     assert_eq!(elsewhere.metadata().unwrap().mode() & 0o7777, 0o755);
     std::fs::remove_file(bench.path()).unwrap();
     std::fs::write(bench.path(), "4242\n").unwrap();
@@ -141,7 +141,7 @@ fn nothing_is_made_below_what_others_can_write() {
     bench.scratch.dir("run/job-adopt");
     bench.scratch.mode("run/job-adopt", 0o777);
     let made = bench.choices.make(bench.uid, bench.group);
-    assert!(matches!(made, Err(ChoiceError::Distrusted(_))), "{made:?}");
+    assert_eq!(*made.unwrap_err().cause(), Distrust::Writable(0o777));
     assert!(!bench.scratch.path().join("run/job-adopt/use").exists());
     assert!(bench.read().unwrap_err().contains("writable by others"));
 }
@@ -152,20 +152,20 @@ fn only_a_plain_file_of_the_users_own_is_read() {
     let file = bench.file();
     for changed in [0o660, 0o642] {
         mode(&file, changed);
-        assert_eq!(bench.wrong(), Wrong::Mode(changed));
+        assert_eq!(bench.wrong(), Distrust::Mode(changed));
     }
     mode(&file, 0o640);
     std::fs::hard_link(&file, bench.path().join("second")).unwrap();
-    assert_eq!(bench.wrong(), Wrong::Links(2));
+    assert_eq!(bench.wrong(), Distrust::Links(2));
     std::fs::rename(&file, bench.path().join("first")).unwrap();
     symlink("first", &file).unwrap();
-    assert_eq!(bench.wrong(), Wrong::NoFile);
+    assert_eq!(bench.wrong(), Distrust::NotRegular);
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, Mode::S_IRUSR).unwrap();
-    assert_eq!(bench.wrong(), Wrong::NoFile);
+    assert_eq!(bench.wrong(), Distrust::NotRegular);
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    assert_eq!(bench.wrong(), Wrong::NoFile);
+    assert_eq!(bench.wrong(), Distrust::NotRegular);
 }
 
 #[test]
@@ -175,17 +175,17 @@ fn neither_a_mounted_file_nor_one_of_another_user_is_read() {
     let (dir, file, uid) = (facts(&bench.path()), facts(&bench.file()), bench.uid);
     assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
     let mounted = Facts { mount: file.mount + 1, ..file };
-    assert_eq!(dir.may_hold(&mounted, uid), Err(Wrong::Mounted));
+    assert_eq!(dir.may_hold(&mounted, uid), Err(Distrust::Mounted));
     let other = uid + 1;
-    assert_eq!(dir.may_hold(&file, other), Err(Wrong::Owner(uid)));
-    assert_eq!(dir.is_only(other), Err(Wrong::Owner(uid)));
+    assert_eq!(dir.may_hold(&file, other), Err(Distrust::Owner(uid)));
+    assert_eq!(dir.is_only(other), Err(Distrust::Owner(uid)));
 }
 
 #[test]
 fn a_directory_that_others_may_write_holds_no_choice() {
     let bench = Bench::chosen();
     mode(&bench.path(), 0o770);
-    assert_eq!(bench.wrong(), Wrong::Mode(0o770));
+    assert_eq!(bench.wrong(), Distrust::Mode(0o770));
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn only_an_id_on_a_line_of_its_own_is_one() {
         "4242\n4250\n", "42\x0042\n", "4\u{fc}\n",
     ] {
         std::fs::write(bench.file(), text).unwrap();
-        assert_eq!(bench.wrong(), Wrong::NoId, "{text:?}");
+        assert_eq!(bench.wrong(), Distrust::Lacks("job's id"), "{text:?}");
     }
     for length in [65, 4096, 1 << 20] {
         std::fs::write(bench.file(), "4".repeat(length) + "\n").unwrap();
-        assert_eq!(bench.wrong(), Wrong::TooLarge);
+        assert_eq!(bench.wrong(), Distrust::TooLarge(65));
     }
 }

@@ -29,7 +29,7 @@ pub const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 /// Length of a program name with its NUL, `BPF_OBJ_NAME_LEN`.
 const NAME_LEN: usize = 16;
 /// Length of `struct bpf_prog_info` up to and including `name`.
-const INFO_LEN: usize = 80;
+pub(crate) const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
 
@@ -86,7 +86,7 @@ impl Attr {
     }
 }
 
-fn read_u32(bytes: &[u8], offset: usize) -> u32 {
+pub(crate) fn read_u32(bytes: &[u8], offset: usize) -> u32 {
     let mut field = [0; 4];
     if let Some(found) = bytes.get(offset..offset + 4) {
         field.copy_from_slice(found);
@@ -212,17 +212,11 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     })
 }
 
-/// Reads the instructions of a program into `insns`, which is [`ProgInfo::xlated_len`] long;
-/// `false` where the kernel hides them: they have a length then, and no address.
-pub fn prog_insns(program: BorrowedFd<'_>, insns: &mut [u8]) -> io::Result<bool> {
-    let length = insns.len();
-    let info = raw_info(program, Some(insns))?;
-    let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    Ok(shown && read_u32(&info, 20) as usize == length)
-}
-
 /// The beginning of `struct bpf_prog_info`; `insns`, where given, receives the instructions.
-fn raw_info(program: BorrowedFd<'_>, insns: Option<&mut [u8]>) -> io::Result<[u8; INFO_LEN]> {
+pub(crate) fn raw_info(
+    program: BorrowedFd<'_>,
+    insns: Option<&mut [u8]>,
+) -> io::Result<[u8; INFO_LEN]> {
     #[repr(C, align(8))]
     struct Info([u8; INFO_LEN]);
     let mut info = Info([0; INFO_LEN]);

@@ -53,33 +53,19 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Creates an extended attribute of an open file.
-/// Errors: `EEXIST` when there is one of that name.
-pub fn create_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
-    put_xattr(fd, name, value, libc::XATTR_CREATE)
-}
-
-/// Sets an extended attribute of an open file, whether there is one of that name or not.
-/// Errors: `EPERM` without the right to.
-pub fn set_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8]) -> io::Result<()> {
-    put_xattr(fd, name, value, 0)
-}
-
-fn put_xattr(fd: BorrowedFd<'_>, name: &CStr, value: &[u8], flags: libc::c_int) -> io::Result<()> {
+/// Sets an extended attribute of an open file.
+/// Errors: `EPERM` without the right to; with the flag `XATTR_CREATE`, `EEXIST` when there is one of
+/// that name.
+pub fn set_xattr(
+    fd: BorrowedFd<'_>,
+    name: &CStr,
+    value: &[u8],
+    flags: libc::c_int,
+) -> io::Result<()> {
     let (length, value) = (value.len(), value.as_ptr().cast());
     // SAFETY: the name is NUL-terminated; the value is read only and of the length given.
-    super::checked(libc::c_long::from(unsafe {
-        libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), value, length, flags)
-    }))
-    .map(drop)
-}
-
-/// Removes an extended attribute of an open file.
-/// Errors: `ENODATA` when there is none.
-pub fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
-    // SAFETY: the name is NUL-terminated.
-    super::checked(libc::c_long::from(unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) }))
-        .map(drop)
+    let result = unsafe { libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), value, length, flags) };
+    super::checked(result.into()).map(drop)
 }
 
 /// What an open file is.

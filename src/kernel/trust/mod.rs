@@ -193,6 +193,14 @@ pub enum Distrust {
     TooLarge(u64),
     /// The directory has more names than this.
     Crowded(usize),
+    /// Something is mounted there.
+    Mounted,
+    /// It has this mode, by which others may write it, or the helper not read what is made in it.
+    Mode(u32),
+    /// It does not hold this.
+    Lacks(&'static str),
+    /// This cannot be done to it.
+    Cannot(&'static str, Errno),
 }
 
 impl TrustError {
@@ -247,6 +255,10 @@ impl fmt::Display for Distrust {
             Self::Links(count) => write!(f, "has {count} names"),
             Self::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
             Self::Crowded(limit) => write!(f, "holds more than {limit} names"),
+            Self::Mounted => f.write_str("a file system is mounted there"),
+            Self::Mode(mode) => write!(f, "has mode {mode:04o}"),
+            Self::Lacks(what) => write!(f, "holds no {what}"),
+            Self::Cannot(operation, errno) => write!(f, "cannot {operation}: {}", errno.desc()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Our end of the keeper: see [`crate::keeper`].
 
-use super::flux::{FluxFailure, Imp};
+use super::flux::Imp;
 use crate::kernel::cgroup::Leaf;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
@@ -9,7 +9,7 @@ use crate::module::ask::executable as open_executable;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
 use crate::module::{Budget, Failure, Fault};
-use crate::protocol::{KEEP, READY};
+use crate::protocol::{KEEP, READY, Reason};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -29,17 +29,21 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    fn lives(&self) -> Result<bool, FluxFailure> {
+    fn lives(&self) -> Result<bool, Failure> {
         Ok(self.keepers.has(self.leaf)?)
     }
 
     /// Looks once more.
-    ///
-    /// # Errors
-    /// [`FluxFailure::NoKeeper`].
-    pub(super) fn verify(&self) -> Result<(), FluxFailure> {
-        if self.lives()? { Ok(()) } else { Err(FluxFailure::NoKeeper) }
+    pub(super) fn verify(&self) -> Result<(), Failure> {
+        if self.lives()? { Ok(()) } else { Err(none_lives()) }
     }
+}
+
+/// After one was started, or found.
+fn none_lives() -> Failure {
+    let why =
+        "no keeper lives that would end the login with its job; its last words are in the log";
+    Failure::Job(Reason::AdoptionFailed, why.to_owned())
 }
 
 /// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
@@ -57,7 +61,7 @@ impl Started {
 /// Starts a keeper unless one lives.
 ///
 /// # Errors
-/// [`Failure::Flux`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
+/// [`Failure::Job`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
 /// the budget.
 pub(super) fn ensure(
     leaf: &Leaf,
@@ -65,13 +69,13 @@ pub(super) fn ensure(
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<Keep, Failure> {
-    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let keepers = Keepers::open()?;
     let keep = Keep { keepers, leaf: leaf.dir()?.identity()?.1 };
     if keep.lives()? {
         return Ok(keep);
     }
     // Logins of one job meet here; no cgroup with a filter of ours has this inode.
-    let _lock = Lock::take(keep.leaf, adoption.budget.deadline()).map_err(FluxFailure::Lock)?;
+    let _lock = Lock::take(keep.leaf, adoption.budget.deadline())?;
     if !keep.lives()? {
         undo.started(start(leaf, imp, adoption)?);
     }
@@ -88,17 +92,15 @@ pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
 }
 
 fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
-    let failed_at =
-        |step: &str, error| FluxFailure::Keeper(Failed::new("start keeper:", step, error));
-    let failed = |step: &'static str| move |error: io::Error| failed_at(step, error);
+    let failed = |step: &str, error: io::Error| Failed::new("start keeper:", step, error);
     let executable = executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| failed("/dev/null")(errno.into()))?;
+        .map_err(|errno| failed("/dev/null", errno.into()))?;
     let (theirs, talk) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(|errno| failed("socketpair")(errno.into()))?;
+            .map_err(|errno| failed("socketpair", errno.into()))?;
     // Another open file than the one by which we look: it would not see a lock of its own.
-    let keepers = Keepers::open().map_err(FluxFailure::Lock)?;
+    let keepers = Keepers::open()?;
     let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
     let spec = KeeperSpec {
         executable: executable.as_fd(),
@@ -111,7 +113,7 @@ fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fai
         keepers: keepers.as_fd(),
         root: leaf.root()?.as_fd(),
     };
-    spawn_keeper(&spec).map_err(failed("clone"))?;
+    spawn_keeper(&spec).map_err(|error| failed("clone", error))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
     wait_for(&talk, adoption.budget)?;
@@ -120,8 +122,8 @@ fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fai
     match packet.get(..length).unwrap_or_default() {
         READY => Ok(Started(talk)),
         packet => Err(match SpawnFailure::decode(packet) {
-            Some((step, error)) => failed_at(&step, error).into(),
-            None => FluxFailure::NoKeeper.into(),
+            Some((step, error)) => failed(&step, error).into(),
+            None => none_lives(),
         }),
     }
 }

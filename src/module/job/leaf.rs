@@ -2,9 +2,9 @@
 //! records and of Flux are such.
 
 use super::keeper::Keep;
-use super::{Joined, filters, name, not_frozen};
+use super::{Joined, name, not_frozen};
 use crate::kernel::bpf::{self, Branch, Confinement, Level, Outcome, Reach};
-use crate::kernel::cgroup::{self, Dir, Entry, Leaf, LeafKind, Place, Stamp};
+use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Place, Stamp};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
@@ -12,10 +12,10 @@ use crate::module::undo::Undo;
 
 /// A job's cgroup and those above it.
 #[derive(Debug)]
-pub(in crate::module) struct Cgroups {
-    pub(super) place: Place,
+pub(crate) struct Cgroups {
+    pub(crate) place: Place,
     /// Which cgroup takes the login.
-    pub(super) kind: LeafKind,
+    pub(crate) kind: LeafKind,
 }
 
 /// What says whose the job is, and that it is alive.
@@ -31,7 +31,7 @@ pub(super) trait Owner {
     /// before one goes in.
     ///
     /// # Errors
-    /// [`Failure::Flux`].
+    /// [`Failure::Job`].
     fn keep(
         &self,
         _leaf: &Leaf,
@@ -82,22 +82,6 @@ impl Cgroups {
             }
         };
         Ok((self.place.dir()?.path().to_owned(), name(decision, adoption)?))
-    }
-
-    /// Which cgroup takes the login, for people.
-    pub(super) fn leaf(&self) -> String {
-        self.kind.child().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
-    }
-
-    /// The filters of the leaf, as far as it is there, and of all above.
-    pub(super) fn filters(&self) -> Result<Vec<(String, Level)>, Failure> {
-        let mut found = filters(self.place.levels())?;
-        if let Some(name) = self.kind.child() {
-            if let Ok(leaf) = self.place.dir()?.child(name.as_str()) {
-                found.extend(filters([&leaf])?);
-            }
-        }
-        Ok(found)
     }
 
     /// Takes the calling process into the job. A leaf can go away while this login is on its way
@@ -195,13 +179,13 @@ fn enter(
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<(), Failure> {
-    let entry = Entry::open(leaf.dir()?)?;
+    let procs = leaf.dir()?.open_procs()?;
     let keep = owner.keep(leaf, adoption, undo)?;
     if adoption.budget.left().is_zero() {
         return Err(Failure::Late);
     }
     undo.moving();
-    entry.enter()?;
+    cgroup::enter(leaf.dir()?, &procs)?;
     #[cfg(debug_assertions)]
     provoke_panic(adoption);
     if let Some(keep) = keep {
@@ -209,7 +193,7 @@ fn enter(
     }
     owner.require(leaf.job()?)?;
     confinement.verify(leaf.dir()?)?;
-    Ok(entry.verify(leaf.root()?)?)
+    Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
 }
 
 /// Stands in for a fault nobody has thought of, at the worst moment; for one test. What is installed

@@ -9,7 +9,6 @@ mod leaf;
 mod slurm;
 mod slurm_v1;
 
-pub use flux::FluxFailure;
 pub(super) use keeper::Started;
 pub use slurm::SlurmFailure;
 
@@ -17,16 +16,16 @@ use super::Failure;
 use super::probe::Tried;
 use super::ruling::Adoption;
 use super::undo::Undo;
-use crate::kernel::bpf::{Confinement, Decision, Level};
+use crate::kernel::bpf::{Confinement, Decision};
 use crate::kernel::cgroup::{Dir, LeafKind, Mount, Stamp, frozen_level};
 use crate::protocol::{Containment, Placement, Plan};
 use crate::schedulers::stepd::Daemon;
 use flux::Imp;
-use leaf::Cgroups;
+pub(crate) use leaf::Cgroups;
 
 /// A job that is there, is the user's, and is not frozen.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(crate) enum Job {
     /// Of a record, with our stamp on its cgroup.
     Registered(Cgroups, Stamp),
     /// In a unit of Flux, with the process that has started the job's shell.
@@ -39,11 +38,11 @@ pub(super) enum Job {
 
 /// What would become of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Foreseen {
+pub(crate) struct Foreseen {
     /// Where it would be.
-    pub(super) cgroup: String,
+    pub(crate) cgroup: String,
     /// What would hold there, as the log has it.
-    pub(super) containment: &'static str,
+    pub(crate) containment: &'static str,
 }
 
 /// Where a login is now, and what holds there.
@@ -60,7 +59,7 @@ impl Job {
     ///
     /// # Errors
     /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
-    /// [`Failure::Flux`] for a job that is over, is not the user's or can take no login.
+    /// [`Failure::Job`] for a job that is over, is not the user's or can take no login.
     pub(super) fn open(adoption: &Adoption<'_>) -> Result<Self, Failure> {
         let uid = adoption.login.uid;
         match &adoption.plan.placement {
@@ -88,7 +87,7 @@ impl Job {
     /// where the plan goes by the IMP's filter and there is none.
     ///
     /// # Errors
-    /// [`Failure::Bpf`], [`Failure::Flux`].
+    /// [`Failure::Bpf`], [`Failure::Job`].
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         match self {
             Self::Flux(cgroups, imp) if inherits(plan) && !cgroups.has_filter()? => {
@@ -143,45 +142,10 @@ impl Job {
             }),
         }
     }
-
-    /// What says whose the job is, which cgroup takes the login, and the filters that decide, each as
-    /// a word and a text: for `job-adopt resolve`.
-    ///
-    /// # Errors
-    /// [`Failure::Bpf`] where filters cannot be read.
-    pub(super) fn evidence(&self) -> Result<Vec<(&'static str, String)>, Failure> {
-        let daemon = |daemon: &Daemon| {
-            let text = format!("pid {}, uid {}, running", daemon.pid(), daemon.answer().uid);
-            ("daemon", text)
-        };
-        let (proof, leaf, filters) = match self {
-            Self::Registered(cgroups, stamp) => {
-                (("stamp", stamp.to_string()), cgroups.leaf(), cgroups.filters()?)
-            }
-            Self::Flux(cgroups, imp) => {
-                (("imp", imp.to_string()), cgroups.leaf(), cgroups.filters()?)
-            }
-            Self::Slurm(asked, step) => (daemon(asked), step.leaf(), filters(step.levels())?),
-            Self::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Vec::new()),
-        };
-        let mut evidence = vec![proof, ("leaf", leaf)];
-        for (path, level) in filters {
-            let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-            let text = format!("{path}: {} {}", level.attached.as_str(), ids.join(" "));
-            evidence.push(("filters", text.trim_end().to_owned()));
-        }
-        Ok(evidence)
-    }
 }
 
 fn inherits(plan: &Plan) -> bool {
     matches!(plan.containment, Containment::Inherit | Containment::Both(_))
-}
-
-/// The filters of each of these cgroups.
-fn filters<'a>(levels: impl IntoIterator<Item = &'a Dir>) -> Result<Vec<(String, Level)>, Failure> {
-    let read = |dir: &Dir| Ok((dir.path().to_owned(), Level::read(dir)?));
-    levels.into_iter().map(read).collect()
 }
 
 /// The name in the log of what a decision comes to.

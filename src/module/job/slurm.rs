@@ -153,7 +153,7 @@ fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
 
 /// An extern step's cgroup and those above it, and those below it that logins are in.
 #[derive(Debug)]
-pub(in crate::module) struct Step {
+pub(crate) struct Step {
     /// The step's path.
     path: String,
     /// `task_special`, `user` and the step, as far as they are there, and every level above.
@@ -182,7 +182,7 @@ impl Step {
     }
 
     /// Where the login will be.
-    pub(super) fn leaf(&self) -> String {
+    pub(crate) fn leaf(&self) -> String {
         let [user, leaf] = WAY;
         format!("{}/{user}/{leaf}", self.path)
     }
@@ -196,7 +196,7 @@ impl Step {
     }
 
     /// The step's cgroup and those above it, and what is there of those below.
-    pub(super) fn levels(&self) -> &[Dir] {
+    pub(crate) fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
 

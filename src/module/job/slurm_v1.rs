@@ -18,7 +18,7 @@ use crate::schedulers::stepd::Daemon;
 
 /// The cgroups of an extern step, and of its job.
 #[derive(Debug)]
-pub(in crate::module) struct Step {
+pub(crate) struct Step {
     job: Job,
     /// Its cgroups in the hierarchy of the freezer.
     freezers: Vec<Dir>,
@@ -37,7 +37,7 @@ impl Step {
     }
 
     /// Where the login will be, in every hierarchy.
-    pub(super) fn leaf(&self) -> String {
+    pub(crate) fn leaf(&self) -> String {
         self.job.step()
     }
 

@@ -2,7 +2,6 @@
 
 use crate::kernel::log::{self, Speaker};
 use crate::kernel::sys::pam::{Handle, Item, Style};
-use crate::module::switch;
 use crate::module::{
     self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
 };
@@ -34,8 +33,8 @@ pub(super) fn answer(
     }
     let login = login(phase, handle, user, account.map_or(UNKNOWN, |account| account.uid));
     let call = Call { handle, login };
-    if switch::is_off() {
-        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", switch::OFF)]);
+    if module::is_off() {
+        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", module::OFF)]);
         return PamReturnCode::IGNORE;
     }
     match Settings::parse(arguments) {
@@ -118,7 +117,7 @@ impl Call<'_> {
             environment: self.handle,
             slurm_user: &slurm_user,
             helper_group: helper.map(|account| account.gid),
-            explain: false,
+            look: None,
             budget: &budget,
         };
         let outcome = module::judge(&self.login, means);

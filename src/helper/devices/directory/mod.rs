@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use super::cdi::QualifiedName;
 use super::{DeviceError, GpuName, Named, Tree};
 use crate::helper::devices::listing::Entry;
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::kernel::trust::{TrustError, TrustedDir};
 use crate::protocol::decimal;
 

@@ -80,7 +80,7 @@ impl Look<'_> {
         }
         match shell {
             Shell::Of(owner) => {
-                Seen::Running { owner, started: self.proc.started(imp.pid).unwrap_or(0) }
+                Seen::Running { owner, started: self.proc.started(imp).unwrap_or(0) }
             }
             Shell::None => Seen::Waiting,
             Shell::Several => Seen::Strange("its IMP has children of several users'".to_owned()),

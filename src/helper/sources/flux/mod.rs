@@ -17,7 +17,7 @@ use look::{Look, Seen};
 use nix::unistd::User;
 
 use super::{Found, Job, Source, SourceError};
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 use crate::kernel::proc::Proc;
 use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
 use crate::schedulers::flux::{Unit, folders};

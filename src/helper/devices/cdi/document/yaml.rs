@@ -7,7 +7,7 @@
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::{Budget, DocumentError, Object, Refused, Value, scalar};
-use crate::kernel::printable::printable;
+use crate::helper::printable;
 
 pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
     let mut reader = Reader::default();

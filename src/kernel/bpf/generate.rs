@@ -1,0 +1,575 @@
+//! Allowlist in, instructions out. Pure: the same set of entries gives the same instructions.
+//!
+//! A device number becomes one 32-bit key, major above minor. For each device type the entries
+//! become steps: keys at which the listed access changes. A program loads its context
+//! once, finds the step of the requested key as in a balanced binary tree, and ends in a leaf that
+//! all steps with the same access share: is an access requested that the leaf refuses?
+//!
+//! The kernel's verifier drops instructions that it can prove idle. There are none here, so the
+//! program can be read back and compared: both ways of every jump are possible, and no jump goes
+//! to the instruction after it. Jumps compare 32 bits (kernel 5.1), and only register 0, which is
+//! returned, is written as 64 bits, so no extension of the sign or of zeros is put in either.
+
+use super::insn::{
+    ACCESS_SHIFT, BPF_AND, BPF_JGE, BPF_JNE, BPF_JSET, BPF_LSH, BPF_OR, CTX_ACCESS_TYPE, CTX_MAJOR,
+    CTX_MINOR, Insn, Register,
+};
+use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType};
+
+/// The answer, 0 or 1.
+const ANSWER: Register = 0;
+/// `struct bpf_cgroup_dev_ctx` on entry.
+const CONTEXT: Register = 1;
+/// The first word of the context: the type below, the requested access above.
+const ACCESS_TYPE: Register = 2;
+/// Major above minor.
+const KEY: Register = 3;
+/// The minor while the key is made.
+const MINOR: Register = 4;
+/// The device type alone.
+const TYPE: Register = 5;
+
+/// Bits of a key that hold the minor (`MINORBITS` of `linux/kdev_t.h`); the major has the rest. The
+/// kernel's own `dev_t` is these 32 bits, so no two of its numbers share a key.
+const MINOR_BITS: u32 = 20;
+
+/// The part of the first word that holds the type.
+const TYPE_MASK: u32 = (1 << ACCESS_SHIFT) - 1;
+
+/// A program that allows what is listed and refuses everything else.
+///
+/// A request is allowed if its device is listed and every access that it wants is, by any of the
+/// device's entries. One that wants none is allowed for listed devices only.
+#[must_use]
+pub fn allow(list: &Allowlist) -> Vec<Insn> {
+    allow_rules(list.rules())
+}
+
+/// As [`allow`], for any number of entries.
+///
+/// Jumps reach 32,767 instructions, which is enough for 8,192 entries of any kind. Where a longer
+/// list does not fit, the program refuses everything.
+#[must_use]
+pub fn allow_rules(rules: &[DeviceRule]) -> Vec<Insn> {
+    program(rules).unwrap_or_else(|| answer(false).to_vec())
+}
+
+fn program(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+    // Most devices are character devices: their tree comes first.
+    let trees: Vec<(DeviceType, Vec<Step>)> = [DeviceType::Char, DeviceType::Block]
+        .into_iter()
+        .filter(|kind| rules.iter().any(|rule| rule.kind() == *kind))
+        .map(|kind| (kind, steps(kind, rules)))
+        .collect();
+    if trees.is_empty() {
+        return Some(answer(false).to_vec());
+    }
+    let mut code = Assembler::default();
+    let leaves = Leaves::new(&mut code, &trees);
+    code.extend(&prologue());
+    let mut rest = trees.iter().peekable();
+    while let Some((kind, steps)) = rest.next() {
+        let other = if rest.peek().is_some() { code.label() } else { leaves.unlisted };
+        code.jump_if(BPF_JNE, TYPE, *kind as u32, other);
+        search(&mut code, &leaves, steps)?;
+        if other != leaves.unlisted {
+            code.place(other);
+        }
+    }
+    leaves.emit(&mut code);
+    code.finish()
+}
+
+/// Requested bits of which each alone refuses a listed device. Bits that the kernel may add to the
+/// access one day are not allowed by any list of today.
+fn refused(listed: Access) -> u32 {
+    !listed.bits() << ACCESS_SHIFT
+}
+
+/// Returns at once.
+fn answer(allowed: bool) -> [Insn; 2] {
+    [Insn::mov64_imm(ANSWER, i32::from(allowed)), Insn::exit()]
+}
+
+/// Everything of the context into registers.
+fn prologue() -> [Insn; 7] {
+    [
+        Insn::load_word(ACCESS_TYPE, CONTEXT, CTX_ACCESS_TYPE),
+        Insn::load_word(KEY, CONTEXT, CTX_MAJOR),
+        Insn::load_word(MINOR, CONTEXT, CTX_MINOR),
+        Insn::alu32_imm(BPF_LSH, KEY, MINOR_BITS as i32),
+        Insn::alu32_reg(BPF_OR, KEY, MINOR),
+        Insn::mov32_reg(TYPE, ACCESS_TYPE),
+        Insn::alu32_imm(BPF_AND, TYPE, TYPE_MASK as i32),
+    ]
+}
+
+/// Goes on in the leaf of the step that holds the key: one comparison halves the steps.
+fn search(code: &mut Assembler, leaves: &Leaves, steps: &[Step]) -> Option<()> {
+    if let [only] = steps {
+        code.jump(leaves.of(only.access)?);
+        return Some(());
+    }
+    // The odd step goes below: a single step above needs no jump of its own.
+    let (lower, upper) = steps.split_at_checked(steps.len().div_ceil(2))?;
+    let bound = upper.first()?.start;
+    if let [only] = upper {
+        code.jump_if(BPF_JGE, KEY, bound, leaves.of(only.access)?);
+        return search(code, leaves, lower);
+    }
+    let above = code.label();
+    code.jump_if(BPF_JGE, KEY, bound, above);
+    search(code, leaves, lower)?;
+    code.place(above);
+    search(code, leaves, upper)
+}
+
+/// Where a search ends: one leaf for each set of listed accesses, shared by all steps with it.
+struct Leaves {
+    listed: Vec<(Access, Label)>,
+    unlisted: Label,
+    refuse: Label,
+}
+
+impl Leaves {
+    fn new(code: &mut Assembler, trees: &[(DeviceType, Vec<Step>)]) -> Self {
+        let (unlisted, refuse) = (code.label(), code.label());
+        let mut leaves = Self { listed: Vec::new(), unlisted, refuse };
+        for step in trees.iter().flat_map(|(_, steps)| steps) {
+            if leaves.of(step.access).is_none() {
+                leaves.listed.push((step.access, code.label()));
+            }
+        }
+        leaves
+    }
+
+    fn of(&self, access: Access) -> Option<Label> {
+        let listed = || self.listed.iter().find(|(listed, _)| *listed == access);
+        if access == Access::NONE { Some(self.unlisted) } else { Some(listed()?.1) }
+    }
+
+    fn emit(&self, code: &mut Assembler) {
+        for (access, label) in &self.listed {
+            code.place(*label);
+            code.jump_if(BPF_JSET, ACCESS_TYPE, refused(*access), self.refuse);
+            code.extend(&answer(true));
+        }
+        code.place(self.unlisted);
+        code.place(self.refuse);
+        code.extend(&answer(false));
+    }
+}
+
+/// From `start` up to the next step, the same access is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    /// Major above minor.
+    start: u32,
+    /// Union of all entries for these devices; empty where there is none.
+    access: Access,
+}
+
+/// The entries of one device type as a step function over all device numbers: the first begins at
+/// 0, starts ascend, neighbours differ in access.
+///
+/// Entries for the same device are added up, and so are those for all minors of its major.
+fn steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
+    let (mut devices, mut majors) = (Vec::new(), Vec::new());
+    // Every key at which the access may change: the first of each entry, and the first after it.
+    let mut starts = vec![(0, Access::NONE)];
+    for rule in rules.iter().filter(|rule| rule.kind() == kind) {
+        let first = rule.major() << MINOR_BITS | rule.minor().unwrap_or(0);
+        let length = match rule.minor() {
+            Some(_) => 1,
+            None => 1 << MINOR_BITS,
+        };
+        let list = if rule.minor().is_some() { &mut devices } else { &mut majors };
+        list.push((first, rule.access()));
+        // There is no key after the last major's.
+        let after = first.checked_add(length);
+        starts.extend([Some(first), after].into_iter().flatten().map(|key| (key, Access::NONE)));
+    }
+    let (devices, majors) = (added_up(devices), added_up(majors));
+    let access =
+        |key| listed(&devices, key).union(listed(&majors, key >> MINOR_BITS << MINOR_BITS));
+    let starts = added_up(starts).into_iter();
+    let mut steps: Vec<Step> =
+        starts.map(|(start, _)| Step { start, access: access(start) }).collect();
+    steps.dedup_by_key(|step| step.access);
+    steps
+}
+
+/// The list by ascending key, each key once and with all its accesses.
+fn added_up(mut list: Vec<(u32, Access)>) -> Vec<(u32, Access)> {
+    list.sort_unstable_by_key(|(key, _)| *key);
+    list.dedup_by(|(key, access), (kept, all)| {
+        *all = if key == kept { all.union(*access) } else { *all };
+        key == kept
+    });
+    list
+}
+
+fn listed(list: &[(u32, Access)], key: u32) -> Access {
+    let found = list.binary_search_by_key(&key, |(listed, _)| *listed).ok();
+    found.and_then(|at| list.get(at)).map(|(_, access)| *access).unwrap_or_default()
+}
+
+/// A place in the program, perhaps not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Label(usize);
+
+/// Instructions whose jumps go to labels until all places are known.
+#[derive(Default)]
+struct Assembler {
+    program: Vec<Insn>,
+    /// Index of the instruction that each label stands before.
+    places: Vec<Option<usize>>,
+    /// Indexes of the jumps, and where they go.
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    /// A label without a place.
+    fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label(self.places.len() - 1)
+    }
+
+    /// Puts the label before the next instruction. A jump that would go there from right before
+    /// it is left out: the verifier would drop it.
+    fn place(&mut self, label: Label) {
+        let last = self.program.len().wrapping_sub(1);
+        if self.jumps.last() == Some(&(last, label)) && self.program.last() == Some(&Insn::jump(0))
+        {
+            self.jumps.pop();
+            self.program.pop();
+        }
+        if let Some(place) = self.places.get_mut(label.0) {
+            *place = Some(self.program.len());
+        }
+    }
+
+    fn extend(&mut self, insns: &[Insn]) {
+        self.program.extend_from_slice(insns);
+    }
+
+    fn jump(&mut self, to: Label) {
+        self.jumps.push((self.program.len(), to));
+        self.program.push(Insn::jump(0));
+    }
+
+    /// Jumps if `register condition imm` holds for 32 unsigned bits.
+    fn jump_if(&mut self, condition: u8, register: Register, imm: u32, to: Label) {
+        self.jumps.push((self.program.len(), to));
+        self.program.push(Insn::jump32_imm(condition, register, imm, 0));
+    }
+
+    /// The program; `None` where a jump is too far for 16 bits or goes nowhere.
+    fn finish(mut self) -> Option<Vec<Insn>> {
+        for (at, label) in &self.jumps {
+            let place = self.places.get(label.0).copied().flatten()?;
+            let distance = place.checked_sub(at + 1)?;
+            self.program.get_mut(*at)?.offset = i16::try_from(distance).ok()?;
+        }
+        Some(self.program)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::filters::interpret::{Request, run};
+    use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_JMP, BPF_JMP32, BPF_K};
+    use crate::protocol::{MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
+    use crate::random::Random;
+
+    /// The meaning of a list, entry by entry.
+    fn expected(rules: &[DeviceRule], request: Request) -> bool {
+        let of_device = rules.iter().filter(|rule| {
+            rule.kind() == request.kind
+                && rule.major() == request.major
+                && rule.minor().is_none_or(|minor| minor == request.minor)
+        });
+        let accesses: Vec<Access> = of_device.map(DeviceRule::access).collect();
+        let listed = |access: Access| accesses.iter().any(|entry| entry.contains(access));
+        let mut wanted = [Access::READ, Access::WRITE, Access::MKNOD]
+            .into_iter()
+            .filter(|access| request.access.contains(*access));
+        !accesses.is_empty() && wanted.all(listed)
+    }
+
+    fn assert_means(rules: &[DeviceRule], requests: &[Request]) {
+        let program = allow_rules(rules);
+        for request in requests {
+            let want = expected(rules, *request);
+            assert_eq!(run(&program, *request), Ok(want), "{request:?} of {rules:?}");
+        }
+    }
+
+    fn rules(texts: &[&str]) -> Vec<DeviceRule> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// All accesses to the device and to its neighbours, as both types.
+    fn requests_around(major: u32, minor: u32) -> Vec<Request> {
+        let mut requests = Vec::new();
+        for kind in [DeviceType::Block, DeviceType::Char] {
+            for major in major.saturating_sub(1)..=(major + 1).min(MAJOR_MAX) {
+                for minor in minor.saturating_sub(1)..=(minor + 1).min(MINOR_MAX) {
+                    for bits in 0..8 {
+                        let access = Access::from_bits(bits).unwrap();
+                        requests.push(Request { kind, major, minor, access });
+                    }
+                }
+            }
+        }
+        requests
+    }
+
+    impl Random {
+        fn rule(&mut self, majors: u32, minors: u32) -> DeviceRule {
+            let kind = if self.below(3) == 0 { DeviceType::Block } else { DeviceType::Char };
+            let minor = (self.below(40) != 0).then(|| self.below(minors));
+            let access = Access::from_bits(1 + self.below(7)).unwrap();
+            DeviceRule::new(kind, self.below(majors), minor, access).unwrap()
+        }
+
+        fn shuffle(&mut self, rules: &mut [DeviceRule]) {
+            for at in (1..rules.len()).rev() {
+                rules.swap(at, self.below(at as u32 + 1) as usize);
+            }
+        }
+    }
+
+    /// As many steps as `count` entries can make: gaps between all, and no two neighbours alike.
+    fn alternating(count: u32) -> Vec<DeviceRule> {
+        let access = |at: u32| Access::from_bits(1 + at % 7).unwrap();
+        let rule =
+            |at: u32| DeviceRule::new(DeviceType::Char, 195, Some(2 * at), access(at)).unwrap();
+        (0..count).map(rule).collect()
+    }
+
+    #[test]
+    fn every_subset_over_the_small_universe() {
+        let all = rules(&[
+            "c:1:-1:r", "c:1:3:w", "c:1:4:rwm", "c:1:0:rw", "c:2:0:m", "c:0:1048575:rw",
+            "c:4095:1048575:rw", "b:1:3:rw", "b:4095:-1:w", "b:0:0:r",
+        ]);
+        let devices = [(0, 0), (1, 0), (1, 3), (1, MINOR_MAX), (4095, 0), (4095, MINOR_MAX)];
+        let mut requests: Vec<Request> =
+            devices.iter().flat_map(|(major, minor)| requests_around(*major, *minor)).collect();
+        requests.push(Request {
+            kind: DeviceType::Char,
+            major: 0,
+            minor: MINOR_MAX,
+            access: Access::RW,
+        });
+        for subset in 0_u32..1 << all.len() {
+            let chosen = all.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1);
+            let chosen: Vec<DeviceRule> = chosen.map(|(_, rule)| *rule).collect();
+            assert_means(&chosen, &requests);
+        }
+    }
+
+    #[test]
+    fn random_big_lists() {
+        let mut random = Random::new(0x6a6f_625f_6164_6f70);
+        for (majors, minors) in [(2, 30), (6, 300), (4096, 1 << 20), (1, 1 << 20), (4096, 2)] {
+            let list: Vec<DeviceRule> = (0..300).map(|_| random.rule(majors, minors)).collect();
+            let sample: Vec<Request> = (0..60)
+                .flat_map(|_| {
+                    let rule = list[random.below(300) as usize];
+                    let minor = rule.minor().unwrap_or_else(|| random.below(minors));
+                    requests_around(rule.major(), minor)
+                })
+                .collect();
+            assert_means(&list, &sample);
+        }
+    }
+
+    #[test]
+    fn entries_of_one_device_add_up_for_one_open() {
+        let program = allow_rules(&rules(&["c:195:0:r", "c:195:-1:w"]));
+        let request = Request { kind: DeviceType::Char, major: 195, minor: 0, access: Access::RW };
+        assert_eq!(run(&program, request), Ok(true));
+        assert_eq!(run(&program, Request { minor: 1, ..request }), Ok(false));
+    }
+
+    #[test]
+    fn accesses_that_no_list_knows_are_not_allowed() {
+        assert_eq!(refused(Access::ALL), 0xfff8_0000);
+    }
+
+    #[test]
+    fn no_entries_answer_at_once() {
+        let list = Allowlist::new();
+        assert_eq!(allow(&list), [Insn::mov64_imm(0, 0), Insn::exit()]);
+    }
+
+    #[test]
+    fn the_order_of_entries_does_not_matter() {
+        let mut random = Random::new(7);
+        let mut list: Vec<DeviceRule> = (0..400).map(|_| random.rule(8, 200)).collect();
+        let allowed = allow_rules(&list);
+        for _ in 0..10 {
+            random.shuffle(&mut list);
+            assert!(allow_rules(&list) == allowed);
+        }
+    }
+
+    #[test]
+    fn thousands_of_entries_keep_their_meaning() {
+        let list = alternating(4096);
+        let allowed = allow_rules(&list);
+        for rule in &list {
+            for bits in 0..8 {
+                let access = Access::from_bits(bits).unwrap();
+                let minor = rule.minor().unwrap();
+                let request = Request { kind: DeviceType::Char, major: 195, minor, access };
+                assert_eq!(run(&allowed, request), Ok(rule.access().contains(access)));
+                let gap = Request { minor: minor + 1, ..request };
+                assert_eq!(run(&allowed, gap), Ok(false));
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_too_long_for_its_jumps_refuses_everything() {
+        assert!(allow_rules(&alternating(8192)).len() > 2);
+        let refuse = [Insn::mov64_imm(0, 0), Insn::exit()];
+        assert!(allow_rules(&alternating(16_384)) == refuse);
+    }
+
+    /// Goes all ways that the verifier goes, with what it knows of the key.
+    struct Walk<'a> {
+        program: &'a [Insn],
+        seen: Vec<bool>,
+        longest: usize,
+    }
+
+    impl Walk<'_> {
+        fn of(program: &[Insn]) -> Walk<'_> {
+            let mut walk = Walk { program, seen: vec![false; program.len()], longest: 0 };
+            walk.from(0, 1, (0, u32::MAX));
+            walk
+        }
+
+        fn from(&mut self, at: usize, length: usize, key: (u32, u32)) {
+            let insn = self.program[at];
+            self.seen[at] = true;
+            let target = || {
+                assert!(insn.offset > 0, "instruction {at} jumps nowhere");
+                at + 1 + insn.offset as usize
+            };
+            const JA: u8 = BPF_JMP | BPF_JA;
+            const EXIT: u8 = BPF_JMP | BPF_EXIT;
+            const JGE: u8 = BPF_JMP32 | BPF_JGE | BPF_K;
+            const JNE: u8 = BPF_JMP32 | BPF_JNE | BPF_K;
+            const JSET: u8 = BPF_JMP32 | BPF_JSET | BPF_K;
+            match insn.code {
+                EXIT => self.longest = self.longest.max(length),
+                JA => self.from(target(), length + 1, key),
+                JGE => {
+                    let bound = insn.imm as u32;
+                    assert!(key.0 < bound && bound <= key.1, "instruction {at} is decided already");
+                    self.from(at + 1, length + 1, (key.0, bound - 1));
+                    self.from(target(), length + 1, (bound, key.1));
+                }
+                JNE | JSET => {
+                    self.from(at + 1, length + 1, key);
+                    self.from(target(), length + 1, key);
+                }
+                _ => self.from(at + 1, length + 1, key),
+            }
+        }
+    }
+
+    #[test]
+    fn the_verifier_finds_nothing_to_drop() {
+        let mut random = Random::new(42);
+        let mut lists: Vec<Vec<DeviceRule>> = vec![
+            rules(&[]),
+            rules(&["c:1:3:rw"]),
+            rules(&["c:0:0:rw"]),
+            rules(&["c:4095:-1:rw"]),
+            rules(&["b:0:-1:r"]),
+            rules(&["b:7:-1:r", "c:195:0:rw", "c:195:255:rw"]),
+            (0..=MAJOR_MAX)
+                .map(|major| DeviceRule::new(DeviceType::Char, major, None, Access::RW).unwrap())
+                .collect(),
+            alternating(4096),
+        ];
+        for length in 1..60 {
+            lists.push((0..length).map(|_| random.rule(3, 12)).collect());
+        }
+        for list in lists {
+            let unseen = Walk::of(&allow_rules(&list)).seen.iter().position(|seen| !seen);
+            assert_eq!(unseen, None, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn cost_is_logarithmic_in_time_and_linear_in_space() {
+        for (entries, longest) in [(8, 17), (512, 23), (MAX_ENTRIES as u32, 24), (4096, 26)] {
+            let program = allow_rules(&alternating(entries));
+            assert!(program.len() <= 35 + 3 * entries as usize, "{entries}: {}", program.len());
+            assert!(
+                Walk::of(&program).longest <= longest,
+                "{entries}: {}",
+                Walk::of(&program).longest
+            );
+        }
+        let run: Vec<DeviceRule> = (0..1024)
+            .map(|minor| DeviceRule::new(DeviceType::Char, 195, Some(minor), Access::RW).unwrap())
+            .collect();
+        assert!(allow_rules(&run).len() <= 16, "{}", allow_rules(&run).len());
+    }
+
+    fn of(rules: &[&str]) -> Vec<(u32, u32, String)> {
+        let rules: Vec<DeviceRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let minor = MINOR_MAX;
+        let split = |step: Step| (step.start >> MINOR_BITS, step.start & minor, step.access);
+        let steps = steps(DeviceType::Char, &rules).into_iter().map(split);
+        steps.map(|(major, minor, access)| (major, minor, access.to_string())).collect()
+    }
+
+    fn step(major: u32, minor: u32, access: &str) -> (u32, u32, String) {
+        (major, minor, access.to_owned())
+    }
+
+    #[test]
+    fn nothing_listed_is_one_step() {
+        assert_eq!(of(&["b:1:3:rw"]), [step(0, 0, "")]);
+    }
+
+    #[test]
+    fn consecutive_minors_are_one_step() {
+        let rules = ["c:195:2:rw", "c:195:0:rw", "c:195:1:rw", "c:195:4:rw"];
+        let steps = [(0, 0, ""), (195, 0, "rw"), (195, 3, ""), (195, 4, "rw"), (195, 5, "")];
+        assert_eq!(of(&rules), steps.map(|(major, minor, access)| step(major, minor, access)));
+    }
+
+    #[test]
+    fn equal_devices_and_wildcards_add_up() {
+        let rules = ["c:1:-1:r", "c:1:3:w", "c:1:5:m", "c:1:5:w", "c:1:7:r"];
+        let steps = [
+            (0, 0, ""),
+            (1, 0, "r"),
+            (1, 3, "rw"),
+            (1, 4, "r"),
+            (1, 5, "rwm"),
+            (1, 6, "r"),
+            (2, 0, ""),
+        ];
+        assert_eq!(of(&rules), steps.map(|(major, minor, access)| step(major, minor, access)));
+    }
+
+    #[test]
+    fn the_ends_of_the_numbers_are_steps_too() {
+        let rules = ["c:0:0:r", "c:4095:1048575:w"];
+        let steps = [step(0, 0, "r"), step(0, 1, ""), step(4095, 1_048_575, "w")];
+        assert_eq!(of(&rules), steps);
+        assert_eq!(of(&["c:4095:-1:r"]), [step(0, 0, ""), step(4095, 0, "r")]);
+        assert_eq!(of(&["c:0:-1:r"]), [step(0, 0, "r"), step(1, 0, "")]);
+    }
+}
