@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::io;
+use thiserror::Error;
 
 /// An operation, the object it was done on, and the kernel's answer.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{operation} {object}: {source}")]
 pub struct Failed {
     /// What was done.
     pub operation: &'static str,
@@ -32,11 +33,3 @@ impl Failed {
         self.source.kind() == io::ErrorKind::TimedOut
     }
 }
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.object, self.source)
-    }
-}
-
-impl std::error::Error for Failed {}

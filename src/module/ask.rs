@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Errors
 /// A [`Fault`] for a helper that is not fit to be run, or cannot be, and for anything but one whole
 /// reply of this version.
-pub fn ask(
+pub(crate) fn ask(
     helper: &str,
     account: Option<Account>,
     request: &Request,

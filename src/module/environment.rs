@@ -16,9 +16,7 @@ pub trait Environment: Debug {
 
 /// Sets these variables, but for those that another module has set: these are root's own. The names
 /// of those that were set.
-///
-/// # Errors
-/// [`Failure::Variable`]; none of them stays then.
+/// Errors: [`Failure::Variable`]; none of them stays then.
 pub(super) fn set(
     environment: &dyn Environment,
     wanted: &Variables,

@@ -4,106 +4,101 @@ use super::SlurmFailure;
 use crate::kernel::failed::Failed;
 use crate::kernel::{bpf, cgroup};
 use crate::protocol::{DecodeError, Reason, Refusal};
-use std::fmt;
 use std::io;
+use thiserror::Error;
 
 /// What went wrong with the unprivileged half.
-#[derive(Debug)]
-pub enum Fault {
+#[derive(Debug, Error)]
+pub(crate) enum Fault {
     /// The executable cannot be opened, or is not fit to be run by root.
+    #[error("{what} {path}: {why}")]
     Executable {
         /// Helper or keeper.
         what: &'static str,
-        /// Its path.
         path: String,
-        /// What is wrong with it.
         why: String,
     },
     /// The system user that it runs as is missing, or has uid or gid 0.
+    #[error("the system user job-adopt does not exist, or has root's uid or gid: create it")]
     Account,
-    /// It could not be started.
-    Start {
-        /// The step.
-        step: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// It did not answer within the budget.
+    #[error("start helper: {step}: {source}{}", hint(source))]
+    Start { step: &'static str, source: io::Error },
+    #[error("the helper did not answer in time")]
     Timeout,
-    /// It ended otherwise than with exit status 0.
+    #[error("the helper ended without an answer: {0}")]
     Ended(String),
-    /// Its answer is larger than `REPLY_MAX`.
+    #[error("the helper's answer is longer than 64 KiB")]
     TooLong,
     /// Its answer is not in the protocol, or of another version.
+    #[error("the helper's answer: {0}")]
     Reply(DecodeError),
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Executable { what, path, why } => write!(f, "{what} {path}: {why}"),
-            Self::Account => f.write_str(
-                "the system user job-adopt does not exist, or has root's uid or gid: create it",
-            ),
-            Self::Start { step, source } if source.raw_os_error() == Some(libc::EAGAIN) => write!(
-                f,
-                "start helper: {step}: {source}: the limit on processes (nproc) in force here is \
-                 used up, and without CAP_SYS_RESOURCE it cannot be raised"
-            ),
-            Self::Start { step, source } => write!(f, "start helper: {step}: {source}"),
-            Self::Timeout => f.write_str("the helper did not answer in time"),
-            Self::Ended(how) => write!(f, "the helper ended without an answer: {how}"),
-            Self::TooLong => f.write_str("the helper's answer is longer than 64 KiB"),
-            Self::Reply(error) => write!(f, "the helper's answer: {error}"),
+/// What the usual cause of a start that fails is.
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            ": the limit on processes (nproc) in force here is used up, and without \
+             CAP_SYS_RESOURCE it cannot be raised"
         }
+        _ => "",
     }
 }
 
 /// Why a login is refused, in the words of each layer.
-#[derive(Debug)]
-pub enum Failure {
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
     /// The unprivileged half refuses.
+    #[error("{detail}")]
     Refused {
         /// Code and fields of the text.
         refusal: Refusal,
-        /// The cause in full.
         detail: String,
     },
     /// The unprivileged half failed.
-    Fault(Fault),
+    #[error("{0}")]
+    Fault(#[from] Fault),
     /// The service's PAM stack has no effective session line of ours.
+    #[error("{0}")]
     Stack(String),
-    /// The job is frozen.
+    #[error("cgroup {0} is frozen")]
     Frozen(String),
     /// The job's cgroup is gone.
+    #[error("{0}")]
     Gone(cgroup::Error),
     /// The job's cgroup cannot be joined, or the move failed.
+    #[error("{0}")]
     Cgroup(cgroup::Error),
     /// A job of Slurm's takes no login, or not this one.
+    #[error("{0}")]
     Slurm(SlurmFailure),
     /// The job takes no login, or not this one: the code that the user reads, and why.
+    #[error("{1}")]
     Job(Reason, String),
     /// The job's devices cannot be enforced.
-    Bpf(bpf::Error),
+    #[error("{0}")]
+    Bpf(#[from] bpf::Error),
     /// What the login can open was not to be found out.
+    #[error("{0}")]
     Probe(Failed),
-    /// The job has no device containment and `require_devices` asks for one.
+    #[error("the job has no device containment, and require_devices is set")]
     Uncontained,
-    /// The budget was used up before the move.
+    #[error("the time budget was used up before the move")]
     Late,
     /// The leaf went away while the login was on its way into it, and the job is still there.
+    #[error("{0}")]
     LeafVanished(cgroup::Error),
-    /// A variable for the login was not taken.
+    #[error("set {0} for the login: libpam did not take it")]
     Variable(&'static str),
     /// The first failure, and then the move back failed as well: the login is not admitted, but
     /// its sshd is not where it came from either.
+    #[error("{0}; and the way back failed: {1}")]
     Stuck(Box<Failure>, cgroup::Error),
 }
 
 impl Failure {
     /// The code that the user reads.
-    #[must_use]
-    pub fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Refused { refusal, .. } => refusal.reason,
             Self::Fault(Fault::Timeout | Fault::Reply(DecodeError::Version(_))) | Self::Late => {
@@ -123,34 +118,6 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { detail: why, .. } | Self::Stack(why) | Self::Job(_, why) => {
-                f.write_str(why)
-            }
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Frozen(path) => write!(f, "cgroup {path} is frozen"),
-            Self::Gone(error) | Self::LeafVanished(error) | Self::Cgroup(error) => error.fmt(f),
-            Self::Slurm(failure) => failure.fmt(f),
-            Self::Bpf(error) => error.fmt(f),
-            Self::Probe(failed) => failed.fmt(f),
-            Self::Uncontained => {
-                f.write_str("the job has no device containment, and require_devices is set")
-            }
-            Self::Late => f.write_str("the time budget was used up before the move"),
-            Self::Variable(name) => write!(f, "set {name} for the login: libpam did not take it"),
-            Self::Stuck(failure, error) => write!(f, "{failure}; and the way back failed: {error}"),
-        }
-    }
-}
-
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
 impl From<cgroup::Error> for Failure {
     fn from(error: cgroup::Error) -> Self {
         if error.is_gone() { Self::Gone(error) } else { Self::Cgroup(error) }
@@ -167,12 +134,6 @@ impl From<Failed> for Failure {
 impl From<SlurmFailure> for Failure {
     fn from(failure: SlurmFailure) -> Self {
         Self::Slurm(failure)
-    }
-}
-
-impl From<bpf::Error> for Failure {
-    fn from(error: bpf::Error) -> Self {
-        Self::Bpf(error)
     }
 }
 

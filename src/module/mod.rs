@@ -17,9 +17,9 @@ mod text;
 mod undo;
 
 pub use crate::kernel::log::{Line, Severity};
-pub use ask::ask;
+pub(crate) use ask::ask;
 pub use environment::Environment;
-pub use error::{Failure, Fault};
+pub(crate) use error::{Failure, Fault};
 pub use job::SlurmFailure;
 pub(crate) use job::{Cgroups, Foreseen, Job};
 pub(crate) use ruling::{Means, judge};

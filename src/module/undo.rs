@@ -22,9 +22,7 @@ impl Undo {
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
-    ///
-    /// # Errors
-    /// As [`Dir::make_child`] and [`mark`]; what was made is then undone like the rest.
+    /// Errors: As [`Dir::make_child`] and [`mark`]; what was made is then undone like the rest.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
         if !job.make_child(name.as_str())? {
@@ -40,9 +38,7 @@ impl Undo {
     }
 
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
-    ///
-    /// # Errors
-    /// As [`Origin::require`].
+    /// Errors: As [`Origin::require`].
     pub(super) fn require_ways<'a>(
         &self,
         hierarchies: impl IntoIterator<Item = &'a str>,

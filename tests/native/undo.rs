@@ -48,6 +48,46 @@ fn a_stamp_that_is_gone_after_the_move_leaves_no_leaf() {
     refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=2"], None);
 }
 
+/// Made once and lost, a leaf is made anew only where the job is still the user's.
+#[test]
+fn nothing_is_made_anew_where_the_job_is_no_longer_the_users() {
+    let lost = std::cell::Cell::new(0);
+    for number in 1..16 {
+        on_node(|node| {
+            node.session_reporting("");
+            let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+            let gone = format!("inject=openat2:error=ENOENT:when={number}");
+            let options = ["-e", &gone, "-e", "inject=fgetxattr:error=ENODATA:when=2+"];
+            let outcome = node.session_under_strace("/tmp/strace", &options, ALICE);
+            node.log.line("decision=refuse");
+            let trace = node.read("/tmp/strace");
+            let is_made = |line: &&str| line.contains("mkdirat(") && line.contains("\"logins\"");
+            assert!(trace.lines().filter(is_made).count() < 2, "{number}:\n{trace}");
+            let after = trace.lines().skip_while(|line| !is_made(line));
+            let lost_then =
+                after.filter(|line| line.contains("ENOENT") && line.contains("INJECTED"));
+            lost.set(lost.get() + lost_then.count());
+            assert!(job.cgroup.children().is_empty(), "{number}");
+            outcome.stands_in(&node.outside());
+        });
+    }
+    assert!(lost.get() > 0, "no leaf was lost");
+}
+
+/// That sshd's own cgroup cannot be opened is no end of the job.
+#[test]
+fn an_origin_that_is_gone_is_told_from_a_job_that_has_ended() {
+    on_node(|node| {
+        node.session_reporting("action_no_jobs=ignore");
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let options = ["-P", "/proc/self/cgroup", "-e", "inject=openat:error=ENOENT:when=1"];
+        let outcome = node.session_under_strace("/tmp/strace", &options, ALICE);
+        assert!(node.read("/tmp/strace").contains("INJECTED"));
+        node.log.decision("JA07");
+        outcome.stands_in(&node.outside());
+    });
+}
+
 #[test]
 fn required_devices_are_required_of_the_session_too() {
     on_node(|node| {

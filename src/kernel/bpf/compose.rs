@@ -10,7 +10,7 @@
 
 use super::Attached;
 use crate::protocol::Containment;
-use std::fmt;
+use thiserror::Error;
 
 /// Where ours may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,33 +23,26 @@ pub enum Reach {
 }
 
 /// Why the demand is not met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Obstacle {
     /// The scheduler was to constrain the job and no filter of its is there.
+    #[error("the scheduler's device filter is not in force")]
     NothingInForce,
     /// A filter with flags 0 at or above the leaf: the kernel lets nothing be added.
+    #[error("a filter attached with flags 0 lets no other be added")]
     Exclusive,
     /// A filter with flags 0 at the job does not run at the leaf.
+    #[error("the filter attached with flags 0 does not run here")]
     ExclusiveSkipped,
     /// The leaf itself, a child, carries an `ALLOW_OVERRIDE` filter: no pin fits beside it.
+    #[error("an ALLOW_OVERRIDE filter of its own lets no other be added")]
     LeafOverridden,
     /// After all was done, this program has to run at the leaf and does not.
+    #[error("program {0} is not in force there")]
     NotEffective(u32),
     /// Filters were changed by others as fast as we looked.
+    #[error("others keep changing the filters there")]
     Unsettled,
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NothingInForce => "the scheduler's device filter is not in force",
-            Self::Exclusive => "a filter attached with flags 0 lets no other be added",
-            Self::ExclusiveSkipped => "the filter attached with flags 0 does not run here",
-            Self::LeafOverridden => "an ALLOW_OVERRIDE filter of its own lets no other be added",
-            Self::NotEffective(id) => return write!(f, "program {id} is not in force there"),
-            Self::Unsettled => "others keep changing the filters there",
-        })
-    }
 }
 
 /// What to do.

@@ -14,8 +14,8 @@ mod program;
 
 use crate::kernel::cgroup;
 use crate::kernel::failed::Failed;
-use std::fmt;
 use std::io;
+use thiserror::Error;
 
 pub use compose::{Decision, Obstacle, Reach};
 pub use confine::{Branch, Confinement, Outcome, confine, foresee};
@@ -28,11 +28,13 @@ pub use program::{Attached, Level, Program, effective};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An operation, the cgroup or program it was done on, and why it failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Error {
     /// A command of `bpf(2)`, or a step around it, failed.
-    System(Failed),
+    #[error(transparent)]
+    System(#[from] Failed),
     /// The verifier refused our program.
+    #[error("load device filter: {source}: {log}")]
     Verifier {
         /// The kernel's answer.
         source: io::Error,
@@ -40,6 +42,7 @@ pub enum Error {
         log: String,
     },
     /// What the job needs does not hold.
+    #[error("confine {object}: {why}")]
     Obstacle {
         /// The leaf.
         object: String,
@@ -56,21 +59,3 @@ impl From<cgroup::Error> for Error {
         }
     }
 }
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        Self::System(failed)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(failed) => failed.fmt(f),
-            Self::Verifier { source, log } => write!(f, "load device filter: {source}: {log}"),
-            Self::Obstacle { object, why } => write!(f, "confine {object}: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

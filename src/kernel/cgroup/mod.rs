@@ -23,19 +23,22 @@ pub use stamp::{MADE, PinMark, Stamp};
 pub(crate) use stamp::{STAMP, is_marked, mark};
 
 use crate::kernel::failed::Failed;
-use std::fmt;
+use thiserror::Error;
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An operation, the object it was done on, and why it failed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Error {
     /// A system call failed.
-    System(Failed),
+    #[error(transparent)]
+    System(#[from] Failed),
     /// No cgroup v2 hierarchy at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
+    #[error("no cgroup v2 hierarchy is mounted")]
     NotMounted,
     /// The cgroup is there but cannot take a login.
+    #[error("cgroup {object} {why}")]
     Unfit {
         /// The cgroup.
         object: String,
@@ -43,11 +46,13 @@ pub enum Error {
         why: &'static str,
     },
     /// A file of the kernel's interface does not read as documented.
+    #[error("read {object}: not as documented")]
     Malformed {
         /// The file.
         object: String,
     },
     /// The login is not where it should be.
+    #[error("the login should be in {wanted} and is in {found}")]
     Elsewhere {
         /// Where it should be.
         wanted: String,
@@ -70,25 +75,3 @@ impl Error {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }
 }
-
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
-        Self::System(failed)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(failed) => failed.fmt(f),
-            Self::NotMounted => f.write_str("no cgroup v2 hierarchy is mounted"),
-            Self::Unfit { object, why } => write!(f, "cgroup {object} {why}"),
-            Self::Malformed { object } => write!(f, "read {object}: not as documented"),
-            Self::Elsewhere { wanted, found } => {
-                write!(f, "the login should be in {wanted} and is in {found}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}

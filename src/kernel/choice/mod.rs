@@ -168,8 +168,8 @@ pub(crate) fn failed(
     path: &Path,
     error: impl Into<io::Error>,
 ) -> TrustError {
-    let errno = error.into().raw_os_error().unwrap_or(0);
-    TrustError::new(path, Distrust::Cannot(operation, Errno::from_raw(errno)))
+    let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
+    TrustError::new(path, Distrust::Cannot { operation, errno })
 }
 
 #[cfg(test)]

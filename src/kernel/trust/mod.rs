@@ -8,7 +8,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use thiserror::Error;
 
 /// Who has to own a file, and from which directory on.
 #[derive(Clone, Debug)]
@@ -166,41 +166,69 @@ pub(crate) fn open_below(
 }
 
 /// A file or directory that is not believed, and the cause.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}: {cause}", path.display())]
 pub struct TrustError {
     path: PathBuf,
     cause: Distrust,
 }
 
 /// What is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Distrust {
     /// It cannot be opened or listed; `ELOOP` and `ENOTDIR` are what a symbolic link answers.
+    #[error("{}", cannot_open(*.0))]
     Open(Errno),
     /// It cannot be read.
+    #[error("cannot read: {}", .0.desc())]
     Read(Errno),
     /// The path does not lie below the directory from which it must be checked.
+    #[error("not an absolute path without ..")]
     Outside,
     /// It is no regular file.
+    #[error("not a regular file")]
     NotRegular,
     /// It belongs to this user.
+    #[error("owned by uid {0}")]
     Owner(u32),
     /// Group or others may write it; the mode.
+    #[error("writable by others (mode {0:04o})")]
     Writable(u32),
     /// It has this many names; a second one may lie in a directory of someone else's.
+    #[error("has {0} names")]
     Links(u64),
     /// It has more bytes than this.
+    #[error("larger than {0} bytes")]
     TooLarge(u64),
     /// The directory has more names than this.
+    #[error("holds more than {0} names")]
     Crowded(usize),
     /// Something is mounted there.
+    #[error("a file system is mounted there")]
     Mounted,
     /// It has this mode, by which others may write it, or the helper not read what is made in it.
+    #[error("has mode {0:04o}")]
     Mode(u32),
     /// It does not hold this.
+    #[error("holds no {0}")]
     Lacks(&'static str),
-    /// This cannot be done to it.
-    Cannot(&'static str, Errno),
+    #[allow(missing_docs)]
+    #[error("cannot {operation}: {}", errno.desc())]
+    Cannot { operation: &'static str, errno: Errno },
+}
+
+fn cannot_open(errno: Errno) -> String {
+    match errno {
+        Errno::ELOOP | Errno::ENOTDIR => {
+            "a symbolic link, which is not followed, or no directory".to_owned()
+        }
+        Errno::EACCES => {
+            "cannot open: Permission denied; jobs are looked up as the user job-adopt, \
+                          which must be able to read it"
+                .to_owned()
+        }
+        errno => format!("cannot open: {}", errno.desc()),
+    }
 }
 
 impl TrustError {
@@ -229,41 +257,6 @@ impl Distrust {
         Self::Read(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
     }
 }
-
-impl fmt::Display for TrustError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.cause)
-    }
-}
-
-impl fmt::Display for Distrust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(Errno::ELOOP | Errno::ENOTDIR) => {
-                f.write_str("a symbolic link, which is not followed, or no directory")
-            }
-            Self::Open(Errno::EACCES) => f.write_str(
-                "cannot open: Permission denied; jobs are looked up as the user job-adopt, which \
-                 has to be able to read it",
-            ),
-            Self::Open(errno) => write!(f, "cannot open: {}", errno.desc()),
-            Self::Read(errno) => write!(f, "cannot read: {}", errno.desc()),
-            Self::Outside => f.write_str("not an absolute path without .."),
-            Self::NotRegular => f.write_str("not a regular file"),
-            Self::Owner(uid) => write!(f, "owned by uid {uid}"),
-            Self::Writable(mode) => write!(f, "writable by others (mode {mode:04o})"),
-            Self::Links(count) => write!(f, "has {count} names"),
-            Self::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
-            Self::Crowded(limit) => write!(f, "holds more than {limit} names"),
-            Self::Mounted => f.write_str("a file system is mounted there"),
-            Self::Mode(mode) => write!(f, "has mode {mode:04o}"),
-            Self::Lacks(what) => write!(f, "holds no {what}"),
-            Self::Cannot(operation, errno) => write!(f, "cannot {operation}: {}", errno.desc()),
-        }
-    }
-}
-
-impl std::error::Error for TrustError {}
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -50,9 +50,7 @@ pub(crate) struct Imp {
 
 impl Imp {
     /// Finds it in the unit's own cgroup.
-    ///
-    /// # Errors
-    /// [`Failure::Job`]; [`Failure::Gone`] for a unit that went away.
+    /// Errors: [`Failure::Job`]; [`Failure::Gone`] for a unit that went away.
     pub(super) fn find(unit: &Dir, flux: u32, user: u32) -> Result<Self, Failure> {
         let pid = flux::imp(&processes(unit)?, flux).ok_or_else(ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {
@@ -67,9 +65,7 @@ impl Imp {
 
     /// The text of the unit's file, which says what devices a unit without a filter should have. The
     /// IMP attaches its filter before it starts the shell, which has been seen: so none will come.
-    ///
-    /// # Errors
-    /// [`Failure::Job`] for a file that is not the account's or root's, or no text.
+    /// Errors: [`Failure::Job`] for a file that is not the account's or root's, or no text.
     pub(super) fn unit_text(&self, unit: &Place) -> Result<String, Failure> {
         let run = format!("/run/user/{}", self.flux);
         let (_, name) = unit.dir()?.path().rsplit_once('/').unwrap_or_default();

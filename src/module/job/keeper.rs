@@ -59,9 +59,7 @@ impl Started {
 }
 
 /// Starts a keeper unless one lives.
-///
-/// # Errors
-/// [`Failure::Job`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
+/// Errors: [`Failure::Job`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
 /// the budget.
 pub(super) fn ensure(
     leaf: &Leaf,
@@ -83,9 +81,7 @@ pub(super) fn ensure(
 }
 
 /// Opens the executable, which lies beside the helper.
-///
-/// # Errors
-/// [`Fault::Executable`].
+/// Errors: [`Fault::Executable`].
 pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
     let path = Path::new(adoption.helper).with_file_name("keeper");
     open_executable("keeper", &path.to_string_lossy())
@@ -129,9 +125,7 @@ fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fai
 }
 
 /// Waits until there is something to read, or the end of it.
-///
-/// # Errors
-/// [`Fault::Timeout`] when the budget is used up first.
+/// Errors: [`Fault::Timeout`] when the budget is used up first.
 fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Fault> {
     loop {
         let left = budget.left();

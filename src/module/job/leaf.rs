@@ -20,8 +20,7 @@ pub(crate) struct Cgroups {
 
 /// What says whose the job is, and that it is alive.
 pub(super) trait Owner {
-    /// # Errors
-    /// Any [`Failure`] for a job that is over, or not the user's.
+    /// Errors: Any [`Failure`] for a job that is over, or not the user's.
     fn require(&self, job: &Dir) -> Result<(), Failure>;
 
     /// The failure to report where this one led to a refusal: that the job is over, where it is.
@@ -29,9 +28,7 @@ pub(super) trait Owner {
 
     /// What ends the logins of the leaf with the job, where the scheduler does not. It must live
     /// before one goes in.
-    ///
-    /// # Errors
-    /// [`Failure::Job`].
+    /// Errors: [`Failure::Job`].
     fn keep(
         &self,
         _leaf: &Leaf,
@@ -57,9 +54,7 @@ impl Owner for Stamp {
 
 impl Cgroups {
     /// Whether a filter of somebody else's sits right at the job.
-    ///
-    /// # Errors
-    /// [`Failure::Bpf`].
+    /// Errors: [`Failure::Bpf`].
     pub(super) fn has_filter(&self) -> Result<bool, Failure> {
         let level = Level::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))

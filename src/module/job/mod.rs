@@ -56,9 +56,7 @@ pub(super) struct Joined {
 
 impl Job {
     /// Finds and checks the job; changes nothing.
-    ///
-    /// # Errors
-    /// [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
+    /// Errors: [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
     /// [`Failure::Job`] for a job that is over, is not the user's or can take no login.
     pub(super) fn open(adoption: &Adoption<'_>) -> Result<Self, Failure> {
         let uid = adoption.login.uid;
@@ -85,9 +83,7 @@ impl Job {
 
     /// What the helper must read before the plan can be carried out: the text of the unit's file,
     /// where the plan goes by the IMP's filter and there is none.
-    ///
-    /// # Errors
-    /// [`Failure::Bpf`], [`Failure::Job`].
+    /// Errors: [`Failure::Bpf`], [`Failure::Job`].
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         match self {
             Self::Flux(cgroups, imp) if inherits(plan) && !cgroups.has_filter()? => {
@@ -98,9 +94,7 @@ impl Job {
     }
 
     /// Whether the login could be confined here; changes nothing.
-    ///
-    /// # Errors
-    /// [`Failure::Bpf`] where the composition rules leave no way, [`Failure::Uncontained`] where
+    /// Errors: [`Failure::Bpf`] where the composition rules leave no way, [`Failure::Uncontained`] where
     /// nothing holds and the admin requires something, [`Failure::Fault`] for a keeper that is not
     /// fit to be run.
     pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<Foreseen, Failure> {
@@ -120,9 +114,7 @@ impl Job {
     }
 
     /// Takes the calling process into the job.
-    ///
-    /// # Errors
-    /// Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
+    /// Errors: Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
     /// filter stays: it belongs to the job, and another login may rely on it.
     pub(super) fn join(
         &mut self,
@@ -149,9 +141,7 @@ fn inherits(plan: &Plan) -> bool {
 }
 
 /// The name in the log of what a decision comes to.
-///
-/// # Errors
-/// [`Failure::Uncontained`] where nothing holds and the admin requires something.
+/// Errors: [`Failure::Uncontained`] where nothing holds and the admin requires something.
 fn name(decision: Decision, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
     match (decision, &adoption.plan.containment) {
         (Decision::Uncontained, _) if adoption.require_devices => Err(Failure::Uncontained),
@@ -161,8 +151,7 @@ fn name(decision: Decision, adoption: &Adoption<'_>) -> Result<&'static str, Fai
     }
 }
 
-/// # Errors
-/// [`Failure::Frozen`] with the cgroup that is.
+/// Errors: [`Failure::Frozen`] with the cgroup that is.
 fn not_frozen(levels: &[Dir]) -> Result<(), Failure> {
     match frozen_level(levels)? {
         Some(dir) => Err(Failure::Frozen(dir.path().to_owned())),
