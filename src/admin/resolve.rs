@@ -87,7 +87,7 @@ impl Case {
         }
         case.finding = case.both_phases(login, conf);
         if is_off() {
-            case.add("off", format!("{} is there: the module ignores every login", OFF));
+            case.add("off", format!("{OFF} is there: the module ignores every login"));
             case.finding = Finding::Ignored("switched off".into());
         }
         case

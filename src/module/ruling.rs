@@ -42,6 +42,9 @@ pub struct Outcome {
     pub cause: String,
 }
 
+/// Is shown a job, and what would become of the login.
+pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Foreseen>);
+
 /// What a ruling needs of its surroundings.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
@@ -56,8 +59,8 @@ pub(crate) struct Means<'a> {
     pub slurm_user: &'a dyn Fn() -> Option<u32>,
     /// Group of the helper's account, which reads the user's choice of a job.
     pub helper_group: Option<u32>,
-    /// Is shown the job, and what would become of the login, where nothing but that is wanted.
-    pub look: Option<&'a dyn Fn(&Job, Option<&Foreseen>)>,
+    /// Looks on where nothing but that is wanted.
+    pub look: Option<Look<'a>>,
     /// The time that there is for all of it.
     pub budget: &'a Budget,
 }
