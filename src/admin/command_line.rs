@@ -85,9 +85,7 @@ pub(super) struct Conf {
 
 impl Conf {
     /// The usual file may be missing, one that was asked for may not.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] where that is missing.
+    /// Fails: [`Error::Failed`] where that is missing.
     pub(super) fn path(&self) -> Result<PathBuf, Error> {
         let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::CONF)) };
         match std::fs::symlink_metadata(path) {
@@ -97,9 +95,7 @@ impl Conf {
     }
 
     /// What it says.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for one that is not believed, or wrong.
+    /// Fails: [`Error::Failed`] for one that is not believed, or wrong.
     pub(super) fn read(&self) -> Result<Config, Error> {
         Ok(Config::read(&self.path()?, &Trust::root())?)
     }
@@ -114,9 +110,7 @@ pub(super) enum Asked {
 }
 
 /// Reads the words behind the program's name.
-///
-/// # Errors
-/// [`Error::Usage`], which names the mistake, and what may have been meant.
+/// Fails: [`Error::Usage`], which names the mistake, and what may have been meant.
 pub(super) fn parse(words: &[OsString]) -> Result<Asked, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
     match CommandLine::try_parse_from(all) {

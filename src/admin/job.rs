@@ -36,10 +36,8 @@ fn policy() -> impl TypedValueParser<Value = Policy> {
 
 impl JobOptions {
     /// The record that they describe, of the job `id` of `uid` at `place`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] of this command for what is given twice, [`Error::Input`] for a record that
-    /// is none.
+    /// Fails: [`Error::Usage`] of this command for what is given twice, [`Error::Input`] for a
+    /// record that is none.
     pub(super) fn record(
         &self,
         command: &str,
@@ -94,9 +92,7 @@ fn checked(record: &Record) -> Result<Record, Error> {
 }
 
 /// The record that `register` is given as options.
-///
-/// # Errors
-/// As [`JobOptions::record`] and [`people::owning`].
+/// Fails: as [`JobOptions::record`] and [`people::owning`].
 pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Result<Record, Error> {
     let needed = |what| Error::usage("register", what);
     let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
@@ -116,9 +112,7 @@ pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Resul
 }
 
 /// A variable's name and its value.
-///
-/// # Errors
-/// What is wrong with it; a value that no login is given is no mistake.
+/// Fails: what is wrong with it; a value that no login is given is no mistake.
 pub(super) fn variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
     match Environment::NAMES.contains(&name) {

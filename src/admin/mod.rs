@@ -135,8 +135,7 @@ fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     Ok(EXIT_FINE)
 }
 
-/// # Errors
-/// [`Error::Failed`] for anybody but root, naming what was to be done.
+/// Fails: [`Error::Failed`] for anybody but root, naming what was to be done.
 fn require_root(what: &str) -> Result<(), Error> {
     match Uid::effective().is_root() {
         true => Ok(()),

@@ -7,9 +7,7 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups};
 
 /// The account of a name.
-///
-/// # Errors
-/// [`Error::Failed`] where there is none, or where it cannot be told.
+/// Fails: [`Error::Failed`] where there is none, or where it cannot be told.
 pub(super) fn account(name: &str) -> Result<User, Error> {
     match User::from_name(name) {
         Ok(Some(user)) => Ok(user),
@@ -27,18 +25,14 @@ pub(super) fn name_of(uid: u32) -> String {
 }
 
 /// The number of a user who can own a job.
-///
-/// # Errors
-/// A text, for a number that no job can belong to.
+/// Fails: a text, for a number that no job can belong to.
 pub(super) fn owner(text: &str) -> Result<u32, String> {
     let uid = decimal(text).filter(|uid| Record::may_own(*uid));
     uid.ok_or_else(|| "not the number of a user who can own a job".into())
 }
 
 /// The account of a user who can own a job.
-///
-/// # Errors
-/// [`Error::Usage`] of this command for a user who cannot, else as [`account`].
+/// Fails: [`Error::Usage`] of this command for a user who cannot, else as [`account`].
 pub(super) fn owning(name: &str, command: &str) -> Result<User, Error> {
     let account = account(name)?;
     match Record::may_own(account.uid.as_raw()) {
@@ -52,9 +46,7 @@ pub(super) const HELPER_USER: &str = "job-adopt";
 
 /// Calls `look` with the rights of the helper's account where this is root, who may read what that
 /// account may not; for anybody else with their own.
-///
-/// # Errors
-/// What is wrong with the account, or why its rights could not be taken.
+/// Fails: what is wrong with the account, or why its rights could not be taken.
 pub(super) fn as_helper<T>(look: impl FnOnce() -> T) -> Result<T, String> {
     if !geteuid().is_root() {
         return Ok(look());

@@ -23,10 +23,8 @@ pub(super) struct Placed {
 impl Placed {
     /// Stamps the cgroup, unless it already has the very same stamp. `known` says whether a stamp
     /// is of a job that the registry has; one that is not was left by a job that is long over.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for a cgroup that is another job's, or above or below one, and for one
-    /// that no job of this owner can be in ([`check_occupants`]).
+    /// Fails: [`Error::Failed`] for a cgroup that is another job's, or above or below one, and for
+    /// one that no job of this owner can be in ([`check_occupants`]).
     pub(super) fn stamp(
         path: &CgroupPath,
         record: &Record,
@@ -56,9 +54,7 @@ impl Placed {
 
     /// Refuses a cgroup in a user's slice that systemd has closed: the job would lose its devices,
     /// whatever its record says.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] naming the slice.
+    /// Fails: [`Error::Failed`] naming the slice.
     pub(super) fn not_in_closed_slice(&self) -> Result<(), Error> {
         for dir in self.leaf.levels() {
             let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
@@ -121,7 +117,7 @@ fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
 
 impl Stamp {
     /// Stamps a directory; the same stamp again is no failure.
-    /// Errors: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    /// Fails: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
     pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
         let text = self.to_string();
         let create = libc::XATTR_CREATE;
@@ -145,9 +141,7 @@ impl Stamp {
 /// Refuses a cgroup with anything in it, or below it, that cannot belong to a job of `owner`
 /// before its first login. A path with a mistake in it may name a cgroup that the node itself lives
 /// in: to confine it, and later to end it, would take the node down.
-///
-/// # Errors
-/// [`Error::Failed`] naming the process and why it cannot; also where not all could be seen.
+/// Fails: [`Error::Failed`] naming the process and why it cannot; also where not all could be seen.
 fn check_occupants(dir: &Dir, owner: u32) -> Result<(), Error> {
     let ours = lineage();
     for pid in subtree::processes(dir).complete()? {

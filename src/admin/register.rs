@@ -78,9 +78,8 @@ fn read_record() -> Result<Record, Error> {
 
 /// Makes a job known: stamps and confines its cgroup, and writes its record last of all. The same
 /// job again is no failure; what is new about it replaces what was.
-///
-/// # Errors
-/// [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the job.
+/// Fails: [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the
+/// job.
 pub(super) fn register(
     mut record: Record,
     config: &Config,
@@ -146,10 +145,8 @@ fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Erro
 }
 
 /// What the job's devices need.
-///
-/// # Errors
-/// [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a name that
-/// has to resolve and does not: a job that is not confined would run with every device.
+/// Fails: [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a
+/// name that has to resolve and does not: a job that is not confined would run with every device.
 fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<Containment, Error> {
     if record.devices() == Devices::Unsaid {
         let cause = "it says nothing about devices; give --device, or --policy closed, or, to \

@@ -209,9 +209,7 @@ impl Caller {
     }
 
     /// Makes it so again, in the process that becomes the command.
-    ///
-    /// # Errors
-    /// As `setrlimit(2)`.
+    /// Fails: as `setrlimit(2)`.
     pub(super) fn restore(self) -> nix::Result<()> {
         umask(self.umask);
         match self.descriptors {
@@ -235,8 +233,7 @@ struct Command {
 }
 
 impl Command {
-    /// # Errors
-    /// [`Error::Failed`] for a text that holds a NUL byte.
+    /// Fails: [`Error::Failed`] for a text that holds a NUL byte.
     fn new(user: &User, words: &[OsString], caller: Caller) -> Result<Self, Error> {
         let words: Vec<CString> =
             words.iter().map(|word| c_string(word.clone())).collect::<Result<_, _>>()?;
@@ -344,9 +341,7 @@ struct JobCgroup(CgroupPath);
 
 impl JobCgroup {
     /// Makes it, and moves the process `pid`, a child of ours, there.
-    ///
-    /// # Errors
-    /// [`Error::Failed`]; nothing of it is left then.
+    /// Fails: [`Error::Failed`]; nothing of it is left then.
     fn make(id: &JobId, pid: Pid) -> Result<Self, Error> {
         let mount = Mount::open()?;
         let systemd = Path::new("/run/systemd/system").exists();

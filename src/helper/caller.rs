@@ -130,9 +130,7 @@ impl<'a> Caller<'a> {
 impl Node {
     /// The running jobs of `uid` here, as far as they can be told until `deadline`, and what may have
     /// hidden others.
-    ///
-    /// # Errors
-    /// Why no source can be asked.
+    /// Fails: why no source can be asked.
     pub fn running(
         &self,
         config: &Config,

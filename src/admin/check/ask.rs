@@ -14,9 +14,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const ANSWER_MAX: u64 = 256 * 1024;
 
 /// Whether the program succeeded, and then what it said; else what it complained of.
-///
-/// # Errors
-/// A text, where it cannot be started or takes too long.
+/// Fails: a text, where it cannot be started or takes too long.
 pub(super) fn ask(program: &Path, arguments: &[String]) -> Result<(bool, String), String> {
     run(program, arguments).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => format!("no answer in {} s", PATIENCE.as_secs()),

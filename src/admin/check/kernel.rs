@@ -255,9 +255,7 @@ struct Scratch {
 impl Scratch {
     /// Makes it below the mount of the node whose root is `root`, and removes what an earlier one
     /// left that was killed.
-    ///
-    /// # Errors
-    /// As `mkdir(2)`: `EROFS` for a mount that is read-only.
+    /// Fails: as `mkdir(2)`: `EROFS` for a mount that is read-only.
     fn make(root: &Path) -> Result<Self, Error> {
         let mount = Mount::below(root)?;
         let top = mount.root().try_clone()?;

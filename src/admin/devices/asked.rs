@@ -36,9 +36,7 @@ pub(super) fn asked(options: &Options) -> Vec<Asked> {
 }
 
 /// What a name without an option in front of it can only be.
-///
-/// # Errors
-/// Why no way of naming devices has it.
+/// Fails: why no way of naming devices has it.
 pub(super) fn operand(text: &str) -> Result<Operand, String> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
     let one = |named: Asked| vec![named];

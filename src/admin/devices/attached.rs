@@ -198,9 +198,8 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// # Errors
-    /// [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry does not
-    /// have, or has no cgroup of.
+    /// Fails: [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry
+    /// does not have, or has no cgroup of.
     pub(super) fn of(options: &Options) -> Result<Self, Error> {
         if let Some(path) = &options.cgroup {
             return open(path).map(Self::Cgroup);

@@ -20,9 +20,8 @@ pub(super) struct Nodes(Vec<(String, Node)>);
 impl Nodes {
     /// Every device node below `/dev`. No link is followed: what it leads to has a path of its own.
     /// Directories in which anybody may make files are left out; no driver puts a node there.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and [`DEPTH`].
+    /// Fails: [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and
+    /// [`DEPTH`].
     pub(super) fn of(tree: &Tree) -> Result<Self, Error> {
         Self::bounded(tree, MOST)
     }

@@ -54,9 +54,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// Looks at a cgroup; `levels` are that cgroup first and the root last.
-    ///
-    /// # Errors
-    /// As `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
+    /// Fails: as `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
     pub fn of(levels: &[Dir]) -> Result<Self> {
         let running = match levels.first() {
             Some(dir) => in_force(dir)?,

@@ -12,9 +12,7 @@ const PANICKED: i32 = 101;
 
 /// Forks; the child runs `body` and exits with its result. In the child `SIGPIPE` has its default
 /// disposition, which the Rust runtime takes away and a program that is executed would inherit.
-///
-/// # Errors
-/// `EBUSY` in a process of several threads; else as `fork(2)`.
+/// Fails: `EBUSY` in a process of several threads; else as `fork(2)`.
 pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
     if !is_single_threaded()? {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
@@ -40,9 +38,7 @@ fn is_single_threaded() -> io::Result<bool> {
 
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
 /// and left it open to programs. Until then all of them stay usable.
-///
-/// # Errors
-/// As `readdir(3)` of `/proc/self/fd`, where the kernel has no `close_range(2)` for it.
+/// Fails: as `readdir(3)` of `/proc/self/fd`, where the kernel has no `close_range(2)` for it.
 pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
     let first: libc::c_uint = 3;
     // SAFETY: the call takes numbers only, and closes nothing before an execve(2).
@@ -74,9 +70,7 @@ fn mark_one_by_one() -> io::Result<()> {
 }
 
 /// Whether this process ignores a signal.
-///
-/// # Errors
-/// `EINVAL` for a number that is no signal.
+/// Fails: `EINVAL` for a number that is no signal.
 pub(crate) fn is_ignored(signal: i32) -> io::Result<bool> {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: changes nothing, and writes a whole structure of this type.

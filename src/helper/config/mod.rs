@@ -76,9 +76,7 @@ impl Default for Config {
 impl Config {
     /// Reads the file at `path`, which has to be believed. Only the usual one may be missing, for the
     /// defaults: whoever names another means what is in it.
-    ///
-    /// # Errors
-    /// [`ConfigError`] with file, line and key.
+    /// Fails: [`ConfigError`] with file, line and key.
     pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
         match trust.read(path, FILE_MAX) {
             Ok(bytes) => Self::parse(&bytes)
@@ -92,9 +90,8 @@ impl Config {
 
     /// Reads where the registry is, and no more: for the end of a job, which a mistake elsewhere in
     /// the file must not stop. Beside it, what [`Config::read`] would refuse the file for.
-    ///
-    /// # Errors
-    /// [`ConfigError`] where the file is not believed, or says of the registry what is no path.
+    /// Fails: [`ConfigError`] where the file is not believed, or says of the registry what is no
+    /// path.
     pub fn registry_at(
         path: &Path,
         trust: &Trust,
@@ -117,9 +114,7 @@ impl Config {
     }
 
     /// Reads the text of the file.
-    ///
-    /// # Errors
-    /// The first line at fault, counted from 1, and what is wrong with it.
+    /// Fails: the first line at fault, counted from 1, and what is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, (usize, String)> {
         let mut config = Self::default();
         let mut seen = Vec::new();

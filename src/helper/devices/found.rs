@@ -16,9 +16,7 @@ pub struct Device {
 
 impl Device {
     /// The device of a node.
-    ///
-    /// # Errors
-    /// Numbers that the kernel does not have, or no access.
+    /// Fails: numbers that the kernel does not have, or no access.
     pub fn of(path: &str, node: Node, access: Access) -> Result<Self, DeviceError> {
         let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access);
         let rule = rule.map_err(|error| DeviceError::at(path, error))?;

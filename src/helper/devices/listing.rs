@@ -25,7 +25,7 @@ pub enum Entry {
 impl TrustedDir {
     /// The names in the directory, sorted, without those that begin with a dot. A name that is no
     /// UTF-8 is given with replacement characters, which no name of ours has.
-    /// Errors: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
+    /// Fails: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
     /// names.
     pub fn names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
         self.list(limit, |name| !name.starts_with('.'))

@@ -130,9 +130,7 @@ impl Tree {
 
     /// The text of a file of `/proc` or `/sys`, bytes that are no UTF-8 replaced. Each file is read
     /// once, so that whatever is resolved together is so by one state.
-    ///
-    /// # Errors
-    /// [`FileError`]; `EFBIG` past a mebibyte.
+    /// Fails: [`FileError`]; `EFBIG` past a mebibyte.
     pub fn text(&self, path: &str) -> Result<String, FileError> {
         if let Some(text) = self.seen.texts.borrow().get(path) {
             return text.clone();
@@ -148,9 +146,7 @@ impl Tree {
     }
 
     /// The names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
-    ///
-    /// # Errors
-    /// [`FileError`]; `EFBIG` past 65,536 names.
+    /// Fails: [`FileError`]; `EFBIG` past 65,536 names.
     pub fn names(&self, path: &str) -> Result<Vec<String>, FileError> {
         self.names_within(path, NAMES_MAX)
     }
@@ -173,9 +169,7 @@ impl Tree {
     }
 
     /// The last component of what a symbolic link of `/sys` points to, as for a device's driver.
-    ///
-    /// # Errors
-    /// [`FileError`]; `EINVAL` where it is no link.
+    /// Fails: [`FileError`]; `EINVAL` where it is no link.
     pub fn link_name(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: std::io::Error| FileError::new("read link", path, &error);
         let target = std::fs::read_link(self.at(path)).map_err(failed)?;

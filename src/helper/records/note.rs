@@ -23,9 +23,7 @@ impl Note {
     }
 
     /// Reads a note.
-    ///
-    /// # Errors
-    /// [`RecordError`] for anything but a JSON object of its two keys.
+    /// Fails: [`RecordError`] for anything but a JSON object of its two keys.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let MapOnly(note): MapOnly<Self> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;

@@ -61,9 +61,7 @@ pub enum ReadError {
 
 impl Registry {
     /// Reads every record and note of `uid`. No directory for the user means no jobs.
-    ///
-    /// # Errors
-    /// [`ReadError`] where a directory is missing above the user's, or is not believed.
+    /// Fails: [`ReadError`] where a directory is missing above the user's, or is not believed.
     pub fn read_user(&self, trust: &Trust, uid: u32) -> Result<UserRecords, ReadError> {
         let registry = trust.dir(self.dir()).map_err(|error| {
             if error.is_missing() { ReadError::NoRegistry } else { ReadError::Distrusted(error) }

@@ -106,9 +106,8 @@ pub enum Devices<'a> {
 
 impl Record {
     /// Reads a record.
-    ///
-    /// # Errors
-    /// [`RecordError`] for anything but a JSON object of the keys of a record, each of its type.
+    /// Fails: [`RecordError`] for anything but a JSON object of the keys of a record, each of its
+    /// type.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let MapOnly(wire): MapOnly<WireRecord> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
@@ -140,9 +139,7 @@ impl Record {
     }
 
     /// The record as one line of JSON, as [`Record::parse`] reads it.
-    ///
-    /// # Errors
-    /// [`RecordError`], which no record of this type causes.
+    /// Fails: [`RecordError`], which no record of this type causes.
     pub fn to_json(&self) -> Result<String, RecordError> {
         let (cgroup, via) = match &self.place {
             Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),

@@ -34,9 +34,7 @@ impl Registry {
     /// Every job of this id, of whatever user, running or ending. Where there is none, those of
     /// Flux that have the id in another notation: its prologs and its housekeeping are given
     /// different ones.
-    ///
-    /// # Errors
-    /// [`Failed`] where the registry cannot be listed.
+    /// Fails: [`Failed`] where the registry cannot be listed.
     pub fn find(&self, trust: &Trust, id: &JobId) -> Result<Vec<Known>, Failed> {
         let found = self.find_exactly(trust, id)?;
         let of_flux = FluxId::job(id.as_str()).filter(|_| found.is_empty());
@@ -64,9 +62,7 @@ impl Registry {
 
     /// The users who have a directory here, in the order of their numbers; none where the registry
     /// itself is missing.
-    ///
-    /// # Errors
-    /// [`Failed`] where it cannot be listed.
+    /// Fails: [`Failed`] where it cannot be listed.
     pub fn users(&self) -> Result<Vec<u32>, Failed> {
         let failed = |error| failed("list", self.dir(), error);
         let entries = match fs::read_dir(self.dir()) {
@@ -87,9 +83,7 @@ impl Registry {
 
     /// Writes a record in place of any other of its id and user, and takes away the note of an
     /// earlier end.
-    ///
-    /// # Errors
-    /// [`Failed`]; nothing is changed then.
+    /// Fails: [`Failed`]; nothing is changed then.
     pub fn put(&self, trust: &Trust, record: &Record) -> Result<(), Failed> {
         let path = self.record(record.uid, &record.id);
         let text =
@@ -121,9 +115,7 @@ impl Registry {
     }
 
     /// Removes the notes that are no longer valid at `now`, and users' directories that are empty.
-    ///
-    /// # Errors
-    /// [`Failed`] for the first that cannot be removed.
+    /// Fails: [`Failed`] for the first that cannot be removed.
     pub fn purge(&self, trust: &Trust, now: i64) -> Result<(), Failed> {
         for uid in self.users()? {
             for (id, note) in self.notes(trust, uid) {
@@ -139,9 +131,7 @@ impl Registry {
 
     /// Makes the registry and a user's directory where they are missing, and looks whether they
     /// will be believed.
-    ///
-    /// # Errors
-    /// [`Failed`] naming the first directory that cannot be made or is not believed.
+    /// Fails: [`Failed`] naming the first directory that cannot be made or is not believed.
     pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), Failed> {
         let dir = self.user_dir(uid);
         let mut missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();

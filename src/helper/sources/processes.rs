@@ -21,7 +21,7 @@ pub struct Stat {
 }
 
 /// The names of a directory that are numbers: processes, threads, descriptors.
-/// Errors: as `opendir(3)`, and for each entry as `readdir(3)`.
+/// Fails: as `opendir(3)`, and for each entry as `readdir(3)`.
 pub(crate) fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
     let number = |entry: io::Result<std::fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),

@@ -107,9 +107,7 @@ pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
 }
 
 /// The lines of the stack in the order in which libpam comes to them, includes resolved.
-///
-/// # Errors
-/// A text that names the file that libpam or we cannot read.
+/// Fails: a text that names the file that libpam or we cannot read.
 pub fn entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
     let mut stack = flattened(root, service, group)?;
     stack.retain(|entry| entry.control.is_some());

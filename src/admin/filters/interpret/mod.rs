@@ -98,10 +98,8 @@ pub struct Unknown {
 /// Whether `program` allows `request`.
 ///
 /// No instruction is run more often than a program without loops would run it.
-///
-/// # Errors
-/// [`Unknown`] where the program leaves the instructions known here, reads what it has not set,
-/// loops, ends without an exit, or answers anything but 0 or 1.
+/// Fails: [`Unknown`] where the program leaves the instructions known here, reads what it has not
+/// set, loops, ends without an exit, or answers anything but 0 or 1.
 pub fn run(program: &[Insn], request: Request) -> Result<bool, Unknown> {
     let mut machine = Machine::new(request);
     for _ in program {

@@ -27,9 +27,8 @@ const SIBLINGS_MAX: usize = 256;
 /// What these qualified names stand for together, by the specifications of `catalog`. What a file
 /// says for all its devices counts once, before what it says for the first one of them that is asked
 /// for; files of one kind are not merged.
-///
-/// # Errors
-/// [`Unresolved`]: the first name that stands for nothing. There is no list of the others then.
+/// Fails: [`Unresolved`]: the first name that stands for nothing. There is no list of the others
+/// then.
 pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, Unresolved> {
     let mut found = Found::default();
     let mut applied: Vec<&Path> = Vec::new();

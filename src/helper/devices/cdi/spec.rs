@@ -79,9 +79,7 @@ impl Spec {
     ///
     /// Beyond the specification, the paths of nodes are absolute and without `..`, numbers are such
     /// as the kernel has, and there are limits: on bytes, depth, values, devices and names.
-    ///
-    /// # Errors
-    /// [`SpecError`], with the line or the place in the document.
+    /// Fails: [`SpecError`], with the line or the place in the document.
     pub fn parse(bytes: &[u8], format: Format) -> Result<Self, SpecError> {
         if bytes.len() > format.max_bytes() {
             let most = format.max_bytes();

@@ -30,10 +30,8 @@ use crate::protocol::decimal;
 const ENTRIES_MAX: usize = 1024;
 
 /// The devices that a directory lists; none where it is empty.
-///
-/// # Errors
-/// It is not there or not believed, or has an entry of another form or type, a link, an empty
-/// directory in it, or more than 1,024 entries.
+/// Fails: it is not there or not believed, or has an entry of another form or type, a link, an
+/// empty directory in it, or more than 1,024 entries.
 pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DeviceError> {
     let Some(absolute) = path.to_str().filter(|path| path.starts_with('/')) else {
         return Err(fault(path, "not an absolute path"));

@@ -22,9 +22,7 @@ const HARMLESS_MEM: [u32; 5] = [3, 5, 7, 8, 9];
 const NVIDIA_CONTROL: std::ops::RangeInclusive<u32> = 254..=255;
 
 /// Checks a node that a specification or a driver's files led to.
-///
-/// # Errors
-/// A job does not get the node.
+/// Fails: a job does not get the node.
 pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
     let names: Vec<&str> = tree.drivers()?.names(node.kind, node.major).collect();
     let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));

@@ -57,9 +57,7 @@ enum Has {
 
 impl GresConf {
     /// Reads what the text of `gres.conf` says of the node `node`.
-    ///
-    /// # Errors
-    /// The number of the line at fault, and what is wrong with it.
+    /// Fails: the number of the line at fault, and what is wrong with it.
     pub fn parse(text: &str, node: &str) -> Result<Self, (usize, String)> {
         let at = |line| At { file: Path::new("").into(), line };
         let texts = joined(text).into_iter().map(|(line, text)| Text { at: at(line), text });
@@ -71,9 +69,7 @@ impl GresConf {
     ///
     /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
     /// two arrays one after the other), so that the indexes of a name do not follow the lines.
-    ///
-    /// # Errors
-    /// Where the line stands, and what is wrong with it.
+    /// Fails: where the line stands, and what is wrong with it.
     pub fn of(texts: &[Text], node: &str) -> Result<Self, (At, String)> {
         let mut conf = Self::default();
         for text in texts {
@@ -92,9 +88,7 @@ impl GresConf {
     }
 
     /// The records of the resource `name`. Those of other names do not matter.
-    ///
-    /// # Errors
-    /// The record at fault. There is no answer then, since indexes count across records.
+    /// Fails: the record at fault. There is no answer then, since indexes count across records.
     pub fn resources(&self, name: &str) -> Result<Resources, (At, String)> {
         let is_asked = |line: &&NodeLine| line.name().is_some_and(|own| is(own, name));
         let (mut found, mut files) = (Resources::default(), 0);

@@ -27,10 +27,8 @@ struct Range {
 
 impl HostList {
     /// Reads a list: names and commas, no blanks.
-    ///
-    /// # Errors
-    /// [`HostListError`] for an empty name, a bracket that is not closed or not opened, what is no
-    /// range, a number of more than nine digits, and more than four brackets in a name.
+    /// Fails: [`HostListError`] for an empty name, a bracket that is not closed or not opened, what
+    /// is no range, a number of more than nine digits, and more than four brackets in a name.
     pub fn parse(text: &str) -> Result<Self, HostListError> {
         names(text)?.into_iter().map(parts).collect::<Result<_, _>>().map(Self)
     }
@@ -42,9 +40,7 @@ impl HostList {
     }
 
     /// The names of the list, in its order; of several brackets the last one runs fastest.
-    ///
-    /// # Errors
-    /// [`HostListError`] where there are more than `limit`.
+    /// Fails: [`HostListError`] where there are more than `limit`.
     pub fn names(&self, limit: usize) -> Result<Vec<String>, HostListError> {
         let mut all = Vec::new();
         for parts in &self.0 {

@@ -23,9 +23,7 @@ pub struct Inventory {
 
 impl Inventory {
     /// Reads the file that lies beside `slurm.conf`. Without it there are none.
-    ///
-    /// # Errors
-    /// It cannot be read, or told what it means.
+    /// Fails: it cannot be read, or told what it means.
     pub fn read(files: &Files, settings: &Settings) -> Result<Self, DeviceError> {
         let path = files.path(NAME);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
@@ -55,18 +53,14 @@ impl Inventory {
     }
 
     /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
-    ///
-    /// # Errors
-    /// The GPUs of the node cannot be told.
+    /// Fails: the GPUs of the node cannot be told.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
         Ok(!self.files.is_empty() || self.auto_detect && !topology::gpus(tree)?.is_empty())
     }
 
     /// All devices, with what those among them that are GPUs cannot be used without. One that is not
     /// there is left out and named.
-    ///
-    /// # Errors
-    /// The GPUs of the node cannot be told.
+    /// Fails: the GPUs of the node cannot be told.
     pub fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
         let mut found = Found::default();
         let mut named = Vec::new();
@@ -89,9 +83,7 @@ impl Inventory {
 
     /// One node of each GPU, each once, as many as a plan may have. Whose driver its numbers are
     /// does not matter: what Slurm keeps from others are these numbers.
-    ///
-    /// # Errors
-    /// The GPUs of the node cannot be told.
+    /// Fails: the GPUs of the node cannot be told.
     pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let named = self.gpus.iter().filter_map(|file| {
             tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())

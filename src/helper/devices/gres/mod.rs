@@ -21,9 +21,7 @@ const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
 /// The devices of one generic resource, for reading and writing: of `name`, which is `NAME` or
 /// `NAME:TYPE`, that with the index `index` on this node. Slurm counts by the lines of the file, so
 /// the n-th file of a name is not in general the n-th GPU of the node.
-///
-/// # Errors
-/// There is no such resource, it has no device, or the order is not that of the lines: with
+/// Fails: there is no such resource, it has no device, or the order is not that of the lines: with
 /// `AutoDetect`, and with several types.
 pub fn resolve(
     tree: &Tree,

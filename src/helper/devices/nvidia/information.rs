@@ -25,10 +25,8 @@ pub struct Gpu {
 
 /// The GPUs that the driver has and does not exclude, by PCI address. None where there is no
 /// driver.
-///
-/// # Errors
-/// Files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor, more than
-/// 256 GPUs.
+/// Fails: files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor,
+/// more than 256 GPUs.
 pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
     let names = match tree.names(GPUS) {
         Err(error) if error.is_missing() => return Ok(Vec::new()),
@@ -101,10 +99,8 @@ pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
 /// Holds the devices that a specification gives the GPU of this UUID against the driver: minors are
 /// given out anew at each boot, and a specification of before gives away another job's GPU.
 /// Nothing can be said of GPUs of which the driver does not know the UUID yet.
-///
-/// # Errors
-/// Another node than the GPU's, the node of a GPU that has another UUID, and where every GPU of the
-/// driver's has another UUID.
+/// Fails: another node than the GPU's, the node of a GPU that has another UUID, and where every GPU
+/// of the driver's has another UUID.
 pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
     let own = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
     for other in minors(devices) {

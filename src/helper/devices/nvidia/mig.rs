@@ -20,9 +20,8 @@ const OTHER_MINORS: [&str; 2] =
 
 /// A MIG instance of a GPU: the parent's node, what [`shared`] says, and the capabilities of both
 /// instances.
-///
-/// # Errors
-/// The driver knows no such GPU, the instance does not exist now, or the driver's files disagree.
+/// Fails: the driver knows no such GPU, the instance does not exist now, or the driver's files
+/// disagree.
 pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, DeviceError> {
     let gpus = gpus(tree)?;
     let Some(parent) = gpus.iter().find(|parent| parent.uuid.as_ref() == Some(gpu)) else {

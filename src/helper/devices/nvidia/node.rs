@@ -35,9 +35,7 @@ const SHARED: [Shared; 2] = [
 ];
 
 /// The device node of one GPU.
-///
-/// # Errors
-/// It is not there, or is no device of the driver's with the GPU's minor.
+/// Fails: it is not there, or is no device of the driver's with the GPU's minor.
 pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, DeviceError> {
     let path = format!("/dev/nvidia{}", gpu.minor);
     let node = tree.node(&path).map_err(|why| no_node(&path, why))?;
@@ -47,9 +45,7 @@ pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, DeviceError> {
 
 /// The devices that every process computing on a GPU needs besides it. Those of a driver that is
 /// not loaded are left out, with a warning.
-///
-/// # Errors
-/// A node is there and disagrees with `/proc/devices`.
+/// Fails: a node is there and disagrees with `/proc/devices`.
 pub fn shared(tree: &Tree) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     for Shared { drivers, module, nodes } in SHARED {
@@ -71,9 +67,7 @@ pub fn shared(tree: &Tree) -> Result<Found, DeviceError> {
 }
 
 /// An IMEX channel.
-///
-/// # Errors
-/// The driver has no channels or not as many, or the node disagrees with `/proc/devices`.
+/// Fails: the driver has no channels or not as many, or the node disagrees with `/proc/devices`.
 pub fn imex(tree: &Tree, channel: u32) -> Result<Found, DeviceError> {
     let path = format!("/dev/{CHANNELS}/channel{channel}");
     let there = !matches!(tree.node(&path), Err(NodeError::Open(Errno::ENOENT)));
@@ -87,9 +81,7 @@ pub fn imex(tree: &Tree, channel: u32) -> Result<Found, DeviceError> {
 /// The numbers that the driver will give the node at `path` when it is made, for the nodes of
 /// NVIDIA's that are made at their first use: those of `nvidia-uvm` and `nvidia-modeset`,
 /// capabilities, and IMEX channels. `None` for any other path.
-///
-/// # Errors
-/// The driver is not loaded, or the device is not one that a job may have.
+/// Fails: the driver is not loaded, or the device is not one that a job may have.
 pub fn unborn_node(tree: &Tree, path: &str) -> Result<Option<Node>, DeviceError> {
     let Some((driver, minor)) = late(path) else {
         return Ok(None);

@@ -53,18 +53,15 @@ impl Resolver {
     }
 
     /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
-    ///
-    /// # Errors
-    /// This node has no such device.
+    /// Fails: this node has no such device.
     pub fn specifier(&self, specifier: &Specifier) -> Result<Found, DeviceError> {
         specifier::resolve(&self.tree, specifier)
     }
 
     /// The devices that these names stand for together. CDI names are looked up in one go, so that
     /// what a specification says for all its devices counts once.
-    ///
-    /// # Errors
-    /// [`Unresolved`]: the first name that stands for nothing. There is no list of the others then.
+    /// Fails: [`Unresolved`]: the first name that stands for nothing. There is no list of the
+    /// others then.
     pub fn named(&self, names: &[Named]) -> Result<Found, Unresolved> {
         let (mut found, mut cdi) = (Found::default(), Vec::new());
         self.collect(names, &mut found, &mut cdi)?;

@@ -90,9 +90,7 @@ impl Text {
     }
 
     /// All pairs of the line. A backslash is refused, since Slurm takes it away.
-    ///
-    /// # Errors
-    /// The line is of another form, or a key stands twice.
+    /// Fails: the line is of another form, or a key stands twice.
     pub fn pairs(&self) -> Result<Line, String> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut rest = self.text.as_str();

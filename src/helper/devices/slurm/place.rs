@@ -52,9 +52,7 @@ pub type Texts = Rc<[Text]>;
 impl Files {
     /// Finds `slurm.conf`, where the site says or Slurm would look. Slurm reads no other file than
     /// those beside it, since any other would be of an older set-up.
-    ///
-    /// # Errors
-    /// [`ConfError::NoConf`], and [`ConfError::File`] for a directory that is not believed.
+    /// Fails: [`ConfError::NoConf`], and [`ConfError::File`] for a directory that is not believed.
     pub fn find(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
         let known = tree.slurm().borrow().clone();
         if let Some(files) = known.filter(|files| files.given == settings.slurm_conf) {
@@ -87,9 +85,8 @@ impl Files {
     }
 
     /// The lines of the file of this name beside `slurm.conf`.
-    ///
-    /// # Errors
-    /// [`ConfError`] where it or a file that it includes is missing, not believed, or too large.
+    /// Fails: [`ConfError`] where it or a file that it includes is missing, not believed, or too
+    /// large.
     pub fn lines(&self, name: &str) -> Result<Texts, ConfError> {
         self.read(self.path(name))
     }
@@ -197,9 +194,7 @@ const ACCOUNT: &str = "slurm";
 /// What `read` believes, and where an owner alone speaks against it, what it believes with Slurm's
 /// account taken for root. The account is looked up only then, since that may ask a directory
 /// service.
-///
-/// # Errors
-/// Those of `read`.
+/// Fails: those of `read`.
 pub fn believed<T>(
     trust: &Trust,
     read: impl Fn(&Trust) -> Result<T, TrustError>,

@@ -30,10 +30,8 @@ impl Glob {
     }
 
     /// The pattern of a text of at most 255 bytes.
-    ///
-    /// # Errors
-    /// [`GlobError`] where it is longer, has a backslash or a bracket that is not closed, is empty
-    /// or holds a range that is reversed.
+    /// Fails: [`GlobError`] where it is longer, has a backslash or a bracket that is not closed, is
+    /// empty or holds a range that is reversed.
     pub fn parse(text: &str) -> Result<Self, GlobError> {
         if text.len() > PATTERN_MAX {
             return Err(GlobError);

@@ -34,9 +34,7 @@ pub use nodes::{companions, confirm_drm};
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.
-///
-/// # Errors
-/// Among others, there are not as many GPUs.
+/// Fails: among others, there are not as many GPUs.
 pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
     let cards = Cards::new(tree)?.all()?;
     let units: Vec<(&Card, Option<u32>)> = cards.iter().flat_map(units).collect();
@@ -71,9 +69,7 @@ fn are_mixed(cards: &[Card]) -> bool {
 }
 
 /// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.
-///
-/// # Errors
-/// Among others, the function there is no GPU.
+/// Fails: among others, the function there is no GPU.
 pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
     let cards = Cards::new(tree)?;
     match cards.at(address)? {
@@ -92,9 +88,7 @@ pub struct GpuNodes {
 }
 
 /// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
-///
-/// # Errors
-/// It cannot be told which there are.
+/// Fails: it cannot be told which there are.
 pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let cards = Cards::new(tree)?.all()?;
     let mut gpus = Vec::new();

@@ -94,9 +94,7 @@ fn drm(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
 
 /// Holds the DRM nodes among these devices against the kernel: each has to be one of a function at
 /// these addresses.
-///
-/// # Errors
-/// A node of another function, or a file that cannot be read.
+/// Fails: a node of another function, or a file that cannot be read.
 pub fn confirm_drm(
     tree: &Tree,
     addresses: &[PciAddress],
@@ -182,9 +180,7 @@ const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
 /// What the GPUs among these devices cannot be used without: the devices that all GPUs of a vendor
 /// share. `gres.conf` names the GPUs' own nodes, since Slurm leaves the others open to everyone.
-///
-/// # Errors
-/// A file cannot be read, or a node is not what it must be.
+/// Fails: a file cannot be read, or a node is not what it must be.
 pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, DeviceError> {
     let mut found = Found::default();
     let of = |major: u32| {
