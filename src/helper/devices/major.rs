@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use crate::protocol::{Allowlist, DeviceType, MINOR_MAX};
+use crate::protocol::{Allowlist, DeviceRule, DeviceType, MINOR_MAX};
 
 /// NVIDIA's GPUs and their control devices (`NV_MAJOR_DEVICE_NUMBER`,
 /// `kernel-open/common/inc/nv.h`).
@@ -24,18 +24,20 @@ pub(super) const ACCEL: u32 = 261;
 /// is not known.
 pub fn gpu_count(list: &Allowlist) -> u32 {
     let kinds = [(NVIDIA, NVIDIA_GPUS), (DRM, DRM_RENDER), (ACCEL, 0..=MINOR_MAX)];
-    let counts = kinds.map(|(major, minors)| count(list, major, &minors));
-    counts.into_iter().find(|count| *count > 0).unwrap_or(0)
+    let counts = kinds.map(|(major, among)| minors(list.rules(), major, among).len());
+    let count = counts.into_iter().find(|count| *count > 0).unwrap_or(0);
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn count(list: &Allowlist, major: u32, minors: &std::ops::RangeInclusive<u32>) -> u32 {
-    let found: BTreeSet<u32> = list
-        .rules()
-        .iter()
-        .filter(|rule| rule.kind() == DeviceType::Char && rule.major() == major)
-        .filter_map(|rule| rule.minor().filter(|minor| minors.contains(minor)))
-        .collect();
-    u32::try_from(found.len()).unwrap_or(u32::MAX)
+/// The minors in a range that rules for character devices of a major name.
+pub(super) fn minors<'a>(
+    rules: impl IntoIterator<Item = &'a DeviceRule>,
+    major: u32,
+    among: RangeInclusive<u32>,
+) -> BTreeSet<u32> {
+    let chars = rules.into_iter().filter(|rule| rule.kind() == DeviceType::Char);
+    let minors = chars.filter(|rule| rule.major() == major).filter_map(|rule| rule.minor());
+    minors.filter(|minor| among.contains(minor)).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
 use thiserror::Error;
 
+use super::DeviceError;
 use super::slurm::Files;
 use crate::kernel::proc;
 use crate::kernel::trust::Trust;
@@ -151,6 +152,17 @@ impl Tree {
         self.names_within(path, NAMES_MAX)
     }
 
+    /// The same of a directory that may not be there, and then holds nothing.
+    /// Fails: also where it has more than `most` names.
+    pub(super) fn entries(&self, path: &str, most: usize) -> Result<Vec<String>, DeviceError> {
+        match self.names(path).or_else(missing_is(Vec::new))? {
+            names if names.len() > most => {
+                Err(DeviceError::at(path, format_args!("more than {most} entries")))
+            }
+            names => Ok(names),
+        }
+    }
+
     fn names_within(&self, path: &str, most: usize) -> Result<Vec<String>, FileError> {
         let failed = |error: std::io::Error| FileError::new("list", path, &error);
         let mut names = Vec::new();
@@ -265,6 +277,13 @@ impl FileError {
     pub fn is_missing(&self) -> bool {
         matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
     }
+}
+
+/// What a file that is not there stands for; any other failure stays one.
+pub(super) fn missing_is<T>(
+    value: impl FnOnce() -> T,
+) -> impl FnOnce(FileError) -> Result<T, FileError> {
+    |error| if error.is_missing() { Ok(value()) } else { Err(error) }
 }
 
 /// The drivers of this node.

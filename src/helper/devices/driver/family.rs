@@ -71,8 +71,12 @@ pub(super) fn of(path: &str) -> Vec<(&'static Family, Option<u32>)> {
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let path = format!("/{}", parts.join("/"));
     let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
-    let fits = |family: &'static Family| family.number_in(below).map(|number| (family, number));
-    FAMILIES.iter().filter_map(fits).collect()
+    at(below).collect()
+}
+
+/// The same of a path below `/dev` that is written in the one way.
+pub(super) fn at(below: &str) -> impl Iterator<Item = (&'static Family, Option<u32>)> {
+    FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
 }
 
 impl Family {

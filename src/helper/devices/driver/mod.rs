@@ -53,6 +53,12 @@ pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
     }
 }
 
+/// What a path below `/dev` promises: the driver by its newest name, and the minor where it is known.
+pub(super) fn promised(below: &str) -> Option<(&'static str, Option<u32>)> {
+    let (family, number) = family::at(below).next()?;
+    Some((family.drivers.first()?, family.minor(number)))
+}
+
 /// The driver of a device of management, as far as its name and the minor tell.
 fn management(names: &[&str], node: Node) -> Option<String> {
     let harmful = |name: &str| name == "mem" && !HARMLESS_MEM.contains(&node.minor);

@@ -3,7 +3,7 @@
 
 use crate::helper::devices::gpu_name::{PciAddress, Uuid};
 use crate::helper::devices::{Device, DeviceError, Tree, major};
-use crate::protocol::{DeviceType, decimal};
+use crate::protocol::decimal;
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 /// Most GPUs of a node; there are not even as many minors.
@@ -28,15 +28,8 @@ pub struct Gpu {
 /// Fails: files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor,
 /// more than 256 GPUs.
 pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
-    let names = match tree.names(GPUS) {
-        Err(error) if error.is_missing() => return Ok(Vec::new()),
-        names => names?,
-    };
-    if names.len() > GPUS_MAX {
-        return Err(DeviceError::at(GPUS, format_args!("more than {GPUS_MAX} entries")));
-    }
     let mut gpus = Vec::new();
-    for name in names {
+    for name in tree.entries(GPUS, GPUS_MAX)? {
         let path = format!("{GPUS}/{name}/information");
         let Ok(address) = name.parse() else {
             return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
@@ -61,10 +54,26 @@ fn parse(address: PciAddress, text: &str, path: &str) -> Result<Option<Gpu>, Dev
     Ok(Some(Gpu { address, uuid, minor }))
 }
 
-fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (of, value) = line.split_once(':')?;
         (of.trim() == key).then(|| value.trim())
+    })
+}
+
+/// The GPU of a UUID, or what there is to say of a driver that knows none.
+pub(in crate::helper::devices) fn by_uuid<'a>(
+    gpus: &'a [Gpu],
+    uuid: &Uuid,
+) -> Result<&'a Gpu, String> {
+    let found = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    // A driver that has not initialised its GPUs does not know their UUIDs yet.
+    found.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
+        0 => format!("NVIDIA's driver has no GPU-{uuid}"),
+        silent => format!(
+            "NVIDIA's driver has no GPU-{uuid}; of {silent} of its GPUs it does not know the UUID \
+             yet (nvidia-persistenced keeps them initialised)"
+        ),
     })
 }
 
@@ -102,17 +111,17 @@ pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
 /// Fails: another node than the GPU's, the node of a GPU that has another UUID, and where every GPU
 /// of the driver's has another UUID.
 pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
-    let own = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    let own = by_uuid(gpus, uuid);
     for other in minors(devices) {
         let of = gpus.iter().find(|gpu| gpu.minor == other).and_then(|gpu| gpu.uuid.clone());
-        match (own, of) {
-            (Some(Gpu { minor, .. }), _) if *minor != other => {
+        match (&own, of) {
+            (Ok(Gpu { minor, .. }), _) if *minor != other => {
                 return Err(DeviceError::new(format_args!(
                     "the specification says /dev/nvidia{other}, but GPU-{uuid} is \
                      /dev/nvidia{minor}: generate the specification anew"
                 )));
             }
-            (None, Some(of)) => {
+            (Err(_), Some(of)) => {
                 return Err(DeviceError::new(format_args!(
                     "the specification says that GPU-{uuid} is /dev/nvidia{other}, but that is \
                      GPU-{of}: generate the specification anew"
@@ -121,21 +130,16 @@ pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), Devi
             _ => {}
         }
     }
-    if own.is_none() && !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) {
-        return Err(DeviceError::new(format_args!("the driver has no GPU-{uuid}")));
+    match own {
+        Err(why) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) => {
+            Err(DeviceError::new(why))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Minors of the GPUs of which these devices hold the nodes, ascending.
 pub fn minors(devices: &[Device]) -> Vec<u32> {
-    let mut minors: Vec<u32> = devices
-        .iter()
-        .map(|device| device.rule)
-        .filter(|rule| rule.kind() == DeviceType::Char && rule.major() == major::NVIDIA)
-        .filter_map(|rule| rule.minor().filter(|minor| major::NVIDIA_GPUS.contains(minor)))
-        .collect();
-    minors.sort_unstable();
-    minors.dedup();
-    minors
+    let rules = devices.iter().map(|device| &device.rule);
+    major::minors(rules, major::NVIDIA, major::NVIDIA_GPUS).into_iter().collect()
 }

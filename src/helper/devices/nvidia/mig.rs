@@ -4,9 +4,11 @@
 //! instance and that of the compute instance in it, beside the GPU's own node. The driver keeps a
 //! fixed minor for each instance that could ever exist; which of them exist now, a directory tells.
 
+use super::information::{by_uuid, value};
 use super::node::{loaded, promised};
 use super::{CAPS, gpus, node, shared};
 use crate::helper::devices::gpu_name::Uuid;
+use crate::helper::devices::tree::missing_is;
 use crate::helper::devices::{DeviceError, FileError, Found, Node, Tree};
 use crate::protocol::{Access, DeviceType, decimal};
 
@@ -24,16 +26,7 @@ const OTHER_MINORS: [&str; 2] =
 /// disagree.
 pub fn instance(tree: &Tree, gpu: &Uuid, gi: u32, ci: u32) -> Result<Found, DeviceError> {
     let gpus = gpus(tree)?;
-    let Some(parent) = gpus.iter().find(|parent| parent.uuid.as_ref() == Some(gpu)) else {
-        let silent = match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
-            0 => String::new(),
-            silent => format!(
-                "; of {silent} of its GPUs it does not know the UUID yet: nvidia-persistenced \
-                 keeps them initialised"
-            ),
-        };
-        return Err(DeviceError::new(format_args!("the driver has no GPU-{gpu}{silent}")));
-    };
+    let parent = by_uuid(&gpus, gpu).map_err(DeviceError::new)?;
     let minor = parent.minor;
     let mut found = node(tree, parent)?;
     found.extend(shared(tree)?);
@@ -91,10 +84,8 @@ pub(in crate::helper::devices) fn is_instance(tree: &Tree, minor: u32) -> Result
 }
 
 fn live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
-    match tree.text(&format!("{dir}/access")) {
-        Err(error) if error.is_missing() => Ok(None),
-        text => Ok(device_file_minor(&text?)),
-    }
+    let text = tree.text(&format!("{dir}/access")).or_else(missing_is(String::new))?;
+    Ok(device_file_minor(&text))
 }
 
 /// What the driver keeps a minor of the capabilities for, as `config` or `gpu0/gi1/access`.
@@ -103,10 +94,7 @@ pub(in crate::helper::devices) fn capability_name(
     minor: u32,
 ) -> Result<Option<String>, FileError> {
     for path in std::iter::once(MIG_MINORS).chain(OTHER_MINORS) {
-        let text = match tree.text(path) {
-            Err(error) if error.is_missing() => continue,
-            text => text?,
-        };
+        let text = tree.text(path).or_else(missing_is(String::new))?;
         if let Some((name, _)) = table(&text).find(|(_, of)| *of == minor) {
             return Ok(Some(name.to_owned()));
         }
@@ -117,17 +105,13 @@ pub(in crate::helper::devices) fn capability_name(
 /// The paths of the entries of a directory that are `prefix` and a number. None where there is no
 /// such directory: instances come and go.
 fn numbered(tree: &Tree, dir: &str, prefix: &str) -> Result<Vec<String>, FileError> {
-    let names = match tree.names(dir) {
-        Err(error) if error.is_missing() => return Ok(Vec::new()),
-        names => names?,
-    };
+    let names = tree.names(dir).or_else(missing_is(Vec::new))?;
     let fits = |name: &&String| name.strip_prefix(prefix).and_then(decimal).is_some();
     Ok(names.iter().filter(fits).map(|name| format!("{dir}/{name}")).collect())
 }
 
 fn device_file_minor(text: &str) -> Option<u32> {
-    let value = |line: &str| line.strip_prefix("DeviceFileMinor:").map(str::trim).and_then(decimal);
-    text.lines().find_map(value)
+    value(text, "DeviceFileMinor").and_then(decimal)
 }
 
 fn minor_of(text: &str, name: &str) -> Option<u32> {

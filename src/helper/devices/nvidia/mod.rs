@@ -10,6 +10,7 @@ mod information;
 mod mig;
 mod node;
 
+pub(super) use information::by_uuid;
 pub use information::{Gpu, confirm, gpus, minors, only_gpu};
 pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};

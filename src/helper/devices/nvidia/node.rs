@@ -6,12 +6,15 @@ use nix::errno::Errno;
 
 use super::{CAPS, Gpu};
 use crate::helper::devices::{Device, DeviceError, Found, Node, NodeError, Tree, driver};
-use crate::protocol::{Access, DeviceType, decimal};
+use crate::protocol::{Access, DeviceType};
 
 const CHANNELS: &str = "nvidia-caps-imex-channels";
 /// Largest number of an IMEX channel by default; the module parameter `NVreg_ImexChannelCount` of
 /// the driver may give more.
 const CHANNEL_MAX: u32 = 2047;
+
+/// Drivers of which nodes are made at their first use.
+const LATE: [&str; 4] = ["nvidia-uvm", "nvidia-modeset", CAPS, CHANNELS];
 
 struct Shared {
     /// The names of the driver in `/proc/devices`, newest first.
@@ -105,19 +108,8 @@ pub(in crate::helper::devices) fn unborn_warning(path: &str) -> String {
 
 /// The driver and the minor of a node that may be made late.
 fn late(path: &str) -> Option<(&'static str, u32)> {
-    let below = path.strip_prefix("/dev/")?;
-    if let Some(minor) = below.strip_prefix("nvidia-caps/nvidia-cap") {
-        return decimal(minor).map(|minor| (CAPS, minor));
-    }
-    if let Some(channel) = below.strip_prefix("nvidia-caps-imex-channels/channel") {
-        return decimal(channel).map(|channel| (CHANNELS, channel));
-    }
-    match below {
-        "nvidia-uvm" => Some(("nvidia-uvm", 0)),
-        "nvidia-uvm-tools" => Some(("nvidia-uvm", 1)),
-        "nvidia-modeset" => Some(("nvidia-modeset", 254)),
-        _ => None,
-    }
+    let (driver, minor) = driver::promised(path.strip_prefix("/dev/")?)?;
+    LATE.contains(&driver).then_some((driver, minor?))
 }
 
 /// A device of which the numbers are known, whether its node is there yet or not.

@@ -117,19 +117,11 @@ impl Resolver {
             GpuName::Pci(address) => topology::by_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
                 let gpus = nvidia::gpus(&self.tree)?;
-                if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
-                    return topology::by_address(&self.tree, gpu.address);
-                }
-                // A driver that has not initialised its GPUs does not know their UUIDs yet.
-                let silent = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
-                let unknown = match silent {
-                    0 => "NVIDIA's driver knows no such GPU, and by CDI".to_owned(),
-                    silent => format!(
-                        "of {silent} of its GPUs NVIDIA's driver does not know the UUID yet \
-                         (nvidia-persistenced keeps them initialised), and by CDI"
-                    ),
+                let why = match nvidia::by_uuid(&gpus, uuid) {
+                    Ok(gpu) => return topology::by_address(&self.tree, gpu.address),
+                    Err(why) => format!("{why}, and by CDI"),
                 };
-                let found = self.by_specification(name, Some(&unknown))?;
+                let found = self.by_specification(name, Some(&why))?;
                 match nvidia::only_gpu(&gpus, &found.devices) {
                     Some(gpu) => topology::by_address(&self.tree, gpu.address),
                     None => Ok(found),

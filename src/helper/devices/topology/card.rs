@@ -6,6 +6,7 @@ use super::nodes::{entries, is_accel, is_render};
 use super::parts::Parts;
 use crate::helper::devices::gpu_name::PciAddress;
 use crate::helper::devices::nvidia::{self, Gpu};
+use crate::helper::devices::tree::missing_is;
 use crate::helper::devices::{DeviceError, FileError, Tree};
 
 /// Where sysfs has the PCI functions (Documentation/PCI/sysfs-pci.rst).
@@ -84,11 +85,7 @@ impl<'a> Cards<'a> {
     }
 
     fn functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
-        let names = self.tree.names(FUNCTIONS).or_else(missing_is(Vec::new))?;
-        if names.len() > FUNCTIONS_MAX {
-            let why = format_args!("more than {FUNCTIONS_MAX} entries");
-            return Err(DeviceError::at(FUNCTIONS, why));
-        }
+        let names = self.tree.entries(FUNCTIONS, FUNCTIONS_MAX)?;
         let address = |name: &String| {
             let address = name.parse::<PciAddress>().ok();
             address.filter(|address| address.to_string() == *name).ok_or_else(|| {
@@ -124,11 +121,4 @@ pub(super) fn directory(address: PciAddress) -> String {
 fn driver(tree: &Tree, address: PciAddress) -> Result<Option<String>, FileError> {
     let link = format!("{}/driver", directory(address));
     tree.link_name(&link).map(Some).or_else(missing_is(|| None))
-}
-
-/// What a file that is not there stands for; any other failure stays one.
-pub(super) fn missing_is<T>(
-    value: impl FnOnce() -> T,
-) -> impl FnOnce(FileError) -> Result<T, FileError> {
-    |error| if error.is_missing() { Ok(value()) } else { Err(error) }
 }

@@ -2,12 +2,13 @@
 
 use nix::errno::Errno;
 
-use super::card::{Card, Make, directory, missing_is};
+use super::card::{Card, Make, directory};
 use crate::helper::devices::gpu_name::PciAddress;
+use crate::helper::devices::tree::missing_is;
 use crate::helper::devices::{
     Device, DeviceError, FileError, Found, NodeError, Tree, driver, major, nvidia,
 };
-use crate::protocol::{Access, DeviceType};
+use crate::protocol::{Access, DeviceType, MINOR_MAX};
 
 /// Most devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
@@ -55,12 +56,7 @@ pub(super) fn entries(
     address: PciAddress,
     class: &str,
 ) -> Result<Vec<String>, DeviceError> {
-    let path = format!("{}/{class}", directory(address));
-    let names = tree.names(&path).or_else(missing_is(Vec::new))?;
-    match names.len() > ENTRIES_MAX {
-        true => Err(DeviceError::at(path, format_args!("more than {ENTRIES_MAX} entries"))),
-        false => Ok(names),
-    }
+    tree.entries(&format!("{}/{class}", directory(address)), ENTRIES_MAX)
 }
 
 pub(super) fn is_render(name: &str) -> bool {
@@ -183,20 +179,15 @@ const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
 /// Fails: a file cannot be read, or a node is not what it must be.
 pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, DeviceError> {
     let mut found = Found::default();
-    let of = |major: u32| {
-        let chars = devices.iter().map(|device| device.rule);
-        chars
-            .filter(move |rule| rule.kind() == DeviceType::Char && rule.major() == major)
-            .filter_map(|rule| rule.minor())
-    };
+    let of = |major, among| major::minors(devices.iter().map(|device| &device.rule), major, among);
     if !devices.is_empty() {
         let drivers = tree.drivers()?;
         let mut majors = NVIDIA.iter().flat_map(|name| drivers.majors(DeviceType::Char, name));
-        if majors.any(|major| of(major).any(|minor| major::NVIDIA_GPUS.contains(&minor))) {
+        if majors.any(|major| !of(major, major::NVIDIA_GPUS).is_empty()) {
             found.extend(nvidia::shared(tree)?);
         }
     }
-    for minor in of(major::DRM) {
+    for minor in of(major::DRM, 0..=MINOR_MAX) {
         if is_amd(tree, minor)? {
             found.extend(kfd(tree)?);
             break;

@@ -4,7 +4,6 @@
 //! with a render node of its own. The DRM devices of a card's partitions exist in any mode, so
 //! that only KFD tells which of them are in use (`drivers/gpu/drm/amd/amdkfd/kfd_topology.c`).
 
-use super::card::missing_is;
 use crate::helper::devices::gpu_name::PciAddress;
 use crate::helper::devices::{DeviceError, Tree};
 
@@ -20,12 +19,8 @@ impl Parts {
     /// None where there is no KFD. A node that the reader's own device filter hides fails with
     /// `EPERM`: without it the others would be counted wrongly.
     pub(super) fn read(tree: &Tree) -> Result<Self, DeviceError> {
-        let nodes = tree.names(NODES).or_else(missing_is(Vec::new))?;
-        if nodes.len() > NODES_MAX {
-            return Err(DeviceError::at(NODES, format_args!("more than {NODES_MAX} entries")));
-        }
         let mut parts = Vec::new();
-        for node in nodes {
+        for node in tree.entries(NODES, NODES_MAX)? {
             let path = format!("{NODES}/{node}/properties");
             let properties = Properties { text: &tree.text(&path)?, path: &path };
             // Only processors have none.

@@ -43,7 +43,7 @@ fn a_uuid_that_the_driver_does_not_know_yet_is_none() {
     }
     let error = fixture.instance(0, 1, 0).unwrap_err();
     let error = error.to_string();
-    let start = format!("the driver has no GPU-{}; of 1 of its GPUs", uuid(0));
+    let start = format!("NVIDIA's driver has no GPU-{}; of 1 of its GPUs", uuid(0));
     assert!(error.starts_with(&start) && error.contains("nvidia-persistenced"), "{error}");
 }
 
