@@ -23,13 +23,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{MsgFlags, recv, send};
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use subtree::{processes, unless_gone, walk};
+use thiserror::Error;
 
 /// How the kernel knows it (`comm`), in place of the number of a descriptor.
 const NAME: &std::ffi::CStr = c"job-adopt-keep";
@@ -134,41 +134,20 @@ impl Keeper {
 }
 
 /// What kept a keeper from its work.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 enum Trouble {
-    Cgroup(cgroup::Error),
-    Lock(Failed),
+    #[error("{0}")]
+    Cgroup(#[from] cgroup::Error),
+    #[error("{0}")]
+    Lock(#[from] Failed),
+    #[error("poll: {reason}", reason = .0.desc())]
     Poll(Errno),
     /// There is one already.
+    #[error("the leaf has a keeper already")]
     Another,
     /// Processes that did not end: how many, and where they are.
+    #[error("{0} processes of logins outlive their job in {1}")]
     Left(usize, String),
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cgroup(error) => error.fmt(f),
-            Self::Lock(error) => error.fmt(f),
-            Self::Poll(errno) => write!(f, "poll: {}", errno.desc()),
-            Self::Another => f.write_str("the leaf has a keeper already"),
-            Self::Left(count, path) => {
-                write!(f, "{count} processes of logins outlive their job in {path}")
-            }
-        }
-    }
-}
-
-impl From<cgroup::Error> for Trouble {
-    fn from(error: cgroup::Error) -> Self {
-        Self::Cgroup(error)
-    }
-}
-
-impl From<Failed> for Trouble {
-    fn from(error: Failed) -> Self {
-        Self::Lock(error)
-    }
 }
 
 /// Where a process that is left is, for the log.

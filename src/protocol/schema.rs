@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Phase, Reason, Rule, SPEAKS_TO, Several, SourceName, Stack, VERSION};
+use thiserror::Error;
 
 /// The bytes of one message: the version, its own keys, and `end`.
 pub(super) fn encode(message: &impl Field) -> Vec<u8> {
@@ -201,15 +202,19 @@ fn until_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Why bytes are not the message that was expected. Keys in it are ours, never the sender's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// This key was due and is not there.
+    #[error("key {0} is missing or out of place")]
     Key(String),
     /// The value of this key has the wrong type or is out of range.
+    #[error("key {0} has a value out of range")]
     Value(String),
     /// More entries follow than the schema has.
+    #[error("entries follow the last key")]
     Trailing,
     /// The sender is of another version, which is given with its odd characters replaced.
+    #[error("version {0}{SPEAKS_TO}")]
     Version(String),
 }
 
@@ -218,20 +223,6 @@ impl DecodeError {
         Self::Value(key.to_owned())
     }
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(key) => write!(f, "key {key} is missing or out of place"),
-            Self::Value(key) => write!(f, "key {key} has a value out of range"),
-            Self::Trailing => f.write_str("entries follow the last key"),
-            // One text, so that a file tells of which version it is: `job-adopt check` looks for it.
-            Self::Version(found) => write!(f, "version {found}{SPEAKS_TO}"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {

@@ -4,23 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::schema::Text;
+use thiserror::Error;
 
 /// Why a text is none of its kind: what one of that kind looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct Invalid(pub(super) &'static str);
 
 impl Invalid {
     /// Said of what is no value of an enum.
     pub(crate) const NO_WORD: Self = Self("is none of the words for it");
 }
-
-impl fmt::Display for Invalid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Invalid {}
 
 /// Kinds of names: how each is checked, and what is said of one that is wrong.
 macro_rules! names {

@@ -1,6 +1,5 @@
 //! Asking the host of an ssh client which job the client runs in (RFC 1413).
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
@@ -15,21 +14,28 @@ use nix::sys::socket::{
 
 use super::wait;
 use super::{Answer, Flow, LINE_MAX, PORT, Query};
+use thiserror::Error;
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AskError {
     /// Nobody listens there, or the host cannot be reached: it has no such service.
+    #[error("has no such service ({reason})", reason = .0.desc())]
     Absent(Errno),
     /// There was no answer in time.
+    #[error("did not answer in time")]
     Timeout,
     /// It hung up before the line was whole.
+    #[error("hung up before it had answered")]
     Closed,
     /// It said more than one line.
+    #[error("said more than one line")]
     TooMuch,
     /// The line is not as the protocol has it, or not about this connection.
+    #[error("gave an answer that is none to this question")]
     Unreadable,
     /// A system call failed.
+    #[error("could not be asked: {0}: {reason}", reason = .1.desc())]
     System(&'static str, Errno),
 }
 
@@ -112,23 +118,6 @@ fn failed(call: &'static str, errno: Errno) -> AskError {
         errno => AskError::System(call, errno),
     }
 }
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(errno) => write!(f, "has no such service ({})", errno.desc()),
-            Self::Timeout => f.write_str("did not answer in time"),
-            Self::Closed => f.write_str("hung up before it had answered"),
-            Self::TooMuch => f.write_str("said more than one line"),
-            Self::Unreadable => f.write_str("gave an answer that is none to this question"),
-            Self::System(call, errno) => {
-                write!(f, "could not be asked: {call}: {}", errno.desc())
-            }
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
 
 #[cfg(test)]
 mod tests {

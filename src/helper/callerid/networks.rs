@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+use thiserror::Error;
 
 /// One network: an address and the number of its bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +13,8 @@ pub struct Network {
 }
 
 /// Why a text is no network.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
 pub struct NetworkError(String);
 
 const FORM: &str = "not an address (10.1.0.5) or a network (10.1.0.0/16)";
@@ -114,19 +116,11 @@ fn masked(address: IpAddr, bits: u8) -> u128 {
     number(address) & mask
 }
 
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.bits)
     }
 }
-
-impl std::error::Error for NetworkError {}
 
 #[cfg(test)]
 mod tests {

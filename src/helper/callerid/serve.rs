@@ -1,6 +1,5 @@
 //! The origin's end: one connection, one question, one answer.
 
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -11,6 +10,7 @@ use nix::sys::socket::sockopt::AcceptConn;
 
 use super::{Answer, Flow, LINE_MAX, Networks, Query, plain};
 use crate::kernel::failed::Failed;
+use thiserror::Error;
 
 /// A connection that a question comes in on.
 #[derive(Debug)]
@@ -21,14 +21,17 @@ pub struct Connection {
 }
 
 /// Why a descriptor is no connection to answer on.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum NoConnection {
     /// It is one that connections are taken from (listen(2)): whoever started this process left that
     /// to it.
+    #[error("it waits for connections")]
     Listens,
     /// The peer has taken the connection back already, as anybody can have it.
+    #[error("its peer is gone")]
     Gone,
     /// It is no socket of TCP.
+    #[error("{reason}", reason = .0.source)]
     Other(Failed),
 }
 
@@ -133,18 +136,6 @@ impl Connection {
         (&self.stream).write_all(line.as_bytes())
     }
 }
-
-impl fmt::Display for NoConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listens => f.write_str("it waits for connections"),
-            Self::Gone => f.write_str("its peer is gone"),
-            Self::Other(failed) => failed.source.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for NoConnection {}
 
 fn left(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());

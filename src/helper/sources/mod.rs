@@ -10,12 +10,12 @@ pub(crate) mod processes;
 mod registry;
 pub(crate) mod slurm;
 
-use std::fmt;
 use std::time::Instant;
 
 use crate::helper::records::Record;
 use crate::protocol::{JobId, Placement, SourceName};
 use crate::schedulers::flux::FluxId;
+use thiserror::Error;
 
 pub use flux::{Account, FluxSource};
 pub use registry::RegistrySource;
@@ -158,20 +158,12 @@ pub struct Found {
 }
 
 /// Why a source does not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceError {
     /// What the source looks at is not on this node; it has no jobs. The text says what is missing.
+    #[error("{0}")]
     Absent(String),
     /// The source is there and cannot be read.
+    #[error("{0}")]
     Failed(String),
 }
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(what) | Self::Failed(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for SourceError {}

@@ -18,8 +18,8 @@ use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
 use crate::protocol::{AbsolutePath, CgroupPath, JobId, NodeName, Reason, decimal};
 use crate::schedulers::stepd::{self, Daemon, SocketName, State};
-use std::fmt;
 use std::path::Path;
+use thiserror::Error;
 
 /// Calls the daemon and looks where it is. The helper's word for whose job it is does not count: the
 /// daemon's does, which root alone can have started.
@@ -269,31 +269,46 @@ impl Step {
 }
 
 /// What stands in the way.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum SlurmFailure {
     /// The directory of the sockets is not believed.
-    Spool(TrustError),
+    #[error("Slurm's spool directory {0}")]
+    Spool(#[from] TrustError),
     /// The id is no number of Slurm's.
+    #[error("{0} is no number of a job of Slurm's")]
     Number(JobId),
     /// The daemon was not asked, or its answer is none.
-    Daemon(stepd::Error),
+    #[error("the job's step daemon: {0}")]
+    Daemon(#[from] stepd::Error),
     /// The daemon's job is this uid's.
+    #[error("the job's step daemon: the job is uid {0}'s")]
     Owner(u32),
     /// The step does not take logins yet.
+    #[error("the job's step daemon: the step is starting")]
     Starting,
     /// The step takes no logins any more.
+    #[error("the job's step daemon: the step is ending")]
     Ending,
     /// The job was over when this went wrong.
+    #[error("the job is over: {0}")]
     Ended(String),
     /// The daemon's process cannot be looked at.
+    #[error("the job's step daemon: {0}")]
     Lost(cgroup::Error),
     /// The daemon numbers processes otherwise than we do.
+    #[error("the job's step daemon is in another process namespace than this")]
     Abroad,
     /// The daemon says that it runs, and is in no cgroup of a step.
+    #[error(
+        "the job's step daemon is in {0}, which is no step's cgroup: slurm.conf has to say \
+         ProctrackType=proctrack/cgroup"
+    )]
     Nowhere(String),
     /// A list of devices cannot be enforced on cgroup v1.
+    #[error("a list of devices cannot be enforced on cgroup v1, where filters are not to be had")]
     NoLists,
     /// Slurm was to constrain the job's devices, and has no cgroup for that on cgroup v1.
+    #[error("Slurm was to constrain the job's devices, and has made no devices cgroup for it")]
     Unconstrained,
 }
 
@@ -323,49 +338,6 @@ fn of_daemon(error: &stepd::Error) -> Reason {
         Error::System(..) | Error::Closed | Error::Malformed | Error::NotAdded(_) => {
             Reason::AdoptionFailed
         }
-    }
-}
-
-impl fmt::Display for SlurmFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Spool(error) => write!(f, "Slurm's spool directory {error}"),
-            Self::Number(job) => write!(f, "{job} is no number of a job of Slurm's"),
-            Self::Daemon(error) => write!(f, "the job's step daemon: {error}"),
-            Self::Owner(uid) => write!(f, "the job's step daemon: the job is uid {uid}'s"),
-            Self::Starting => f.write_str("the job's step daemon: the step is starting"),
-            Self::Ending => f.write_str("the job's step daemon: the step is ending"),
-            Self::Ended(failure) => write!(f, "the job is over: {failure}"),
-            Self::Lost(error) => write!(f, "the job's step daemon: {error}"),
-            Self::Abroad => {
-                f.write_str("the job's step daemon is in another process namespace than this")
-            }
-            Self::Nowhere(path) => {
-                write!(
-                    f,
-                    "the job's step daemon is in {path}, which is no step's cgroup: slurm.conf has \
-                     to say ProctrackType=proctrack/cgroup"
-                )
-            }
-            Self::NoLists => f.write_str(
-                "a list of devices cannot be enforced on cgroup v1, where filters are not to be had",
-            ),
-            Self::Unconstrained => f.write_str(
-                "Slurm was to constrain the job's devices, and has made no devices cgroup for it",
-            ),
-        }
-    }
-}
-
-impl From<TrustError> for SlurmFailure {
-    fn from(error: TrustError) -> Self {
-        Self::Spool(error)
-    }
-}
-
-impl From<stepd::Error> for SlurmFailure {
-    fn from(error: stepd::Error) -> Self {
-        Self::Daemon(error)
     }
 }
 

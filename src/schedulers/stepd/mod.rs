@@ -10,6 +10,7 @@ use std::fmt;
 use nix::errno::Errno;
 
 use crate::protocol::{CgroupPath, JobId, NodeName, decimal};
+use thiserror::Error;
 
 pub use daemon::{
     ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
@@ -58,45 +59,36 @@ pub fn job_of(daemon: &str) -> Option<CgroupPath> {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// There is no socket of that name, or nobody listens at it any more: the job is over.
+    #[error("nobody listens there: the job is over")]
     Gone,
     /// The name stands for something else than a socket, or one that is not root's.
+    #[error("is no socket of root's")]
     NotRoots,
     /// Who listens there is not root; the number is its uid.
+    #[error("who listens there is uid {0}, not root")]
     Peer(u32),
     /// A system call failed.
+    #[error("{0}: {reason}", reason = .1.desc())]
     System(&'static str, Errno),
     /// It did not answer in time.
+    #[error("did not answer in time")]
     Timeout,
     /// It hung up before it had answered.
+    #[error("hung up")]
     Closed,
     /// It does not talk to our version of the protocol.
+    #[error("does not talk to this version of its protocol")]
     Refused,
     /// Its answer has no meaning.
+    #[error("gave an answer that has no meaning")]
     Malformed,
     /// It would not take the process; the number is its return code.
+    #[error("would not take the login into the job ({0})")]
     NotAdded(i32),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("nobody listens there: the job is over"),
-            Self::NotRoots => f.write_str("is no socket of root's"),
-            Self::Peer(uid) => write!(f, "who listens there is uid {uid}, not root"),
-            Self::System(call, errno) => write!(f, "{call}: {}", errno.desc()),
-            Self::Timeout => f.write_str("did not answer in time"),
-            Self::Closed => f.write_str("hung up"),
-            Self::Refused => f.write_str("does not talk to this version of its protocol"),
-            Self::Malformed => f.write_str("gave an answer that has no meaning"),
-            Self::NotAdded(code) => write!(f, "would not take the login into the job ({code})"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,6 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -22,6 +21,7 @@ use nix::sys::socket::{
 
 use super::plain;
 use super::wait;
+use thiserror::Error;
 
 pub use message::read;
 
@@ -39,7 +39,8 @@ pub struct Owner {
 }
 
 /// Why the kernel did not say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("socket diagnostics: {0}")]
 pub struct DiagError(String);
 
 impl DiagError {
@@ -83,11 +84,3 @@ fn answer(socket: &OwnedFd, bytes: &mut [u8], deadline: Instant) -> Result<usize
     wait(socket, PollFlags::POLLIN, deadline).map_err(failed)?;
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).map_err(failed)
 }
-
-impl fmt::Display for DiagError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "socket diagnostics: {}", self.0)
-    }
-}
-
-impl std::error::Error for DiagError {}

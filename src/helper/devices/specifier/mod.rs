@@ -64,6 +64,7 @@ impl Specifier {
     /// - `char-MAJOR`, `block-MAJOR`: every device of a major;
     /// - a path of which components are [`Glob`]s: the device nodes there, at most 1,024;
     /// - `@hpc`: what parallel jobs need besides GPUs.
+    ///
     /// Fails: [`SpecifierError`], that of the access first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
         let access = access.parse().map_err(|_| SpecifierError::Access)?;
