@@ -6,6 +6,9 @@
 #   make test       every test there is; as root, with nothing skipped. TIER=unit (which needs no
 #                   root), native, node or kernel runs that tier alone, and SUITE=NAME a part of it
 #                   (tests/all says which there are). LINT=1 runs `make lint` beside them
+#   make faults     every system call of a login fails once, and every answer of the helper's is cut: all
+#                   are refused in time or confined, and leave nothing; as root
+#   make soak       LOGINS (10000) logins in waves, to jobs that come and go; as root
 #   make demo       a job, a login to it and a login without one, on a private node; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
@@ -34,6 +37,7 @@ PREFIX ?= /usr
 DESTDIR ?=
 CARGO ?= cargo
 SECONDS ?= 60
+LOGINS ?= 10000
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
@@ -134,7 +138,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall account test demo fuzz corpus bench lint clean
+.PHONY: all install uninstall account test faults soak demo fuzz corpus bench lint clean
 
 all: $(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS))
 
@@ -211,6 +215,12 @@ test:
 	$(if $(filter-out unit native node kernel,$(TIER)),$(error TIER=$(TIER): unit, native, node or kernel))
 	$(call need,$(BUILD_NEEDS) $(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(TEST_NEEDS)) $(if $(LINT),$(LINT_NEEDS)))
 	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' tests/all '$(TIER)' $(SUITE)
+
+# What the native tier does with a few of them.
+faults soak: all
+	$(call need,$(TEST_NEEDS))
+	JOB_ADOPT_FAULTS=all LOGINS=$(LOGINS) JOB_ADOPT_TESTS=all JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) \
+	    $(CARGO) test --locked --test native -- --nocapture --test-threads 4 $@::
 
 demo: all
 	$(call need,$(DEMO_NEEDS))

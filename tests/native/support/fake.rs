@@ -31,6 +31,12 @@ impl Fake {
         self.verb("reply", 0)
     }
 
+    /// As [`Fake::says`], with a pause of so many microseconds behind each byte.
+    pub(crate) fn pauses(mut self, bytes: &[u8], pause: u64) -> Self {
+        self.reply = bytes.into();
+        self.verb("reply", pause)
+    }
+
     /// Answers with this reply.
     pub(crate) fn answers(self, reply: &Reply) -> Self {
         self.says(reply.encode())

@@ -17,6 +17,8 @@ pub(crate) enum Tool {
     Filter,
     /// Runs PAM twice in one process and compares the process before and after.
     Cycles,
+    /// Has one system call of a program fail.
+    Inject,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
     Reaper,
     /// Stands in for the daemon of a Slurm job's extern step, and takes logins in.
@@ -35,11 +37,12 @@ pub(crate) enum Tool {
     Imp,
 }
 
-const ALL: [(Tool, &str, &str); 12] = [
+const ALL: [(Tool, &str, &str); 13] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
+    (Tool::Inject, "inject", include_str!("../tools/inject.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),

@@ -6,6 +6,7 @@
  *   filter list DIR                                 "ID FLAGS NAME" per attached program
  *   filter effective DIR                            the same for what is in force
  *   filter detach DIR ID
+ *   filter loaded DIR                               the same for every program that there is
  */
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -106,11 +107,11 @@ static int program(__u32 id)
     return bpf(BPF_PROG_GET_FD_BY_ID, &request);
 }
 
-static void describe(__u32 id, __u32 flags)
+static void describe(int fd, __u32 id, __u32 flags)
 {
     struct bpf_prog_info info = {0};
     union request request = {0};
-    request.attr.info.bpf_fd = (__u32)program(id);
+    request.attr.info.bpf_fd = (__u32)fd;
     request.attr.info.info_len = sizeof info;
     request.attr.info.info = (__u64)(unsigned long)&info;
     bpf(BPF_OBJ_GET_INFO_BY_FD, &request);
@@ -118,7 +119,6 @@ static void describe(__u32 id, __u32 flags)
                        : flags & BPF_F_ALLOW_OVERRIDE ? "override"
                                                       : "none";
     printf("%u %s %s\n", id, kind, info.name[0] ? info.name : "-");
-    close((int)request.attr.info.bpf_fd);
 }
 
 static void list(int folder, __u32 query)
@@ -131,8 +131,27 @@ static void list(int folder, __u32 query)
     request.attr.query.prog_ids = (__u64)(unsigned long)ids;
     request.attr.query.prog_cnt = 128;
     bpf(BPF_PROG_QUERY, &request);
-    for (__u32 i = 0; i < request.attr.query.prog_cnt; i++)
-        describe(ids[i], request.attr.query.attach_flags);
+    for (__u32 i = 0; i < request.attr.query.prog_cnt; i++) {
+        int fd = program(ids[i]);
+        describe(fd, ids[i], request.attr.query.attach_flags);
+        close(fd);
+    }
+}
+
+static void loaded(void)
+{
+    union request request = {0};
+    while (!syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, &request, sizeof request)) {
+        union request one = {0};
+        one.attr.prog_id = request.attr.next_id;
+        int fd = (int)syscall(SYS_bpf, BPF_PROG_GET_FD_BY_ID, &one, sizeof one);
+        /* Another one may have gone meanwhile. */
+        if (fd >= 0) {
+            describe(fd, one.attr.prog_id, 0);
+            close(fd);
+        }
+        request.attr.start_id = request.attr.next_id;
+    }
 }
 
 static void change(int command, int folder, int fd, __u32 flags)
@@ -162,6 +181,8 @@ int main(int argc, char **argv)
         list(folder, 0);
     else if (!strcmp(argv[1], "effective"))
         list(folder, BPF_F_QUERY_EFFECTIVE);
+    else if (!strcmp(argv[1], "loaded"))
+        loaded();
     else
         return 2;
     return 0;

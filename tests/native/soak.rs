@@ -1,0 +1,461 @@
+//! Logins in waves, by a real `sshd`, to jobs of records and of Slurm that start, end and freeze
+//! meanwhile, while filters of others come and go: none is in a wrong place or opens a device of
+//! another job, each refusal has a reason, and afterwards nothing is left.
+//!
+//! `LOGINS` says how many; `make soak` takes 10,000. The closing lines say what came of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+use crate::support::{
+    ALICE, BOB, CAROL, Cgroup, DENIED, Flags, Node, OPENS, OPS, SPOOL, Sshd, Tool, User,
+    eventually, on_node_alone,
+};
+
+/// Logins at once.
+const WAVE: usize = 64;
+/// Without `make soak`.
+const FEW: usize = 128;
+/// Who logs in; the last never has a job.
+const USERS: [User; 4] = [ALICE, BOB, OPS, CAROL];
+const GPUS: usize = 4;
+/// How much more memory the server may have of its own at the end.
+const GROWTH_KB: u64 = 64;
+/// How long what the kernel takes away later may take.
+const SOON: Duration = Duration::from_secs(30);
+
+/// One wave: starts the clients at once, each of which says when it began and ended, with what
+/// status, and what its login printed.
+const CLIENTS: &str = r#"
+rm -rf /root/wave; mkdir /root/wave
+for user in "$@"; do
+    n=$((n + 1))
+    {
+        began=$EPOCHREALTIME
+        ssh -F /root/ssh_config -o BatchMode=yes "$user@127.0.0.1" \
+            'grep ^0:: /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 /dev/nvidia2 /dev/nvidia3'
+        echo "over $? $began $EPOCHREALTIME"
+    } >/root/wave/$n.new 2>&1 &
+done
+wait
+"#;
+
+type Span = (f64, f64);
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+fn meet(one: Span, other: Span) -> bool {
+    one.0 <= other.1 && other.0 <= one.1
+}
+
+/// A job as it was.
+struct Past {
+    owner: User,
+    path: String,
+    gpu: usize,
+    /// From its first trace to its last, and from when it was whole until its end began.
+    seen: Span,
+    whole: Span,
+    frozen: Vec<Span>,
+    /// When filters of others came and went, and were there.
+    foreign: Vec<Span>,
+}
+
+/// What the driver knows.
+#[derive(Default)]
+struct History {
+    over: Mutex<Vec<Past>>,
+    /// When filters above all jobs came and went.
+    above: Mutex<Vec<Span>>,
+}
+
+/// One login, as its client tells of it.
+struct Told {
+    user: User,
+    span: Span,
+    status: i32,
+    text: String,
+}
+
+impl Told {
+    fn read(user: User, text: String) -> Self {
+        let line = text.lines().find_map(|line| line.strip_prefix("over "));
+        let words: Vec<&str> = line.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
+        let time = |at: usize| words[at].parse().unwrap();
+        Self { user, span: (time(1), time(2)), status: words[0].parse().unwrap(), text }
+    }
+
+    fn device(&self, gpu: usize) -> Option<&str> {
+        let device = format!("/dev/nvidia{gpu} ");
+        self.text.lines().find_map(|line| line.trim_end().strip_prefix(&device))
+    }
+
+    fn code(&self) -> &str {
+        self.text.split_once("[JA").map_or("", |(_, rest)| rest.get(..2).unwrap_or_default())
+    }
+}
+
+impl History {
+    /// What came of a login, in a word; the error says what is wrong with it.
+    fn judge(&self, told: &Told) -> Result<String, String> {
+        let over = self.over.lock().unwrap();
+        let cgroup = told.text.lines().find_map(|line| line.trim_end().strip_prefix("0::"));
+        match cgroup {
+            Some(cgroup) => {
+                let inside = |job: &&Past| {
+                    let rest = cgroup.strip_prefix(&job.path);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                        && meet(job.seen, told.span)
+                };
+                let job = over.iter().find(inside).ok_or(format!("is in {cgroup}"))?;
+                if job.owner != told.user {
+                    return Err(format!("is in {cgroup}, a job of {}", job.owner.name));
+                }
+                Self::judge_devices(job, told)
+            }
+            None => self.judge_refusal(&over, told),
+        }
+    }
+
+    fn judge_devices(job: &Past, told: &Told) -> Result<String, String> {
+        for gpu in 0..GPUS {
+            let foreign = job.foreign.iter().any(|span| meet(*span, told.span));
+            match told.device(gpu) {
+                Some(DENIED) if gpu != job.gpu || foreign => {}
+                Some(OPENS) if gpu == job.gpu => {}
+                Some(answer) => return Err(format!("in {}, GPU {gpu}: {answer}", job.path)),
+                None if meet((job.whole.1, job.seen.1), told.span) => {
+                    return Ok("ended with their job".into());
+                }
+                None => return Err(format!("in {}, and ended", job.path)),
+            }
+        }
+        if told.status == 0 || meet((job.whole.1, job.seen.1), told.span) {
+            return Ok("adopted".into());
+        }
+        Err(format!("in {}, and ended with status {}", job.path, told.status))
+    }
+
+    fn judge_refusal(&self, over: &[Past], told: &Told) -> Result<String, String> {
+        let own: Vec<&Past> = over.iter().filter(|job| job.owner == told.user).collect();
+        let any = |fits: &dyn Fn(&Past) -> bool| own.iter().any(|job| fits(job));
+        // One source is looked at after the other, and one record after the other.
+        let none = !any(&|job| job.whole.0 < told.span.0 && told.span.1 < job.whole.1);
+        let ended = any(&|job| meet((job.whole.1, job.seen.1), told.span));
+        let started = any(&|job| meet((job.seen.0, job.whole.0), told.span));
+        let frozen = any(&|job| job.frozen.iter().any(|span| meet(*span, told.span)));
+        let above = self.above.lock().unwrap();
+        let foreign = any(&|job| job.foreign.iter().any(|span| meet(*span, told.span)))
+            || above.iter().any(|span| meet(*span, told.span));
+        let fits = match told.code() {
+            "01" => none,
+            "02" => started || none,
+            "03" => ended || none,
+            "04" => frozen,
+            "06" => foreign,
+            "07" => ended || foreign || started,
+            // A daemon's socket that may not be called yet is one for a moment only.
+            "09" => started,
+            // Killed on its way, before or behind the move.
+            "" => ended,
+            _ => false,
+        };
+        match told.code() {
+            code if !fits => Err(format!("JA{code} does not fit")),
+            "" => Ok("ended with their job on the way".into()),
+            code => Ok(format!("refused, JA{code}")),
+        }
+    }
+}
+
+/// A source of numbers, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+/// Where jobs of one kind come from, one after the other.
+#[derive(Clone, Copy)]
+struct Lane {
+    owner: User,
+    gpu: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Record,
+    /// Whose logins have a leaf of their own.
+    Leaf,
+    Slurm,
+}
+
+/// Bob's are of both kinds at once.
+const LANES: [Lane; 5] = [
+    Lane { owner: ALICE, gpu: 0, kind: Kind::Record },
+    Lane { owner: ALICE, gpu: 1, kind: Kind::Leaf },
+    Lane { owner: BOB, gpu: 2, kind: Kind::Record },
+    Lane { owner: BOB, gpu: 3, kind: Kind::Slurm },
+    Lane { owner: OPS, gpu: 0, kind: Kind::Leaf },
+];
+
+impl Lane {
+    /// Has jobs until it is over.
+    fn run(self, node: &Node, history: &History, over: &AtomicBool, seed: u64) {
+        let mut dice = Dice(seed * 0x9e37_79b9 + 1);
+        for number in 0.. {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            let began = now();
+            match self.kind {
+                Kind::Slurm => {
+                    let others: Vec<String> = (0..GPUS)
+                        .filter(|gpu| *gpu != self.gpu)
+                        .map(|gpu| format!("195:{gpu}"))
+                        .collect();
+                    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+                    // Slurm confines a job before its extern step takes logins.
+                    let job = node.cgroup().child("jobs").child("job_4242");
+                    job.create().attach(Flags::Override, "Slurm_Cgroup_v2", &others);
+                    let step = node.step_alone(self.owner, &[]);
+                    let mut past = self.live(&step.job, began, &mut dice);
+                    assert!(step.finish(), "a step of Slurm's left cgroups");
+                    past.seen.1 = now();
+                    history.over.lock().unwrap().push(past);
+                }
+                kind => {
+                    let job = node.job(self.owner, &format!("{seed}-{number}"));
+                    let job = job.devices(&[&format!("/dev/nvidia{}", self.gpu), "/dev/soak"]);
+                    let job = if kind == Kind::Leaf { job.with("leaf", json!("in")) } else { job };
+                    let job = job.started(began as i64).start();
+                    let mut past = self.live(&job.cgroup, began, &mut dice);
+                    fs::remove_file(node.path(&job.record_path())).unwrap();
+                    job.finish();
+                    drop(job);
+                    past.seen.1 = now();
+                    history.over.lock().unwrap().push(past);
+                }
+            }
+            sleep(dice.millis(1, 400));
+        }
+    }
+
+    /// A job's life, from when it is whole until its end begins.
+    fn live(self, cgroup: &Cgroup, began: f64, dice: &mut Dice) -> Past {
+        let whole = now();
+        let (mut frozen, mut foreign) = (Vec::new(), Vec::new());
+        let end = Instant::now() + dice.millis(300, 4000);
+        while Instant::now() < end {
+            sleep(dice.millis(20, 500));
+            let began = now();
+            match dice.below(4) {
+                0 => {
+                    cgroup.freeze(true);
+                    sleep(dice.millis(10, 200));
+                    cgroup.freeze(false);
+                    frozen.push((began, now()));
+                }
+                // Where one of Slurm's is attached otherwise the kernel refuses it.
+                1 => {
+                    let denied = format!("195:{}", self.gpu);
+                    if cgroup.try_attach(Flags::Multi, "site", &[&denied]).code == 0 {
+                        sleep(dice.millis(10, 200));
+                        let filters = cgroup.filters();
+                        let own = filters.iter().find(|filter| filter.name == "site").unwrap();
+                        cgroup.detach(own);
+                        foreign.push((began, now()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (owner, gpu, path) = (self.owner, self.gpu, cgroup.path().to_owned());
+        let (seen, whole) = ((began, f64::MAX), (whole, now()));
+        Past { owner, path, gpu, seen, whole, frozen, foreign }
+    }
+}
+
+/// Filters of others above all jobs, of both ways to attach one, come and go.
+fn above(node: &Node, history: &History, over: &AtomicBool) {
+    let jobs = node.cgroup().child("jobs");
+    let mut dice = Dice(77);
+    while !over.load(Ordering::Relaxed) {
+        let began = now();
+        let flags = if dice.below(2) == 0 { Flags::Multi } else { Flags::Override };
+        jobs.attach(flags, "slice", &["226:128"]);
+        sleep(dice.millis(10, 300));
+        jobs.filters().iter().for_each(|filter| jobs.detach(filter));
+        history.above.lock().unwrap().push((began, now()));
+        sleep(dice.millis(10, 600));
+    }
+}
+
+/// What must not be more at the end than at the beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Left {
+    processes: usize,
+    cgroups: usize,
+    /// Of ours, by the one device that no other test has.
+    programs: usize,
+    /// Of the server.
+    descriptors: usize,
+    files: BTreeSet<String>,
+}
+
+impl Left {
+    fn now(sshd: &Sshd<'_>, names: &BTreeSet<String>) -> Self {
+        fn cgroups(cgroup: &Cgroup) -> usize {
+            1 + cgroup.children().iter().map(cgroups).sum::<usize>()
+        }
+        let node = sshd.node();
+        let loaded = node.run("filter", &["loaded", "/"]).ok().stdout;
+        let is_ours = |line: &&str| line.rsplit(' ').next().is_some_and(|it| names.contains(it));
+        let files = node.sh("find /run /tmp /etc /dev /var/spool/slurmd -xdev").ok().stdout;
+        Self {
+            processes: node.processes().len(),
+            cgroups: cgroups(node.cgroup()),
+            programs: loaded.lines().filter(is_ours).count(),
+            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
+            files: files.lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// Memory of the server that is its own, in KiB.
+fn memory(sshd: &Sshd<'_>) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", sshd.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn wave(node: &Node, users: &[User]) -> Vec<Told> {
+    let names = users.iter().map(|user| user.name);
+    let mut clients = node.command("bash");
+    clients.args(["-c", CLIENTS, "wave"]).args(names);
+    crate::support::Outcome::of(&mut clients).ok();
+    let told = |(at, user): (usize, &User)| {
+        let bytes = fs::read(node.path(&format!("/root/wave/{}.new", at + 1))).unwrap();
+        Told::read(*user, String::from_utf8_lossy(&bytes).into_owned())
+    };
+    users.iter().enumerate().map(told).collect()
+}
+
+/// The names of our programs for these jobs.
+fn names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for lane in LANES.into_iter().filter(|lane| lane.kind != Kind::Slurm) {
+        let devices = [&format!("/dev/nvidia{}", lane.gpu), "/dev/soak"];
+        let job = node.job(lane.owner, "name").devices(&devices).start();
+        sshd.ssh(lane.owner, "true").ok();
+        names.extend(job.cgroup.our_filters().into_iter().map(|filter| filter.name));
+        fs::remove_file(node.path(&job.record_path())).unwrap();
+        job.finish();
+    }
+    names
+}
+
+#[test]
+fn logins_in_waves_are_confined_and_leave_nothing() {
+    let logins = std::env::var("LOGINS").map_or(FEW, |number| number.parse().unwrap());
+    on_node_alone(|node| {
+        node.install(&Tool::Filter.path(), "/usr/bin/filter");
+        node.install(&Tool::Extern.path(), "/usr/bin/extern");
+        let minor = std::process::id() & 0xf_ffff;
+        node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
+        node.arguments("log_level=quiet");
+        node.folder(SPOOL, 0o755);
+        node.configure(&format!("slurm_spool = {SPOOL}\n"));
+        node.folder("/etc/slurm", 0o755);
+        node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        let sshd = node.sshd();
+        let names = names(node, &sshd);
+        assert_eq!(names.len(), 3, "{names:?}");
+        wave(node, &[CAROL; WAVE]);
+        let mut first = Left::now(&sshd, &names);
+        eventually("nothing goes on", || {
+            let before = std::mem::replace(&mut first, Left::now(&sshd, &names));
+            before == first && first.programs == 0
+        });
+        let own = memory(&sshd);
+        let (history, over) = (History::default(), AtomicBool::new(false));
+        let began = Instant::now();
+        let mut told = Vec::new();
+        std::thread::scope(|scope| {
+            let (history, over) = (&history, &over);
+            for (seed, lane) in (1..).zip(LANES) {
+                scope.spawn(move || lane.run(node, history, over, seed));
+            }
+            scope.spawn(move || above(node, history, over));
+            let done = || over.store(true, Ordering::Relaxed);
+            let _done = Done(&done);
+            while told.len() < logins {
+                let count = WAVE.min(logins - told.len());
+                let users = (0..count).map(|at| USERS[at % USERS.len()]);
+                told.extend(wave(node, &users.collect::<Vec<_>>()));
+            }
+        });
+        let took = began.elapsed();
+        let mut came = BTreeMap::<String, usize>::new();
+        let mut wrong = Vec::new();
+        for told in &told {
+            match history.judge(told) {
+                Ok(what) => *came.entry(what).or_default() += 1,
+                Err(why) => wrong.push(format!("{}: {why}\n{}", told.user.name, told.text)),
+            }
+        }
+        let mut last = Left::now(&sshd, &names);
+        let deadline = Instant::now() + SOON;
+        while last != first && Instant::now() < deadline {
+            sleep(Duration::from_millis(50));
+            last = Left::now(&sshd, &names);
+        }
+        let (count, jobs) = (told.len(), history.over.lock().unwrap().len());
+        let mut report = format!("soak: {count} logins, {jobs} jobs, in {} s\n", took.as_secs());
+        came.iter().for_each(|(what, count)| report += &format!("soak: {count} {what}\n"));
+        report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
+        let grown = memory(&sshd).saturating_sub(own);
+        let Left { processes, cgroups, programs, descriptors, .. } = &last;
+        report += &format!(
+            "soak: left: {} processes, {} cgroups, {programs} programs, {} descriptors, {} files, \
+             {grown} KiB of the server's\n",
+            processes.abs_diff(first.processes),
+            cgroups.abs_diff(first.cgroups),
+            descriptors.abs_diff(first.descriptors),
+            last.files.symmetric_difference(&first.files).count(),
+        );
+        eprint!("{report}");
+        let some: Vec<&String> = wrong.iter().take(10).collect();
+        assert!(wrong.is_empty(), "{some:#?}");
+        let files: Vec<_> = last.files.symmetric_difference(&first.files).collect();
+        assert!(last == first, "{files:?}");
+        assert!(grown <= GROWTH_KB, "the server has grown by {grown} KiB");
+    });
+}
+
+/// Calls when it goes, however that is.
+struct Done<'a>(&'a dyn Fn());
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
