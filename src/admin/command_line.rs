@@ -2,7 +2,8 @@
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
 use super::{
-    Error, callerid, check, devices, list, register, resolve, run, slices, unregister, use_job,
+    Error, callerid, check, devices, list, register, resolve, run, slices, strays, unregister,
+    use_job,
 };
 use crate::helper::Config;
 use crate::helper::printable;
@@ -60,6 +61,7 @@ pub(super) enum Command {
     Devices(devices::Options),
     Check(check::Options),
     Slices(slices::Options),
+    Strays(strays::Options),
     Use(use_job::Options),
     Callerid(callerid::Options),
     /// Write what a shell needs to complete this command's names

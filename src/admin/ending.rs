@@ -184,35 +184,47 @@ fn one_by_one(dir: &Dir) -> Result<(), Error> {
 /// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
 /// what was found is killed all the same.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
+    let find = |stopped: &BTreeSet<Identity>| {
+        let Found { all, cut } = logins_in(job, leaves, owner, stopped);
+        match cut {
+            Some(error) if all.is_empty() => Err(error.into()),
+            _ => Ok(all.iter().map(Process::identity).collect()),
+        }
+    };
     let mut stopped = BTreeSet::new();
-    let hunted = hunt(job, leaves, owner, deadline, &mut stopped);
+    let hunted = hunt(find, deadline, &mut stopped);
     // Whatever came of it, nothing is left stopped.
     let killed = signal_all(stopped, Signal::SIGKILL);
-    hunted.and(killed)
+    let found = hunted?;
+    if !found.is_empty() {
+        return left(job, &found.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
+    }
+    killed
 }
 
-fn hunt(
-    job: &Dir,
-    leaves: &[Dir],
-    owner: u32,
+/// Kills the processes that `find` finds, given those that are stopped: they are stopped first,
+/// until there are no new ones. Returns those that are left at the deadline.
+///
+/// # Errors
+/// That of `find`, and [`Error::Failed`] for a process that takes no signal.
+pub(super) fn hunt(
+    find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
     stopped: &mut BTreeSet<Identity>,
-) -> Result<(), Error> {
+) -> Result<Vec<Identity>, Error> {
     loop {
-        let Found { all, cut } = logins_in(job, leaves, owner, stopped);
-        if all.is_empty() {
-            return cut.map_or(Ok(()), |error| Err(error.into()));
+        let found = find(stopped)?;
+        if found.is_empty() {
+            return Ok(found);
         }
-        let identities = all.iter().map(Process::identity);
-        let news: Vec<_> = identities.filter(|one| !stopped.contains(one)).collect();
+        let news: Vec<_> = found.iter().copied().filter(|one| stopped.insert(*one)).collect();
         if news.is_empty() {
-            signal_all(stopped.iter().copied(), Signal::SIGKILL)?;
+            signal_all(found.iter().copied(), Signal::SIGKILL)?;
             sleep(PAUSE);
         }
-        stopped.extend(&news);
         signal_all(news, Signal::SIGSTOP)?;
         if Instant::now() >= deadline {
-            return left(job, &all.iter().map(|process| process.pid).collect::<Vec<_>>());
+            return Ok(found);
         }
     }
 }
@@ -227,7 +239,10 @@ fn left(dir: &Dir, pids: &[i32]) -> Result<(), Error> {
 }
 
 /// Sends a signal to each of these processes; one that fails keeps no other from it.
-fn signal_all(processes: impl IntoIterator<Item = Identity>, which: Signal) -> Result<(), Error> {
+pub(super) fn signal_all(
+    processes: impl IntoIterator<Item = Identity>,
+    which: Signal,
+) -> Result<(), Error> {
     let done = processes.into_iter().map(|process| signal(process, which));
     done.fold(Ok(()), Result::and)
 }
@@ -331,7 +346,7 @@ pub(super) fn process_table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
-    let processes::Stat { parent, terminal, start } = Proc::here().stat(pid).ok()?;
+    let processes::Stat { parent, terminal, start, .. } = Proc::here().stat(pid).ok()?;
     let is_sshd = runs_sshd(pid) && (runs_sshd(parent) || !listens(pid));
     Some(Process { pid, parent, start, terminal, is_sshd, login: login(pid) })
 }
@@ -350,7 +365,7 @@ fn login(pid: i32) -> Option<u32> {
 }
 
 /// What the kernel's audit has noted of a process (proc(5)); the highest number stands for nothing.
-fn number(pid: i32, file: &str) -> Option<u32> {
+pub(super) fn number(pid: i32, file: &str) -> Option<u32> {
     let text = proc::read(Proc::here().dir(pid).join(file)).ok()?;
     text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }

@@ -228,7 +228,7 @@ fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Resul
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The running jobs of a scheduler, and what cannot be told of others.
-fn running(
+pub(super) fn running(
     source: SourceName,
     config: &Config,
 ) -> Result<(Vec<(u32, sources::Job)>, sources::Found), SourceError> {

@@ -17,6 +17,7 @@ mod register;
 mod resolve;
 mod run;
 mod slices;
+mod strays;
 mod sys;
 mod unregister;
 mod use_job;
@@ -36,7 +37,7 @@ use std::process::ExitCode;
 const EXIT_FINE: u8 = 0;
 /// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
 /// `devices` that do not resolve, `check` of a node where something is amiss,
-/// `use` of a job that is not there.
+/// `strays` where there are any, `use` of a job that is not there.
 const EXIT_FINDINGS: u8 = 1;
 /// Wrong usage, or a record that is none.
 const EXIT_USAGE: u8 = 2;
@@ -120,6 +121,7 @@ fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Resul
             Command::Devices(options) => devices::command(&options, output),
             Command::Check(options) => check::command(&options, output),
             Command::Slices(options) => slices::command(&options, output),
+            Command::Strays(options) => strays::command(&options, output),
             Command::Use(options) => use_job::command(&options, output),
             Command::Callerid(options) => callerid::command(&options, output),
             Command::Completions { shell } => {

@@ -16,6 +16,17 @@ pub(super) fn account(name: &str) -> Result<User, Error> {
     }
 }
 
+/// The number of a user who is given by name or number.
+///
+/// # Errors
+/// As [`account`].
+pub(super) fn number(text: &str) -> Result<u32, Error> {
+    match (account(text), decimal(text)) {
+        (Err(_), Some(uid)) => Ok(uid),
+        (account, _) => Ok(account?.uid.as_raw()),
+    }
+}
+
 /// The name of a number; the number itself where it has none.
 pub(super) fn name_of(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {

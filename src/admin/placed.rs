@@ -172,7 +172,7 @@ fn objection(pid: i32, owner: u32, ours: &[i32]) -> Option<String> {
 }
 
 /// This process and those that started it, as far as they are still there.
-fn lineage() -> Vec<i32> {
+pub(super) fn lineage() -> Vec<i32> {
     let mut found = Vec::new();
     let mut next = Some(nix::unistd::getpid().as_raw());
     while let Some(pid) = next.filter(|pid| *pid > 0 && !found.contains(pid)) {

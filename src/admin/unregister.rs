@@ -2,7 +2,7 @@
 
 use super::ending::{Ending, end};
 use super::register::PATIENCE;
-use super::{Conf, Error, Output, names, require_root};
+use super::{Conf, Error, Output, names, require_root, strays};
 use crate::helper::Config;
 use crate::helper::records::{Known as KnownJob, Place, Record, Registry};
 use crate::keeper::subtree::unless_gone;
@@ -33,24 +33,31 @@ pub(super) struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX))]
     timeout: u64,
+    /// Then end what its owner has running here, if they have no other job (job-adopt strays)
+    #[arg(long)]
+    strays: bool,
     #[command(flatten)]
     conf: Conf,
 }
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let Options { id, timeout, conf } = options;
+    let Options { id, timeout, strays, conf } = options;
     require_root("unregister job")?;
     let (registry, fault) = Config::registry_at(&conf.path()?, &Trust::root())?;
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }
-    if unregister(id, &registry, Duration::from_secs(*timeout))? == 0 {
+    let owners = unregister(id, &registry, Duration::from_secs(*timeout))?;
+    if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;
+    }
+    for uid in owners.into_iter().filter(|_| *strays) {
+        strays::end_all(&conf.read()?, uid, output)?;
     }
     Ok(super::EXIT_FINE)
 }
 
-/// Makes the jobs of an id unknown and ends what is theirs to end; returns how many there were.
+/// Makes the jobs of an id unknown and ends what is theirs to end; returns whose they were.
 ///
 /// # Errors
 /// [`Error`] for the first thing that failed; everything else was done all the same, and the same
@@ -59,7 +66,7 @@ pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,
     timeout: Duration,
-) -> Result<usize, Error> {
+) -> Result<Vec<u32>, Error> {
     let mut troubles = Vec::new();
     let jobs = withdraw(id, registry, &mut troubles)?;
     let deadline = Instant::now() + timeout;
@@ -70,7 +77,10 @@ pub(super) fn unregister(
             troubles.push(error);
         }
     }
-    troubles.into_iter().next().map_or(Ok(jobs.len()), Err)
+    troubles
+        .into_iter()
+        .next()
+        .map_or_else(|| Ok(jobs.iter().map(|(job, _)| job.uid).collect()), Err)
 }
 
 /// A job with what is known of where it is.

@@ -60,6 +60,7 @@ mod staging;
 mod stepd;
 mod stepd_devices;
 mod stepd_trust;
+mod strays;
 mod undo;
 mod vanish;
 mod verify;

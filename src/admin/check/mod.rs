@@ -20,15 +20,14 @@ mod users;
 use super::command_line::service;
 use super::people::as_helper;
 use super::{Conf, Error, Output};
+use crate::helper::Config;
 use crate::helper::devices::Tree;
 use crate::helper::stack::{Entry, Group, entries};
-use crate::helper::{Config, Enforce};
 use crate::kernel::trust::Trust;
 use crate::module::Settings;
 use clap::Args;
 use finding::{Check, Finding, Report};
 use nix::unistd::{Uid, User, geteuid};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Show what is amiss with this node, and what to do about it
@@ -99,17 +98,6 @@ struct Scene {
 }
 
 impl Scene {
-    /// Whether logins are judged on this node (`enforce`).
-    fn is_enforced(&self) -> bool {
-        match &self.config.enforce {
-            Enforce::IfExists(path) => {
-                let looked = path.symlink_metadata();
-                !looked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-            }
-            Enforce::Always => true,
-        }
-    }
-
     /// The accounts of passwd(5).
     fn local_accounts(&self) -> Vec<Account> {
         let text = std::fs::read_to_string(self.at("/etc/passwd")).unwrap_or_default();

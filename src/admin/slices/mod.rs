@@ -2,7 +2,8 @@
 
 use super::{Conf, Error, Output, require_root};
 use crate::helper::Config;
-use crate::helper::devices::{Resolver, Tree};
+use crate::helper::devices::{Policy, Resolver, Tree, Wanted, allowlist};
+use crate::protocol::DeviceRule;
 use clap::Args;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
@@ -74,6 +75,16 @@ fn files(
         files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT}"));
     }
     Ok(files)
+}
+
+/// What a closed slice lets through, as far as it is known here.
+pub(super) fn allowed(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
+    let lines = CLOSED.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
+    let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
+    let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
+    let wanted = Wanted { policy: Policy::Closed, allow: &allow, named: Vec::new() };
+    let resolved = allowlist(&wanted, &config.always_allowed, resolver);
+    resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
 }
 
 /// The devices of `always_allowed`, as systemd names them.

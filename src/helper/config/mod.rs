@@ -332,6 +332,15 @@ pub enum Enforce {
     IfExists(PathBuf),
 }
 
+impl Enforce {
+    /// Whether that is here; so it is where it cannot be told.
+    pub fn holds(&self) -> bool {
+        let Self::IfExists(path) = self else { return true };
+        let looked = path.symlink_metadata();
+        !looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+}
+
 /// What a site says about Slurm, beside where `slurm.conf` is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slurm {

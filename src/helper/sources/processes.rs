@@ -10,7 +10,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use crate::kernel::proc::{Proc, field, read, read_table};
 
 /// What `stat` tells of a process, as far as it matters here (proc_pid_stat(5)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// The number of its parent.
     pub parent: i32,
@@ -18,6 +18,8 @@ pub struct Stat {
     pub terminal: u32,
     /// When it started, in ticks since boot: with the number, its identity.
     pub start: u64,
+    /// What it calls itself.
+    pub name: String,
 }
 
 /// The names of a directory that are numbers: processes, threads, descriptors.
@@ -50,12 +52,14 @@ impl Proc {
 impl Stat {
     /// The second field is the name, in brackets, and may have any sign in it.
     fn parse(text: &str) -> Option<Self> {
-        let (_, rest) = text.rsplit_once(')')?;
+        let (name, rest) = text.rsplit_once(')')?;
+        let (_, name) = name.split_once('(')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
             terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
             start: fields.get(19)?.parse().ok()?,
+            name: name.to_owned(),
         })
     }
 }
@@ -68,8 +72,8 @@ mod tests {
     #[test]
     fn a_name_is_no_field() {
         let tail = "S 3 7 7 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
-        let expected = Stat { parent: 3, terminal: 34817, start: 123 };
         for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
+            let expected = Stat { parent: 3, terminal: 34817, start: 123, name: name.to_owned() };
             assert_eq!(Stat::parse(&format!("7 ({name}) {tail}")), Some(expected), "{name}");
         }
         assert_eq!((Stat::parse("7 (a) S 1"), Stat::parse("")), (None, None));

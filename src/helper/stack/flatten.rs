@@ -72,7 +72,7 @@ impl Entry {
     }
 
     /// Whether it is one that confines nobody.
-    pub(super) fn observes(&self) -> bool {
+    pub fn observes(&self) -> bool {
         self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
     }
 }

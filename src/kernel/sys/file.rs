@@ -83,6 +83,8 @@ pub struct Facts {
     pub links: u64,
     /// Its length in bytes.
     pub size: u64,
+    /// The device that it stands for, of a node.
+    pub device: u64,
 }
 
 /// What an open file is, as far as the kernel knows it already: a file system that answers from
@@ -105,6 +107,7 @@ pub fn facts(fd: BorrowedFd<'_>) -> io::Result<Facts> {
         gid: found.stx_gid,
         links: found.stx_nlink.into(),
         size: found.stx_size,
+        device: libc::makedev(found.stx_rdev_major, found.stx_rdev_minor),
     })
 }
 
