@@ -74,7 +74,11 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     match options.json {
         true => write_json(&jobs, &broken, output)?,
-        false => write_table(&jobs, output)?,
+        false => {
+            let head =
+                ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+            output.table(head, jobs.iter().map(Job::row))?;
+        }
     }
     Ok(code)
 }
@@ -206,11 +210,6 @@ impl Job {
 fn connections(table: &[Process]) -> usize {
     let sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
     table.iter().filter(|process| process.is_sshd && !sshd(process.parent)).count()
-}
-
-fn write_table(jobs: &[Job], output: &mut Output<'_>) -> Result<(), Error> {
-    let head = ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
-    output.table(head, jobs.iter().map(Job::row))
 }
 
 fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Result<(), Error> {

@@ -111,7 +111,10 @@ pub fn main() -> ExitCode {
 
 fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
     match command_line::parse(words)? {
-        Asked::Text(text) => show(&text, output),
+        Asked::Text(text) => {
+            output.out.write_all(text.as_bytes())?;
+            Ok(EXIT_FINE)
+        }
         Asked::Command(command) => match command {
             Command::Run(options) => run::command(&options, caller, output),
             Command::Register(options) => register::command(&options, output),
@@ -130,11 +133,6 @@ fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Resul
             }
         },
     }
-}
-
-fn show(text: &str, output: &mut Output<'_>) -> Result<u8, Error> {
-    output.out.write_all(text.as_bytes())?;
-    Ok(EXIT_FINE)
 }
 
 /// Fails: [`Error::Failed`] for anybody but root, naming what was to be done.

@@ -440,7 +440,9 @@ fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     }
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        if let Some(path) = unified_path(pid) {
+        let membership = Membership::of(pid.as_raw()).ok();
+        let path = membership.and_then(|found| found.unified()?.parse::<CgroupPath>().ok());
+        if let Some(path) = path {
             if path.as_str().rsplit('/').next() == Some(unit.as_str()) {
                 return Ok(path);
             }
@@ -448,10 +450,6 @@ fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         std::thread::sleep(PAUSE);
     }
     Err(failed("systemd did not move the process in time".into()))
-}
-
-fn unified_path(pid: Pid) -> Option<CgroupPath> {
-    Membership::of(pid.as_raw()).ok()?.unified()?.parse().ok()
 }
 
 /// Of the characters of an id, a unit's name takes all but `+`, which is written as systemd does

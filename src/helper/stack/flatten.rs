@@ -10,6 +10,7 @@ use nix::fcntl::OFlag;
 use super::Group;
 use super::control::Control;
 use super::line::{Line, lines};
+use thiserror::Error;
 
 /// Deepest nesting of includes and substacks, libpam's own.
 const DEPTH_MAX: usize = 16;
@@ -78,27 +79,20 @@ impl Entry {
 }
 
 /// Why a line of ours cannot be relied on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unfit {
     /// Its control lets a session open although the module failed.
+    #[error("is not required, requisite or an equal of theirs")]
     Control,
     /// Its leading `-` lets a session open where the module cannot be loaded.
+    #[error("has a leading -")]
     Dash,
     /// Its `service=` names another service.
+    #[error("is for service {0}")]
     Service(String),
     /// It observes, where an account line admits users for it to confine.
+    #[error("observes, and the account line does not")]
     Observe,
-}
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Control => f.write_str("is not required, requisite or an equal of theirs"),
-            Self::Dash => f.write_str("has a leading -"),
-            Self::Service(service) => write!(f, "is for service {service}"),
-            Self::Observe => f.write_str("observes, and the account line does not"),
-        }
-    }
 }
 
 /// The lines of `service` in that group, from the service files below `root`.
@@ -119,57 +113,57 @@ struct Flattener<'a> {
     entries: Vec<Entry>,
 }
 
+/// Where a file stands.
+#[derive(Clone, Copy, Default)]
+struct Within {
+    /// Whether a line with `include` or `substack` took it in.
+    included: bool,
+    /// In how many files.
+    depth: usize,
+    /// In how many substacks.
+    level: usize,
+}
+
+fn included_name<'a>(place: &Place, name: Option<&'a str>) -> Result<&'a str, String> {
+    name.ok_or_else(|| format!("{place}: includes nothing"))
+}
+
 impl Flattener<'_> {
-    fn load(
-        &mut self,
-        name: &str,
-        included: bool,
-        depth: usize,
-        level: usize,
-    ) -> Result<(), String> {
-        if depth >= DEPTH_MAX {
+    /// A file that a line takes in.
+    fn load(&mut self, name: &str, within: Within) -> Result<(), String> {
+        if within.depth >= DEPTH_MAX {
             return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
         }
         let file = self.open(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
-        self.take_file(&file, included, depth, level)
+        self.take_file(&file, within)
     }
 
     /// A service of its own; without a file it has no lines.
     fn load_service(&mut self, name: &str) -> Result<(), String> {
         match self.open(name)? {
-            Some(file) => self.take_file(&file, false, 0, 0),
+            Some(file) => self.take_file(&file, Within::default()),
             None => Ok(()),
         }
     }
 
-    fn take_file(
-        &mut self,
-        (path, text): &(PathBuf, String),
-        included: bool,
-        depth: usize,
-        level: usize,
-    ) -> Result<(), String> {
+    fn take_file(&mut self, file: &(PathBuf, String), within: Within) -> Result<(), String> {
+        let (path, text) = file;
         let lines =
             lines(text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
         for line in lines {
             let place = Place { file: path.clone(), line: line.number };
-            self.take(&line, &place, included, depth, level)?;
+            self.take(&line, &place, within)?;
         }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        line: &Line,
-        place: &Place,
-        included: bool,
-        depth: usize,
-        level: usize,
-    ) -> Result<(), String> {
+    fn take(&mut self, line: &Line, place: &Place, within: Within) -> Result<(), String> {
+        let Within { included, level, .. } = within;
+        let deeper = Within { depth: within.depth + 1, ..within };
         let word = |index: usize| line.words.get(index).map(String::as_str);
         let first = word(0).unwrap_or_default();
         if first.eq_ignore_ascii_case("@include") {
-            return self.load(&self.included(place, word(1))?, included, depth + 1, level);
+            return self.load(included_name(place, word(1))?, deeper);
         }
         let kind = first.strip_prefix('-').unwrap_or(first);
         let is_own = kind.eq_ignore_ascii_case(self.group.as_str());
@@ -185,14 +179,11 @@ impl Flattener<'_> {
             self.push(line, place, None, level)?;
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
-            let name = self.included(place, word(2))?;
-            return self.load(&name, true, depth + 1, level + usize::from(is_substack));
+            let level = level + usize::from(is_substack);
+            return self
+                .load(included_name(place, word(2))?, Within { included: true, level, ..deeper });
         }
         self.push(line, place, Some(Control::parse(control)), level)
-    }
-
-    fn included(&self, place: &Place, name: Option<&str>) -> Result<String, String> {
-        name.map(str::to_owned).ok_or_else(|| format!("{place}: includes nothing"))
     }
 
     fn push(

@@ -9,7 +9,8 @@ mod scalar;
 mod yaml;
 
 use std::collections::BTreeMap;
-use std::fmt;
+
+use thiserror::Error;
 
 use super::SpecError;
 
@@ -149,20 +150,14 @@ impl Budget {
     }
 }
 
+#[derive(Debug, Error)]
 enum Refused {
+    #[error("more than {MAX_DEPTH} lists and objects inside each other")]
     Depth,
+    #[error("more than {MAX_VALUES} values")]
     Values,
+    #[error("key {key} stands twice", key = quoted(.0))]
     Doubled(String),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Depth => write!(f, "more than {MAX_DEPTH} lists and objects inside each other"),
-            Self::Values => write!(f, "more than {MAX_VALUES} values"),
-            Self::Doubled(key) => write!(f, "key {} stands twice", quoted(key)),
-        }
-    }
 }
 
 #[cfg(test)]
