@@ -52,6 +52,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/usr/share/man/man8/job-adopt-callerid.8", 0o644);
     has("/usr/lib/systemd/system/job-adopt-callerid.socket", 0o644);
     has("/usr/lib/systemd/system/job-adopt-callerid@.service", 0o644);
+    has("/usr/lib/systemd/system/job-adopt-favordynmods.service", 0o644);
     for of in ["user-.slice", "user-0.slice", "cron.service", "crond.service", "atd.service"] {
         has(&format!("/usr/share/job-adopt/systemd/{of}.d/job-adopt.conf"), 0o644);
     }

@@ -31,6 +31,7 @@ mod ending;
 mod env;
 mod fanout;
 mod faults;
+mod favordynmods;
 mod flux;
 mod freeze;
 mod helper;

@@ -8,15 +8,19 @@ use nix::errno::Errno;
 use nix::sys::stat::{FileStat, SFlag, lstat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::User;
+use std::fs::read_to_string;
 use std::path::Path;
 
 const MOUNT: Check = "cgroup-mount";
+const FAVORDYNMODS: Check = "cgroup-favordynmods";
 const HIDEPID: Check = "proc-hidepid";
 const DIRECTORY: Check = "run-directory";
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     let mounts = procfs::read_table(scene.at("/proc/self/mounts")).unwrap_or_default();
     let mut found = vec![cgroup(&scene.root), proc(&mounts, is_helper_in)];
+    let features = read_to_string(scene.at("/sys/kernel/cgroup/features")).unwrap_or_default();
+    found.extend(favordynmods(&mounts, &features));
     for path in ["/run/job-adopt", "/run/job-adopt/use"] {
         found.push(directory(path, lstat(&scene.at(path))));
     }
@@ -53,14 +57,35 @@ fn cgroup(root: &Path) -> Finding {
     }
 }
 
+/// The options of what is mounted at a place, if it is of that type.
+fn options<'a>(mounts: &'a str, place: &str, kind: &str) -> Option<&'a str> {
+    // The last mount on a place is the one that is seen.
+    mounts.lines().rev().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        (fields.next()? == place && fields.next()? == kind).then(|| fields.next())?
+    })
+}
+
+/// Whether moves wait for the kernel although it could do without.
+fn favordynmods(mounts: &str, features: &str) -> Option<Finding> {
+    const OPTION: &str = "favordynmods";
+    const PLACE: &str = "/sys/fs/cgroup";
+    let mut options = options(mounts, PLACE, "cgroup2")?.split(',');
+    if options.any(|option| option == OPTION) {
+        return Some(Finding::fine(FAVORDYNMODS, PLACE, "moves do not wait for the kernel"));
+    }
+    features.lines().any(|feature| feature == OPTION).then(|| {
+        let text = "without the mount option favordynmods a login on an idle node waits 10 to 20 ms \
+                    for the kernel to move it, with it 2 ms";
+        let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: \
+                      docs/systemd.md says what it costs";
+        Finding::note(FAVORDYNMODS, PLACE, text, remedy)
+    })
+}
+
 /// Whether the helper sees the processes of others (`hidepid`, proc(5)).
 fn proc(mounts: &str, helper_in: impl Fn(u32) -> bool) -> Finding {
-    // The last mount on a place is the one that is seen.
-    let options = mounts.lines().rev().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        (fields.next()? == "/proc" && fields.next()? == "proc").then(|| fields.next())?
-    });
-    let Some(options) = options else {
+    let Some(options) = options(mounts, "/proc", "proc") else {
         let text = "it is not mounted: no login can be judged";
         return Finding::error(HIDEPID, "/proc", text, "mount -t proc proc /proc");
     };
@@ -135,6 +160,19 @@ mod tests {
         let scratch = Scratch::new();
         scratch.dir("sys/fs/cgroup/freezer");
         assert_eq!(cgroup(scratch.path()).severity, Severity::Error);
+    }
+
+    #[test]
+    fn that_moves_wait_is_told_where_the_kernel_could_do_without() {
+        let severity = |options: &str, features: &str| {
+            let mounts = format!("cgroup2 /sys/fs/cgroup cgroup2 {options} 0 0\n");
+            favordynmods(&mounts, features).map(|finding| finding.severity)
+        };
+        assert_eq!(severity("rw,nsdelegate", "nsdelegate\n"), None);
+        assert_eq!(severity("rw,nsdelegate", "nsdelegate\nfavordynmods\n"), Some(Severity::Note));
+        assert_eq!(severity("rw,favordynmods", "favordynmods\n"), Some(Severity::Fine));
+        let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\nx /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(favordynmods(v1, "favordynmods\n"), None);
     }
 
     #[test]

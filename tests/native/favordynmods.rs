@@ -1,0 +1,50 @@
+//! The unit that has moves not wait: what it runs, on a machine whose kernel is its own.
+
+use std::fs::read_to_string;
+use std::process::Command;
+
+use crate::support::{ALICE, LOOK, Outcome, on_node};
+
+const UNIT: &str = include_str!("../../packaging/systemd/job-adopt-favordynmods.service");
+
+/// Options of the machine's cgroup v2.
+fn options() -> String {
+    let mounts = read_to_string("/proc/self/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" /sys/fs/cgroup cgroup2 ")).unwrap();
+    mount.split(' ').nth(3).unwrap().to_owned()
+}
+
+/// Runs the unit's command, as systemd does.
+fn unit() -> Outcome {
+    let command = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    assert!(!command.contains(['%', '$', '\\']), "systemd would read it otherwise: {command}");
+    Outcome::of(Command::new("sh").args(["-c", command]))
+}
+
+#[test]
+#[ignore = "it is for the whole machine until that boots: only on the machines of tests/kernel"]
+fn the_unit_sets_it_once_and_again_and_logins_work() {
+    let before = options();
+    for _ in 0..2 {
+        unit().ok();
+        assert!(options().contains("favordynmods"), "{}", options());
+        for option in before.split(',') {
+            assert!(options().split(',').any(|kept| kept == option), "{option}: {}", options());
+        }
+    }
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        let checked = node.job_adopt(&["check", "--verbose"]);
+        checked.says("fine cgroup-favordynmods /sys/fs/cgroup: moves do not wait");
+    });
+}
+
+#[test]
+#[ignore = "it would set the option where it did not fail: only on the machines of tests/kernel"]
+fn the_unit_fails_where_the_mount_does_not_take_it() {
+    let command = "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
+    let line = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let failed = Outcome::of(Command::new("sh").args(["-c", &format!("{command} {line}")]));
+    failed.failed().says("favordynmods");
+}
