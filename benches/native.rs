@@ -37,10 +37,11 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 6] = [
+    let parts: [(&str, fn()); 7] = [
         ("login", login::measure),
         ("fanout", fanout::measure),
         ("slurm", slurm::measure),
+        ("busy", slurm::measure_busy),
         ("check", check::measure),
         ("lookup", lookup::measure),
         ("specification", specification::measure),

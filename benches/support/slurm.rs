@@ -1,15 +1,16 @@
 //! What a login to a job of a real Slurm's costs, through ours and through `pam_slurm_adopt`, by
-//! how many jobs the node has. The others are stand-ins, of another user.
+//! how many jobs the node has, and by whether its processors compute. The other jobs are stand-ins, of
+//! another user.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::driver::{compile, install, run};
 use super::support::{ALICE, BOB, SPOOL, Slurm, on_slurm};
 use super::{Goal, heading, median, row};
 
 const STEPDS: &str = include_str!("stepds.c");
-const JOBS: [usize; 3] = [1, 10, 100];
+const JOBS: [usize; 2] = [1, 100];
 /// A number far from those that Slurm gives out.
 const FIRST: usize = 70_000;
 const ROUNDS: usize = 6;
@@ -37,13 +38,38 @@ struct Pace {
     pause_us: &'static str,
 }
 
-const PACES: [Pace; 2] = [
-    Pace { title: "back to back", per_round: "30", pause_us: "0" },
-    // Far enough apart for the kernel to wait for a grace period at every move.
-    Pace { title: "50 ms apart", per_round: "8", pause_us: "50000" },
-];
+const BACK_TO_BACK: Pace = Pace { title: "back to back", per_round: "30", pause_us: "0" };
+/// Far enough apart for the kernel to wait for a grace period at every move.
+const APART: Pace = Pace { title: "50 ms apart", per_round: "8", pause_us: "50000" };
+
+/// What the session alone may cost against theirs, and both phases.
+type Goals = [Goal; 2];
 
 pub(super) fn measure() {
+    on_job(|slurm| {
+        for jobs in JOBS {
+            let others = Others::start(slurm, jobs - 1);
+            let most = if jobs == 1 { 0.8 } else { 0.9 };
+            let title = if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") };
+            compare(slurm, &title, &BACK_TO_BACK, [Goal::AtMost(0.5), Goal::AtMost(most)]);
+            compare(slurm, &title, &APART, [Goal::None, Goal::AtMost(1.0)]);
+            others.end(slurm);
+        }
+    });
+}
+
+/// The same while each processor has something to compute.
+pub(super) fn measure_busy() {
+    on_job(|slurm| {
+        let _busy = Busy::start();
+        let title = "every core busy";
+        compare(slurm, title, &BACK_TO_BACK, [Goal::None, Goal::AtMost(2.0)]);
+        compare(slurm, title, &APART, [Goal::None, Goal::AtMost(1.1)]);
+    });
+}
+
+/// Runs `body` with a job of the user's on the node.
+fn on_job(body: impl FnOnce(&Slurm<'_>)) {
     on_slurm(|slurm| {
         let node = slurm.node;
         install(node);
@@ -51,18 +77,12 @@ pub(super) fn measure() {
         node.write("/etc/pam.d/sshd", OURS);
         node.write("/etc/pam.d/theirs", THEIRS);
         let job = slurm.batch(ALICE, 1);
-        for jobs in JOBS {
-            let others = Others::start(slurm, jobs - 1);
-            for pace in &PACES {
-                compare(slurm, jobs, pace);
-            }
-            others.end(slurm);
-        }
+        body(slurm);
         job.cancel();
     });
 }
 
-fn compare(slurm: &Slurm<'_>, jobs: usize, pace: &Pace) {
+fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, [alone, whole]: Goals) {
     // Rounds of each in turn, so that what else the machine does meets all of them, and each after
     // every other: who is adopted leaves the step's daemon with work for a second.
     let mut costs = [const { Vec::new() }; KINDS.len()];
@@ -75,15 +95,7 @@ fn compare(slurm: &Slurm<'_>, jobs: usize, pace: &Pace) {
         }
     }
     let [permit, theirs, account, session, both] = costs.map(median);
-    // What the session alone may cost against theirs, and both.
-    let (alone, whole) = match (jobs, pace.pause_us) {
-        (1, "0") => (Goal::AtMost(0.5), Goal::AtMost(0.8)),
-        (100, "0") => (Goal::AtMost(0.5), Goal::AtMost(0.9)),
-        (_, "0") => (Goal::None, Goal::None),
-        _ => (Goal::None, Goal::AtMost(1.0)),
-    };
-    let jobs = if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") };
-    heading(&format!("Slurm, {jobs}, {}", pace.title), "pam_slurm_adopt");
+    heading(&format!("Slurm, {title}, {}", pace.title), "pam_slurm_adopt");
     let above = |what: &str, cost: f64, goal: Goal| {
         let cost = cost - permit;
         row(what, cost, "us", cost / (theirs - permit), goal);
@@ -92,6 +104,31 @@ fn compare(slurm: &Slurm<'_>, jobs: usize, pace: &Pace) {
     above("account", account, Goal::None);
     above("session", session, alone);
     above("account and session", both, whole);
+}
+
+/// A loop on each processor, as jobs compute.
+#[derive(Debug)]
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let on = |processor: usize| {
+            let mut taskset = Command::new("taskset");
+            taskset.args(["--cpu-list", &processor.to_string(), "sh", "-c", "while :; do :; done"]);
+            taskset.spawn().unwrap()
+        };
+        Self((0..processors).map(on).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Jobs of another user's, as far as a login can tell: they are at their sockets.
