@@ -212,10 +212,17 @@ fn a_specification_that_others_can_write_refuses() {
 fn a_broken_specification_does_not_hide_another_kind() {
     on_node(|node| {
         node.load_drivers(510);
-        node.place("/run/cdi/nvidia.yaml", NVIDIA);
-        node.place("/etc/cdi/broken.json", r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#);
+        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        let broken = r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#;
+        node.place("/etc/cdi/beside.json", broken);
+        node.place("/run/cdi/broken.json", broken);
         login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
+        // This one could have replaced the definition.
         node.log.line("broken.json");
+    });
+    on_node(|node| {
+        node.place("/etc/cdi/broken.json", r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#);
+        refused(node, "cdi", json!(["site.org/fpga=0"]), "site.org/fpga=0", "broken.json");
     });
 }
 
