@@ -248,6 +248,8 @@ impl Lane {
                     let job = if kind == Kind::Leaf { job.with("leaf", json!("in")) } else { job };
                     let job = job.started(began as i64).start();
                     let mut past = self.live(&job.cgroup, began, &mut dice);
+                    // As unregister does it: who is on the way in sees that the job is over.
+                    job.unstamp();
                     fs::remove_file(node.path(&job.record_path())).unwrap();
                     job.finish();
                     drop(job);
