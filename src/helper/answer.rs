@@ -137,7 +137,8 @@ impl Node {
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
-                let (refusal, cause) = survey.without_job(clock::now());
+                let (refusal, cause) =
+                    survey.without_job(clock::now(), config.sources != SourceName::ALL);
                 (reply.verdict, reply.detail) = (Verdict::Refuse(refusal), cause);
                 return;
             }

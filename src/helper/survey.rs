@@ -124,8 +124,9 @@ impl Survey {
     }
 
     /// Why a user without a running job is refused. A fault comes first, since it may be why no job
-    /// was found, then what did not answer; then what the user sees change next.
-    pub(super) fn without_job(&self, now: i64) -> (Refusal, String) {
+    /// was found, then what did not answer; then what the user sees change next. That a source is
+    /// not on this node matters where no other is, or where the site has `named` its sources.
+    pub(super) fn without_job(&self, now: i64, named: bool) -> (Refusal, String) {
         let because = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
         let about = |reason, id: &JobId, ended, texts: &[String]| {
             let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
@@ -141,7 +142,7 @@ impl Survey {
             return about(Reason::Starting, id, None, &[]);
         }
         if let Some(id) = self.ending() {
-            return about(Reason::Ended, id, Some(now), &self.skipped);
+            return about(Reason::Ended, id, None, &self.skipped);
         }
         let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
         if let Some(job) = self.ended.iter().filter(valid).max_by_key(|job| job.ended) {
@@ -149,7 +150,16 @@ impl Survey {
         }
         match self.present.is_empty() {
             true => because(Reason::NoScheduler, &self.absent),
-            false => because(Reason::NoJob, &[&self.skipped[..], &self.absent].concat()),
+            false => {
+                let seen =
+                    |(source, text): &(SourceName, _)| format!("{}: {text}", source.as_str());
+                let absent = self.absent.iter().filter(|_| named).cloned();
+                let mut causes: Vec<_> = self.skipped.iter().cloned().chain(absent).collect();
+                if causes.is_empty() {
+                    causes.extend(self.seen.iter().map(seen));
+                }
+                because(Reason::NoJob, &causes)
+            }
         }
     }
 

@@ -76,7 +76,7 @@ fn lines(reason: Reason, words: &Words) -> [String; 2] {
             [format!("your {job} is still starting here."), own("Try again in a few seconds.")]
         }
         Reason::Ended => [
-            format!("login refused: your {job} here ended at {}.", ended(words)),
+            format!("login refused: your {job} here {}.", ended(words)),
             your_jobs(words, "Start a new job, or see:", "Start a new job."),
         ],
         Reason::Suspended => [
@@ -146,8 +146,8 @@ fn device(words: &Words) -> String {
 }
 
 fn ended(words: &Words) -> String {
-    let time = words.ended.unwrap_or(words.now);
-    local_time(time).map_or_else(|| "an unknown time".into(), hour_and_minute)
+    let time = words.ended.and_then(local_time);
+    time.map_or_else(|| "is ending".into(), |time| format!("ended at {}", hour_and_minute(time)))
 }
 
 fn hour_and_minute(time: libc::tm) -> String {
@@ -206,6 +206,18 @@ mod tests {
             "gpu017: login refused: you (alice) have no running job on this node.\n\
              Your jobs: squeue --me   [JA01]"
         );
+    }
+
+    #[test]
+    fn a_job_has_ended_at_some_time_or_is_ending() {
+        let line = |words: &Words| {
+            let text = refusal_text(Reason::Ended, words);
+            text.lines().next().map(|line| line.replace(|one: char| one.is_ascii_digit(), "0"))
+        };
+        let begin = "gpu000: login refused: your job 0000 here";
+        assert_eq!(line(&words()), Some(format!("{begin} ended at 00:00.")));
+        let words = Words { ended: None, ..words() };
+        assert_eq!(line(&words), Some(format!("{begin} is ending.")));
     }
 
     #[test]

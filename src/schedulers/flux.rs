@@ -81,6 +81,10 @@ pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit> {
     folders(flux).iter().any(|known| known == folder).then(|| Unit::parse(name))?
 }
 
+/// Most processes of a unit that are looked at. A user's job may have any number, and every login to
+/// the node looks at the unit; its IMP is the first.
+pub const LOOKED_AT: usize = 1024;
+
 /// What an IMP's children say about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
@@ -99,7 +103,7 @@ pub fn is_imp(process: &Process, flux: u32) -> bool {
 }
 
 /// The user that a process is altogether, where that is neither root nor this account.
-fn user(process: &Process, flux: u32) -> Option<u32> {
+pub fn user(process: &Process, flux: u32) -> Option<u32> {
     let [uid, ..] = process.uids;
     (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
 }

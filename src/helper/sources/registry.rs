@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{Addition, EndedJob, Found, Job, Source, SourceError};
-use crate::helper::records::{Devices, Place, ReadError, Record, Registry};
+use super::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
+use crate::helper::records::{Devices, Place, ReadError, Record, Registry, Via};
 use crate::kernel::trust::Trust;
 use crate::protocol::{CgroupPath, Placement, SourceName};
 
@@ -32,6 +32,10 @@ impl RegistrySource {
         let cgroup = match &record.place {
             Place::Cgroup(cgroup) => cgroup.clone(),
             Place::Via(via) if !unsaid => {
+                let prolog = super::flux::prolog(&record.id).filter(|_| *via == Via::Flux);
+                if prolog.is_some_and(|cgroup| self.is_there(&cgroup).unwrap_or(false)) {
+                    found.passing.push(Passing::Starting(record.id.clone()));
+                }
                 let otherwise = format!("{path}: not running, {} has no such job", via.as_str());
                 found.additions.push(Addition { record, otherwise });
                 return;
@@ -155,6 +159,22 @@ mod tests {
         assert_eq!(unusable, ["3", "9", "7"]);
         assert_eq!(found.broken.len(), 3, "{:?}", found.broken);
         assert_eq!(found.skipped.len(), 1, "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn a_job_of_flux_is_starting_while_its_prolog_runs() {
+        let scratch = Scratch::new();
+        let prologs = "cg/system.slice/system-flux\\x2dprolog.slice";
+        for id in ["fxyzzy", "f2"] {
+            record(&scratch, id, r#""via":"flux","cdi":[]"#);
+        }
+        record(&scratch, "4", r#""via":"slurm","cdi":[]"#);
+        for id in ["fxyzzy", "4"] {
+            scratch.dir(&format!("{prologs}/flux-prolog@{id}.service"));
+        }
+        let found = look(&scratch).unwrap();
+        assert_eq!(found.passing, [Passing::Starting("fxyzzy".parse().unwrap())]);
+        assert_eq!(found.additions.len(), 3);
     }
 
     #[test]

@@ -84,10 +84,21 @@ impl Node {
         id: &str,
         options: &[&str],
     ) -> FluxJob {
+        self.flux_job_that_runs(owner, id, options, &["sleep", "infinity"])
+    }
+
+    /// A job of this command, which it does not wait for.
+    pub(crate) fn flux_job_that_runs(
+        &self,
+        owner: User,
+        id: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> FluxJob {
         let unit = self.unit(FLUX.uid, &format!("imp-shell-0-{id}.service"));
         let mut imp = self.daemon(&unit, "imp");
         imp.args(["--flux", "992"]).args(options).arg(owner.uid.to_string());
-        let imp = imp.args(["sleep", "infinity"]).stdout(Stdio::null()).spawn().unwrap();
+        let imp = imp.args(command).stdout(Stdio::null()).spawn().unwrap();
         let job = FluxJob { owner, id: id.into(), unit, imp };
         eventually("the IMP runs", || !job.with_uids("992\t0\t0\t0").is_empty());
         job

@@ -81,6 +81,38 @@ fn a_record_adds_devices_in_any_notation_of_the_id() {
 }
 
 #[test]
+fn what_is_not_on_the_node_is_no_cause_unless_it_was_named() {
+    let bench = Bench::new();
+    flux(&bench);
+    std::fs::remove_dir_all(bench.scratch.path().join("proc/11")).unwrap();
+    let none = bench.ask().detail;
+    assert!(
+        none.contains("fxyzzy.service: its shell is not there") && !none.contains("slurm"),
+        "{none}"
+    );
+    std::fs::remove_dir_all(bench.scratch.path().join("proc/10")).unwrap();
+    let none = bench.ask().detail;
+    assert_eq!(none, "flux: account nobody: 0 units run a job, 0 have no shell, 1 are left over");
+    bench.configure("flux_user = nobody\nsources = slurm, flux\n");
+    let none = bench.ask().detail;
+    assert!(none.starts_with("slurm: no slurm.conf"), "{none}");
+}
+
+#[test]
+fn a_job_that_is_starting_or_ending_has_the_code_that_says_so() {
+    let bench = Bench::new();
+    flux(&bench);
+    bench.scratch.file("proc/11/status", "Name:\tx\nState:\tS\nPPid:\t1\nUid:\t5 5 5 5\n");
+    let refusal = bench.refusal();
+    assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, None));
+    assert_eq!(refusal.jobs, ["fxyzzy".parse().unwrap()]);
+    bench.scratch.file("run/flux-prolog@f2.env", "FLUX_JOB_USERID=5\n");
+    let refusal = bench.refusal();
+    assert_eq!(refusal.reason, Reason::Starting);
+    assert_eq!(refusal.jobs, ["f2".parse().unwrap()]);
+}
+
+#[test]
 fn a_job_whose_shell_is_not_there_yet_is_waited_for() {
     let mut bench = Bench::new();
     flux(&bench);

@@ -1,10 +1,11 @@
 //! What goes on in one unit.
 
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::kernel::proc::{self, Proc, Process};
+use crate::kernel::proc::{Proc, Process};
 use crate::schedulers::flux::{self, Shell};
 
 /// What to do where proc(5) is mounted so that users see their own processes only.
@@ -27,22 +28,24 @@ pub(super) enum Seen {
         /// When its IMP started, in seconds since the epoch; 0 where that cannot be told.
         started: i64,
     },
-    /// Its IMP has no shell.
+    /// Its IMP has no shell yet.
     Waiting,
+    /// Its IMP has none any more, and tasks of this user's linger.
+    Ending(u32),
     /// There is no IMP: the job is over.
     Left,
+    /// There is none among the first processes, and there are more.
+    Full,
     /// It cannot be told whether it runs a job, or whose.
     Strange(String),
     /// There was no time to look.
     Late,
 }
 
-/// The processes of a unit that could be read, up to its IMP, and what is with the others.
+/// The processes of a unit that were read, and what is with the others.
 #[derive(Default)]
 struct Table {
     processes: Vec<Process>,
-    /// Those after the IMP.
-    rest: Vec<i32>,
     /// Whether there are any that could not be read.
     unread: bool,
     /// Whether there are any of another pid namespace.
@@ -51,30 +54,33 @@ struct Table {
 
 impl Look<'_> {
     pub(super) fn at(&self, dir: &Path) -> Seen {
-        if self.is_late() {
-            return Seen::Late;
-        }
         let pids = match pids(dir) {
             Ok(pids) => pids,
             Err(error) if is_gone(&error) => return Seen::Left,
             Err(error) => return Seen::Strange(format!("cgroup.procs: {error}")),
         };
-        let Some(mut table) = self.table(pids) else { return Seen::Late };
-        let Some(imp) = flux::imp(&table.processes, self.flux) else {
+        let is_full = pids.len() > flux::LOOKED_AT;
+        let mut pids = pids.into_iter().take(flux::LOOKED_AT);
+        let mut table = Table::default();
+        // The unit's first process comes first in the kernel's list.
+        let Some(found) = self.read(&mut pids, &mut table, |one| flux::is_imp(one, self.flux))
+        else {
+            return Seen::Late;
+        };
+        let imp = flux::imp(&table.processes, self.flux).filter(|_| found);
+        let Some(imp) = imp else {
             return match () {
                 () if table.foreign => Seen::Strange("its processes have no numbers here".into()),
                 () if table.unread && self.is_blind() => Seen::Strange(HIDDEN.into()),
+                () if is_full => Seen::Full,
                 () => Seen::Left,
             };
         };
         let mut shell = flux::shell(self.proc, imp, &table.processes, self.flux);
         if shell == Shell::None {
             // Some kernels have no list of children.
-            for pid in std::mem::take(&mut table.rest) {
-                if self.is_late() {
-                    return Seen::Late;
-                }
-                table.processes.extend(self.proc.process(pid));
+            if self.read(&mut pids, &mut table, |_| false).is_none() {
+                return Seen::Late;
             }
             shell = flux::shell(self.proc, imp, &table.processes, self.flux);
         }
@@ -82,50 +88,54 @@ impl Look<'_> {
             Shell::Of(owner) => {
                 Seen::Running { owner, started: self.proc.started(imp).unwrap_or(0) }
             }
-            Shell::None => Seen::Waiting,
+            Shell::None => {
+                match table.processes.iter().find_map(|one| flux::user(one, self.flux)) {
+                    Some(owner) => Seen::Ending(owner),
+                    None => Seen::Waiting,
+                }
+            }
             Shell::Several => Seen::Strange("its IMP has children of several users'".to_owned()),
         }
     }
 
-    /// Reads about processes up to the first that is like an IMP: the unit's first process comes
-    /// first in the kernel's list, and a user's job may have any number of others. `None` where
-    /// there was no time to.
-    fn table(&self, pids: Vec<i32>) -> Option<Table> {
-        let mut table = Table::default();
-        let mut pids = pids.into_iter();
-        for pid in pids.by_ref() {
-            if self.is_late() {
+    /// Reads about processes up to the first of that kind; whether there was one. `None` where there
+    /// was no time to.
+    fn read(
+        &self,
+        pids: &mut impl Iterator<Item = i32>,
+        table: &mut Table,
+        is_wanted: impl Fn(&Process) -> bool,
+    ) -> Option<bool> {
+        for pid in pids {
+            if Instant::now() >= self.deadline {
                 return None;
             }
             table.foreign |= pid == 0;
             match self.proc.process(pid) {
                 Ok(process) => {
                     table.processes.push(process);
-                    if flux::is_imp(&process, self.flux) {
-                        break;
+                    if is_wanted(&process) {
+                        return Some(true);
                     }
                 }
                 Err(_) => table.unread = true,
             }
         }
-        table.rest = pids.collect();
-        Some(table)
+        Some(false)
     }
 
     /// Whether processes of others cannot be seen: then the first is hidden too.
     fn is_blind(&self) -> bool {
         self.proc.process(1).is_err()
     }
-
-    fn is_late(&self) -> bool {
-        Instant::now() >= self.deadline
-    }
 }
 
-/// The processes of a cgroup itself. A 0 stands for one that has no number here.
+/// The first processes of a cgroup itself, one more than are looked at. A 0 stands for one that has
+/// no number here.
 fn pids(dir: &Path) -> io::Result<Vec<i32>> {
-    let text = proc::read_table(dir.join("cgroup.procs"))?;
-    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
+    let pids = lines.take(flux::LOOKED_AT + 1).map(|line| Ok(line?.parse().ok()));
+    Ok(pids.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -16,11 +16,11 @@ use std::time::Instant;
 use look::{Look, Seen};
 use nix::unistd::User;
 
-use super::{Found, Job, Source, SourceError};
+use super::{Found, Job, Passing, Source, SourceError};
 use crate::helper::printable;
-use crate::kernel::proc::Proc;
+use crate::kernel::proc::{self, Proc};
 use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
-use crate::schedulers::flux::{Unit, folders};
+use crate::schedulers::flux::{self, FluxId, Unit, folders};
 
 /// Most names of a folder of units.
 const NAMES_MAX: usize = 65_536;
@@ -31,7 +31,11 @@ pub struct FluxSource {
     account: Account,
     mount: PathBuf,
     proc: Proc,
+    run: PathBuf,
 }
+
+/// Jobs that run and jobs that are ending, with their owners, and what else was found.
+type All = (Vec<(u32, Job)>, Vec<(u32, JobId)>, Found);
 
 /// A unit of a job's, and its cgroup's path below the mount.
 type Units = BTreeMap<(Unit, String), PathBuf>;
@@ -40,16 +44,21 @@ impl FluxSource {
     /// A source over the units of an account, of cgroups at `mount`, on the node whose `proc` is
     /// below `root`.
     pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
-        Self { account, mount, proc: Proc::at(root.join("proc")) }
+        Self { account, mount, proc: Proc::at(root.join("proc")), run: root.join("run") }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.
     pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
+        self.all(deadline).map(|(jobs, _, found)| (jobs, found))
+    }
+
+    /// The same, and the jobs that are ending, each with its owner.
+    fn all(&self, deadline: Instant) -> Result<All, SourceError> {
         let flux = self.account.uid()?;
         let mut found = Found::default();
         let units = self.units(flux, &mut found)?;
         let look = Look { proc: &self.proc, flux, deadline };
-        let mut jobs = BTreeMap::new();
+        let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
         let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
         for ((unit, path), dir) in units {
             match look.at(&dir) {
@@ -65,7 +74,17 @@ impl FluxSource {
                 }
                 Seen::Waiting => {
                     waiting += 1;
-                    found.skipped.push(format!("{path}: its shell is not there yet, or no more"));
+                    found.skipped.push(format!("{path}: its shell is not there yet"));
+                }
+                Seen::Ending(owner) => {
+                    waiting += 1;
+                    ending.extend(unit.id.to_string().parse().map(|id| (owner, id)));
+                    found.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
+                }
+                Seen::Full => {
+                    left += 1;
+                    let most = flux::LOOKED_AT;
+                    found.skipped.push(format!("{path}: no IMP among its first {most} processes"));
                 }
                 Seen::Left => left += 1,
                 Seen::Strange(why) => found.broken.push(format!("{path}: {why}")),
@@ -79,7 +98,21 @@ impl FluxSource {
             "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
             self.account
         ));
-        Ok((jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect(), found))
+        let jobs = jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect();
+        Ok((jobs, ending, found))
+    }
+
+    /// The jobs of this user whose prolog runs. Its wrapper leaves the environment in a file for the
+    /// time; since flux-core 0.89 only root can read that.
+    fn starting(&self, uid: u32) -> impl Iterator<Item = JobId> {
+        let own = format!("FLUX_JOB_USERID={uid}");
+        let entries = std::fs::read_dir(&self.run).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let name = entry.file_name();
+            let id = name.to_str()?.strip_prefix("flux-prolog@")?.strip_suffix(".env")?;
+            let text = proc::read(entry.path()).ok()?;
+            text.lines().any(|line| line == own).then(|| FluxId::job(id))?
+        })
     }
 
     /// The units of jobs that there are.
@@ -128,10 +161,20 @@ impl Source for FluxSource {
     }
 
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError> {
-        let (jobs, found) = self.everyones(deadline)?;
-        let own = jobs.into_iter().filter(|(owner, _)| *owner == uid);
-        Ok(Found { jobs: own.map(|(_, job)| job).collect(), ..found })
+        let (jobs, ending, mut found) = self.all(deadline)?;
+        found.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
+        if found.jobs.is_empty() {
+            let ending = ending.into_iter().filter(|(owner, _)| *owner == uid);
+            found.passing.extend(self.starting(uid).map(Passing::Starting));
+            found.passing.extend(ending.map(|(_, id)| Passing::Ending(id)));
+        }
+        Ok(found)
     }
+}
+
+/// The cgroup in which the prolog of a job runs, by the unit that flux-core has for it.
+pub(super) fn prolog(id: &JobId) -> Option<CgroupPath> {
+    format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
 }
 
 fn job(unit: Unit, path: &str, flux: u32, started: i64) -> Option<Job> {

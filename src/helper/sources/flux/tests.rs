@@ -222,16 +222,78 @@ fn hundreds_of_units_and_a_deadline() {
     assert_eq!(late.silent, ["flux: 300 units could not be looked at in time"]);
 }
 
-/// The shell of a job with many processes is found without a look at all of them.
+/// A second IMP would make the unit nobody's, so it was not read.
 #[test]
-fn a_jobs_own_processes_cost_nothing() {
+fn the_shell_of_a_full_unit_is_found_without_a_look_at_all() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
-    let many: Vec<i32> = [10, 11].into_iter().chain(1000..60_000).collect();
-    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &many);
-    let began = Instant::now();
+    bench.process(12, 1, [FLUX, 0, 0, 0]);
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11, 12]);
     assert_eq!(ids(&bench.found()), ["f1"]);
-    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[11, 10, 12]);
+    assert_eq!(ids(&bench.found()), ["f1"]);
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[12, 10, 11]);
+    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+}
+
+/// What a job has left behind, or lets linger, costs others a look at so many of its processes.
+#[test]
+fn of_a_unit_only_so_many_processes_are_looked_at() {
+    let bench = Bench::new();
+    bench.running("imp-shell-0-f2.service", 20, 6);
+    bench.process(10, 1, [FLUX, 0, 0, 0]);
+    bench.process(11, 10, [5; 4]);
+    bench.process(12, 1, [5; 4]);
+    let most = i32::try_from(flux::LOOKED_AT).unwrap();
+    let look = |first: &[i32], others: i32, last: &[i32]| {
+        let others = 100_000..100_000 + others - i32::try_from(first.len()).unwrap();
+        let all: Vec<i32> =
+            first.iter().copied().chain(others).chain(last.iter().copied()).collect();
+        bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &all);
+        let found = bench.found();
+        assert!(found.broken.is_empty() && found.silent.is_empty(), "{found:?}");
+        let (all, _) = bench.source().everyones(Instant::now() + Duration::from_secs(4)).unwrap();
+        assert!(all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
+        (found.jobs.len(), found.passing.len(), found.skipped.concat())
+    };
+    // The IMP just within, and just beyond.
+    assert_eq!(look(&[], most - 2, &[10, 11]), (1, 0, String::new()));
+    let (jobs, passing, skipped) = look(&[], most, &[10, 11]);
+    assert_eq!((jobs, passing), (0, 0));
+    assert!(skipped.contains("no IMP among its first 1024"), "{skipped}");
+    // The same of a task that lingers.
+    assert_eq!(look(&[10], most - 1, &[12]).1, 1);
+    assert_eq!(look(&[10], most, &[12]).1, 0);
+}
+
+#[test]
+fn a_job_whose_tasks_linger_is_ending_for_its_owner() {
+    let bench = Bench::new();
+    bench.process(10, 1, [FLUX, 0, 0, 0]);
+    bench.process(12, 1, [5; 4]);
+    bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 12]);
+    let found = bench.found();
+    assert_eq!(found.passing, [Passing::Ending("f1".parse().unwrap())]);
+    assert!(found.skipped.first().unwrap().contains("its shell has ended"), "{found:?}");
+    let other = bench.source().jobs(6, Instant::now() + Duration::from_secs(4)).unwrap();
+    assert_eq!(other.passing, []);
+}
+
+#[test]
+fn a_job_is_starting_while_its_prolog_runs() {
+    let bench = Bench::new();
+    let prolog = |name: &str, uid: u32| {
+        let text = format!("FLUX_JOB_ID=1\nFLUX_JOB_USERID={uid}\nFLUX_X=FLUX_JOB_USERID=5\n");
+        bench.scratch.file(&format!("run/{name}"), &text)
+    };
+    prolog("flux-prolog@f2.env", 55);
+    prolog("flux-epilog@f3.env", 5);
+    prolog("flux-prolog@flux.env", 5);
+    assert_eq!(bench.found().passing, []);
+    let file = prolog("flux-prolog@fxyzzy.env", 5);
+    assert_eq!(bench.found().passing, [Passing::Starting("fxyzzy".parse().unwrap())]);
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(bench.found().passing, []);
 }
 
 #[test]
