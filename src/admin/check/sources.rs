@@ -1,13 +1,16 @@
 //! The sources of jobs: whether they answer, asked as at a login, and what Slurm (slurm.conf(5),
 //! cgroup.conf(5)) and Flux (flux-config(5)) must be set to for logins to find and join their jobs.
 
+use super::stack::MOVERS;
 use super::{Check, Finding, Site};
 use crate::helper::devices::slurm::{ConfError, Files, Texts, constrains_devices};
 use crate::helper::sources::{Found, SourceError};
+use crate::helper::stack::{self, Group};
 use crate::helper::{Config, Health, Node, SlurmDevices};
 use crate::module::node_name;
 use crate::protocol::SourceName;
 use std::time::Duration;
+use toml::{Table, Value};
 
 const SOURCES: Check = "sources";
 const SLURM_CONF: Check = "slurm-conf";
@@ -17,6 +20,8 @@ const DEVICES: Check = "slurm-devices";
 const ACCOUNT: Check = "flux-account";
 const LINGER: Check = "flux-linger";
 const EXEC: Check = "flux-exec";
+const OOM: Check = "flux-oom-policy";
+const PAM: Check = "flux-pam";
 
 /// Of whom the sources are asked: nobody, who has no jobs.
 const NOBODY: u32 = 65534;
@@ -247,7 +252,7 @@ fn flux(site: &Site<'_>) -> Vec<Finding> {
     }
     // An account that a package made, without a configured instance, runs no jobs.
     let Some(exec) = exec(site) else { return Vec::new() };
-    vec![linger(site, user), exec]
+    std::iter::once(linger(site, user)).chain(exec).collect()
 }
 
 /// A name that the site has chosen is of an account; the usual one is of nodes that have Flux only.
@@ -272,41 +277,115 @@ fn linger(site: &Site<'_>, user: &str) -> Finding {
     }
 }
 
-/// Without `sdexec` jobs have no unit, and no login finds them.
-fn exec(site: &Site<'_>) -> Option<Finding> {
+/// What keeps logins from finding jobs, or ends a job for what a login does.
+fn exec(site: &Site<'_>) -> Option<Vec<Finding>> {
     let dir = site.scene.at(FLUX_CONF);
     let object = dir.display();
     let listed = std::fs::read_dir(&dir).ok()?.flatten().map(|entry| entry.path());
-    let files = listed.filter(|path| path.extension().is_some_and(|end| end == "toml"));
-    let texts: Option<Vec<String>> = files.map(|path| std::fs::read_to_string(path).ok()).collect();
-    let Some(texts) = texts else {
-        let text = "cannot be read";
-        return Some(Finding::unknown(EXEC, object, text, "run this as root"));
-    };
-    Some(match texts.iter().any(|text| runs_in_units(text)) {
-        true => Finding::fine(EXEC, object, "jobs run in units (sdexec)"),
-        false => {
-            let text = "jobs run in no units of their own: [exec] service is not \"sdexec\", and no \
-                        login finds them";
-            let remedy =
-                "write service = \"sdexec\" under [exec], and enable = true under [systemd]";
-            Finding::warning(EXEC, object, text, remedy)
+    let mut files: Vec<_> =
+        listed.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect();
+    files.sort();
+    let mut conf = Table::new();
+    for file in files {
+        let read = std::fs::read_to_string(&file).map_err(|error| error.to_string());
+        let parsed =
+            read.and_then(|text| text.parse::<Table>().map_err(|error| error.message().to_owned()));
+        match parsed {
+            Ok(table) => merge(&mut conf, table),
+            Err(why) => {
+                let remedy = "correct it, or run this as root";
+                return Some(vec![Finding::unknown(EXEC, file.display(), why, remedy)]);
+            }
         }
-    })
+    }
+    let get = |path: &[&str]| {
+        let (last, tables) = path.split_last()?;
+        let table = tables.iter().try_fold(&conf, |table, name| table.get(*name)?.as_table())?;
+        table.get(*last)
+    };
+    let is = |path: &[&str], text: &str| get(path).and_then(Value::as_str) == Some(text);
+    let slice = get(&["exec", "sdexec-properties", "Slice"]).and_then(Value::as_str);
+    let mut found: Vec<_> = [
+        (
+            !is(&["exec", "service"], "sdexec"),
+            "jobs run in no units of their own: [exec] service is not \"sdexec\", and no login finds \
+             them",
+            "write service = \"sdexec\" under [exec]",
+        ),
+        (
+            get(&["systemd", "enable"]).and_then(Value::as_bool) != Some(true),
+            "sdexec is not loaded: [systemd] enable is not true, and no job starts in a unit",
+            "write enable = true under [systemd]",
+        ),
+        (
+            get(&["exec", "imp"]).is_none(),
+            "[exec] imp is not set: jobs have no IMP, which says whose they are, and no login finds \
+             them",
+            "write imp = \"/usr/libexec/flux/flux-imp\" under [exec]",
+        ),
+        (
+            is(&["exec", "method"], "bgexec"),
+            "[exec] method is \"bgexec\": units are not named by their job, and no login finds them",
+            "take method away",
+        ),
+        (
+            slice.is_some_and(|slice| slice != "app.slice"),
+            "[exec.sdexec-properties] has a Slice: no login looks for jobs there",
+            "take Slice away, or name app.slice",
+        ),
+    ]
+    .into_iter()
+    .filter(|(is_bad, ..)| *is_bad)
+    .map(|(_, text, remedy)| Finding::warning(EXEC, &object, text, remedy))
+    .collect();
+    if found.is_empty() {
+        found.push(Finding::fine(EXEC, &object, "jobs run in units (sdexec)"));
+    }
+    found.push(match is(&["exec", "sdexec-properties", "OOMPolicy"], "continue") {
+        true => Finding::fine(OOM, &object, "a login that runs out of memory ends alone"),
+        false => {
+            let text = "the whole job ends when a process of a login is killed for memory: systemd \
+                        stops its unit";
+            let remedy = "write OOMPolicy = \"continue\" under [exec.sdexec-properties]";
+            Finding::warning(OOM, &object, text, remedy)
+        }
+    });
+    found.extend(pam(site));
+    Some(found)
 }
 
-/// Whether the table `exec` of a file says so.
-fn runs_in_units(text: &str) -> bool {
-    let mut table = String::new();
-    text.lines().any(|line| {
-        let line = line.split('#').next().unwrap_or_default().trim();
-        if line.starts_with('[') {
-            line.clone_into(&mut table);
+/// As Flux does: of a value that several files have, that of the last one counts.
+fn merge(into: &mut Table, other: Table) {
+    for (key, value) in other {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(own)), Value::Table(table)) => merge(own, table),
+            (_, value) => drop(into.insert(key, value)),
         }
-        let value = line.split_once('=').map(|(key, value)| (key.trim(), value.trim()));
-        let is = |key, wanted: &str| value == Some((key, wanted));
-        (table == "[exec]" && (is("service", "\"sdexec\"") || is("service", "'sdexec'")))
-            || (table.is_empty() && is("exec.service", "\"sdexec\""))
+    }
+}
+
+/// The IMP opens a session of this service for each job.
+fn pam(site: &Site<'_>) -> Option<Finding> {
+    if !site.scene.at("/etc/pam.d/flux").exists() {
+        return None;
+    }
+    let mover = match stack::entries(&site.scene.root, "flux", Group::Session) {
+        Ok(lines) => {
+            lines.into_iter().find(|line| MOVERS.iter().any(|(one, _)| line.file() == *one))
+        }
+        Err(why) => return Some(Finding::unknown(PAM, "service flux", why, "run this as root")),
+    };
+    Some(match mover {
+        Some(line) => {
+            let text = format!(
+                "{} takes IMP and shell out of their unit: no login finds the job",
+                line.file()
+            );
+            let remedy = "keep that module, and whatever includes it, such as common-session, out of \
+                          the service flux";
+            Finding::warning(PAM, line.place, text, remedy)
+        }
+        None => Finding::fine(PAM, "service flux", "leaves IMP and shell in their unit"),
     })
 }
 

@@ -21,8 +21,8 @@ const ACCOUNT_LINE: &str = "put \"account required pam_job_adopt.so\" above ever
 const SESSION_LINE: &str =
     "put \"session required pam_job_adopt.so\" below every other session line";
 
-/// Modules that put a login into a cgroup when its session opens.
-const MOVERS: [(&str, &str); 7] = [
+/// Modules that put a process into a cgroup when its session opens.
+pub(super) const MOVERS: [(&str, &str); 7] = [
     ("pam_systemd.so", "has logind put the login into a scope of its own"),
     ("pam_elogind.so", "has elogind put the login into a cgroup of its own"),
     ("pam_flux.so", "puts the login into a scope of Flux's"),

@@ -138,10 +138,39 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
             .file("usr/libexec/job-adopt/keeper", "")
             .mode("usr/libexec/job-adopt/keeper", 0o711)
     };
-    let good = "[exec]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = \"sdexec\" # units\n";
+    let good = "exec.sdexec-properties = { OOMPolicy = 'continue', Slice = \"app.slice\" }\n\
+                [ systemd ] # units\nenable = true\n";
+    let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
+    let flux = |toml: &str| flux(toml).file("etc/flux/system/conf.d/exec.toml", exec);
     flux(good).is(&[]);
-    flux(&good.replace("sdexec", "rexec")).is(&["Warning flux-exec conf.d"]);
-    flux(&good.replace("[exec]", "[other]")).is(&["Warning flux-exec conf.d"]);
+    for (key, without) in
+        [("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"), ("service", "service = 'sdexec'\n")]
+    {
+        let laid = flux(good).file("etc/flux/system/conf.d/exec.toml", &exec.replace(without, ""));
+        laid.is(&["Warning flux-exec conf.d"]);
+        laid.says(&format!("[exec] {key}"));
+    }
+    for (text, by, says) in [
+        ("true", "false", "[systemd] enable"),
+        ("true", "\"true\"", "[systemd] enable"),
+        ("exec.sdexec", "exec.method = \"bgexec\"\nexec.sdexec", "bgexec"),
+        ("app.slice", "jobs.slice", "Slice"),
+        // Of several files the last one counts.
+        ("exec.sdexec", "exec.service = \"rexec\"\nexec.sdexec", "[exec] service"),
+    ] {
+        let laid = flux(&good.replacen(text, by, 1));
+        laid.is(&["Warning flux-exec conf.d"]);
+        laid.says(says);
+    }
+    for policy in ["", "OOMPolicy = 'stop',"] {
+        flux(&good.replace("OOMPolicy = 'continue',", policy))
+            .is(&["Warning flux-oom-policy conf.d"]);
+    }
+    flux("exec = \n").is(&["Unknown flux-exec system.toml"]);
+    let laid = flux(good).file("etc/pam.d/flux", "session required pam_limits.so\n");
+    laid.is(&[]);
+    let laid = laid.file("etc/pam.d/flux", "session include common\n");
+    laid.is(&["Warning flux-pam common:8"]);
     flux(good).conf("sources = registry\n").is(&[]);
     flux(good).mode("usr/libexec/job-adopt/keeper", 0o600).is(&["Error keeper keeper"]);
     let laid = flux(good);
