@@ -4,7 +4,8 @@
 //! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
 //! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
 //! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`crate::kernel::lock::Keepers`]).
+//! That it lives, a lock tells ([`crate::kernel::lock::Keepers`]). Told to end before the job does, it
+//! ends the logins first: none is to be in a leaf that nobody keeps.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,8 @@ use crate::protocol::{KEEP, READY};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -44,6 +46,8 @@ pub fn main() -> ExitCode {
         Ok(handed) => handed,
         Err(_) => return ExitCode::from(2),
     };
+    // No memory is worth it: the logins would outlive their job.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     match Keeper::start(handed).and_then(Keeper::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
@@ -63,6 +67,8 @@ fn tell(trouble: &Trouble) {
 struct Keeper {
     talk: Option<OwnedFd>,
     watched: OwnedFd,
+    /// Readable once somebody has told it to end.
+    told: SignalFd,
     above: Dir,
     leaf: Dir,
     /// Held with the lock until the end.
@@ -73,6 +79,7 @@ impl Keeper {
     /// Leaves the login's cgroup and mounts, and takes the lock.
     fn start(handed: Handed) -> Result<Self, Trouble> {
         let Handed { talk, watched, above, leaf, keepers, root } = handed;
+        let told = signals().map_err(Trouble::Signals)?;
         leave(&Dir::new(root, ""))?;
         leave_mounts();
         let leaf = Dir::new(leaf, LeafName::DEFAULT);
@@ -82,7 +89,7 @@ impl Keeper {
             return Err(Trouble::Another);
         }
         let talk = Some(talk);
-        Ok(Self { talk, watched, above: Dir::new(above, ""), leaf, _keepers: keepers })
+        Ok(Self { talk, watched, told, above: Dir::new(above, ""), leaf, _keepers: keepers })
     }
 
     /// Waits for the end, and brings it about for the leaf.
@@ -108,10 +115,12 @@ impl Keeper {
         }
     }
 
-    /// Whether the process has ended, and whether something was said.
+    /// Whether the process has ended, or this one is to, and whether something was said.
     fn wait(&self) -> Result<(bool, bool), Trouble> {
-        let mut fds = vec![PollFd::new(self.watched.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.talk.iter().map(|talk| PollFd::new(talk.as_fd(), PollFlags::POLLIN)));
+        let ends = [self.watched.as_fd(), self.told.as_fd()];
+        let talk = self.talk.iter().map(AsFd::as_fd);
+        let mut fds: Vec<PollFd<'_>> =
+            ends.into_iter().chain(talk).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         loop {
             match poll(&mut fds, PollTimeout::NONE) {
                 Err(Errno::EINTR) => {}
@@ -119,8 +128,8 @@ impl Keeper {
                 Ok(_) => break,
             }
         }
-        let mut any = fds.iter().map(|fd| fd.any().unwrap_or(true));
-        Ok((any.next().unwrap_or(true), any.next().unwrap_or(false)))
+        let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        Ok((any.iter().take(2).any(|any| *any), any.get(2).copied().unwrap_or(false)))
     }
 
     /// Removes the leaf unless somebody is in it; whether it is gone. Another one of its name is
@@ -142,12 +151,22 @@ enum Trouble {
     Lock(#[from] Failed),
     #[error("poll: {reason}", reason = .0.desc())]
     Poll(Errno),
+    #[error("signalfd: {reason}", reason = .0.desc())]
+    Signals(Errno),
     /// There is one already.
     #[error("the leaf has a keeper already")]
     Another,
     /// Processes that did not end: how many, and where they are.
     #[error("{0} processes of logins outlive their job in {1}")]
     Left(usize, String),
+}
+
+/// Takes the signals by which a process is told to end, so that they do not end it.
+fn signals() -> nix::Result<SignalFd> {
+    let asked: SigSet =
+        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+    asked.thread_block()?;
+    SignalFd::with_flags(&asked, SfdFlags::SFD_CLOEXEC)
 }
 
 /// Where a process that is left is, for the log.

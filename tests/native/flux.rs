@@ -106,6 +106,40 @@ fn both_halves_together_confine_a_login() {
     }
 }
 
+/// Whatever a job runs, and whatever lingers when its shell has ended, other users' logins look at
+/// so many of its processes; its owner reads that it is ending.
+#[test]
+fn a_full_unit_costs_others_little() {
+    const CROWD: &str = "for i in $(seq 3000); do (read x) <>/run/block & done; wait";
+    on_flux(|node| {
+        node.sh("mkfifo -m 666 /run/block").ok();
+        // A traced helper is slow.
+        node.arguments("timeout=60");
+        let crowd = node.flux_job_that_runs(ALICE, "f1", &[], &["sh", "-c", CROWD]);
+        let bobs = node.flux_job(BOB, JOB, &[]);
+        let file = format!("{}/imp-shell-0-{JOB}.service", node.transient());
+        node.write(&file, "[Service]\n");
+        eventually("the crowd is there", || crowd.unit.pids().len() > 3000);
+        let looked_at = || {
+            let traced = "strace -f -qq -e trace=openat -o /tmp/strace";
+            node.sh(&format!("{traced} job-adopt resolve --user bob")).ok().says(bobs.unit.path());
+            node.read("/tmp/strace").lines().filter(|line| line.contains("/status\"")).count()
+        };
+        let count = looked_at();
+        assert!(count < 100, "{count} processes of the running job were looked at");
+        signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
+        eventually("its owner reads so", || {
+            let told = node.account(ALICE).failed();
+            told.output().contains("your job f1 here is ending.")
+        });
+        let rounds = looked_at() / 1024;
+        assert!((1..=4).contains(&rounds), "the lingering were looked at {rounds} times");
+        assert_eq!(crowd.unit.pids().len(), 3001);
+        node.arguments("");
+        node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().stands_in(&bobs.leaf());
+    });
+}
+
 /// Prologs and housekeeping are given different notations.
 #[test]
 fn a_record_has_one_id_whatever_its_notation() {
@@ -138,11 +172,15 @@ fn a_keeper_stands_alone() {
             };
             assert_eq!(file("cmdline"), format!("job-adopt keeper {JOB}\0"));
             assert_eq!(file("environ"), "");
+            // In a container root may not spare a process.
+            let spares = node.sh("echo -1000 >/proc/self/oom_score_adj").code == 0;
+            assert!(!spares || file("oom_score_adj") == "-1000\n");
             let root = node.cgroup().dir();
             let root = root.file_name().unwrap().to_str().unwrap();
             assert!(file("cgroup").contains(&format!("0::/{root}\n")));
             let status = file("status");
-            for line in ["SigBlk:\t0000000000000000", "Uid:\t0\t0\t0\t0"] {
+            // What would end it ends its logins first: SIGHUP, SIGINT, SIGQUIT and SIGTERM.
+            for line in ["SigBlk:\t0000000000004007", "Uid:\t0\t0\t0\t0"] {
                 assert!(status.contains(line), "{status}");
             }
             // But for those that are the C library's own, 32 and 33.
@@ -158,8 +196,8 @@ fn a_keeper_stands_alone() {
             let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
             assert_eq!(cwd.to_str(), Some("/"));
             let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-            // Three times /dev/null, and IMP, unit, leaf and lock.
-            assert!(open <= 8, "{open} descriptors");
+            // Three times /dev/null, and IMP, signals, unit, leaf and lock.
+            assert!(open <= 9, "{open} descriptors");
             job.end_shell();
         });
         eventually("it ends", || node.keepers().is_empty());
@@ -373,6 +411,43 @@ fn a_keeper_that_dies_before_the_move_lets_nobody_in() {
         delayed(node, &job, kill).failed();
         node.log.line("no keeper lives");
         nothing_is_left(node, &job, "without a keeper");
+    });
+}
+
+/// The login finds the leaf gone, and is kept in a new one.
+#[test]
+fn a_keeper_that_is_told_to_end_before_the_move_leaves_no_leaf() {
+    on_flux(|node| {
+        let job = contained(node);
+        let told = node.keepers();
+        assert!(told.is_empty());
+        let mut first = 0;
+        delayed(node, &job, || {
+            first = node.keepers()[0];
+            signal(first, nix::sys::signal::Signal::SIGTERM);
+            eventually("the leaf is gone", || !job.leaf().exists());
+        })
+        .ok();
+        eventually("the first is gone", || !node.keepers().contains(&first));
+        assert_eq!(node.keepers().len(), 1, "it is kept by another");
+        job.end_shell();
+        eventually("that one ends as well", || node.keepers().is_empty());
+    });
+}
+
+/// Nobody stays in a leaf that nobody keeps.
+#[test]
+fn a_keeper_that_is_told_to_end_ends_its_logins_first() {
+    on_flux(|node| {
+        let job = contained(node);
+        let (_, login) = stay(node, &job, || {
+            signal(node.keepers()[0], nix::sys::signal::Signal::SIGTERM);
+            eventually("the leaf is gone", || !job.leaf().exists());
+        });
+        login.failed();
+        nothing_is_left(node, &job, "told to end");
+        assert_eq!(job.shells().len(), 1, "the job runs on");
+        node.sshd().ssh(ALICE, "true").ok();
     });
 }
 
