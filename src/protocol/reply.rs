@@ -174,41 +174,43 @@ schema!(enum Containment by "mode" {
     "inherit+enforce" => Both { 0 as list: "device" },
 });
 
-/// Everything that the privileged half needs for one login.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The job to join.
-    pub job: JobId,
-    /// Why this job and no other of the user's.
-    pub rule: Rule,
-    /// Where its logins go.
-    pub placement: Placement,
-    /// When the job ends, in seconds since the epoch, where the source knows it.
-    pub ends: Option<i64>,
-    /// Number of GPUs in the allowlist, for the line that the user reads.
-    pub gpus: u32,
-    /// What must hold for the devices.
-    pub containment: Containment,
-    /// One node for each GPU that the scheduler gives out here: what the login can open of these is
-    /// the job's.
-    pub probes: Vec<Probe>,
-    /// Device specifiers that were asked for and could not be resolved, each with the reason.
-    pub dropped: Vec<String>,
-    /// Variables for the login, which describe this job.
-    pub env: Variables,
+schema! {
+    /// Everything that the privileged half needs for one login.
+    struct Plan {
+        /// The job to join.
+        job: JobId = "job",
+        /// Why this job and no other of the user's.
+        rule: Rule = "rule",
+        /// Where its logins go.
+        placement: Placement = "source",
+        /// When the job ends, in seconds since the epoch, where the source knows it.
+        ends: Option<i64> = "ends",
+        /// Number of GPUs in the allowlist, for the line that the user reads.
+        gpus: u32 = "gpus",
+        /// What must hold for the devices.
+        containment: Containment = "mode",
+        /// One node for each GPU that the scheduler gives out here: what the login can open of these is
+        /// the job's.
+        probes: Vec<Probe> = "probe",
+        /// Device specifiers that were asked for and could not be resolved, each with the reason.
+        dropped: Vec<String> = "dropped",
+        /// Variables for the login, which describe this job.
+        env: Variables = "env",
+    }
 }
 
-/// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The code; never [`Reason::Admitted`].
-    pub reason: Reason,
-    /// The user's own jobs that the text names.
-    pub jobs: Vec<JobId>,
-    /// When the named job ended, in seconds since the epoch.
-    pub ended: Option<i64>,
-    /// The device that the text names, else empty.
-    pub device: String,
+schema! {
+    /// Why there is no plan.
+    struct Refusal {
+        /// The code; never [`Reason::Admitted`].
+        reason: Reason = "code",
+        /// The user's own jobs that the text names.
+        jobs: Vec<JobId> = "job",
+        /// When the named job ended, in seconds since the epoch.
+        ended: Option<i64> = "ended",
+        /// The device that the text names, else empty.
+        device: String = "device",
+    }
 }
 
 /// The answer proper.
@@ -222,55 +224,28 @@ pub enum Verdict {
     NotEnforced,
 }
 
-/// One answer of the unprivileged half.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// What the PAM stack says about our session line.
-    pub stack: Stack,
-    /// The cause in full, for the log; never shown to the user.
-    pub detail: String,
-    /// What else the log names: broken records, sources that erred.
-    pub warnings: Vec<String>,
-    /// The scheduler's own command for "my jobs".
-    pub hint: String,
-    /// The site's text below ours, at most 400 bytes.
-    pub message: String,
-    /// The answer proper.
-    pub verdict: Verdict,
+schema! {
+    /// One answer of the unprivileged half.
+    struct Reply {
+        /// What the PAM stack says about our session line.
+        stack: Stack = "stack",
+        /// The cause in full, for the log; never shown to the user.
+        detail: String = "detail",
+        /// The scheduler's own command for "my jobs".
+        hint: String = "hint",
+        /// The site's text below ours, at most 400 bytes.
+        message: String = "message",
+        /// What else the log names: broken records, sources that erred.
+        warnings: Vec<String> = "warning",
+        /// The answer proper.
+        verdict: Verdict = "verdict",
+    }
 }
-
-schema!(struct Reply {
-    stack: "stack",
-    detail: "detail",
-    hint: "hint",
-    message: "message",
-    warnings: "warning",
-    verdict: "verdict",
-});
 
 schema!(enum Verdict by "verdict" {
     "admit" => Admit { 0 as plan: "" },
     "refuse" => Refuse { 0 as refusal: "" },
     "not-enforced" => NotEnforced {},
-});
-
-schema!(struct Plan {
-    job: "job",
-    rule: "rule",
-    placement: "source",
-    ends: "ends",
-    gpus: "gpus",
-    containment: "mode",
-    probes: "probe",
-    dropped: "dropped",
-    env: "env",
-});
-
-schema!(struct Refusal {
-    reason: "code",
-    jobs: "job",
-    ended: "ended",
-    device: "device",
 });
 
 impl Reply {

@@ -25,35 +25,36 @@ words! {
     }
 }
 
-/// One question to the unprivileged half. Texts that PAM did not give are empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Which phase asks.
-    pub phase: Phase,
-    /// `PAM_USER`.
-    pub user: String,
-    /// The user's numeric id.
-    pub uid: u32,
-    /// `PAM_SERVICE`, whose stack is judged in the account phase.
-    pub service: String,
-    /// Name of this node (`nodename=`, else the host name up to the first dot).
-    pub node: String,
-    /// `PAM_RHOST`.
-    pub rhost: String,
-    /// PAM's `SSH_CONNECTION`: client address and port, server address and port.
-    pub ssh_connection: String,
-    /// Path of the configuration file (`conf=`).
-    pub conf: String,
-    /// `action_unknown=`.
-    pub several: Several,
-    /// Milliseconds that are left of the phase's budget.
-    pub budget_ms: u32,
-    /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
-    pub wait_ms: u32,
-    /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
-    /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
-    /// bytes.
-    pub unit: String,
+schema! {
+    /// One question to the unprivileged half. Texts that PAM did not give are empty.
+    struct Request {
+        /// Which phase asks.
+        phase: Phase = "phase",
+        /// `PAM_USER`.
+        user: String = "user",
+        /// The user's numeric id.
+        uid: u32 = "uid",
+        /// `PAM_SERVICE`, whose stack is judged in the account phase.
+        service: String = "service",
+        /// Name of this node (`nodename=`, else the host name up to the first dot).
+        node: String = "node",
+        /// `PAM_RHOST`.
+        rhost: String = "rhost",
+        /// PAM's `SSH_CONNECTION`: client address and port, server address and port.
+        ssh_connection: String = "ssh_connection",
+        /// Path of the configuration file (`conf=`).
+        conf: String = "conf",
+        /// `action_unknown=`.
+        several: Several = "several",
+        /// Milliseconds that are left of the phase's budget.
+        budget_ms: u32 = "budget_ms",
+        /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
+        wait_ms: u32 = "wait_ms",
+        /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
+        /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
+        /// bytes.
+        unit: String = "unit",
+    }
 }
 
 impl Request {
@@ -74,21 +75,6 @@ impl Request {
         schema::decode(bytes)
     }
 }
-
-schema!(struct Request {
-    phase: "phase",
-    user: "user",
-    uid: "uid",
-    service: "service",
-    node: "node",
-    rhost: "rhost",
-    ssh_connection: "ssh_connection",
-    conf: "conf",
-    several: "several",
-    budget_ms: "budget_ms",
-    wait_ms: "wait_ms",
-    unit: "unit",
-});
 
 #[cfg(test)]
 mod tests {

@@ -119,9 +119,16 @@ fn spelled<T: FromStr + fmt::Display>(key: &str, text: &str) -> Result<T, Decode
     value.ok_or_else(|| DecodeError::value(key))
 }
 
-/// Names the keys of a type, in their order. Of an enum the first key tells the variant.
+/// Names the keys of a type, in their order: those of a struct with its fields. Of an enum the first
+/// key tells the variant.
 macro_rules! schema {
-    (struct $type:ident { $($field:ident: $key:literal,)* }) => {
+    ($(#[$about:meta])* struct $type:ident {
+        $($(#[$doc:meta])* $field:ident: $of:ty = $key:literal,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $type { $($(#[$doc])* pub $field: $of,)* }
+
         impl Field for $type {
             fn write(&self, _: &str, out: &mut Writer) {
                 $(self.$field.write($key, out);)*
