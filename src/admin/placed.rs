@@ -6,7 +6,7 @@ use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Branch, Outcome};
-use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place, Stamp};
+use crate::kernel::cgroup::{self, Dir, Mount, Place, Stamp};
 use crate::kernel::sys::file::set_xattr;
 use crate::protocol::{CgroupPath, Containment};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// A job's cgroup that this call has stamped, or found stamped for the same job.
 #[derive(Debug)]
 pub(super) struct Placed {
-    leaf: Leaf,
+    place: Place,
     /// The directory to take the stamp from again, where this call set it.
     undo: Option<Dir>,
 }
@@ -46,17 +46,14 @@ impl Placed {
             own.set(place.dir()?)?;
         }
         let undo = if new { Some(place.dir()?.try_clone()?) } else { None };
-        match Leaf::open(place, LeafKind::Own)? {
-            Ok(leaf) => Ok(Self { leaf, undo }),
-            Err(_) => Err(cgroup::Error::NotMounted.into()),
-        }
+        Ok(Self { place, undo })
     }
 
     /// Refuses a cgroup in a user's slice that systemd has closed: the job would lose its devices,
     /// whatever its record says.
     /// Fails: [`Error::Failed`] naming the slice.
     pub(super) fn not_in_closed_slice(&self) -> Result<(), Error> {
-        for dir in self.leaf.levels() {
+        for dir in self.place.levels() {
             let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
             if !name.contains('/') && bpf::Level::read(dir)?.attached != bpf::Attached::Nothing {
                 let cause = "systemd refuses devices there, to this job too; make its cgroup \
@@ -75,10 +72,10 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Branch::of(&self.leaf), containment, deadline)? {
+        match bpf::confine(Branch::of(&self.place)?, containment, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {
-                let path = self.leaf.job()?.path();
+                let path = self.place.dir()?.path();
                 output.warn(format_args!(
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"

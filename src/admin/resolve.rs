@@ -204,12 +204,12 @@ fn levels(cgroups: &Cgroups) -> Vec<&Dir> {
 
 /// Which cgroup takes the login.
 fn leaf(cgroups: &Cgroups) -> String {
-    cgroups.kind.child().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
+    cgroups.child.as_ref().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
 }
 
 /// The leaf, where that is a child and is there.
 fn child(cgroups: &Cgroups) -> Option<Dir> {
-    cgroups.place.dir().ok()?.child(cgroups.kind.child()?.as_str()).ok()
+    cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
 }
 
 /// What the unprivileged half says, asked in this process with that half's rights.

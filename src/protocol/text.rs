@@ -76,6 +76,12 @@ impl LeafName {
     pub const DEFAULT: &str = "job-adopt";
 }
 
+impl Default for LeafName {
+    fn default() -> Self {
+        Self(Self::DEFAULT.to_owned())
+    }
+}
+
 impl CgroupPath {
     /// The path without its leading `/`, as `openat2(2)` below the mount wants it.
     pub fn relative(&self) -> &str {

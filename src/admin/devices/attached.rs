@@ -8,7 +8,7 @@ use crate::admin::filters::{Filter, Inspection, Judge};
 use crate::helper::devices::{Node, Tree};
 use crate::helper::printable;
 use crate::helper::records::{self, Record};
-use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Mount, Place};
+use crate::kernel::cgroup::{self, Dir, Mount, Place};
 use crate::kernel::failed::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::{Access, CgroupPath, JobId};
@@ -190,19 +190,16 @@ fn letters(allowed: &[&str]) -> String {
     spelled.join(",")
 }
 
-/// A cgroup, as `--cgroup` or `--job` names it.
+/// A cgroup, as `--cgroup` names it, or that of the logins of a job, as `--job` does.
 #[derive(Debug)]
-pub(super) enum Target {
-    Cgroup(Place),
-    Leaf(Leaf),
-}
+pub(super) struct Target(Place);
 
 impl Target {
     /// Fails: [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry
     /// does not have, or has no cgroup of.
     pub(super) fn of(options: &Options) -> Result<Self, Error> {
         if let Some(path) = &options.cgroup {
-            return open(path).map(Self::Cgroup);
+            return open(path).map(Self);
         }
         let Some(id) = &options.job else { return Err(super::wrong("give --cgroup or --job")) };
         let record = record(id, options)?;
@@ -214,20 +211,14 @@ impl Target {
             }
         };
         let place = open(path)?;
-        let kind = LeafKind::choose(place.dir()?, record.leaf.as_ref())?;
-        Ok(match Leaf::open(place, kind)? {
-            Ok(leaf) => Self::Leaf(leaf),
-            // No login has made it yet: what holds at the job will hold in it.
-            Err(job) => Self::Cgroup(job),
-        })
+        let child = cgroup::choose(place.dir()?, record.leaf.as_ref())?;
+        // Where no login has made it yet: what holds at the job will hold in it.
+        Ok(Self(place.leaf(child.as_ref())?.unwrap_or_else(|job| job)))
     }
 
     /// The cgroup itself first, for a job that of its logins; the root last.
     pub(super) fn levels(&self) -> &[Dir] {
-        match self {
-            Self::Cgroup(place) => place.levels(),
-            Self::Leaf(leaf) => leaf.levels(),
-        }
+        self.0.levels()
     }
 
     /// Path of the cgroup itself.

@@ -3,7 +3,7 @@
 use super::compose::{Decision, Obstacle, Reach, decide};
 use super::program::{Level, Program, effective, program_name};
 use super::{Attached, Error, Insn, Result, allow};
-use crate::kernel::cgroup::{Dir, Leaf, PinMark};
+use crate::kernel::cgroup::{Dir, PinMark, Place};
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::Lock;
 use crate::kernel::sys::bpf as kernel;
@@ -24,8 +24,8 @@ pub struct Branch<'a> {
 
 impl<'a> Branch<'a> {
     /// That of a leaf of a job that nobody else attaches filters to.
-    pub fn of(leaf: &'a Leaf) -> Self {
-        Self { levels: leaf.levels(), job: leaf.job_level(), reach: Reach::Job }
+    pub fn of(leaf: &'a Place) -> Result<Self> {
+        Ok(Self { levels: leaf.levels(), job: leaf.job()?.1, reach: Reach::Job })
     }
 
     fn read(self) -> Result<Vec<Level>> {

@@ -16,7 +16,7 @@ pub mod v1;
 
 pub use dir::Dir;
 pub use enter::{Origin, enter, stands_in};
-pub use leaf::{Leaf, LeafKind, event, frozen_level};
+pub use leaf::{choose, event, frozen_level};
 pub use membership::Membership;
 pub use place::{Mount, Place};
 pub use stamp::{MADE, PinMark, Stamp};

@@ -131,7 +131,7 @@ impl Mount {
             levels.push(below);
         }
         levels.reverse();
-        Ok(Place { levels })
+        Ok(Place { levels, depth: 0 })
     }
 }
 
@@ -140,6 +140,8 @@ impl Mount {
 pub struct Place {
     /// The cgroup itself first, the root last; never empty.
     levels: Vec<Dir>,
+    /// How many levels below that of the path this is.
+    depth: usize,
 }
 
 impl Place {
@@ -153,6 +155,11 @@ impl Place {
         self.levels.first().ok_or(Error::NotMounted)
     }
 
+    /// The cgroup of the path by which it was opened, and its index in [`Place::levels`].
+    pub fn job(&self) -> Result<(&Dir, usize)> {
+        self.levels.get(self.depth).map(|dir| (dir, self.depth)).ok_or(Error::NotMounted)
+    }
+
     /// The root of the mount.
     pub fn root(&self) -> Result<&Dir> {
         self.levels.last().ok_or(Error::NotMounted)
@@ -161,18 +168,21 @@ impl Place {
     /// Other descriptors of the same directories.
     /// Errors: `EMFILE` when there are too many.
     pub fn try_clone(&self) -> Result<Self> {
-        self.levels.iter().map(Dir::try_clone).collect::<Result<_>>().map(|levels| Self { levels })
+        let levels = self.levels.iter().map(Dir::try_clone).collect::<Result<_>>()?;
+        Ok(Self { levels, depth: self.depth })
     }
 
     /// The place of a child of this cgroup, opened below it.
     pub fn below(mut self, child: Dir) -> Self {
         self.levels.insert(0, child);
+        self.depth += 1;
         self
     }
 
     /// The place of the cgroup above.
     pub fn above(mut self) -> Self {
         self.levels.remove(0);
+        self.depth = self.depth.saturating_sub(1);
         self
     }
 }

@@ -5,7 +5,7 @@
 
 use super::keeper::{self, Keep};
 use super::leaf::Owner;
-use crate::kernel::cgroup::{Dir, Leaf, Membership, Place};
+use crate::kernel::cgroup::{Dir, Membership, Place};
 use crate::kernel::failed::Failed;
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::sys::process::pidfd_open;
@@ -131,7 +131,7 @@ impl Owner for Imp {
 
     fn keep(
         &self,
-        leaf: &Leaf,
+        leaf: &Place,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
     ) -> Result<Option<Keep>, Failure> {

@@ -1,7 +1,7 @@
 //! Our end of the keeper: see [`crate::keeper`].
 
 use super::flux::Imp;
-use crate::kernel::cgroup::Leaf;
+use crate::kernel::cgroup::Place;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
 use crate::kernel::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
@@ -62,7 +62,7 @@ impl Started {
 /// Errors: [`Failure::Job`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
 /// the budget.
 pub(super) fn ensure(
-    leaf: &Leaf,
+    leaf: &Place,
     imp: &Imp,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
@@ -87,7 +87,7 @@ pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
     open_executable("keeper", &path.to_string_lossy())
 }
 
-fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
+fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
     let failed = |step: &str, error: io::Error| Failed::new("start keeper:", step, error);
     let executable = executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
@@ -104,7 +104,7 @@ fn start(leaf: &Leaf, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fai
         null: null.as_fd(),
         talk: theirs.as_fd(),
         watched: imp.as_fd(),
-        above: leaf.job()?.as_fd(),
+        above: leaf.job()?.0.as_fd(),
         leaf: leaf.dir()?.as_fd(),
         keepers: keepers.as_fd(),
         root: leaf.root()?.as_fd(),

@@ -4,18 +4,19 @@
 use super::keeper::Keep;
 use super::{Joined, name, not_frozen};
 use crate::kernel::bpf::{self, Branch, Confinement, Level, Outcome, Reach};
-use crate::kernel::cgroup::{self, Dir, Leaf, LeafKind, Place, Stamp};
+use crate::kernel::cgroup::{self, Dir, Place, Stamp};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
+use crate::protocol::LeafName;
 
 /// A job's cgroup and those above it.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     pub(crate) place: Place,
-    /// Which cgroup takes the login.
-    pub(crate) kind: LeafKind,
+    /// The child that takes the login; `None` where the job's own cgroup does.
+    pub(crate) child: Option<LeafName>,
 }
 
 /// What says whose the job is, and that it is alive.
@@ -31,7 +32,7 @@ pub(super) trait Owner {
     /// Errors: [`Failure::Job`].
     fn keep(
         &self,
-        _leaf: &Leaf,
+        _leaf: &Place,
         _adoption: &Adoption<'_>,
         _undo: &mut Undo,
     ) -> Result<Option<Keep>, Failure> {
@@ -66,10 +67,10 @@ impl Cgroups {
         adoption: &Adoption<'_>,
     ) -> Result<(String, &'static str), Failure> {
         let containment = &adoption.plan.containment;
-        let decision = match Leaf::open(self.place.try_clone()?, self.kind.clone())? {
+        let decision = match self.place.try_clone()?.leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 not_frozen(leaf.levels())?;
-                bpf::foresee(Branch::of(&leaf), 0, containment)?
+                bpf::foresee(Branch::of(&leaf)?, 0, containment)?
             }
             Err(job) => {
                 let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
@@ -120,13 +121,13 @@ impl Cgroups {
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
         let place = self.place.try_clone()?;
-        let (leaf, confinement) = confined(place, self.kind.clone(), adoption, undo)?;
+        let (leaf, confinement) = confined(place, self.child.as_ref(), adoption, undo)?;
         if confinement == Confinement::None && adoption.require_devices {
             return Err(Failure::Uncontained);
         }
         enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| match leaf.job() {
             // The end of a job that was alive when it was checked is the reason.
-            Ok(job) => owner.explain(failure, job),
+            Ok((job, _)) => owner.explain(failure, job),
             Err(_) => failure,
         })?;
         Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), confinement, tried: Tried::default() })
@@ -136,39 +137,39 @@ impl Cgroups {
 /// A leaf on which the containment holds.
 fn confined(
     place: Place,
-    kind: LeafKind,
+    child: Option<&LeafName>,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
-) -> Result<(Leaf, Confinement), Failure> {
-    let leaf = open_or_make(place, kind, undo)?;
-    if leaf.kind().child().is_some() {
+) -> Result<(Place, Confinement), Failure> {
+    let leaf = open_or_make(place, child, undo)?;
+    if child.is_some() {
         not_frozen(leaf.levels())?;
     }
     let deadline = adoption.budget.deadline();
-    match bpf::confine(Branch::of(&leaf), &adoption.plan.containment, deadline)? {
+    match bpf::confine(Branch::of(&leaf)?, &adoption.plan.containment, deadline)? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
-        Outcome::NeedChild => confined(leaf.into_job(), LeafKind::default_child()?, adoption, undo),
+        Outcome::NeedChild => confined(leaf, Some(&LeafName::default()), adoption, undo),
     }
 }
 
-fn open_or_make(place: Place, kind: LeafKind, undo: &mut Undo) -> Result<Leaf, Failure> {
-    let job = match Leaf::open(place, kind.clone())? {
+fn open_or_make(place: Place, child: Option<&LeafName>, undo: &mut Undo) -> Result<Place, Failure> {
+    let job = match place.leaf(child)? {
         Ok(leaf) => return Ok(leaf),
         Err(job) => job,
     };
-    if let Some(name) = kind.child() {
+    if let Some(name) = child {
         undo.make_leaf(job.dir()?, name)?;
     }
     let object = job.dir()?.path().to_owned();
     let why = "lost the leaf that was just made";
-    Leaf::open(job, kind)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
+    job.leaf(child)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
 }
 
 /// Moves, and proves that all is as it must be: what ends the login with the job alive, the job still
 /// the user's and alive, every required filter in force, the login in the leaf.
 fn enter(
-    leaf: &Leaf,
+    leaf: &Place,
     owner: &dyn Owner,
     confinement: &Confinement,
     adoption: &Adoption<'_>,
@@ -186,7 +187,7 @@ fn enter(
     if let Some(keep) = keep {
         keep.verify()?;
     }
-    owner.require(leaf.job()?)?;
+    owner.require(leaf.job()?.0)?;
     confinement.verify(leaf.dir()?)?;
     Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
 }

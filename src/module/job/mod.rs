@@ -17,8 +17,8 @@ use super::probe::Tried;
 use super::ruling::Adoption;
 use super::undo::Undo;
 use crate::kernel::bpf::{Confinement, Decision};
-use crate::kernel::cgroup::{Dir, LeafKind, Mount, Stamp, frozen_level};
-use crate::protocol::{Containment, Placement, Plan};
+use crate::kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
+use crate::protocol::{Containment, LeafName, Placement, Plan};
 use crate::schedulers::stepd::Daemon;
 use flux::Imp;
 pub(crate) use leaf::Cgroups;
@@ -66,8 +66,8 @@ impl Job {
                 let stamp = Stamp { uid, job: adoption.plan.job.clone() };
                 stamp.require(place.dir()?)?;
                 not_frozen(place.levels())?;
-                let kind = LeafKind::choose(place.dir()?, leaf.as_ref())?;
-                Ok(Self::Registered(Cgroups { place, kind }, stamp))
+                let child = choose(place.dir()?, leaf.as_ref())?;
+                Ok(Self::Registered(Cgroups { place, child }, stamp))
             }
             Placement::Extern { spool, node } => slurm::open(adoption, spool, node),
             Placement::Unit { path, flux } => {
@@ -76,7 +76,7 @@ impl Job {
                 let imp = Imp::find(place.dir()?, *flux, uid)?;
                 not_frozen(place.levels())?;
                 // Never the unit itself: Flux waits until nothing is in it.
-                Ok(Self::Flux(Cgroups { place, kind: LeafKind::default_child()? }, imp))
+                Ok(Self::Flux(Cgroups { place, child: Some(LeafName::default()) }, imp))
             }
         }
     }
