@@ -76,10 +76,7 @@ impl File {
 
     /// Its definition of a device, and what else it says.
     fn device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
-        // A kind is written as it is, but for escapes: nothing else that is text without blanks can
-        // be spread over a document, and neither aliases nor tags are taken.
-        let named = |text: &str| text.contains(name.kind()) || text.contains('\\');
-        let may = || std::str::from_utf8(&self.bytes).is_ok_and(named);
+        let may = || std::str::from_utf8(&self.bytes).is_ok_and(|text| may_say(text, name.kind()));
         let spec = (self.parsed.get().is_some() || may()).then(|| self.spec())?.ok()?;
         Some((spec, spec.device(name)?))
     }
@@ -89,6 +86,19 @@ impl File {
         let fault = self.parsed.get()?.as_ref().err()?;
         Some(format!("{}: {}", self.path.display(), fault.why))
     }
+}
+
+/// Whether the text of a file can mean this kind. A kind is written as it is, between characters
+/// that no kind has, but for escapes: nothing else that is text without blanks can be spread over a
+/// document, and neither aliases nor tags are taken.
+fn may_say(text: &str, kind: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let alone = |at: usize| {
+        let (before, after) = (text.get(..at), text.get(at + kind.len()..));
+        !before.is_some_and(|text| text.ends_with(part))
+            && !after.is_some_and(|text| text.starts_with(part))
+    };
+    text.contains('\\') || text.match_indices(kind).any(|(at, _)| alone(at))
 }
 
 impl Unusable {

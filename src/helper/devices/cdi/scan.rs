@@ -319,6 +319,7 @@ mod tests {
         scratch.file("run/cdi/a.json", &json(&["0"]));
         scratch.file("run/cdi/b.json", "{");
         scratch.file("run/cdi/c.json", "{ v.com/gpu");
+        scratch.file("run/cdi/d.json", "{ v.com/gpu1 x-v.com/gpu");
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), Some("/run/cdi/a.json".into()));
         let parsed = |catalog: &Catalog| -> Vec<_> {
@@ -326,7 +327,7 @@ mod tests {
         };
         assert_eq!(parsed(&catalog), ["/run/cdi/c.json"], "names the kind");
         assert_eq!(file_of(&catalog, "1"), None);
-        assert_eq!(parsed(&catalog).len(), 3, "why it is missing is told");
+        assert_eq!(parsed(&catalog).len(), 4, "why it is missing is told");
         // What could have replaced a definition is looked at in full.
         let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), None);
