@@ -66,6 +66,8 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     let owner = diag::owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
     let node = Node::here();
+    // The asker has the same limit, as a rule, and gives up at its end.
+    let deadline = deadline.min(Instant::now() + config.caller.timeout);
     let (jobs, warnings) = node.running(config, owner.uid, deadline)?;
     match node.holder(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),

@@ -210,7 +210,10 @@ impl Node {
                 }
             }
         };
-        config.sources.iter().map(source).collect()
+        // Slurm's daemons may be waited for; who answers without waiting comes first.
+        let (slow, fast): (Vec<_>, Vec<_>) =
+            config.sources.iter().partition(|name| **name == SourceName::Slurm);
+        fast.into_iter().chain(slow).map(source).collect()
     }
 
     pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {

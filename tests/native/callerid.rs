@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, BOB, Mount, Node, Outcome, ROOT, eventually, on_node, on_node_with, origin,
+    ALICE, BOB, Mount, Node, Outcome, ROOT, SPOOL, eventually, on_node, on_node_with, origin,
 };
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
@@ -45,6 +45,29 @@ fn a_host_is_told_which_job_its_connection_is_of() {
             drop(service);
         }
         assert_eq!(callerid_lines(node), 0, "{}", node.log);
+    });
+}
+
+/// A step daemon that says nothing hides its own job only, and no answer comes after the asker has
+/// given up. That is 300 ms; the shortest of some answers leaves the machine's load out.
+#[test]
+fn a_silent_step_daemon_delays_no_answer() {
+    on_origin(|node, origin| {
+        node.folder(SPOOL, 0o755);
+        node.configure(&format!("{NETWORKS}slurm_spool = {SPOOL}\n"));
+        let _silent = node.step_alone(BOB, &["hang"]);
+        let job = node.job(ALICE, "4243").start();
+        let client = origin.client(ALICE, &job.cgroup, HOST[0]);
+        let _service = origin.service("0.0.0.0");
+        let took = (0..5).map(|_| {
+            let asked = origin.ask(NODE[0], &question(&client));
+            let took = asked.took;
+            answers(asked, &client, "USERID : OTHER : 4243");
+            took
+        });
+        let took = took.min().unwrap();
+        assert!(took >= Duration::from_millis(150), "the daemon was not asked: {took:?}");
+        assert!(took < Duration::from_millis(900), "{took:?}");
     });
 }
 
