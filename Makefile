@@ -66,6 +66,8 @@ LIBEXEC = $(PREFIX)/libexec/job-adopt
 ifeq ($(UNITDIR),)
 override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
+# Behind every file of /usr, whose rules it overrides.
+DBUS_POLICY = /etc/dbus-1/system.d/job-adopt.conf
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf)
 MANPAGES = $(wildcard docs/man/*.[1-8])
@@ -120,6 +122,9 @@ define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
+# From systemd 257 on "u!" makes an account that is expired; older ones do not know it.
+EXPIRED = $(shell systemd-sysusers --version 2>/dev/null | awk 'NR == 1 && $$2 >= 257 { print "!" }')
+
 # Where a unit goes. A mount has its path for a name, escaped (systemd.mount(5)); cargo packages no such file.
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
 
@@ -167,7 +172,8 @@ $(BUILD)/completions/%: $(BUILD)/job-adopt
 	$(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
 
 install: all
-	$(call put,0644,packaging/sysusers.d/job-adopt.conf,$(PREFIX)/lib/sysusers.d/job-adopt.conf)
+	sed 's/^u /u$(EXPIRED) /' packaging/sysusers.d/job-adopt.conf | \
+	    install -D -m 0644 /dev/stdin "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/keeper,$(LIBEXEC)/keeper)
@@ -177,9 +183,9 @@ install: all
 	$(call put,0644,$(BUILD)/completions/fish,$(FISH_COMPLETION))
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
 	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
-	$(call put,0755,packaging/containers/podman,$(PREFIX)/share/job-adopt/containers/podman)
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(if $(DESTDIR),,$(MAKE) account)
+	$(call put,0644,packaging/dbus/job-adopt.conf,$(DBUS_POLICY))
 	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
 ifneq ($(PREFIX),/usr)
 	@echo "make: both PAM lines need helper=$(LIBEXEC)/resolve"
@@ -191,6 +197,8 @@ account:
 	    systemd-sysusers $(PREFIX)/lib/sysusers.d/job-adopt.conf 2>/dev/null || \
 	    useradd --system --user-group --no-create-home --home-dir / \
 	        --shell /usr/sbin/nologin job-adopt
+	usermod --lock --expiredate 1 job-adopt || \
+	    echo "make: please lock and expire the account job-adopt, which is in no file here" >&2
 	install -d -m 0755 /run/job-adopt /run/job-adopt/jobs
 
 # A stack that names a missing module lets nobody in, root included.
@@ -201,11 +209,10 @@ uninstall:
 	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
 	rm -f "$(DESTDIR)$(BASH_COMPLETION)" "$(DESTDIR)$(ZSH_COMPLETION)" "$(DESTDIR)$(FISH_COMPLETION)"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
-	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
 	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
-	rm -f "$(DESTDIR)$(PREFIX)/share/job-adopt/containers/podman"
 	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"

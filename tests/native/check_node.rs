@@ -170,6 +170,29 @@ fn closed_but(node: &Node, open: &str) {
     node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
 }
 
+/// By what the bus answers to any user, whatever its files say.
+#[test]
+fn a_bus_that_lets_logins_out_is_found() {
+    on_node(|node| {
+        closed_but(node, "user-0.slice");
+        node.configure("flux_user = no-such-user\n");
+        node.folder("/run/dbus", 0o755);
+        node.sh("rm -f /run/dbus/system_bus_socket").ok();
+        check(node).says("fine", "bus-closed", "none on this node");
+        node.write("/run/dbus/system_bus_socket", "");
+        for (answer, severity) in [
+            ("Call failed: Access denied", "fine"),
+            ("Call failed: Unit job-adopt-no-such.service not loaded.", "warning"),
+            ("Failed to connect to bus", "unknown"),
+        ] {
+            let user = "test $(id -u) = 65534 || echo not loaded to root >&2";
+            node.write("/run/busctl", &format!("#!/bin/sh\n{user}\necho '{answer}' >&2\nexit 1\n"));
+            node.sh("install -m 0755 /run/busctl /usr/bin/busctl").ok();
+            check(node).says(severity, "bus-closed", "");
+        }
+    });
+}
+
 #[test]
 fn users_slices_that_are_not_closed_are_found() {
     on_node(|node| {

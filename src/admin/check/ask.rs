@@ -1,8 +1,10 @@
 //! Programs that are asked, if they answer in time.
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::geteuid;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,22 +14,36 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Most bytes of an answer that count.
 const ANSWER_MAX: u64 = 256 * 1024;
+/// The account of nobody in particular.
+const NOBODY: u32 = 65_534;
 
 /// Whether the program succeeded, and then what it said; else what it complained of.
 /// Fails: a text, where it cannot be started or takes too long.
 pub(super) fn ask(program: &Path, arguments: &[String]) -> Result<(bool, String), String> {
-    run(program, arguments).map_err(|error| match error.kind() {
+    told(Command::new(program).args(arguments))
+}
+
+/// The same with the rights of any user: nobody's where this is root, else one's own.
+pub(super) fn ask_as_user(program: &Path, arguments: &[&str]) -> Result<(bool, String), String> {
+    let mut command = Command::new(program);
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    told(command.args(arguments))
+}
+
+fn told(command: &mut Command) -> Result<(bool, String), String> {
+    run(command).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => format!("no answer in {} s", PATIENCE.as_secs()),
         _ => error.to_string(),
     })
 }
 
 /// What it writes goes to memory, where no full pipe holds it up.
-fn run(program: &Path, arguments: &[String]) -> io::Result<(bool, String)> {
+fn run(command: &mut Command) -> io::Result<(bool, String)> {
     let memory = || memfd_create(c"answer", MFdFlags::MFD_CLOEXEC).map(File::from);
     let (out, err) = (memory()?, memory()?);
-    let mut child = Command::new(program)
-        .args(arguments)
+    let mut child = command
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::null())

@@ -1,7 +1,9 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
+use super::finding::Severity;
 use super::{Account, Check, Finding, Site};
 use crate::admin::people::HELPER_USER;
+use crate::kernel::sys::clock::now;
 use crate::kernel::trust::{Distrust, Trust};
 use crate::protocol::{SPEAKS_TO, VERSION};
 use std::collections::BTreeSet;
@@ -156,7 +158,26 @@ fn carried_version(bytes: &[u8]) -> Option<String> {
 }
 
 fn account(site: &Site<'_>) -> Finding {
-    judge(site.scene.account(HELPER_USER).as_ref(), &site.scene.local_accounts())
+    let shadow = std::fs::read_to_string(site.scene.at("/etc/shadow")).unwrap_or_default();
+    match judge(site.scene.account(HELPER_USER).as_ref(), &site.scene.local_accounts()) {
+        fine if fine.severity == Severity::Fine && is_open(&shadow) => {
+            let text = "is not locked and expired: cron and others take it for a person's";
+            let remedy = "usermod --lock --expiredate 1 job-adopt";
+            Finding::warning(ACCOUNT, fine.object, text, remedy)
+        }
+        other => other,
+    }
+}
+
+/// Whether shadow(5) has the account with a password or without an end. It is not in there where
+/// accounts come from elsewhere, and only root can tell.
+fn is_open(shadow: &str) -> bool {
+    let fields: Vec<Vec<&str>> = shadow.lines().map(|line| line.split(':').collect()).collect();
+    let own = fields.iter().find(|fields| fields.first() == Some(&HELPER_USER));
+    let field = |at: usize| own.and_then(|fields| fields.get(at).copied()).unwrap_or_default();
+    let today = now() / (24 * 60 * 60);
+    let over = field(7).parse().is_ok_and(|day: i64| (1..today).contains(&day));
+    own.is_some() && !(over && field(1).starts_with(['!', '*']))
 }
 
 fn judge(own: Option<&Account>, local: &[Account]) -> Finding {

@@ -1,6 +1,6 @@
 //! Whether systemd keeps what users run outside of jobs from GPUs (job-adopt(1), `slices`).
 
-use super::ask::ask;
+use super::ask::{ask, ask_as_user};
 use super::{Check, Finding, Scene};
 use crate::admin::ending::real_uid;
 use crate::admin::slices::exempt;
@@ -20,6 +20,7 @@ const OBSERVED: Check = "slices-observe";
 const EXEMPT: Check = "slices-exempt";
 const SLICE: Check = "slices-closed";
 const CRON: Check = "cron-closed";
+const BUS: Check = "bus-closed";
 
 /// Programs that run commands of users, by the names of their files.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
@@ -67,6 +68,7 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
         (false, false) => return findings,
     });
     if joins {
+        findings.push(bus(scene));
         findings.extend(running(&exempt));
         findings.extend(daemons().iter().map(|(pid, name)| cron(*pid, name)));
     }
@@ -145,6 +147,34 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         ));
     }
     found
+}
+
+/// Whether users may have systemd move a process of theirs, out of the job for instance. It is asked
+/// about a unit that is not there, and says so to whom it listens to.
+fn bus(scene: &Scene) -> Finding {
+    let object = "system bus";
+    if fs::symlink_metadata(scene.at("/run/dbus/system_bus_socket")).is_err() {
+        return Finding::fine(BUS, object, "there is none on this node");
+    }
+    let manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1"];
+    let method = ["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"];
+    let nothing = ["ssau", "job-adopt-no-such.service", "", "0"];
+    let call = [&["--system", "call"][..], &manager, &method, &nothing].concat();
+    match ask_as_user(&scene.at("/usr/bin/busctl"), &call) {
+        Ok((_, said)) if said.contains("not loaded") => Finding::warning(
+            BUS,
+            object,
+            "users can have systemd move their processes out of their jobs, with every device that \
+             these have open (systemd-run --user --scope)",
+            "install /etc/dbus-1/system.d/job-adopt.conf of this package; systemctl reload dbus",
+        ),
+        Ok((false, said)) if said.contains("denied") => {
+            Finding::fine(BUS, object, "users cannot have systemd move a process out of its job")
+        }
+        Ok((_, why)) | Err(why) => {
+            Finding::unknown(BUS, object, why.trim(), "see whether busctl(1) works here")
+        }
+    }
 }
 
 /// Those that run, by their executable: numbers and names.

@@ -71,5 +71,5 @@ pub(super) fn shadow(hash: impl Fn(User) -> String) -> String {
         .iter()
         .map(|user| format!("{}:{}:20000:0:99999:7:::\n", user.name, hash(*user)))
         .collect();
-    format!("root:*:20000:0:99999:7:::\nsshd:!:20000::::::\njob-adopt:!:20000::::::\n{people}")
+    format!("root:*:20000:0:99999:7:::\nsshd:!:20000::::::\njob-adopt:!:20000:::::1:\n{people}")
 }

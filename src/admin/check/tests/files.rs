@@ -182,3 +182,20 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
     Laid::new().conf("flux_user = fluxx\nsources = registry\n").is(&[]);
     Laid::new().conf("flux_user = root\n").is(&["Error flux-account root"]);
 }
+
+#[test]
+fn the_helpers_account_is_locked_and_expired() {
+    for (fields, good) in [
+        ("!*:20000::::::", false),
+        ("!*:20000:::::1:", true),
+        ("*:20000:::::1:", true),
+        ("$y$x:20000:::::1:", false),
+        ("!*:20000:::::99999:", false),
+    ] {
+        let laid = Laid::new().file("etc/shadow", &format!("root:*:1::::::\njob-adopt:{fields}\n"));
+        match good {
+            true => laid.is(&[]),
+            false => laid.is(&["Warning account account job-adopt"]),
+        }
+    }
+}
