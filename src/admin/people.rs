@@ -1,6 +1,6 @@
 //! Users by name and number, and the rights of the helper's account.
 
-use super::Error;
+use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::protocol::decimal;
 use nix::errno::Errno;
@@ -70,6 +70,15 @@ pub(super) fn as_helper<T>(look: impl FnOnce() -> T) -> Result<T, String> {
     let _root = Lowered::to(account.uid, account.gid)
         .map_err(|errno| format!("take the rights of {HELPER_USER}: {}", errno.desc()))?;
     Ok(look())
+}
+
+/// The same of what a login would find here. Where there is no such account, no login finds anything,
+/// which is said, and the caller's own rights do.
+pub(super) fn as_login<T>(look: impl Fn() -> T, output: &mut Output<'_>) -> T {
+    as_helper(&look).unwrap_or_else(|why| {
+        output.warn(format_args!("warning: {why}"));
+        look()
+    })
 }
 
 /// The rights to go back to when it is dropped.

@@ -153,7 +153,9 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
                      leave the job unconfined, --policy auto";
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
-    match contained(record, config, &Resolver::new(Tree::here(), config.devices.clone())) {
+    // What root alone can read would be refused to every login.
+    let look = || contained(record, config, &Resolver::new(Tree::here(), config.devices.clone()));
+    match people::as_login(look, output) {
         Ok(Contained { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));

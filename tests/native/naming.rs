@@ -226,6 +226,29 @@ fn a_broken_specification_does_not_hide_another_kind() {
     });
 }
 
+/// As drivers that write a file for each claim do. Root finds what logins find.
+#[test]
+fn a_specification_that_only_root_can_read_is_told_so_and_hides_its_own_kind_alone() {
+    on_node(|node| {
+        node.load_drivers(510);
+        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.place("/run/cdi/site.org-fpga_7.json", "{}");
+        node.mode("/run/cdi/site.org-fpga_7.json", 0o600);
+        login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
+        let fpga = node.job_adopt(&["devices", "site.org/fpga=0"]);
+        fpga.exits(1).says("/run/cdi/site.org-fpga_7.json").says("may not read it: chmod 644");
+        node.mode("/etc/cdi/nvidia.yaml", 0o600);
+        let cause =
+            "/etc/cdi/nvidia.yaml: job-adopt, as whom logins look, may not read it: chmod 644";
+        node.job_adopt(&["devices", "nvidia.com/gpu=1"]).exits(1).says(cause);
+        let job = node.job(ALICE, "4243").unstamped().unrecorded().start();
+        let register = ["register", "--id", "4243", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
+        let register = [&register[..], &["--cgroup", job.cgroup.path()]].concat();
+        node.job_adopt(&register).exits(3).says(cause);
+        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
+    });
+}
+
 /// Otherwise a slip in the newer file would bring the older definition back to life.
 #[test]
 fn a_broken_specification_never_brings_an_older_definition_back() {

@@ -7,6 +7,7 @@ mod resolved;
 
 use super::command_line::value;
 use super::names::{self, DeviceOptions};
+use super::people::as_login;
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
 use crate::helper::devices::{Resolver, Tree};
 use crate::kernel::trust::Trust;
@@ -52,7 +53,11 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Ok(report.code());
     }
     let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
-    let report = resolved::Report::of(&asked::asked(options), &resolver);
+    let look = || resolved::Report::of(&asked::asked(options), &resolver);
+    let report = match options.root {
+        Some(_) => look(),
+        None => as_login(look, output),
+    };
     report.write(options.json, output)?;
     Ok(report.code())
 }

@@ -27,6 +27,12 @@ const SHOWN_MAX: usize = 6;
 /// | in one of lower rank | of this kind, or of no known one | does not count |
 /// | nowhere | any | is missing, and the file is named if it may be the reason |
 ///
+/// Of a file that the reader may not read, the kind is told by its name, where that is of the form that
+/// the library for writing specifications gives it: `VENDOR-CLASS.json` or `VENDOR-CLASS_ID.json`, the
+/// vendor a domain. Root wrote it, so the name is no trick, and claims of one vendor's driver, which
+/// come and go with mode 0600, do not take every other vendor's devices away. Any other name says
+/// nothing.
+///
 /// So of the files that cannot define a device, only those that could have replaced its definition
 /// are parsed. Where the definition counts, a file that was found unusable becomes a warning.
 #[derive(Debug, Default)]
@@ -51,6 +57,8 @@ pub(super) struct Unusable {
     pub(super) why: String,
     /// `VENDOR/CLASS`, where it is certain.
     pub(super) kind: Option<String>,
+    /// Else the name of a file that could not be read, without its end, where that tells the kind.
+    pub(super) named: Option<String>,
 }
 
 impl File {
@@ -69,6 +77,7 @@ impl File {
             Spec::parse(&self.bytes, self.format).map_err(|error| Unusable {
                 why: error.to_string(),
                 kind: name::kind_of(&self.bytes, self.format),
+                named: None,
             })
         };
         self.parsed.get_or_init(parse).as_ref()
@@ -102,7 +111,22 @@ fn may_say(text: &str, kind: &str) -> bool {
 }
 
 impl Unusable {
+    /// A file of this name that the reader may not read.
+    pub(super) fn unreadable(file: &str) -> Self {
+        let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
+        let stem = file.rsplit_once('.').map(|(stem, _)| stem);
+        let has_vendor = |stem: &&str| {
+            stem.match_indices('-')
+                .any(|(at, _)| stem.get(..at).is_some_and(|vendor| vendor.contains('.')))
+        };
+        Self { why, kind: None, named: stem.filter(has_vendor).map(str::to_owned) }
+    }
+
     fn may_define(&self, kind: &str) -> bool {
+        if let Some(stem) = &self.named {
+            let rest = stem.strip_prefix(&kind.replace('/', "-"));
+            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        }
         self.kind.as_ref().is_none_or(|own| own == kind)
     }
 }
@@ -217,7 +241,8 @@ mod tests {
     }
 
     fn unusable(path: &str, rank: usize, kind: Option<String>) -> File {
-        File::known(path.into(), rank, Err(Unusable { why: "no good".to_owned(), kind }))
+        let unusable = Unusable { why: "no good".to_owned(), kind, named: None };
+        File::known(path.into(), rank, Err(unusable))
     }
 
     fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
@@ -229,6 +254,30 @@ mod tests {
     fn the_highest_directory_comes_first_whatever_the_order() {
         for files in [[("low", 0), ("high", 1)], [("high", 1), ("low", 0)]] {
             assert_eq!(counts(&catalog(&files, &[])), Ok("high".into()));
+        }
+    }
+
+    /// By the name that the library gives a file, where it may not be read.
+    #[test]
+    fn a_file_that_may_not_be_read_is_in_doubt_for_the_kind_of_its_name() {
+        for (file, counts_still) in [
+            ("k8s.gpu.nvidia.com-claim_0b5c.json", true),
+            ("w.com-gpu.yaml", true),
+            ("v.com-gpus.json", true),
+            ("v.com-gpu.json", false),
+            ("v.com-gpu_0b5c.json", false),
+            ("gpus.json", false),
+            ("my-gpus.json", false),
+            (".json", false),
+        ] {
+            let mut catalog = catalog(&[("low", 0)], &[]);
+            let unreadable = Err(Unusable::unreadable(file));
+            catalog.files.push(File::known(file.into(), 1, unreadable));
+            let found = counts(&catalog);
+            assert_eq!(found.is_ok(), counts_still, "{file}: {found:?}");
+            if let Err(error) = found {
+                assert!(error.to_string().contains("may not read it: chmod 644"), "{error}");
+            }
         }
     }
 

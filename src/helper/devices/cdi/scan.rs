@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::Format;
 use super::catalog::{Catalog, File, Unusable};
 use crate::helper::devices::{DeviceError, Tree};
-use crate::kernel::trust::TrustedDir;
+use crate::kernel::trust::{Distrust, TrustedDir};
+use nix::errno::Errno;
 
 /// Most specifications of a directory.
 pub const FILES_MAX: usize = 256;
@@ -57,7 +58,7 @@ impl Scan {
         let file = match self.bytes(dir, name, format) {
             Ok(Some(bytes)) => File::new(path, rank, format, bytes),
             Ok(None) => return,
-            Err(why) => File::known(path, rank, Err(Unusable { why, kind: None })),
+            Err(unusable) => File::known(path, rank, Err(unusable)),
         };
         self.catalog.files.push(file);
     }
@@ -69,22 +70,28 @@ impl Scan {
         dir: &TrustedDir,
         name: &str,
         format: Format,
-    ) -> Result<Option<Vec<u8>>, String> {
+    ) -> Result<Option<Vec<u8>>, Unusable> {
+        let unusable = |why: String| Unusable { why, kind: None, named: None };
         // Such a name is not the file's own, and would seem to have gone.
         if name.contains(char::REPLACEMENT_CHARACTER) {
-            return Err("the name is no UTF-8".to_owned());
+            return Err(unusable("the name is no UTF-8".to_owned()));
         }
         if self.bytes <= BYTES_MAX {
             let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
+                Ok(bytes) => bytes,
                 Err(error) if error.is_missing() => return Ok(None),
-                bytes => bytes.map_err(|error| error.cause().to_string())?,
+                Err(error) => {
+                    let denied = *error.cause() == Distrust::Open(Errno::EACCES);
+                    let other = || unusable(error.cause().to_string());
+                    return Err(if denied { Unusable::unreadable(name) } else { other() });
+                }
             };
             self.bytes = self.bytes.saturating_add(bytes.len() as u64);
             if self.bytes <= BYTES_MAX {
                 return Ok(Some(bytes));
             }
         }
-        Err(format!("the specifications have more than {BYTES_MAX} bytes in all"))
+        Err(unusable(format!("the specifications have more than {BYTES_MAX} bytes in all")))
     }
 }
 
@@ -102,11 +109,8 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
-    use nix::errno::Errno;
-
     use super::*;
     use crate::helper::devices::cdi::Spec;
-    use crate::kernel::trust::Distrust;
     use crate::kernel::trust::tests::Scratch;
 
     /// A specification of `v.com/gpu` with these devices.

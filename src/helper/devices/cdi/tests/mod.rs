@@ -135,7 +135,7 @@ fn more_than_any_login_can_use_is_an_error() {
 #[test]
 fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
-    let fault = Unusable { why: "the name is no UTF-8".to_owned(), kind: None };
+    let fault = Unusable { why: "the name is no UTF-8".to_owned(), kind: None, named: None };
     catalog.files.push(File::known("/etc/cdi/bad.json".into(), 0, Err(fault)));
     let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
