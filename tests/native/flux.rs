@@ -132,8 +132,9 @@ fn a_full_unit_costs_others_little() {
             let told = node.account(ALICE).failed();
             told.output().contains("your job f1 here is ending.")
         });
-        let rounds = looked_at() / 1024;
-        assert!((1..=4).contains(&rounds), "the lingering were looked at {rounds} times");
+        // Twice in either phase, since Bob's unit has no filter; all would be 12,000.
+        let count = looked_at();
+        assert!((1024..5000).contains(&count), "{count} lingering processes were looked at");
         assert_eq!(crowd.unit.pids().len(), 3001);
         node.arguments("");
         node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().stands_in(&bobs.leaf());
