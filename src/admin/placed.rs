@@ -72,7 +72,7 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Branch::of(&self.place)?, containment, deadline)? {
+        match bpf::confine(Branch::of(&self.place)?, containment, true, deadline)? {
             Outcome::Holds(_) => {}
             Outcome::NeedChild => {
                 let path = self.place.dir()?.path();

@@ -128,6 +128,7 @@ impl Case {
             Means {
                 settings: &settings,
                 ask: &ask,
+                carried: &[],
                 environment: &Untouched,
                 slurm_user: &slurm_user,
                 helper_group: None,

@@ -52,6 +52,8 @@ pub(crate) struct Means<'a> {
     pub settings: &'a Settings,
     /// Asks the unprivileged half.
     pub ask: &'a dyn Fn(&Request) -> Result<Reply, Fault>,
+    /// What it has answered a moment ago, when it was asked for the account phase of this login.
+    pub carried: &'a [(Request, Reply)],
     /// Takes the variables for the login.
     pub environment: &'a dyn Environment,
     /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
@@ -71,6 +73,8 @@ pub(super) struct Adoption<'a> {
     pub(super) login: &'a Login,
     /// Where to, and what must hold there.
     pub(super) plan: &'a Plan,
+    /// Whether the plan is from the phase before: it replaces no filter that may be newer.
+    pub(super) carried: bool,
     /// Whether a job without device containment is refused.
     pub(super) require_devices: bool,
     pub(super) slurm_user: &'a dyn Fn() -> Option<u32>,
@@ -82,7 +86,7 @@ pub(super) struct Adoption<'a> {
 /// Rules on one login; in the session phase this takes the login into the job.
 #[must_use]
 pub(crate) fn judge(login: &Login, means: Means<'_>) -> Outcome {
-    Case { login, means, reply: None }.rule()
+    Case { login, means, carried: means.carried, reply: None }.rule()
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
@@ -126,12 +130,18 @@ fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
 struct Case<'a> {
     login: &'a Login,
     means: Means<'a>,
+    /// What the unprivileged half need not be asked.
+    carried: &'a [(Request, Reply)],
     reply: Option<Reply>,
 }
 
 impl<'a> Case<'a> {
     fn rule(&mut self) -> Outcome {
-        let reply = match (self.means.ask)(&self.request()) {
+        let request = self.request();
+        if !self.carried.iter().any(|(asked, _)| asked.is_also(&request)) {
+            self.carried = &[];
+        }
+        let reply = match self.ask(&request) {
             Ok(reply) => reply,
             Err(fault) => return self.refuse(&fault.into(), None),
         };
@@ -149,6 +159,13 @@ impl<'a> Case<'a> {
                 Err(failure @ Failure::Refused { .. }) => self.refuse(&failure, None),
                 Err(failure) => self.refuse(&failure, Some(&plan)),
             },
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, Fault> {
+        match self.carried.iter().find(|(asked, _)| asked.is_also(request)) {
+            Some((_, reply)) => Ok(reply.clone()),
+            None => (self.means.ask)(request),
         }
     }
 
@@ -206,7 +223,7 @@ impl<'a> Case<'a> {
     fn ask_again(&mut self, plan: &mut Plan, unit: String) -> Result<(), Failure> {
         // There is a job: nothing is waited for.
         let request = Request { unit, wait_ms: 0, ..self.request() };
-        let reply = (self.means.ask)(&request)?;
+        let reply = self.ask(&request)?;
         match self.take(reply) {
             (Verdict::Admit(second), _)
                 if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>
@@ -229,6 +246,7 @@ impl<'a> Case<'a> {
         Adoption {
             login: self.login,
             plan,
+            carried: !self.carried.is_empty(),
             require_devices: self.means.settings.require_devices,
             slurm_user: self.means.slurm_user,
             helper: &self.means.settings.helper,
@@ -279,8 +297,13 @@ impl<'a> Case<'a> {
     }
 
     /// Refuses a login, unless an argument opens or only observes. The plan is given where the
-    /// helper had admitted it.
-    fn refuse(&self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+    /// helper had admitted it. Nobody is refused for what was carried: the job may have changed, so
+    /// that the helper is asked anew. A login that could not be moved back is past that.
+    fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+        if !self.carried.is_empty() && !matches!(failure, Failure::Stuck(..)) {
+            self.carried = &[];
+            return self.rule();
+        }
         let refusal = match failure {
             Failure::Refused { refusal, .. } => refusal.clone(),
             _ => Refusal {

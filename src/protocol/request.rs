@@ -65,6 +65,13 @@ impl Request {
     /// Most bytes of [`Request::unit`].
     pub const UNIT_MAX: usize = 40 * 1024;
 
+    /// Whether an answer to this request answers the other as well: nothing but the phase, which
+    /// decides about the stack alone, and the time that is left may differ.
+    pub fn is_also(&self, other: &Self) -> bool {
+        let Self { phase, budget_ms, .. } = *self;
+        *self == Self { phase, budget_ms, ..other.clone() }
+    }
+
     /// The request's bytes.
     pub fn encode(&self) -> Vec<u8> {
         schema::encode(self)
@@ -101,6 +108,26 @@ mod tests {
     #[test]
     fn round_trip() {
         assert_eq!(Request::decode(&request().encode()), Ok(request()));
+    }
+
+    #[test]
+    fn an_answer_is_for_one_login() {
+        let asked = request();
+        assert!(asked.is_also(&Request { phase: Phase::Account, budget_ms: 1, ..request() }));
+        for other in [
+            Request { user: "bob".into(), ..request() },
+            Request { uid: 1002, ..request() },
+            Request { service: "su".into(), ..request() },
+            Request { node: "gpu018".into(), ..request() },
+            Request { rhost: "10.1.0.7".into(), ..request() },
+            Request { ssh_connection: String::new(), ..request() },
+            Request { conf: "/etc/other".into(), ..request() },
+            Request { several: Several::Newest, ..request() },
+            Request { wait_ms: 0, ..request() },
+            Request { unit: String::new(), ..request() },
+        ] {
+            assert!(!asked.is_also(&other), "{other:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod support;
 
 mod caller;
 mod callerid;
+mod carried;
 mod check;
 mod check_node;
 mod choice;

@@ -68,7 +68,12 @@ fn a_job_that_ends_just_before_the_move_admits_nobody() {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
-        while_held(node, || node.pam_under_strace(&delay, ALICE), || job.finish()).failed();
+        while_held(
+            node,
+            || node.session_under_strace("/tmp/strace", &delay, ALICE),
+            || job.finish(),
+        )
+        .failed();
         assert!(!job.cgroup.exists());
         node.log.decision("JA03");
     });
@@ -127,7 +132,8 @@ fn a_job_that_is_withdrawn_just_before_the_move_admits_nobody() {
             job.unstamp();
             job.cgroup.kill();
         };
-        while_held(node, || node.pam_under_strace(&delay, ALICE), withdraw).failed();
+        while_held(node, || node.session_under_strace("/tmp/strace", &delay, ALICE), withdraw)
+            .failed();
         assert!(job.cgroup.is_empty());
         node.log.decision("JA03");
     });

@@ -137,15 +137,18 @@ const LOOKS: usize = 8;
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
-/// Errors: [`Error::Obstacle`] where the rules leave no way; whatever `bpf(2)` answers. Nothing
-/// that was attached is taken off again: another login may rely on it.
+/// `replace`: another filter of ours gives way to this one; the containment is not an old one.
+/// Errors: [`Error::Obstacle`] where the rules leave no way, and for another filter of ours that may
+/// not be replaced; whatever `bpf(2)` answers. Nothing that was attached is taken off again: another
+/// login may rely on it.
 pub fn confine(
     branch: Branch<'_>,
     containment: &Containment,
+    replace: bool,
     deadline: Instant,
 ) -> Result<Outcome> {
     let insns = containment.list().map(allow).unwrap_or_default();
-    let want = Want { containment, name: program_name(&insns), insns };
+    let want = Want { containment, replace, name: program_name(&insns), insns };
     // Nearly every login finds everything in place and needs no lock.
     match want.look(branch, None) {
         Ok(Some(outcome)) => return Ok(outcome),
@@ -166,6 +169,7 @@ pub fn confine(
 /// What is to hold, and the filter of ours for it, not loaded yet.
 struct Want<'a> {
     containment: &'a Containment,
+    replace: bool,
     /// By it the filter is found again.
     name: String,
     insns: Vec<Insn>,
@@ -261,6 +265,10 @@ impl Point<'_> {
             }
         }
         if self.lock.is_some() {
+            if !want.replace && !found.is_empty() {
+                let object = self.dir.path().to_owned();
+                return Err(Error::Obstacle { object, why: Obstacle::Unsettled });
+            }
             let program = Program::load(&want.name, &want.insns)?;
             self.attach(&program, found.first().copied())?;
             for surplus in found.iter().skip(1) {

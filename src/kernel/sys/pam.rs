@@ -1,6 +1,7 @@
 //! libpam, as a module sees it: `pam_modules.h`, `pam_modutil.h`, `pam_ext.h`.
 
 use pam_sys::{PamConversation, PamHandle, PamMessage, PamResponse};
+use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 unsafe extern "C" {
@@ -23,6 +24,11 @@ pub enum Item {
     /// `PAM_RHOST`
     Rhost = 4,
 }
+
+/// What the module keeps from one call to a later one of the same transaction.
+type Kept = Option<Box<dyn Any>>;
+/// Under this name; a module of another version that is loaded as well keeps other things.
+const KEPT: &str = concat!("pam_job_adopt ", env!("CARGO_PKG_VERSION"), "\0");
 
 const PAM_CONV: c_int = 5;
 const PAM_ERROR_MSG: c_int = 3;
@@ -95,6 +101,30 @@ impl Handle {
         code == 0
     }
 
+    /// Keeps this for a later call, in the place of what was kept; libpam lets go of it at the end of
+    /// the transaction. Where it does not take it, nothing is kept.
+    pub fn keep(&self, what: Box<dyn Any>) {
+        let data = Box::into_raw(Box::new(Some(what))).cast();
+        // SAFETY: handle and name are valid, and `release` is for what `data` is.
+        let code = unsafe {
+            pam_sys::raw::pam_set_data(self.0, KEPT.as_ptr().cast(), data, Some(release))
+        };
+        if code != 0 {
+            release(self.0, data, code);
+        }
+    }
+
+    /// What was kept, once.
+    pub fn take(&self) -> Option<Box<dyn Any>> {
+        let mut data: *const c_void = std::ptr::null();
+        // SAFETY: handle and name are valid; libpam writes one pointer on success.
+        let code =
+            unsafe { pam_sys::raw::pam_get_data(self.0, KEPT.as_ptr().cast(), &raw mut data) };
+        let kept = data.cast_mut().cast::<Kept>();
+        // SAFETY: null, or what `keep` has made, which nobody else uses during this call.
+        if code == 0 { unsafe { kept.as_mut() }?.take() } else { None }
+    }
+
     /// The account of that name; `None` when there is none, or the look-up failed.
     pub fn account(&self, name: &str) -> Option<Account> {
         let name = CString::new(name).ok()?;
@@ -144,6 +174,12 @@ impl Handle {
         let conversation = unsafe { value.cast::<PamConversation>().as_ref() }?;
         Some((conversation.conv?, conversation.data_ptr))
     }
+}
+
+/// Lets go of what `keep` has made.
+extern "C" fn release(_handle: *mut PamHandle, data: *mut c_void, _status: c_int) {
+    // SAFETY: what `keep` has made is passed here once.
+    drop(unsafe { Box::from_raw(data.cast::<Kept>()) });
 }
 
 /// # Safety

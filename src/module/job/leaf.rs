@@ -146,7 +146,8 @@ fn confined(
         not_frozen(leaf.levels())?;
     }
     let deadline = adoption.budget.deadline();
-    match bpf::confine(Branch::of(&leaf)?, &adoption.plan.containment, deadline)? {
+    let containment = &adoption.plan.containment;
+    match bpf::confine(Branch::of(&leaf)?, containment, !adoption.carried, deadline)? {
         Outcome::Holds(confinement) => Ok((leaf, confinement)),
         // Only the job's own cgroup asks for a child, so this goes one level deep.
         Outcome::NeedChild => confined(leaf, Some(&LeafName::default()), adoption, undo),

@@ -243,7 +243,8 @@ impl Step {
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
         let job = JOB - usize::from(name != special);
         let branch = Branch { levels: point, job, reach: Reach::Leaf };
-        match bpf::confine(branch, &adoption.plan.containment, adoption.budget.deadline())? {
+        let (containment, deadline) = (&adoption.plan.containment, adoption.budget.deadline());
+        match bpf::confine(branch, containment, !adoption.carried, deadline)? {
             Outcome::Holds(confinement) => Ok((place, confinement)),
             // Not with this reach.
             Outcome::NeedChild => {

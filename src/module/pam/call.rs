@@ -5,8 +5,10 @@ use crate::kernel::sys::pam::{Handle, Item, Style};
 use crate::module::{
     self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
 };
-use crate::protocol::{Phase, Reason, Request, Variable};
+use crate::protocol::{Phase, Reason, Reply, Request, Variable, Verdict};
 use pam_sys::PamReturnCode;
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
 
 /// System user that the unprivileged half runs as.
 const HELPER_USER: &str = "job-adopt";
@@ -17,6 +19,26 @@ const PAM_SILENT: i32 = 0x8000;
 
 /// The uid that nobody has (credentials(7)), for a user without an account.
 const UNKNOWN: u32 = u32::MAX;
+
+/// How old an answer may be that `session` takes from `account`.
+const CARRIED: Duration = Duration::from_secs(2);
+
+/// What the helper has answered in `account`, with the requests. sshd opens the session of a public
+/// key login in the same process, a moment later.
+struct Carried {
+    process: u32,
+    at: Instant,
+    arguments: Vec<String>,
+    answers: Vec<(Request, Reply)>,
+}
+
+impl Carried {
+    fn holds(&self, arguments: &[String]) -> bool {
+        self.process == std::process::id()
+            && self.at.elapsed() < CARRIED
+            && self.arguments == arguments
+    }
+}
 
 /// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
 pub(super) fn answer(
@@ -38,7 +60,7 @@ pub(super) fn answer(
         return PamReturnCode::IGNORE;
     }
     match Settings::parse(arguments) {
-        Ok(settings) => call.with_settings(&settings, flags),
+        Ok(settings) => call.with_settings(&settings, arguments, flags),
         Err(error) => call.tell(&module::misconfigured(&call.login, &error), Severity::Info, flags),
     }
 }
@@ -86,7 +108,12 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn with_settings(mut self, settings: &Settings, flags: i32) -> PamReturnCode {
+    fn with_settings(
+        mut self,
+        settings: &Settings,
+        arguments: &[String],
+        flags: i32,
+    ) -> PamReturnCode {
         if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
             if let Some(name) = &settings.service {
                 // Perhaps mistyped, and then it lets everybody in.
@@ -110,10 +137,21 @@ impl Call<'_> {
         let helper = self.handle.account(HELPER_USER);
         let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
-        let ask = |request: &Request| module::ask(&settings.helper, helper, request, &budget);
+        let in_account = self.login.phase == Phase::Account;
+        let carried = self.handle.take().and_then(|kept| kept.downcast::<Carried>().ok());
+        let carried = carried.filter(|carried| !in_account && carried.holds(arguments));
+        let (at, answers) = (Instant::now(), RefCell::default());
+        let ask = |request: &Request| {
+            let reply = module::ask(&settings.helper, helper, request, &budget)?;
+            if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
+                Vec::push(&mut answers.borrow_mut(), (request.clone(), reply.clone()));
+            }
+            Ok(reply)
+        };
         let means = Means {
             settings,
             ask: &ask,
+            carried: carried.as_ref().map(|carried| &carried.answers[..]).unwrap_or_default(),
             environment: self.handle,
             slurm_user: &slurm_user,
             helper_group: helper.map(|account| account.gid),
@@ -121,6 +159,11 @@ impl Call<'_> {
             budget: &budget,
         };
         let outcome = module::judge(&self.login, means);
+        if in_account {
+            let (process, arguments) = (std::process::id(), arguments.to_vec());
+            let answers = answers.into_inner();
+            self.handle.keep(Box::new(Carried { process, at, arguments, answers }));
+        }
         self.tell(&outcome, settings.log_level, flags)
     }
 

@@ -19,6 +19,8 @@ pub(crate) enum Tool {
     Cycles,
     /// Has one system call of a program fail.
     Inject,
+    /// Runs the phases of a PAM transaction in steps, and changes what they go by in between.
+    Steps,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
     Reaper,
     /// Stands in for the daemon of a Slurm job's extern step, and takes logins in.
@@ -37,12 +39,13 @@ pub(crate) enum Tool {
     Imp,
 }
 
-const ALL: [(Tool, &str, &str); 13] = [
+const ALL: [(Tool, &str, &str); 14] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
     (Tool::Inject, "inject", include_str!("../tools/inject.c")),
+    (Tool::Steps, "steps", include_str!("../tools/steps.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
     (Tool::StuckFs, "stuckfs", include_str!("../tools/stuckfs.c")),

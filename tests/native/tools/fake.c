@@ -17,7 +17,7 @@ enum { FDS = 1024 };
 
 static char self[4096];
 static char inherited[FDS];
-static int second;
+static int second, session;
 
 static FILE *beside(const char *suffix)
 {
@@ -30,10 +30,11 @@ static FILE *beside(const char *suffix)
 static void hear(void)
 {
     static char request[65536];
-    static const char key[] = "\0unit\0s", none[] = "\0unit\0s\0";
+    static const char key[] = "\0unit\0s", none[] = "\0unit\0s\0", phase[] = "\0phase\0ssession";
     size_t length = fread(request, 1, sizeof request, stdin);
     second = memmem(request, length, key, sizeof key - 1) &&
              !memmem(request, length, none, sizeof none - 1);
+    session = memmem(request, length, phase, sizeof phase) != NULL;
 }
 
 /*
@@ -133,6 +134,10 @@ static void play(const char *verb, long number)
         stop_others();
     else if (!strcmp(verb, "describe"))
         describe();
+    else if (!strcmp(verb, "account-only") && session)
+        exit(1);
+    else if (!strcmp(verb, "account-only"))
+        return;
     else if (!strcmp(verb, "exit"))
         exit((int)number);
     else
