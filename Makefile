@@ -158,11 +158,22 @@ $(BUILD)/pam_job_adopt.so: $(SOURCES)
 	mkdir -p $(BUILD)
 	strip -o $@ $(CARGO_TARGET_DIR)/module/libpam_job_adopt.so
 
-$(BUILD)/resolve $(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
+# The helper is static, and has its place in memory: its start and one answer take 420 us so, of which
+# an empty C program takes 350; 510 us where it can lie anywhere, and 1100 us as it was, dynamic and with
+# the name service. It calls nothing of libpam, and few distributions have that as an archive: an
+# empty one stands in.
+$(BUILD)/resolve: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
-	$(CARGO) build --locked --release --bins
 	mkdir -p $(BUILD)
-	strip -o $(BUILD)/resolve $(RELEASE)/resolve
+	test -e $(RELEASE)/libpam.a || { mkdir -p $(RELEASE) && ar cr $(RELEASE)/libpam.a; }
+	$(CARGO) rustc --locked --release --bin resolve -- -C target-feature=+crt-static \
+	    -C relocation-model=static -L native=$(abspath $(RELEASE))
+	strip -o $@ $(RELEASE)/resolve
+
+$(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
+	$(call need,$(BUILD_NEEDS))
+	$(CARGO) build --locked --release --bin keeper --bin job-adopt
+	mkdir -p $(BUILD)
 	strip -o $(BUILD)/keeper $(RELEASE)/keeper
 	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
 

@@ -14,8 +14,8 @@ fn main() {
 }
 
 /// Has the linker take the compiler's unwinder into the programs, where it would name the shared
-/// libgcc_s: the helper runs twice per login, and finding, mapping and linking that library is a
-/// ninth of what its start takes. A compiler that comes without the archive leaves it as it was.
+/// libgcc_s, which takes a ninth of their start to find, map and link. A compiler that comes without
+/// the archive leaves it as it was.
 fn take_unwinder_in() {
     println!("cargo:rerun-if-env-changed=CC");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());

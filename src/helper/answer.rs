@@ -1,6 +1,7 @@
 //! The answer to one request.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ const FLUX_JOBS: &str = "flux jobs";
 pub struct Node {
     root: PathBuf,
     pub(super) trust: Trust,
-    cgroup: Option<PathBuf>,
+    cgroup: OnceLock<PathBuf>,
 }
 
 /// The answer for this node.
@@ -48,13 +49,13 @@ pub fn answer(request: &Request) -> Reply {
 impl Node {
     /// This node.
     pub fn here() -> Self {
-        Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: None }
+        Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: OnceLock::new() }
     }
 
     /// A node laid out for a test: `dev`, `proc` and `etc/pam.d` below `root`, files believed as
     /// `trust` says, cgroups in the directory `cgroup`.
     pub fn laid_out(root: &Path, trust: Trust, cgroup: &Path) -> Self {
-        Self { root: root.to_owned(), trust, cgroup: Some(cgroup.to_owned()) }
+        Self { root: root.to_owned(), trust, cgroup: cgroup.to_owned().into() }
     }
 
     /// The answer, and in `evidence` what led to it.
@@ -177,7 +178,7 @@ impl Node {
     }
 
     pub(super) fn tree(&self) -> Tree {
-        match &self.cgroup {
+        match self.root.parent() {
             Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
             None => Tree::here(),
         }
@@ -217,11 +218,12 @@ impl Node {
     }
 
     pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {
-        if let Some(cgroup) = &self.cgroup {
+        if let Some(cgroup) = self.cgroup.get() {
             return Ok(cgroup.clone());
         }
         let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
-        Ok(self.root.join(mount.path().trim_start_matches('/')))
+        let mount = self.root.join(mount.path().trim_start_matches('/'));
+        Ok(self.cgroup.get_or_init(|| mount).clone())
     }
 }
 

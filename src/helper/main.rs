@@ -1,7 +1,6 @@
 //! The program `resolve`: a request on standard input, a reply on standard output.
 
 use std::io::{Read, Write};
-use std::process::ExitCode;
 
 use nix::errno::Errno;
 use nix::sys::prctl::set_dumpable;
@@ -21,10 +20,11 @@ To see what a login would get, use: job-adopt resolve --user USER
   --version   show the version
 ";
 
-const EXIT_USAGE: u8 = 2;
+const EXIT_FAILURE: i32 = 1;
+const EXIT_USAGE: i32 = 2;
 
-/// Runs the program.
-pub fn main() -> ExitCode {
+/// Runs the program; returns its exit status.
+pub fn main() -> i32 {
     let mut arguments = std::env::args_os().skip(1);
     let argument = arguments.next();
     match argument.as_ref().and_then(|argument| argument.to_str()) {
@@ -35,9 +35,9 @@ pub fn main() -> ExitCode {
     if argument.is_some() || Uid::effective().is_root() || Uid::current().is_root() {
         // Nobody is left to tell where this fails.
         let _ = std::io::stderr().write_all(USAGE.as_bytes());
-        return ExitCode::from(EXIT_USAGE);
+        return EXIT_USAGE;
     }
-    serve().map_or(ExitCode::FAILURE, |reply| say(&reply))
+    serve().map_or(EXIT_FAILURE, |reply| say(&reply))
 }
 
 /// The encoded reply; `None` where there is no request that could be answered.
@@ -66,11 +66,11 @@ fn other_version(error: &DecodeError) -> Reply {
     reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string())
 }
 
-fn say(bytes: &[u8]) -> ExitCode {
+fn say(bytes: &[u8]) -> i32 {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+        Ok(()) => 0,
+        Err(_) => EXIT_FAILURE,
     }
 }
 

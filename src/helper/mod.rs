@@ -27,7 +27,7 @@ mod survey;
 
 use std::fmt;
 
-use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict};
+use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
 
 pub use answer::{Node, answer};
 pub use chosen::parse as parse_choice;
@@ -35,6 +35,22 @@ pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDev
 pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::{Health, Selection};
+
+/// The uid of an account that `/etc/passwd` has, or that is a number. Nobody else is asked: the
+/// helper is linked statically, which the C library's name service is not made for, and a directory
+/// would be asked at every login.
+fn local_uid(name: &str) -> std::io::Result<Option<u32>> {
+    if let Some(uid) = decimal(name) {
+        return Ok(Some(uid));
+    }
+    let passwd = std::fs::read("/etc/passwd")?;
+    let mut lines =
+        passwd.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    Ok(lines.find_map(|line| match *line.splitn(4, ':').collect::<Vec<_>>() {
+        [found, _, uid, _] if found == name => decimal(uid),
+        _ => None,
+    }))
+}
 
 fn refusal(reason: Reason) -> Refusal {
     Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }

@@ -55,7 +55,8 @@ pub fn read_table(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// Reads a file of no more than so many bytes.
 pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
-    let mut bytes = Vec::new();
+    // Most of these files are short, and none tells its length.
+    let mut bytes = Vec::with_capacity(4096);
     File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(Errno::EFBIG.into());

@@ -53,6 +53,22 @@ fn relocations_are_read_only_and_unloading_is_off() {
     assert!(!stack.contains("RWE"), "{stack}");
 }
 
+/// What a login waits for starts without the dynamic linker, and asks no name service.
+#[test]
+fn the_helper_is_static() {
+    if module().is_none() {
+        return;
+    }
+    let helper = artifact(Artifact::Helper);
+    let helper = helper.to_str().unwrap();
+    assert!(inspect("readelf", &["-lW", helper]).contains("LOAD"));
+    assert!(!inspect("readelf", &["-lW", helper]).contains("INTERP"));
+    assert!(!inspect("readelf", &["-dW", helper]).contains("(NEEDED)"));
+    let bytes = std::fs::read(helper).unwrap();
+    let holds = |word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
+    assert!(holds("/etc/passwd") && !holds("nsswitch.conf"));
+}
+
 #[test]
 fn it_is_small_and_stripped() {
     let Some(module) = module() else { return };

@@ -25,6 +25,7 @@ use crate::helper::devices::Tree;
 use crate::helper::stack::{Entry, Group, entries};
 use crate::kernel::trust::Trust;
 use crate::module::Settings;
+use crate::protocol::decimal;
 use clap::Args;
 use finding::{Check, Finding, Report};
 use nix::unistd::{Uid, User, geteuid};
@@ -104,12 +105,18 @@ impl Scene {
         text.lines().filter_map(Account::parse).collect()
     }
 
-    /// An account, by the name service of this node, as the module has it.
+    /// An account by name or number, by the name service of this node, as the module has it.
     fn account(&self, name: &str) -> Option<Account> {
+        let number = decimal(name);
+        let mut local = self.local_accounts().into_iter();
         if !self.is_here() {
-            return self.local_accounts().into_iter().find(|account| account.name == name);
+            return local.find(|account| account.name == name || Some(account.uid) == number);
         }
-        let User { name, uid, gid, .. } = User::from_name(name).ok().flatten()?;
+        let found = match number {
+            Some(uid) => User::from_uid(uid.into()),
+            None => User::from_name(name),
+        };
+        let User { name, uid, gid, .. } = found.ok().flatten()?;
         Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 

@@ -94,7 +94,7 @@ fn helper_is_fit(site: &Site<'_>, path: &Path) -> Finding {
 /// It ends the logins of Flux jobs, and is missed where Flux is.
 fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
     let path = helper.parent().map(|folder| folder.join("keeper"))?;
-    let has_flux = super::sources::flux_account(site).is_some_and(|uid| uid != 0);
+    let has_flux = super::sources::flux_account(site).is_some_and(|account| account.uid != 0);
     if !has_flux && path.symlink_metadata().is_err() {
         return None;
     }

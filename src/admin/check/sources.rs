@@ -2,13 +2,13 @@
 //! cgroup.conf(5)) and Flux (flux-config(5)) must be set to for logins to find and join their jobs.
 
 use super::stack::MOVERS;
-use super::{Check, Finding, Site};
+use super::{Account, Check, Finding, Site};
 use crate::helper::devices::slurm::{ConfError, Files, Texts, constrains_devices};
 use crate::helper::sources::{Found, SourceError};
 use crate::helper::stack::{self, Group};
 use crate::helper::{Config, Health, Node, SlurmDevices};
 use crate::module::node_name;
-use crate::protocol::SourceName;
+use crate::protocol::{SourceName, decimal};
 use std::time::Duration;
 use toml::{Table, Value};
 
@@ -230,25 +230,26 @@ fn devices(site: &Site<'_>, read: &Read) -> Finding {
 const FLUX_CONF: &str = "/etc/flux/system/conf.d";
 const LINGERING: &str = "/var/lib/systemd/linger";
 
-/// The number of Flux's account, where Flux is a source and this node has the account.
-pub(super) fn flux_account(site: &Site<'_>) -> Option<u32> {
-    let config = &site.scene.config;
-    if !config.sources.contains(&SourceName::Flux) {
-        return None;
-    }
-    site.scene.account(&config.flux_user).map(|account| account.uid)
+/// Flux's account, where Flux is a source and the helper knows the account: by its number, or from
+/// `/etc/passwd`.
+pub(super) fn flux_account(site: &Site<'_>) -> Option<Account> {
+    let Config { sources, flux_user: name, .. } = &site.scene.config;
+    let known = || {
+        let mut local = site.scene.local_accounts().into_iter();
+        decimal(name).is_some() || local.any(|account| account.name == *name)
+    };
+    let here = sources.contains(&SourceName::Flux) && known();
+    site.scene.account(name).filter(|_| here)
 }
 
 fn flux(site: &Site<'_>) -> Vec<Finding> {
-    let user = &site.scene.config.flux_user;
-    match flux_account(site) {
-        None => return missing(site).into_iter().collect(),
-        Some(0) => {
-            let text = "is root, which Flux is not: who has no other job is refused (JA09)";
-            let remedy = "name the account of Flux's system instance in flux_user";
-            return vec![Finding::error(ACCOUNT, user, text, remedy)];
-        }
-        Some(_) => {}
+    let Some(Account { name: user, uid, .. }) = &flux_account(site) else {
+        return missing(site).into_iter().collect();
+    };
+    if *uid == 0 {
+        let text = "is root, which Flux is not: who has no other job is refused (JA09)";
+        let remedy = "name the account of Flux's system instance in flux_user";
+        return vec![Finding::error(ACCOUNT, user, text, remedy)];
     }
     // An account that a package made, without a configured instance, runs no jobs.
     let Some(exec) = exec(site) else { return Vec::new() };
@@ -259,8 +260,8 @@ fn flux(site: &Site<'_>) -> Vec<Finding> {
 fn missing(site: &Site<'_>) -> Option<Finding> {
     let config = &site.scene.config;
     let chosen = config.flux_user != Config::default().flux_user;
-    let text = "flux_user names no account of this node: no Flux job is found";
-    let remedy = "correct the name, or take flux_user away where Flux does not run";
+    let text = "flux_user names no account of /etc/passwd: no Flux job is found";
+    let remedy = "write the number of an account that is elsewhere, or correct the name";
     (chosen && config.sources.contains(&SourceName::Flux))
         .then(|| Finding::warning(ACCOUNT, &config.flux_user, text, remedy))
 }

@@ -3,7 +3,7 @@
 use super::{Conf, Error, Output, require_root};
 use crate::helper::Config;
 use crate::helper::devices::{Policy, Resolver, Tree, Wanted, allowlist};
-use crate::protocol::DeviceRule;
+use crate::protocol::{DeviceRule, decimal};
 use clap::Args;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
@@ -134,7 +134,9 @@ pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     for uid in &config.exempt_uids {
         add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
     }
-    if let Some(user) = user(&config.flux_user)? {
+    let flux =
+        decimal(&config.flux_user).map_or_else(|| user(&config.flux_user), |uid| Ok(Some(uid)));
+    if let Some(user) = flux? {
         add(user, format!("{}: Flux runs jobs in this slice", config.flux_user));
     }
     for name in &config.exempt_groups {

@@ -206,7 +206,7 @@ const KEYS: [Key; 17] = [
     ("exempt_groups", "a list of names of groups", |config, value| {
         put(&mut config.exempt_groups, each(value, account))
     }),
-    ("flux_user", "the name of an account", |config, value| {
+    ("flux_user", "the name or number of an account", |config, value| {
         put(&mut config.flux_user, account(value))
     }),
     ("callerid_networks", "a list of networks", |config, value| {

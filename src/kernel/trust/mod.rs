@@ -145,7 +145,9 @@ impl TrustedDir {
         if meta.nlink() != 1 {
             return Err(distrust(Distrust::Links(meta.nlink())));
         }
-        let mut bytes = Vec::new();
+        // With room to spare, where the end of the file is met: else it is read in small pieces.
+        let size = usize::try_from(meta.len().min(limit)).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(size + 64);
         let mut bounded = file.take(limit.saturating_add(1));
         bounded.read_to_end(&mut bytes).map_err(|error| distrust(Distrust::from_io(&error)))?;
         if bytes.len() as u64 > limit {

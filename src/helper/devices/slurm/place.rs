@@ -7,11 +7,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::unistd::User;
-
 use super::ConfError;
 use super::lines::{At, Text, joined};
 use crate::helper::devices::{Settings, Tree};
+use crate::helper::local_uid;
 use crate::kernel::trust::{Distrust, Trust, TrustError};
 
 const FILE_MAX: u64 = 1024 * 1024;
@@ -192,8 +191,7 @@ fn is_there(path: &Path) -> bool {
 const ACCOUNT: &str = "slurm";
 
 /// What `read` believes, and where an owner alone speaks against it, what it believes with Slurm's
-/// account taken for root. The account is looked up only then, since that may ask a directory
-/// service.
+/// account taken for root, as `/etc/passwd` has it.
 /// Fails: those of `read`.
 pub fn believed<T>(
     trust: &Trust,
@@ -210,7 +208,7 @@ pub fn believed<T>(
 }
 
 fn is_slurms(uid: u32) -> bool {
-    User::from_name(ACCOUNT).ok().flatten().is_some_and(|user| user.uid.as_raw() == uid)
+    local_uid(ACCOUNT).is_ok_and(|slurm| slurm == Some(uid))
 }
 
 #[cfg(test)]
@@ -326,7 +324,7 @@ mod tests {
 
     #[test]
     fn slurms_account_is_believed_and_no_other() {
-        let Ok(Some(slurm)) = User::from_name(ACCOUNT) else {
+        let Ok(Some(slurm)) = local_uid(ACCOUNT) else {
             println!("no account {ACCOUNT}: skipped");
             return;
         };
@@ -338,12 +336,12 @@ mod tests {
         let path = scratch.file("etc/slurm.conf", "x");
         let read = || believed(&scratch.trust(), |trust| trust.read(&path, 9));
         let give = |uid| std::os::unix::fs::chown(scratch.path().join("etc"), Some(uid), None);
-        give(slurm.uid.as_raw()).unwrap();
+        give(slurm).unwrap();
         assert_eq!(read(), Ok(b"x".to_vec()));
         scratch.mode("etc", 0o775);
         assert!(matches!(read().unwrap_err().cause(), Distrust::Writable(_)));
         scratch.mode("etc", 0o755);
-        give(slurm.uid.as_raw() + 1).unwrap();
+        give(slurm + 1).unwrap();
         assert!(matches!(read().unwrap_err().cause(), Distrust::Owner(_)));
     }
 }

@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use look::{Look, Seen};
-use nix::unistd::User;
 
 use super::{Found, Job, Passing, Source, SourceError};
-use crate::helper::printable;
+use crate::helper::{local_uid, printable};
 use crate::kernel::proc::{self, Proc};
 use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
 use crate::schedulers::flux::{self, FluxId, Unit, folders};
@@ -191,7 +190,7 @@ fn second(job: &Job) -> Option<String> {
 /// An account, by name or by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Account {
-    /// As the configuration has it.
+    /// As the configuration has it: a name in `/etc/passwd`, or a number.
     Name(String),
     /// Looked up already.
     Uid(u32),
@@ -205,10 +204,12 @@ impl Account {
     pub fn uid(&self) -> Result<u32, SourceError> {
         let uid = match self {
             Self::Uid(uid) => *uid,
-            Self::Name(name) => match User::from_name(name) {
-                Ok(Some(user)) => user.uid.as_raw(),
-                Ok(None) => return Err(SourceError::Absent(format!("no account {name}"))),
-                Err(errno) => return Err(SourceError::Failed(format!("account {name}: {errno}"))),
+            Self::Name(name) => match local_uid(name) {
+                Ok(Some(uid)) => uid,
+                Ok(None) => {
+                    return Err(SourceError::Absent(format!("no account {name} in /etc/passwd")));
+                }
+                Err(error) => return Err(SourceError::Failed(format!("/etc/passwd: {error}"))),
             },
         };
         match uid {
