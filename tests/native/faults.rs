@@ -36,7 +36,8 @@ const NEVER: [&str; 4] = ["brk", "exit", "exit_group", "rt_sigreturn"];
 const WRONG_MOST: usize = 20;
 /// Calls by which sshd's process is made again what it was, and what. As they are made they cannot
 /// fail, and nothing else could do it.
-const RESTORES: [(&str, &str); 2] = [("prctl", "dumpable"), ("rt_sigprocmask", "SigBlk")];
+const RESTORES: [(&str, &str); 3] =
+    [("prctl", "dumpable"), ("rt_sigprocmask", "SigBlk"), ("setpriority", "scheduling")];
 const LOG: &str = "/tmp/calls";
 
 fn all() -> bool {

@@ -320,6 +320,11 @@ fn it_runs_with_nothing() {
             assert_eq!(value(set), "0".repeat(16), "{set}");
         }
         assert_eq!(value("NoNewPrivs:"), "1");
+        // At once, and nothing that it may come back to or pass.
+        assert_eq!((value("nice "), value("then nice ")), ("-20".into(), "0".into()));
+        for limit in ["Max nice priority", "Max realtime priority"] {
+            assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
+        }
         assert!(!seen.contains("\nenv "), "an environment\n{seen}");
         let descriptors: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
         assert_eq!(descriptors, ["fd 0", "fd 1", "fd 2"]);
@@ -345,5 +350,24 @@ fn it_is_not_dumpable() {
             let _job = node.job(ALICE, "4242").start();
             login.join().unwrap().ok();
         });
+    });
+}
+
+/// Without close_range(2) as many are closed as sshd may have, not as many as the helper may.
+#[test]
+fn every_descriptor_is_closed_before_there_may_be_few() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        Fake::new().verb("describe", 0).install(node);
+        let login = "ulimit -n 4096 && exec 3000</dev/null && exec strace -f -qq -o /tmp/strace \
+                     -e trace=close_range -e inject=close_range:error=ENOSYS \
+                     pamtester sshd alice acct_mgmt";
+        node.run("bash", &["-c", login]).failed();
+        node.log.line("helper: end");
+        assert!(node.read("/tmp/strace").contains("INJECTED"));
+        let told = node.log.to_string();
+        let open: Vec<&str> =
+            told.lines().filter_map(|line| Some(line.split_once("helper: fd ")?.1)).collect();
+        assert_eq!(open, ["0", "1", "2"]);
     });
 }

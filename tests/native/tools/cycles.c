@@ -1,8 +1,8 @@
 /*
  * cycles USER N [DEVICE...]: runs account and session N times in one process, each time with a fresh
  * pam_start, and fails where the process is not the same afterwards: descriptors, signal
- * dispositions and mask, umask, working directory, environment, threads, credentials, children, and
- * whether it may be dumped. Then it becomes the probe of these devices. Phases are those calls that
+ * dispositions and mask, umask, working directory, environment, threads, credentials, children,
+ * scheduling, and whether it may be dumped. Then it becomes the probe of these devices. Phases are those calls that
  * inject.c counts.
  */
 #define _GNU_SOURCE
@@ -76,6 +76,15 @@ static void copy_file(FILE *out, const char *path)
         fclose(file);
 }
 
+/* struct sched_attr of sched_setattr(2): policy, nice value and slice among it. */
+static void list_scheduling(FILE *out)
+{
+    unsigned words[12] = {0};
+    if (syscall(SYS_sched_getattr, 0, words, sizeof words, 0) == 0)
+        for (int i = 0; i < 12; i++)
+            fprintf(out, "scheduling %u\n", words[i]);
+}
+
 /* What a guest must leave as it was. */
 static char *snapshot(void)
 {
@@ -84,6 +93,7 @@ static char *snapshot(void)
     FILE *out = open_memstream(&text, &size);
     list_folder(out, "/proc/self/fd");
     list_status(out);
+    list_scheduling(out);
     copy_file(out, "/proc/self/limits");
     copy_file(out, "/proc/self/attr/exec");
     fprintf(out, "dumpable %d\n", prctl(PR_GET_DUMPABLE));

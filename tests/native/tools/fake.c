@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <syslog.h>
 #include <unistd.h>
 
-enum { FDS = 1024 };
+enum { FDS = 4096 };
 
 static char self[4096];
 static char inherited[FDS];
@@ -78,6 +79,10 @@ static void describe(void)
     for (int fd = 0; fd < FDS; fd++)
         if (inherited[fd])
             syslog(LOG_DEBUG, "helper: fd %d", fd);
+    syslog(LOG_DEBUG, "helper: nice %d", getpriority(PRIO_PROCESS, 0));
+    setpriority(PRIO_PROCESS, 0, 0);
+    setpriority(PRIO_PROCESS, 0, -1);
+    syslog(LOG_DEBUG, "helper: then nice %d", getpriority(PRIO_PROCESS, 0));
     tell_lines("/proc/self/status");
     tell_lines("/proc/self/limits");
     for (char **entry = environ; *entry; entry++)
