@@ -66,8 +66,8 @@ LIBEXEC = $(PREFIX)/libexec/job-adopt
 ifeq ($(UNITDIR),)
 override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
-# Behind every file of /usr, whose rules it overrides.
-DBUS_POLICY = /etc/dbus-1/system.d/job-adopt.conf
+# The bus looks there only.
+DBUS_POLICY = /usr/share/dbus-1/system.d/job-adopt.conf
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf)
 MANPAGES = $(wildcard docs/man/*.[1-8])

@@ -43,7 +43,7 @@ fn another_prefix_needs_a_place_for_the_module() {
         "/stage/opt/x/lib/systemd/system/job-adopt-callerid.socket",
         "/stage/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount\"",
         "=/opt/x/bin/",
-        "\"/stage/etc/dbus-1/system.d/job-adopt.conf\"",
+        "\"/stage/usr/share/dbus-1/system.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf\"",
     ] {

@@ -57,12 +57,11 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
         has(&format!("/usr/share/job-adopt/systemd/{of}.d/job-adopt.conf"), 0o644);
     }
     has("/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf", 0o644);
-    has("/etc/dbus-1/system.d/job-adopt.conf", 0o644);
+    has("/usr/share/dbus-1/system.d/job-adopt.conf", 0o644);
     // An addition to another's unit counts wherever systemd looks for units.
     let added = |path: &str| path.contains("/lib/systemd/") && path.contains(".d/");
     let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/") || added(path);
-    let on: Vec<_> = installed.iter().map(|(path, _)| path).filter(|path| enabled(path)).collect();
-    assert_eq!(on, ["/etc/dbus-1/system.d/job-adopt.conf"], "what keeps logins in their jobs");
+    assert!(!installed.iter().any(|(path, _)| enabled(path)), "{installed:?}");
     make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
     assert_eq!(files(&stage), []);
     std::fs::remove_dir_all(&stage).unwrap();

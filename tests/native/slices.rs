@@ -46,7 +46,11 @@ fn the_drop_ins_are_shown_and_written_once() {
         node.sh("! test -e /etc/systemd/system/user-.slice.d").ok();
         node.folder("/run/image", 0o755);
         let write = ["slices", "--write", "--root", "/run/image"];
-        node.job_adopt(&write).ok().says("wrote ").says("systemctl daemon-reload");
+        node.job_adopt(&write)
+            .ok()
+            .says("wrote ")
+            .says("/etc/dbus-1/system.d/job-adopt.conf")
+            .says("systemctl daemon-reload");
         node.sh("grep -x 'DeviceAllow=/dev/loop0 r' \
                  /run/image/etc/systemd/system/user-.slice.d/job-adopt.conf
                  ls /run/image/etc/systemd/system/user-0.slice.d/job-adopt.conf")

@@ -27,7 +27,7 @@ const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// A number that no account has: its slice has what all users' slices have.
 const NOBODYS: u32 = u32::MAX - 2;
 const SYSTEMCTL: [&str; 2] = ["/usr/bin/systemctl", "/bin/systemctl"];
-const WRITE: &str = "job-adopt slices --write && systemctl daemon-reload";
+const WRITE: &str = "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     if fs::symlink_metadata(scene.at("/run/systemd/system")).is_err() {
@@ -166,7 +166,7 @@ fn bus(scene: &Scene) -> Finding {
             object,
             "users can have systemd move their processes out of their jobs, with every device that \
              these have open (systemd-run --user --scope)",
-            "install /etc/dbus-1/system.d/job-adopt.conf of this package; systemctl reload dbus",
+            WRITE,
         ),
         Ok((false, said)) if said.contains("denied") => {
             Finding::fine(BUS, object, "users cannot have systemd move a process out of its job")

@@ -1,4 +1,5 @@
-//! `slices`: the drop-ins by which systemd keeps what users run outside of jobs from GPUs.
+//! `slices`: the files by which systemd keeps what users run outside of jobs from GPUs, and moves no
+//! login out of its job.
 
 use super::{Conf, Error, Output, require_root};
 use crate::helper::Config;
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 
 /// Where an admin's drop-ins are.
 const UNITS: &str = "/etc/systemd/system";
+/// Where an admin's policies of the system bus are, which count before those of packages.
+const BUS: &str = "/etc/dbus-1/system.d";
+/// What makes the files count.
+const RELOAD: &str = "systemctl daemon-reload && systemctl reload dbus";
 /// One name in every folder, so that the file of an account replaces that of all users.
 const FILE: &str = "job-adopt.conf";
 /// For all users, but for what the site adds.
@@ -22,16 +27,20 @@ const CLOSED: &str = include_str!("../../../packaging/systemd/user-.slice.d/job-
 /// For root, and for each account that is exempt.
 const EXEMPT: &str = include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
 
-/// Have systemd keep what users run outside of jobs from GPUs
+/// Denies users what has systemd move a login out of its job.
+const LOGINS: &str = include_str!("../../../packaging/dbus/logins.conf");
+
+/// Have systemd keep what users run outside of jobs from GPUs, and logins in their jobs
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows the drop-ins by which systemd closes users' slices: what users run outside of jobs opens no
 GPU. One is for all users, with always_allowed of the configuration; one each is for root, for the
-accounts of exempt_uids and exempt_groups, and for Flux's. systemctl daemon-reload makes them count.
+accounts of exempt_uids and exempt_groups, and for Flux's. A policy of the system bus keeps users
+from having systemd move a login out of its job. systemctl makes them count: daemon-reload, reload dbus.
 Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
 pub(super) struct Options {
-    /// Write them below /etc/systemd/system, and remove those of accounts that are not exempt any
-    /// more (root)
+    /// Write them below /etc/systemd/system and /etc/dbus-1/system.d, and remove those of accounts
+    /// that are not exempt any more (root)
     #[arg(long)]
     write: bool,
     /// Write them below DIR, as for a node's image
@@ -48,12 +57,14 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         for (name, text) in files {
             writeln!(output.out, "# {UNITS}/{name}/{FILE}\n{text}")?;
         }
+        writeln!(output.out, "# {BUS}/{FILE}\n{LOGINS}")?;
         return Ok(super::EXIT_FINE);
     }
     require_root("write drop-ins")?;
-    let changed = put(&options.root.join(UNITS.trim_start_matches('/')), &files, output)?;
-    if changed {
-        writeln!(output.out, "now run: systemctl daemon-reload")?;
+    let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
+    let units = put(&at(UNITS), &files, output)?;
+    if place(&at(BUS), LOGINS, output)? || units {
+        writeln!(output.out, "now run: {RELOAD}")?;
     }
     Ok(super::EXIT_FINE)
 }
@@ -168,14 +179,7 @@ fn put(
 ) -> Result<bool, Error> {
     let mut changed = false;
     for (name, text) in files {
-        let folder = units.join(name);
-        let path = folder.join(FILE);
-        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
-            continue;
-        }
-        write(&folder, text).map_err(|error| Error::failed("write", path.display(), error))?;
-        writeln!(output.out, "wrote {}", path.display())?;
-        changed = true;
+        changed |= place(&units.join(name), text, output)?;
     }
     for path in stale(units, files)? {
         fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
@@ -185,6 +189,17 @@ fn put(
         changed = true;
     }
     Ok(changed)
+}
+
+/// Writes what is not there yet; whether it was not.
+fn place(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
+    let path = folder.join(FILE);
+    if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(false);
+    }
+    write(folder, text).map_err(|error| Error::failed("write", path.display(), error))?;
+    writeln!(output.out, "wrote {}", path.display())?;
+    Ok(true)
 }
 
 /// By a rename, so that systemd never reads half of it.
