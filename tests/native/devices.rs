@@ -181,18 +181,3 @@ fn names_resolve_for_anybody_and_below_another_root() {
         node.sh(&format!("{alice} --cgroup /a")).exits(3).says("must be run as root");
     });
 }
-
-#[test]
-fn a_name_of_the_users_own_does_not_reach_the_terminal() {
-    on_node(|node| {
-        let job = node.job(ALICE, "4242").start();
-        let mut cgroup = job.cgroup.clone();
-        for _ in 0..50 {
-            cgroup = cgroup.child("\u{1b}[1m");
-            cgroup.create();
-        }
-        let outcome = node.sh("ulimit -n 40; job-adopt list").exits(3);
-        let outcome = outcome.says("/?[1m/?[1m").says("open files");
-        assert!(!outcome.output().contains('\u{1b}'), "{outcome}");
-    });
-}

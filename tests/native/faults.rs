@@ -36,8 +36,14 @@ const NEVER: [&str; 4] = ["brk", "exit", "exit_group", "rt_sigreturn"];
 const WRONG_MOST: usize = 20;
 /// Calls by which sshd's process is made again what it was, and what. As they are made they cannot
 /// fail, and nothing else could do it.
-const RESTORES: [(&str, &str); 3] =
-    [("prctl", "dumpable"), ("rt_sigprocmask", "SigBlk"), ("setpriority", "scheduling")];
+const RESTORES: [(&str, &str); 4] = [
+    ("prctl", "dumpable"),
+    ("rt_sigprocmask", "SigBlk"),
+    ("setpriority", "scheduling"),
+    (KILLED, "children"),
+];
+/// No call: the helper was killed, and nobody waits until it has ended.
+const KILLED: &str = "killed";
 const LOG: &str = "/tmp/calls";
 
 fn all() -> bool {
@@ -286,7 +292,7 @@ fn cut(scene: &Scene<'_>) -> Tally {
             fake.install(scene.node);
             (scene.reset)();
             let outcome = scene.login("nobody", 0, Errno::EIO);
-            let mut came = scene.judge(&outcome, &before, "");
+            let mut came = scene.judge(&outcome, &before, KILLED);
             if came == Ok(true) && (length, then) != (whole.len(), "ends well") {
                 came = Err("it was believed".into());
             }
@@ -300,7 +306,7 @@ fn cut(scene: &Scene<'_>) -> Tally {
         fake.install(scene.node);
         (scene.reset)();
         let outcome = scene.login("nobody", 0, Errno::EIO);
-        let mut came = scene.judge(&outcome, &before, "");
+        let mut came = scene.judge(&outcome, &before, KILLED);
         if came == Ok(true) && !in_time {
             came = Err("it was believed".into());
         }

@@ -52,6 +52,16 @@ fn listed(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
 }
 
 #[test]
+fn a_name_of_the_users_own_does_not_reach_the_terminal() {
+    on_node(|node| {
+        let cgroup = node.outside().child("\u{1b}[1m");
+        let _one = Stray::at(node, cgroup.create(), ALICE, STAYS);
+        let outcome = node.job_adopt(&["strays"]).exits(1).says("/?[1m");
+        assert!(!outcome.output().contains('\u{1b}'), "{outcome}");
+    });
+}
+
+#[test]
 fn each_is_shown_with_its_cgroup_and_its_devices() {
     on_node(|node| {
         node.job_adopt(&["strays"]).ok();
