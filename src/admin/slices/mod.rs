@@ -18,8 +18,6 @@ use std::path::{Path, PathBuf};
 const UNITS: &str = "/etc/systemd/system";
 /// Where an admin's policies of the system bus are, which count before those of packages.
 const BUS: &str = "/etc/dbus-1/system.d";
-/// What makes the files count.
-const RELOAD: &str = "systemctl daemon-reload && systemctl reload dbus";
 /// One name in every folder, so that the file of an account replaces that of all users.
 const FILE: &str = "job-adopt.conf";
 /// For all users, but for what the site adds.
@@ -64,7 +62,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
     let units = put(&at(UNITS), &files, output)?;
     if place(&at(BUS), LOGINS, output)? || units {
-        writeln!(output.out, "now run: {RELOAD}")?;
+        writeln!(output.out, "now run: systemctl daemon-reload && systemctl reload dbus")?;
     }
     Ok(super::EXIT_FINE)
 }
