@@ -16,5 +16,5 @@ fuzz_target!(|bytes: [u8; 12]| {
     };
     let answer = Answer::read(&bytes).ok();
     assert_eq!(answer.map(|answer| answer.state), expected);
-    assert!(answer.is_none_or(|answer| answer.uid == uid.cast_unsigned()));
+    assert!(answer.is_none_or(|answer| answer.uid == u32::from_ne_bytes(uid.to_ne_bytes())));
 });
