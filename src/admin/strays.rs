@@ -6,13 +6,12 @@ use super::placed::lineage;
 use super::{Conf, Error, Output, people, require_root, slices};
 use crate::helper::devices::{Node, Resolver, Tree};
 use crate::helper::records::{Place, ReadError};
-use crate::helper::sources::{SourceError, processes};
+use crate::helper::sources::{Account, SourceError, processes};
 use crate::helper::stack::{Entry, Group as Stack, entries};
 use crate::helper::{Config, printable};
 use crate::keeper::subtree::unless_gone;
 use crate::kernel::cgroup::{Membership, Mount};
 use crate::kernel::log::{Line, Severity};
-
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::sys::file::facts;
 use crate::kernel::trust::Trust;
@@ -22,7 +21,7 @@ use clap::Args;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, major, minor};
-use nix::unistd::{Gid, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -41,8 +40,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Show, or end, what users without a job have running here
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows each process with how it came there and the guarded devices that it has open. Users who have a
-job here, exempt accounts and accounts of the system have no strays.
+Shows each process with how it came there, and its open devices that a closed slice would refuse. Users
+who have a job here, exempt accounts and accounts of the system have no strays.
 Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done.")]
 pub(super) struct Options {
     /// Only those of this user, by name or number
@@ -72,7 +71,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let unsure = !look.unsure.is_empty();
     let open = slices::allowed(&config, &Resolver::new(Tree::here(), config.devices.clone()));
     let mut strays = look.strays(user);
-    strays.iter_mut().for_each(|stray| stray.devices = guarded(stray.pid, &open));
+    strays.iter_mut().for_each(|stray| stray.devices = refused(stray.pid, &open));
     if options.json {
         output.json(&serde_json::json!({ "schema": 1, "ended": ended, "strays": strays }))?;
     } else {
@@ -108,15 +107,17 @@ fn lines() -> Vec<Entry> {
     entries(Path::new("/"), "sshd", Stack::Session).unwrap_or_default()
 }
 
-/// Whether logins are taken into jobs on this node. Where they are not, everybody is outside.
+/// Whether logins are taken into jobs on this node. Where they are not, or where users without a job may
+/// log in, somebody is outside by the admin's will.
 fn joined(config: &Config) -> Result<(), &'static str> {
-    match lines().iter().any(|line| line.is_fit() && !line.observes()) {
+    let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
+    match lines().iter().any(|line| line.is_fit() && !line.observes() && !opens(line)) {
         _ if !config.enforce.holds() => Err("logins are not judged on this node (enforce)"),
         _ if fs::symlink_metadata("/run/job-adopt/off").is_ok() => {
             Err("/run/job-adopt/off is there")
         }
         true => Ok(()),
-        false => Err("no session line of sshd's PAM stack takes logins into jobs"),
+        false => Err("no session line of sshd's PAM stack takes all logins into jobs"),
     }
 }
 
@@ -127,6 +128,7 @@ fn joined(config: &Config) -> Result<(), &'static str> {
 /// [`Error::Failed`] where it cannot be told who has a job: nobody's processes are ended then.
 fn end(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     let find = || -> Result<Vec<Identity>, Error> {
+        joined(config).map_err(|why| Error::failed("end", "strays", why))?;
         let look = Look::at(config)?;
         match look.unsure.first() {
             Some(why) => Err(Error::failed("tell", "who has a job", why)),
@@ -144,9 +146,14 @@ fn end(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     }
     let mut stopped = BTreeSet::new();
     let hunted = hunt(|_| find(), began + PATIENCE, &mut stopped);
+    // Whoever still forks then saves nobody.
+    let killed = match &hunted {
+        Ok(left) => signal_all(left.iter().copied(), Signal::SIGKILL),
+        Err(_) => Ok(()),
+    };
     // Some may belong to users who have a job by now.
     let continued = signal_all(stopped.iter().copied(), Signal::SIGCONT);
-    let left = hunted.and_then(|left| continued.map(|()| left))?;
+    let left = hunted.and_then(|left| killed.and(continued).map(|()| left))?;
     told.extend(stopped);
     told.retain(|one| !left.contains(one));
     if !(told.is_empty() && left.is_empty()) {
@@ -206,7 +213,7 @@ impl Look {
     /// [`Error::Failed`] for what cannot be read of accounts, processes or records.
     pub(super) fn at(config: &Config) -> Result<Self, Error> {
         let (mut people, mut look, ours) = (People::of(config)?, Self::default(), lineage());
-        let flux = User::from_name(&config.flux_user).ok().flatten().map(|user| user.uid.as_raw());
+        let flux = Account::Name(config.flux_user.clone()).uid().ok();
         let numbers = processes::numbers::<i32>(Path::new("/proc"));
         let numbers = numbers.map_err(|error| Error::failed("list", "/proc", error))?.flatten();
         let table: BTreeMap<i32, Seen> =
@@ -267,6 +274,9 @@ impl Look {
                 Ok((running, found)) => {
                     self.owners.extend(running.into_iter().map(|(uid, _)| uid));
                     self.unsure.extend(found.broken.into_iter().chain(found.silent));
+                    // Jobs that take no logins, and those of another node's name.
+                    self.unsure
+                        .extend(found.skipped.into_iter().filter(|_| source == SourceName::Slurm));
                 }
                 Err(SourceError::Absent(_)) => {}
                 Err(error) => self.unsure.push(format!("{}: {error}", source.as_str())),
@@ -388,8 +398,8 @@ fn service(path: &str) -> Option<&str> {
 
 /// Where login.defs(5) says nothing.
 const UID_MIN: u32 = 1000;
-/// Numbers that systemd gives to its services, and those of nobody (systemd's UIDS-GIDS).
-const SYSTEMS: std::ops::RangeInclusive<u32> = 61_184..=65_535;
+/// The numbers of nobody (systemd's UIDS-GIDS).
+const NOBODYS: std::ops::RangeInclusive<u32> = 65_534..=65_535;
 
 /// The accounts whose processes may be strays.
 struct People {
@@ -412,8 +422,13 @@ impl People {
             exempt.extend(settings.exempt_uids);
             groups.extend(settings.exempt_groups);
         }
-        let gid = |name: &String| Some(nix::unistd::Group::from_name(name).ok()??.gid);
-        let (groups, names) = (groups.iter().filter_map(gid).collect(), BTreeMap::new());
+        let gid = |name: &String| match Group::from_name(name) {
+            Ok(group) => Ok(group.map(|group| group.gid)),
+            Err(errno) => Err(Error::failed("look up group", name, errno.desc())),
+        };
+        let groups =
+            groups.iter().filter_map(|name| gid(name).transpose()).collect::<Result<_, _>>()?;
+        let names = BTreeMap::new();
         Ok(Self { first: uid_min(&defs).unwrap_or(UID_MIN), exempt, groups, names })
     }
 
@@ -437,7 +452,7 @@ impl People {
     }
 
     fn is_exempt(&self, uid: u32) -> bool {
-        uid < self.first || uid == u32::MAX || SYSTEMS.contains(&uid) || self.exempt.contains(&uid)
+        uid < self.first || uid == u32::MAX || NOBODYS.contains(&uid) || self.exempt.contains(&uid)
     }
 
     /// The name of a person who is not exempt. Who cannot be looked up is nobody's to end.
@@ -466,7 +481,7 @@ fn uid_min(defs: &str) -> Option<u32> {
 
 /// The devices that a process has open and a closed slice would refuse; `None` where that cannot be
 /// told. The numbers decide, and a path is shown where it leads to them here.
-fn guarded(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
+fn refused(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
     let (dir, tree) = (Proc::here().dir(pid).join("fd"), Tree::here());
     let mut names = BTreeSet::new();
     for link in processes::numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string())) {
@@ -561,9 +576,9 @@ mod tests {
     fn a_device_is_seen_without_a_driver_hearing_of_it() {
         let file = std::fs::File::open("/dev/zero").unwrap();
         let own = nix::unistd::getpid().as_raw();
-        assert!(guarded(own, &[]).unwrap().contains(&"/dev/zero".to_owned()));
+        assert!(refused(own, &[]).unwrap().contains(&"/dev/zero".to_owned()));
         let open: DeviceRule = "c:1:-1:r".parse().unwrap();
-        assert!(!guarded(own, &[open]).unwrap().contains(&"/dev/zero".to_owned()));
+        assert!(!refused(own, &[open]).unwrap().contains(&"/dev/zero".to_owned()));
         drop(file);
     }
 }

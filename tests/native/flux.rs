@@ -136,6 +136,10 @@ fn a_full_unit_costs_others_little() {
         let count = looked_at();
         assert!((1024..5000).contains(&count), "{count} lingering processes were looked at");
         assert_eq!(crowd.unit.pids().len(), 3001);
+        for account in ["flux", "992"] {
+            node.configure(&format!("flux_user = {account}\n"));
+            node.job_adopt(&["strays", "--user", ALICE.name]).ok();
+        }
         node.arguments("");
         node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().stands_in(&bobs.leaf());
     });
