@@ -188,6 +188,7 @@ install: all
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/keeper,$(LIBEXEC)/keeper)
+	$(call put,0755,packaging/in-use,$(LIBEXEC)/in-use)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
 	$(call put,0644,$(BUILD)/completions/bash,$(BASH_COMPLETION))
 	$(call put,0644,$(BUILD)/completions/zsh,$(ZSH_COMPLETION))
@@ -214,10 +215,9 @@ account:
 
 # A stack that names a missing module lets nobody in, root included.
 uninstall:
-	@if grep -ls pam_job_adopt "$(DESTDIR)"/etc/pam.d/*; then \
-	    echo "make: remove pam_job_adopt from these stacks first" >&2; exit 1; fi
+	@packaging/in-use "$(DESTDIR)"
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
-	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
+	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper" "$(DESTDIR)$(LIBEXEC)/in-use"
 	rm -f "$(DESTDIR)$(BASH_COMPLETION)" "$(DESTDIR)$(ZSH_COMPLETION)" "$(DESTDIR)$(FISH_COMPLETION)"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"

@@ -42,6 +42,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     // Whom it runs as cannot read it, so that it can be neither traced nor dumped.
     has("/usr/libexec/job-adopt/resolve", 0o711);
     has("/usr/libexec/job-adopt/keeper", 0o755);
+    has("/usr/libexec/job-adopt/in-use", 0o755);
     has("/usr/bin/job-adopt", 0o755);
     has("/usr/share/bash-completion/completions/job-adopt", 0o644);
     has("/usr/share/zsh/site-functions/_job-adopt", 0o644);
@@ -79,5 +80,11 @@ fn a_module_in_use_is_not_removed() {
     std::fs::write(stacks.join("sshd"), "session required pam_job_adopt.so\n").unwrap();
     let destination = format!("DESTDIR={}", stage.display());
     make(&["uninstall", &destination]).failed().says("etc/pam.d/sshd");
+    std::fs::write(stacks.join("sshd"), "#session required pam_job_adopt.so\n").unwrap();
+    make(&["uninstall", &destination]).ok();
+    let drop_in = "etc/systemd/system/user-.slice.d";
+    std::fs::create_dir_all(stage.join(drop_in)).unwrap();
+    std::fs::write(stage.join(drop_in).join("job-adopt.conf"), "").unwrap();
+    make(&["uninstall", &destination]).failed().says(drop_in);
     std::fs::remove_dir_all(&stage).unwrap();
 }
