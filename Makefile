@@ -3,7 +3,7 @@
 #   make            the module, the helper, the keeper and the admin's program, in $(BUILD)
 #   make install    the four, the manual pages, completions, the units, and the helper's account
 #   make uninstall  with the same variables
-#   make test       every test there is; as root, with nothing skipped. TIER=unit (which needs no
+#   make test       every test but that of the packages (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
 #                   root), native, node or kernel runs that tier alone, and SUITE=NAME a part of it
 #                   (tests/all says which there are). LINT=1 runs `make lint` beside them
 #   make faults     every system call of a login fails once, and every answer of the helper's is cut: all
