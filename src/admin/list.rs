@@ -48,8 +48,8 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
                 for record in &found.records {
                     let mut job = Job::of(record, &config, &resolver);
                     if let Err(error) = job.look(&record.place) {
-                        output.warn(format_args!("job {}: {error}", record.id));
                         job.state = "unknown";
+                        job.why.push(format!("job {}: {error}", record.id));
                         code = super::EXIT_FAILED;
                     }
                     jobs.push(job);
@@ -68,6 +68,10 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         if config.sources.contains(&source) && !add(&mut jobs, user, source, &config, output) {
             code = super::EXIT_FAILED;
         }
+    }
+    for job in &mut jobs {
+        job.why.extend(job.no_such_job(&config));
+        job.why.iter().for_each(|why| output.warn(why));
     }
     if code == super::EXIT_FINE && !broken.is_empty() {
         code = super::EXIT_FINDINGS;
@@ -102,6 +106,8 @@ struct Job {
     /// `running`, `frozen`, `gone`, or `unknown` where it cannot be told, as where a scheduler
     /// places the logins.
     state: &'static str,
+    /// Why either is unknown.
+    why: Vec<String>,
     started: Option<i64>,
     ends: Option<i64>,
 }
@@ -109,14 +115,15 @@ struct Job {
 impl Job {
     fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
         let contained = contained(record, config, resolver);
-        let (containment, devices) = match contained.map(|contained| contained.containment) {
-            Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len())),
-            Ok(other) => (other.as_str(), None),
-            Err(_) => ("unknown", None),
+        let (containment, devices, why) = match contained.map(|contained| contained.containment) {
+            Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
+            Ok(other) => (other.as_str(), None, Vec::new()),
+            Err((_, cause)) => ("unknown", None, vec![cause]),
         };
         Self {
             containment,
             devices,
+            why,
             started: record.started,
             ends: record.ends,
             ..Self::unknown(record.id.to_string(), record.uid)
@@ -142,6 +149,7 @@ impl Job {
             containment: "unknown",
             devices: None,
             state: "unknown",
+            why: Vec::new(),
             started: None,
             ends: None,
         }
@@ -176,6 +184,14 @@ impl Job {
             None => "running",
         };
         self.count(place.dir()?)
+    }
+
+    /// Why the state of a record is unknown that leaves its job's cgroup to a scheduler.
+    fn no_such_job(&self, config: &Config) -> Option<String> {
+        let via = self.via.filter(|_| self.state == "unknown")?;
+        let asked = config.sources.iter().any(|source| source.as_str() == via);
+        let why = if asked { "has no such job here now" } else { "is not among the sources" };
+        Some(format!("job {}: {via} {why}", self.id))
     }
 
     fn count(&mut self, dir: &Dir) -> cgroup::Result<()> {
@@ -300,6 +316,13 @@ mod tests {
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
         );
+        let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
+        assert_eq!(job.why, [why]);
+        let mut config = Config::default();
+        let no_such_job = |job: &Job, config: &Config| job.no_such_job(config).unwrap_or_default();
+        assert_eq!(no_such_job(&job, &config), "job 7: slurm has no such job here now");
+        config.sources.retain(|source| *source != SourceName::Slurm);
+        assert_eq!(no_such_job(&job, &config), "job 7: slurm is not among the sources");
         let placement = Placement::Extern {
             spool: "/var/spool/slurmd".parse().unwrap(),
             node: "n1".parse().unwrap(),
@@ -310,5 +333,6 @@ mod tests {
             job.row(),
             ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
         );
+        assert_eq!(job.no_such_job(&config), None);
     }
 }

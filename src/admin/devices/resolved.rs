@@ -47,7 +47,10 @@ impl Report {
             let specifier = printable(&one.text);
             match look_up(one, resolver) {
                 Ok(found) => report.take(&specifier, found, resolver),
-                Err(why) => report.refused.push(Refused { specifier, why: printable(&why) }),
+                Err(why) => {
+                    let why = printable(&resolver.tree.as_on_the_node(&why));
+                    report.refused.push(Refused { specifier, why });
+                }
             }
         }
         if let Err(error) = &resolver.tree.drivers() {
@@ -71,7 +74,8 @@ impl Report {
                 driver: driver(&resolver.tree, rule.kind(), rule.major()),
             });
         }
-        let warned = |warning: String| format!("{specifier}: {}", printable(&warning));
+        let on_node = |warning: String| printable(&resolver.tree.as_on_the_node(&warning));
+        let warned = |warning: String| format!("{specifier}: {}", on_node(warning));
         self.warnings.extend(found.warnings.into_iter().map(warned));
     }
 
@@ -180,6 +184,26 @@ mod tests {
              {\"specifier\":\"char-pts r\",\"node\":\"char-pts\",\"type\":\"char\",\"major\":136,\
              \"minor\":null,\"access\":\"r\",\"driver\":\"pts\"}],\"refused\":[],\"warnings\":[]}\n"
         );
+    }
+
+    /// Whoever tried names on files below a directory reads of them as they are on the node.
+    #[test]
+    fn paths_are_those_of_the_node() {
+        let scratch = Scratch::new();
+        scratch.file("proc/devices", "Character devices:\n1 mem\n");
+        scratch.file("etc/cdi/open.json", "");
+        scratch.mode("etc/cdi", 0o777);
+        let dir = Asked { text: "/list".into(), what: What::Named(Named::Dir("/list".into())) };
+        let cdi =
+            Asked { text: "v.com/x=0".into(), what: What::Named(Named::Cdi("v.com/x=0".into())) };
+        let (_, text, json) = report(&scratch, &[dir, cdi]);
+        let root = scratch.path().to_str().unwrap();
+        assert!(!text.contains(root) && !json.contains(root), "{text}");
+        assert!(text.contains("refused: /list: cannot open"), "{text}");
+        assert!(text.contains("refused: /etc/cdi: writable by others"), "{text}");
+        let tree = Tree::laid_out(std::path::Path::new("/a"), scratch.trust());
+        let shown = tree.as_on_the_node("/a/b: /b/a/c, /ab, (/a/a/d)");
+        assert_eq!(shown, "/b: /b/a/c, /ab, (/a/d)");
     }
 
     #[test]

@@ -200,6 +200,21 @@ impl Tree {
         &self.seen.slurm
     }
 
+    /// A text with the paths of this node's files as they are on the node itself.
+    pub fn as_on_the_node(&self, text: &str) -> String {
+        let Some(root) = self.root.to_str().filter(|_| self.is_laid_out()) else {
+            return text.to_owned();
+        };
+        let (mut shown, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once(root) {
+            let within = before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
+            let below = after.strip_prefix('/').filter(|_| !within);
+            shown.extend([before, if below.is_some() { "/" } else { root }]);
+            rest = below.unwrap_or(after);
+        }
+        shown + rest
+    }
+
     fn is_laid_out(&self) -> bool {
         self.root != Path::new("/")
     }
@@ -256,6 +271,13 @@ pub enum NodeError {
     /// It is something else.
     #[error("not a device")]
     NoDevice,
+}
+
+impl NodeError {
+    /// Whether there is simply nothing.
+    pub fn is_absent(self) -> bool {
+        self == Self::Open(Errno::ENOENT)
+    }
 }
 
 /// A file of the node that could not be read.

@@ -90,10 +90,13 @@ impl File {
         Some((spec, spec.device(name)?))
     }
 
-    /// Why it cannot be used, if it has been parsed and cannot, after its path.
+    /// What is wrong with it, if it has been parsed, after its path.
     fn fault(&self) -> Option<String> {
-        let fault = self.parsed.get()?.as_ref().err()?;
-        Some(format!("{}: {}", self.path.display(), fault.why))
+        let fault = match self.parsed.get()? {
+            Err(fault) => fault.why.clone(),
+            Ok(spec) => format!("line {}: a second document is not read", spec.second?),
+        };
+        Some(format!("{}: {fault}", self.path.display()))
     }
 }
 
@@ -181,7 +184,7 @@ impl Catalog {
         Some((path, &fault.why))
     }
 
-    /// The files that have been found to be unusable, each with what is wrong with it.
+    /// The files that have been found to be unusable, or not to be read to their ends.
     pub(super) fn faults(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter_map(File::fault)
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::Format;
-use super::document::{self, Value};
+use super::document;
 
 /// Characters of a whole name, of a vendor, of a class and of a device.
 const WHOLE_MAX: usize = 512;
@@ -105,11 +105,12 @@ fn no_name() -> Invalid {
     Invalid("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
 }
 
-/// The kind that a file means, where that is beyond doubt although the file breaks a rule: it is a
+/// The kind that a file means, where that is beyond doubt although the file breaks a rule: it is one
 /// whole document, one key at its top and no other is called `kind` in whatever case, and the value
 /// is a kind. What breaks the rule stands elsewhere then.
 pub(super) fn kind_of(bytes: &[u8], format: Format) -> Option<String> {
-    let Ok(Value::Object(mut top)) = document::read(bytes, format) else { return None };
+    let document = document::read(bytes, format).ok().filter(|it| it.second.is_none())?;
+    let mut top = document.value.into_object().ok()?;
     let value = top.remove("kind")?;
     if top.keys().any(|key| key.eq_ignore_ascii_case("kind")) {
         return None;

@@ -6,10 +6,8 @@
 
 use std::path::Path;
 
-use nix::errno::Errno;
-
 use super::{Edits, NodeEdit, NodeKind};
-use crate::helper::devices::{Device, DeviceError, Found, Node, NodeError, Tree, driver, nvidia};
+use crate::helper::devices::{Device, DeviceError, Found, Node, Tree, driver, nvidia};
 use crate::protocol::Access;
 
 /// Most device nodes that edits are taken with, and names together. A list holds a quarter as many,
@@ -42,14 +40,14 @@ fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, DeviceError> {
         return Ok(found);
     }
     let path = edit.host_path.as_ref().unwrap_or(&edit.path);
-    let failed = |why| DeviceError::at(path, why);
+    let failed = |why: String| DeviceError::at(path, why);
     let node = match tree.node(path) {
-        Err(absent @ NodeError::Open(Errno::ENOENT)) => {
+        Err(absent) if absent.is_absent() => {
             let node = nvidia::unborn_node(tree, path)?;
             found.warnings.push(nvidia::unborn_warning(path));
-            node.ok_or(absent).map_err(failed)?
+            node.ok_or_else(|| driver::absence(tree, path, absent)).map_err(failed)?
         }
-        node => node.map_err(failed)?,
+        node => node.map_err(|why| failed(why.to_string()))?,
     };
     agree(path, edit, node)?;
     driver::check(tree, path, node)?;

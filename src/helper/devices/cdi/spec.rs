@@ -28,6 +28,8 @@ pub struct Spec {
     pub edits: Edits,
     /// The devices, each name once; at least one.
     pub devices: Vec<SpecDevice>,
+    /// The line from which on the file is not read, since another document begins there.
+    pub second: Option<usize>,
 }
 
 /// A device of a specification.
@@ -87,7 +89,8 @@ impl Spec {
         }
         let document = document::read(bytes, format)
             .map_err(|error| SpecError { at: format!("line {}", error.line), why: error.why })?;
-        Fields::read(document, spec)
+        let spec = Fields::read(document.value, spec)?;
+        Ok(Self { second: document.second, ..spec })
     }
 
     /// Whether a qualified name is one of this file's devices.
@@ -153,7 +156,9 @@ fn spec(fields: &mut Fields) -> Result<Spec, SpecError> {
     let devices = fields.value("devices", |value| devices(value, version))?.unwrap_or_default();
     match devices.is_empty() {
         true => Err(SpecError::rule("no devices")),
-        false => Ok(Spec { kind, edits: edits.flatten().unwrap_or_default(), devices }),
+        false => {
+            Ok(Spec { kind, edits: edits.flatten().unwrap_or_default(), devices, second: None })
+        }
     }
 }
 

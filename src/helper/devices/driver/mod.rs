@@ -7,7 +7,7 @@
 
 mod family;
 
-use super::{DeviceError, Node, Tree, major, nvidia};
+use super::{DeviceError, Node, NodeError, ProcDevices, Tree, major, nvidia};
 use crate::protocol::DeviceType;
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
@@ -27,9 +27,11 @@ pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
     let names: Vec<&str> = tree.drivers()?.names(node.kind, node.major).collect();
     let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));
     if names.is_empty() {
-        let why =
-            ", and no driver has that major: not loaded, or loaded anew since the node was made";
-        return Err(refused(why.to_owned()));
+        let driver = promising(path).map(|driver| format!("{driver} ")).unwrap_or_default();
+        return Err(refused(format!(
+            ", and no driver has that major: {driver}not loaded, or loaded anew since the node was \
+             made"
+        )));
     }
     let managing = match management(&names, node) {
         None if names.contains(&nvidia::CAPS) && !nvidia::is_instance(tree, node.minor)? => {
@@ -50,6 +52,26 @@ pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
             Err(refused(format!(", a device of {of} that manages the node: never a job's")))
         }
         None => family(path, node, &names).map_err(refused),
+    }
+}
+
+/// The newest name of the driver that a path promises.
+fn promising(path: &str) -> Option<&'static str> {
+    family::of(path).first()?.0.drivers.first().copied()
+}
+
+/// Why there is no node at a path: where it can be told, for want of a driver.
+pub(super) fn absence(tree: &Tree, path: &str, why: NodeError) -> String {
+    let families = family::of(path);
+    let loaded = |drivers: &ProcDevices| {
+        let mut names = families.iter().flat_map(|(family, _)| family.drivers);
+        names.any(|name| drivers.majors(DeviceType::Char, name).next().is_some())
+    };
+    match promising(path) {
+        Some(driver) if why.is_absent() && !tree.drivers().is_ok_and(loaded) => {
+            format!("{why}; the driver {driver} is not loaded")
+        }
+        _ => why.to_string(),
     }
 }
 
@@ -87,8 +109,7 @@ fn family(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
     match of_driver.into_iter().flatten().next() {
         Some(promised) => Err(format!(", but its minor must be {promised}")),
         None => {
-            let promised = families.first().and_then(|(family, _)| family.drivers.first());
-            let (promised, found) = (promised.copied().unwrap_or_default(), names.join(", "));
+            let (promised, found) = (promising(path).unwrap_or_default(), names.join(", "));
             Err(format!(
                 ", which is a device of {found} and not of {promised}: made when an older driver \
                  was loaded"

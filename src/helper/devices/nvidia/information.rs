@@ -2,7 +2,8 @@
 //! driver writes it: lines of a key, a colon, blanks and a value.
 
 use crate::helper::devices::gpu_name::{PciAddress, Uuid};
-use crate::helper::devices::{Device, DeviceError, Tree, major};
+use crate::helper::devices::tree::missing_is;
+use crate::helper::devices::{Device, DeviceError, FileError, Tree, major, topology};
 use crate::protocol::decimal;
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";
@@ -23,8 +24,15 @@ pub struct Gpu {
     pub minor: u32,
 }
 
+/// Whether the node's processor is a Tegra, as Jetson's. Its GPU is on no PCI bus, and has device
+/// nodes of many drivers.
+pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
+    let compatible = tree.text("/sys/firmware/devicetree/base/compatible");
+    compatible.map(|names| names.contains("nvidia,tegra")).or_else(missing_is(|| false))
+}
+
 /// The GPUs that the driver has and does not exclude, by PCI address. None where there is no
-/// driver.
+/// driver. A Tegra's own display stands there too, at an address that the bus does not have.
 /// Fails: files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor,
 /// more than 256 GPUs.
 pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
@@ -34,7 +42,10 @@ pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
         let Ok(address) = name.parse() else {
             return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
         };
-        gpus.extend(parse(address, &tree.text(&path)?, &path)?);
+        let on_bus = || tree.names(&topology::directory(address)).is_ok();
+        if !is_tegra(tree)? || on_bus() {
+            gpus.extend(parse(address, &tree.text(&path)?, &path)?);
+        }
     }
     gpus.sort_unstable_by_key(|gpu| gpu.address);
     distinct(gpus)
@@ -69,6 +80,7 @@ pub(in crate::helper::devices) fn by_uuid<'a>(
     let found = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
     // A driver that has not initialised its GPUs does not know their UUIDs yet.
     found.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
+        _ if gpus.is_empty() => "NVIDIA's driver is not loaded, or has no GPU".to_owned(),
         0 => format!("NVIDIA's driver has no GPU-{uuid}"),
         silent => format!(
             "NVIDIA's driver has no GPU-{uuid}; of {silent} of its GPUs it does not know the UUID \

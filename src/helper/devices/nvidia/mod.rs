@@ -11,7 +11,7 @@ mod mig;
 mod node;
 
 pub(super) use information::by_uuid;
-pub use information::{Gpu, confirm, gpus, minors, only_gpu};
+pub use information::{Gpu, confirm, gpus, is_tegra, minors, only_gpu};
 pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};
 pub(super) use node::unborn_warning;

@@ -41,7 +41,7 @@ const SHARED: [Shared; 2] = [
 /// Fails: it is not there, or is no device of the driver's with the GPU's minor.
 pub fn node(tree: &Tree, gpu: &Gpu) -> Result<Found, DeviceError> {
     let path = format!("/dev/nvidia{}", gpu.minor);
-    let node = tree.node(&path).map_err(|why| no_node(&path, why))?;
+    let node = tree.node(&path).map_err(|why| no_node(tree, &path, why))?;
     driver::check(tree, &path, node)?;
     Ok(vec![Device::of(&path, node, Access::RW)?].into())
 }
@@ -129,7 +129,7 @@ pub(super) fn promised(
             )));
         }
         Err(NodeError::Open(Errno::ENOENT)) => found.warnings.push(unborn_warning(path)),
-        Err(why) => return Err(no_node(path, why)),
+        Err(why) => return Err(no_node(tree, path, why)),
     }
     driver::check(tree, path, node)?;
     found.devices.push(Device::of(path, node, access)?);
@@ -157,12 +157,9 @@ fn major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, DeviceError
     Ok(majors.into_iter().next())
 }
 
-fn no_node(path: &str, why: NodeError) -> DeviceError {
-    let advice = match why {
-        NodeError::Open(Errno::ENOENT) => "; let nvidia-modprobe make it at boot",
-        _ => "",
-    };
-    DeviceError::at(path, format_args!("{why}{advice}"))
+fn no_node(tree: &Tree, path: &str, why: NodeError) -> DeviceError {
+    let advice = if why.is_absent() { "; let nvidia-modprobe make it at boot" } else { "" };
+    DeviceError::at(path, driver::absence(tree, path, why) + advice)
 }
 
 fn no_channel(channel: u32) -> DeviceError {

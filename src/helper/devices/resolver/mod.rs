@@ -113,6 +113,11 @@ impl Resolver {
     /// address is.
     fn gpu(&self, name: &GpuName) -> Result<Found, DeviceError> {
         match name {
+            GpuName::Index(_) if nvidia::is_tegra(&self.tree)? => {
+                let alone = "the GPU of a Tegra processor has no PCI address and is found by CDI \
+                             alone";
+                self.by_specification(name, Some(alone))
+            }
             GpuName::Index(index) => topology::by_index(&self.tree, *index),
             GpuName::Pci(address) => topology::by_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
@@ -154,7 +159,7 @@ impl Resolver {
     /// Each GPU that the node has now, by its own numbers.
     fn all_gpus(&self) -> Result<Found, DeviceError> {
         let gpus = nvidia::gpus(&self.tree)?;
-        if gpus.is_empty() {
+        if gpus.is_empty() || nvidia::is_tegra(&self.tree)? {
             return self.by_specification("all", None);
         }
         let mut found = Found::default();

@@ -96,6 +96,22 @@ impl<'a> Cards<'a> {
     }
 }
 
+/// Why there is no GPU at all: for want of a driver, where a function looks like one (`PCI_CLASS`,
+/// include/linux/pci_ids.h).
+pub(super) fn no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
+    for name in tree.entries(FUNCTIONS, FUNCTIONS_MAX)? {
+        let class = tree.text(&format!("{FUNCTIONS}/{name}/class")).unwrap_or_default();
+        let is_gpu =
+            ["0x0300", "0x0302", "0x0380", "0x1200"].iter().any(|of| class.starts_with(of));
+        let bound = tree.link_name(&format!("{FUNCTIONS}/{name}/driver"));
+        if is_gpu && bound.is_err_and(|error| error.is_missing()) {
+            let text = format_args!("the node has no GPUs: no driver is loaded for {name}");
+            return Ok(DeviceError::new(text));
+        }
+    }
+    Ok(DeviceError::new("the node has no GPUs"))
+}
+
 /// Why the function at an address is no GPU.
 pub(super) fn why_none(tree: &Tree, address: PciAddress) -> Result<DeviceError, DeviceError> {
     let there = tree.names(&directory(address)).map(|_| true).or_else(missing_is(|| false))?;
@@ -114,7 +130,7 @@ pub(super) fn why_none(tree: &Tree, address: PciAddress) -> Result<DeviceError, 
     }))
 }
 
-pub(super) fn directory(address: PciAddress) -> String {
+pub(in crate::helper::devices) fn directory(address: PciAddress) -> String {
     format!("{FUNCTIONS}/{address}")
 }
 

@@ -1,13 +1,16 @@
 //! The GPUs of a node by number and by PCI address, of whatever vendor.
 //!
 //! A GPU is a PCI function that NVIDIA's driver lists and does not exclude, that has a DRM render
-//! node, or that is Habana's and has an accelerator node. A server's management graphics (`ast`,
+//! node, or that is Habana's and has an accelerator node; or it is part of a processor, has a DRM
+//! render node and no PCI address. The GPU of NVIDIA's Tegra is none of these: it is used through
+//! nodes of many drivers, which only a specification lists. A server's management graphics (`ast`,
 //! `mgag200`) have a card node alone, and what is bound to a `vfio` driver belongs to a virtual
 //! machine: neither is one.
 //!
 //! Numbers count from 0 by PCI address: domain, bus, device, function. That is the order of
 //! `nvidia-smi`, and it does not depend on when a driver came up. Of an AMD card in several compute
-//! partitions each has a number, by render minor; the address stands for the whole card.
+//! partitions each has a number, by render minor; the address stands for the whole card. GPUs
+//! without an address come last, by render minor.
 //!
 //! Flux takes its numbers from hwloc, which may count otherwise:
 //! - Only what one of its backends (CUDA, NVML, RSMI, OpenCL) reports is a GPU there. An hwloc that
@@ -30,21 +33,20 @@ use super::gpu_name::PciAddress;
 use super::{Device, DeviceError, Found, Tree};
 use card::{Card, Cards, Make};
 
+pub(super) use card::directory;
 pub use nodes::{companions, confirm_drm};
 
 /// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
 /// those of one partition.
 /// Fails: among others, there are not as many GPUs.
 pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
-    let cards = Cards::new(tree)?.all()?;
-    let units: Vec<(&Card, Option<u32>)> = cards.iter().flat_map(units).collect();
+    let units = units(tree)?;
     let unit = usize::try_from(index).ok().and_then(|index| units.get(index));
     let mut found = match unit {
-        Some((card, None)) => nodes::whole(tree, card)?,
-        Some((_, Some(render))) => nodes::partition(tree, *render)?,
+        Some(unit) => unit.devices(tree)?,
         None => {
             return Err(match units.len() {
-                0 => DeviceError::new("the node has no GPUs"),
+                0 => card::no_gpus(tree)?,
                 1 => DeviceError::new("the node has one GPU, number 0"),
                 count => DeviceError::new(format_args!(
                     "the node has {count} GPUs, numbers 0 to {}",
@@ -53,7 +55,7 @@ pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
             });
         }
     };
-    if are_mixed(&cards) {
+    if units.iter().any(|unit| units.first().is_some_and(|first| first.make() != unit.make())) {
         found.warnings.push(MIXED.to_owned());
     }
     Ok(found)
@@ -62,11 +64,6 @@ pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
 /// A scheduler that knows the GPUs of one maker only counts without the graphics of a processor.
 const MIXED: &str = "this node has GPUs of several makers, and a number counts all of them by \
                      address: where the scheduler counts otherwise, name GPUs by address or UUID";
-
-fn are_mixed(cards: &[Card]) -> bool {
-    let makes = |card: &Card| std::mem::discriminant(&card.make);
-    cards.windows(2).any(|pair| matches!(pair, [one, next] if makes(one) != makes(next)))
-}
 
 /// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.
 /// Fails: among others, the function there is no GPU.
@@ -90,17 +87,12 @@ pub struct GpuNodes {
 /// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
 /// Fails: it cannot be told which there are.
 pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
-    let cards = Cards::new(tree)?.all()?;
     let mut gpus = Vec::new();
-    for (card, part) in cards.iter().flat_map(units) {
-        let devices = match part {
-            None => nodes::whole(tree, card),
-            Some(render) => nodes::partition(tree, render),
-        };
+    for unit in units(tree)? {
         // One without its nodes cannot be given to anybody.
-        let Ok(devices) = devices else { continue };
-        let is_own = |device: &&Device| match card.make {
-            Make::Nvidia(_) => true,
+        let Ok(devices) = unit.devices(tree) else { continue };
+        let is_own = |device: &&Device| match &unit {
+            Unit::Card(Card { make: Make::Nvidia(_), .. }) => true,
             _ => device.node.rsplit('/').next().is_some_and(nodes::is_render_or_accel),
         };
         if let Some(own) = devices.devices.iter().find(is_own).cloned() {
@@ -110,12 +102,45 @@ pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     Ok(gpus)
 }
 
-/// What has a number of its own: the card, or each of its partitions by render minor.
-fn units(card: &Card) -> Vec<(&Card, Option<u32>)> {
-    match &card.make {
-        Make::Amd { parts } if parts.len() > 1 => {
-            parts.iter().map(|render| (card, Some(*render))).collect()
+/// What has a number of its own.
+enum Unit {
+    Card(Card),
+    /// A partition of an AMD card, by render minor.
+    Part(u32),
+    /// The GPU of a processor, by its directory in sysfs.
+    Integrated(String),
+}
+
+fn units(tree: &Tree) -> Result<Vec<Unit>, DeviceError> {
+    let mut units = Vec::new();
+    for card in Cards::new(tree)?.all()? {
+        match &card.make {
+            Make::Amd { parts } if parts.len() > 1 => {
+                units.extend(parts.iter().copied().map(Unit::Part));
+            }
+            _ => units.push(Unit::Card(card)),
         }
-        _ => vec![(card, None)],
+    }
+    units.extend(nodes::integrated(tree)?.into_iter().map(Unit::Integrated));
+    Ok(units)
+}
+
+impl Unit {
+    fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
+        match self {
+            Self::Card(card) => nodes::whole(tree, card),
+            Self::Part(render) => nodes::partition(tree, *render),
+            Self::Integrated(device) => nodes::drm(tree, device),
+        }
+    }
+
+    /// A number for each maker.
+    fn make(&self) -> u8 {
+        match self {
+            Self::Card(Card { make: Make::Nvidia(_), .. }) => 0,
+            Self::Card(Card { make: Make::Amd { .. }, .. }) | Self::Part(_) => 1,
+            Self::Card(Card { make: Make::Habana, .. }) => 2,
+            Self::Card(_) | Self::Integrated(_) => 3,
+        }
     }
 }

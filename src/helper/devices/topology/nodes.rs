@@ -19,17 +19,19 @@ pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, DeviceError> {
         Make::Nvidia(gpu) => {
             found.extend(nvidia::node(tree, gpu)?);
             found.extend(nvidia::shared(tree)?);
-            found.extend(drm(tree, card.address)?);
+            found.extend(drm(tree, &directory(card.address))?);
         }
         Make::Amd { parts } => {
-            found.extend(usable(drm(tree, card.address)?, is_render, card)?);
+            found.extend(usable(drm(tree, &directory(card.address))?, is_render, card)?);
             for part in parts {
                 found.extend(render(tree, *part)?);
             }
             found.extend(kfd(tree)?);
         }
         Make::Habana => found.extend(usable(accel(tree, card.address)?, is_accel, card)?),
-        Make::Other => found.extend(usable(drm(tree, card.address)?, is_render, card)?),
+        Make::Other => {
+            found.extend(usable(drm(tree, &directory(card.address))?, is_render, card)?);
+        }
     }
     Ok(found)
 }
@@ -47,7 +49,11 @@ pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, DeviceError> {
 /// cgroup for the render node of each (`kfd_devcgroup_check_permission` in
 /// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
 pub(super) fn kfd(tree: &Tree) -> Result<Found, DeviceError> {
-    let numbers = tree.text("/sys/class/kfd/kfd/dev")?;
+    let numbers =
+        tree.text("/sys/class/kfd/kfd/dev").map_err(|error| match error.is_missing() {
+            true => DeviceError::new("the KFD driver, amdgpu's for computing, is not loaded"),
+            false => error.into(),
+        })?;
     required(tree, "/dev/kfd", numbers.trim_end())
 }
 
@@ -76,12 +82,30 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The card and render nodes of a function, as far as there are any.
-fn drm(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
+/// The render nodes in sysfs of the GPUs that are part of a processor and on no PCI bus. A software
+/// renderer is none.
+pub(super) fn integrated(tree: &Tree) -> Result<Vec<String>, DeviceError> {
+    const CLASS: &str = "/sys/class/drm";
+    let link = |path: String| tree.link_name(&path).map(Some).or_else(missing_is(|| None));
+    let mut found = Vec::new();
+    for entry in tree.entries(CLASS, MINOR_MAX as usize)?.iter().filter(|entry| is_render(entry)) {
+        let device = format!("{CLASS}/{entry}/device");
+        let driver = link(format!("{device}/driver"))?;
+        if link(format!("{device}/subsystem"))?.as_deref() == Some("platform")
+            && driver.is_some_and(|driver| driver != "vgem")
+        {
+            found.push(device);
+        }
+    }
+    Ok(found)
+}
+
+/// The card and render nodes of a device in sysfs, as far as there are any.
+pub(super) fn drm(tree: &Tree, device: &str) -> Result<Found, DeviceError> {
     let mut devices = Vec::new();
-    for entry in entries(tree, address, "drm")? {
+    for entry in tree.entries(&format!("{device}/drm"), ENTRIES_MAX)? {
         if is_render(&entry) || is_numbered(&entry, "card") {
-            let numbers = tree.text(&format!("{}/drm/{entry}/dev", directory(address)))?;
+            let numbers = tree.text(&format!("{device}/drm/{entry}/dev"))?;
             devices.extend(optional(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
         }
     }
@@ -152,8 +176,9 @@ fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, 
 }
 
 fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, DeviceError> {
-    let absent = || DeviceError::at(path, NodeError::Open(Errno::ENOENT));
-    Ok(vec![optional(tree, path, numbers)?.ok_or_else(absent)?].into())
+    let absent = || driver::absence(tree, path, NodeError::Open(Errno::ENOENT));
+    let device = optional(tree, path, numbers)?;
+    Ok(vec![device.ok_or_else(|| DeviceError::at(path, absent()))?].into())
 }
 
 /// The device at a path, which has to have the `numbers` that the kernel tells; none where `/dev`

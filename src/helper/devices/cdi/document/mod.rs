@@ -72,6 +72,15 @@ impl Value {
         }
     }
 
+    /// A word, a truth value or a number in the place of a text of which nothing here makes use.
+    /// Runtimes take each for its text.
+    pub(super) fn check_scalar(&self) -> Result<(), SpecError> {
+        match self {
+            Self::Null | Self::List(_) | Self::Object(_) => Err(SpecError::rule("not text")),
+            Self::Bool(_) | Self::Number(_) | Self::Plain(_) | Self::Text(_) => Ok(()),
+        }
+    }
+
     pub(super) fn into_number(self) -> Result<i64, SpecError> {
         let number = match self {
             Self::Number(number) => number,
@@ -114,17 +123,37 @@ pub(super) struct DocumentError {
     pub(super) why: String,
 }
 
+/// What a file holds.
+#[derive(Debug, PartialEq)]
+pub(super) struct Document {
+    pub(super) value: Value,
+    /// The line where a second document begins, which nobody reads.
+    pub(super) second: Option<usize>,
+}
+
 /// Reads a document of at most [`Format::max_bytes`].
-pub(super) fn read(bytes: &[u8], format: Format) -> Result<Value, DocumentError> {
+pub(super) fn read(bytes: &[u8], format: Format) -> Result<Document, DocumentError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         DocumentError { line, why: "not UTF-8".to_owned() }
     })?;
-    match format {
-        Format::Json => json::read(text),
-        Format::Yaml => yaml::read(text),
+    // Some editors begin a text with this mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if format == Format::Yaml {
+        return yaml::read(text);
     }
+    let read = json::read(text);
+    read.map(|value| Document { value, second: None }).map_err(|error| match is_yaml(text) {
+        true => DocumentError { why: "this is YAML: name the file .yaml".to_owned(), ..error },
+        false => error,
+    })
+}
+
+/// Whether a text that is no JSON is a document in YAML.
+fn is_yaml(text: &str) -> bool {
+    let may_be = text.len() <= Format::Yaml.max_bytes() && !text.trim_start().starts_with('{');
+    may_be && yaml::read(text).is_ok_and(|document| document.value.into_object().is_ok())
 }
 
 /// A text of the document as errors show it: its beginning, in quotes, with escapes.

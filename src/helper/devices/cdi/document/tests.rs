@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 use super::*;
 
 fn yaml(text: &str) -> Result<Value, DocumentError> {
-    read(text.as_bytes(), Format::Yaml)
+    read(text.as_bytes(), Format::Yaml).map(|document| document.value)
 }
 
 fn json(text: &str) -> Result<Value, DocumentError> {
-    read(text.as_bytes(), Format::Json)
+    read(text.as_bytes(), Format::Json).map(|document| document.value)
 }
 
 fn text(text: &str) -> Value {
@@ -68,8 +68,6 @@ fn what_no_specification_needs_is_refused_with_its_line() {
         ("a: b\n<<: {c: d}\n", 2, "a merge key (<<) is not taken"),
         ("? [a]\n: b\n", 1, "a key that is a list or an object is not taken"),
         ("? {a: b}\n: c\n", 1, "a key that is a list or an object is not taken"),
-        ("a: b\n---\nc: d\n", 2, "a second document"),
-        ("a: b\n...\n---\n", 3, "a second document"),
         ("", 1, "no document"),
         ("# nothing\n\n", 3, "no document"),
     ];
@@ -104,12 +102,41 @@ fn a_key_stands_once_in_an_object_however_deep_it_lies() {
 
 #[test]
 fn nothing_follows_a_json_text_and_nothing_of_yaml_is_taken_for_json() {
-    for text in
-        ["{} {}", "{}\n---", "# x\n{}", "{a: 1}", "{'a': 1}", "[1,]", "", "\u{feff}{}", "01"]
-    {
+    for text in [
+        "{} {}", "{}\n---", "# x\n{}", "{a: 1}", "{'a': 1}", "[1,]", "", "\u{feff}\u{feff}{}", "01",
+    ] {
         assert!(json(text).is_err(), "{text:?}");
     }
     assert_eq!(refusal(json("{\n\"a\": x}")).0, 2);
+}
+
+#[test]
+fn a_mark_of_the_byte_order_is_no_part_of_the_text() {
+    assert_eq!(json("\u{feff}{}"), Ok(object([])));
+    assert_eq!(yaml("\u{feff}a: b\n"), Ok(object([("a", plain("b"))])));
+}
+
+/// As runtimes read it, who never get to what stands behind the first.
+#[test]
+fn a_second_document_is_not_read_and_its_line_is_told() {
+    for (text, line) in
+        [("a: b\n---\nc: d\n", 2), ("a: b\n...\n---\n", 3), ("a: b\n---\n&x [*x, \"\n", 2)]
+    {
+        let read = read(text.as_bytes(), Format::Yaml).unwrap();
+        assert_eq!(read.value, object([("a", plain("b"))]), "{text:?}");
+        assert_eq!(read.second, Some(line), "{text:?}");
+    }
+    assert_eq!(read(b"---\na: b\n...\n", Format::Yaml).unwrap().second, None);
+    assert_eq!(yaml("---\n---\na: b\n"), Ok(Value::Null));
+}
+
+#[test]
+fn yaml_in_a_file_for_json_is_called_yaml() {
+    let why = "this is YAML: name the file .yaml";
+    assert_eq!(refusal(json("---\na: b\n")), (1, why.to_owned()));
+    for text in ["a", "- a\n", "a: [\n", "{\"a\": }", "a: &x b\n", "{\"a\": 1} x"] {
+        assert_ne!(refusal(json(text)).1, why, "{text:?}");
+    }
 }
 
 #[test]
@@ -174,7 +201,7 @@ fn the_worst_files_are_read_in_time() {
     for unit in ["[", "{\"a\":", "[[],", "\"", "1", " "] {
         assert!(json(&full(Format::Json, unit)).is_err(), "{unit:?}");
     }
-    let units = ["[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a ", "---\n"];
+    let units = ["[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a "];
     let started = Instant::now();
     for unit in units {
         assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
@@ -192,8 +219,8 @@ fn the_worst_files_are_read_in_time() {
 fn an_error_stays_on_its_line_and_is_short() {
     let key = "x\\n".repeat(1000);
     let texts = [format!("{{\"{key}\": 1, \"{key}\": 2}}"), "@\u{9b}".to_owned()];
-    for (text, format) in texts.iter().zip([Format::Json, Format::Yaml]) {
-        let (_, why) = refusal(read(text.as_bytes(), format));
+    for (text, read) in texts.iter().zip([json, yaml]) {
+        let (_, why) = refusal(read(text));
         assert!(why.len() < 200 && !why.contains(char::is_control), "{why:?}");
     }
 }

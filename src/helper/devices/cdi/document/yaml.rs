@@ -1,23 +1,29 @@
 //! YAML to a tree of values: one document of lists, objects with plain keys, and scalars.
 //!
-//! What no specification needs is refused: anchors and aliases, tags, merge keys, keys that are
-//! lists or objects, and a second document. The parser recurses nowhere, and neither does this
-//! reader: what is still open lies on a stack of at most as many as may be inside each other.
+//! What no specification needs is refused: anchors and aliases, tags, merge keys, and keys that are
+//! lists or objects. Only the first document is read, as runtimes do. The parser recurses nowhere,
+//! and neither does this reader: what is still open lies on a stack of at most as many as may be
+//! inside each other.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
-use super::{Budget, DocumentError, Object, Refused, Value, scalar};
+use super::{Budget, Document, DocumentError, Object, Refused, Value, scalar};
 use crate::helper::printable;
 
-pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
+pub(super) fn read(text: &str) -> Result<Document, DocumentError> {
     let mut reader = Reader::default();
-    let mut line = 1;
+    let (mut line, mut second) = (1, None);
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| syntax(&error))?;
         line = span.start.line();
+        if reader.root.is_some() && matches!(event, Event::DocumentStart(_)) {
+            second = Some(line);
+            break;
+        }
         reader.event(event).map_err(|why| DocumentError { line, why })?;
     }
-    reader.root.ok_or(DocumentError { line, why: "no document".to_owned() })
+    let value = reader.root.ok_or(DocumentError { line, why: "no document".to_owned() })?;
+    Ok(Document { value, second })
 }
 
 fn syntax(error: &ScanError) -> DocumentError {
@@ -33,7 +39,6 @@ enum Open {
 #[derive(Default)]
 struct Reader {
     budget: Budget,
-    documents: usize,
     open: Vec<Open>,
     root: Option<Value>,
 }
@@ -41,7 +46,6 @@ struct Reader {
 impl Reader {
     fn event(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
-            Event::DocumentStart(_) => self.document(),
             Event::Alias(_) => Err("an alias (*) is not taken".to_owned()),
             Event::Scalar(_, _, 1.., _)
             | Event::SequenceStart(1.., _)
@@ -53,15 +57,11 @@ impl Reader {
             Event::SequenceStart(..) => self.start(Open::List(Vec::new())),
             Event::MappingStart(..) => self.start(Open::Object(Object::new(), None)),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
-            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
-        }
-    }
-
-    fn document(&mut self) -> Result<(), String> {
-        self.documents += 1;
-        match self.documents {
-            1 => Ok(()),
-            _ => Err("a second document".to_owned()),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(()),
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) fn annotations(fields: &mut Fields, version: Version) -> Result<(), S
         object.into_iter().try_for_each(|(key, value)| {
             version.has(Version::V0_6, "the key")?;
             let none = value == Value::Null;
-            if none { Ok(()) } else { value.into_text().map(drop).in_key(&quoted(&key)) }
+            if none { Ok(()) } else { value.check_scalar().in_key(&quoted(&key)) }
         })
     };
     fields.value("annotations", each).map(drop)
@@ -55,7 +55,7 @@ fn hook(value: Value) -> Result<(), SpecError> {
         };
         fields.required("hookName", name)?;
         fields.required("path", path)?;
-        fields.list("args", Value::into_text)?;
+        fields.list("args", |value| value.check_scalar())?;
         fields.list("env", variable)?;
         fields.value("timeout", timeout).map(drop)
     })

@@ -52,16 +52,17 @@ pub(super) fn variable(value: Value) -> Result<(), SpecError> {
 
 fn node(value: Value, version: Version) -> Result<NodeEdit, SpecError> {
     Fields::read(value, |fields| {
-        let host_path = |value| {
-            version.has(Version::V0_5, "the key")?;
-            path(value)
+        let host_path = |value: Value| match &value {
+            // Generators write this for no other path.
+            Value::Text(text) if text.is_empty() => Ok(None),
+            _ => version.has(Version::V0_5, "the key").and_then(|()| path(value).map(Some)),
         };
         for unused in ["fileMode", "uid", "gid"] {
             fields.value(unused, |value| number(value, u32::MAX))?;
         }
         Ok(NodeEdit {
             path: fields.required("path", path)?,
-            host_path: fields.value("hostPath", host_path)?,
+            host_path: fields.value("hostPath", host_path)?.flatten(),
             kind: fields.value("type", kind)?.flatten(),
             major: fields.value("major", |value| number(value, MAJOR_MAX))?,
             minor: fields.value("minor", |value| number(value, MINOR_MAX))?,

@@ -124,6 +124,6 @@ fn errors_say_where_they_are() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
     assert_eq!(error.at, "devices[0] \"a\": containerEdits.deviceNodes[1].major");
-    let error = edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": 1}"#).unwrap_err();
+    let error = edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": []}"#).unwrap_err();
     assert_eq!(error.at, "devices[0] \"a\": annotations.\"k\"");
 }

@@ -118,6 +118,18 @@ fn an_instance_has_its_capabilities_and_no_other_gpu() {
     assert!(rules(&scratch, &["nvidia.com/gpu=1:0"]).is_err());
 }
 
+/// Runtimes do not get to it either.
+#[test]
+fn what_follows_the_first_document_is_a_warning() {
+    let scratch = machine();
+    scratch
+        .file("run/cdi/nvidia.yaml", &format!("{OLD}---\n{}", OLD.replace("nvidia0", "nvidia1")));
+    let found = found(&scratch, &["nvidia.com/gpu=0"]).unwrap();
+    assert_eq!(paths(&found).last(), Some(&"/dev/nvidia0"));
+    let expected = "/run/cdi/nvidia.yaml: line 18: a second document is not read";
+    assert_eq!(found.warnings, [expected]);
+}
+
 #[test]
 fn vendors_side_by_side_are_kept_apart() {
     let scratch = machine();

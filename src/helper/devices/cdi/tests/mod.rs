@@ -32,7 +32,7 @@ pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) 
 }
 
 fn with_edits(path: &str, rank: usize, kind: &str, devices: &[SpecDevice], edits: Edits) -> File {
-    let spec = Spec { kind: kind.to_owned(), edits, devices: devices.to_vec() };
+    let spec = Spec { kind: kind.to_owned(), edits, devices: devices.to_vec(), second: None };
     File::known(path.into(), rank, Ok(spec))
 }
 

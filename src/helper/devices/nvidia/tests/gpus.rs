@@ -29,6 +29,8 @@ fn domains_are_ordered_as_numbers() {
 fn a_node_without_the_driver_has_no_gpus() {
     let scratch = Scratch::new();
     assert_eq!(gpus(&Tree::laid_out(scratch.path(), scratch.trust())), Ok(Vec::new()));
+    let why = by_uuid(&[], &uuid(0)).unwrap_err();
+    assert_eq!(why, "NVIDIA's driver is not loaded, or has no GPU");
 }
 
 #[test]

@@ -15,6 +15,20 @@ fn a_node_without_gpus_has_no_number() {
 }
 
 #[test]
+fn what_looks_like_a_gpu_and_has_no_driver_is_named() {
+    let layout = Layout::new();
+    layout.function("0000:00:1f.0", "");
+    layout.scratch.file("sys/devices/pci/0000:00:1f.0/class", "0x060100\n");
+    layout.function("0000:03:00.0", "ast");
+    layout.scratch.file("sys/devices/pci/0000:03:00.0/class", "0x030000\n");
+    assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
+    layout.function("0000:1b:00.0", "");
+    layout.scratch.file("sys/devices/pci/0000:1b:00.0/class", "0x030200\n");
+    let why = "the node has no GPUs: no driver is loaded for 0000:1b:00.0";
+    assert_eq!(layout.index(0), Err(why.to_owned()));
+}
+
+#[test]
 fn an_address_that_is_no_gpu_says_what_it_is() {
     let layout = Layout::new();
     layout.function("0000:00:1f.0", "");
@@ -52,8 +66,12 @@ fn an_amd_card_without_kfd_is_refused() {
     layout.remove("dev/kfd");
     assert_eq!(layout.index(0), Err(format!("/dev/kfd: {}", missing())));
     assert_eq!(layout.address("c1:00.0"), Err(format!("/dev/kfd: {}", missing())));
+    layout.scratch.file("proc/devices", "Character devices:\n226 drm\n");
+    let unloaded = format!("/dev/kfd: {}; the driver kfd is not loaded", missing());
+    assert_eq!(layout.index(0), Err(unloaded));
     layout.remove("sys/class/kfd/kfd/dev");
-    assert_eq!(layout.index(0), Err(format!("read /sys/class/kfd/kfd/dev: {}", missing())));
+    let unloaded = "the KFD driver, amdgpu's for computing, is not loaded";
+    assert_eq!(layout.index(0), Err(unloaded.to_owned()));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::layout::{Layout, listed_devices, paths};
+use super::layout::{Layout, listed_devices, paths, pci};
 use crate::helper::devices::{Named, Resolver, Settings, topology};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
@@ -103,6 +103,71 @@ fn a_partition_is_its_render_node_and_an_address_the_whole_card() {
     whole.extend((128..132).map(|render| format!("/dev/dri/renderD{render}")));
     whole.push("/dev/kfd".to_owned());
     assert_eq!(paths(layout.address("c1:00.0")), whole);
+}
+
+/// The GPU of a processor, as on boards with an ARM one; a software renderer is none.
+#[test]
+fn a_gpu_without_an_address_comes_last() {
+    let layout = Layout::new();
+    for (device, bus, driver, names) in [
+        ("2d000000.gpu", "platform", "panthor", ["card2", "renderD130"]),
+        ("vgem", "platform", "vgem", ["card1", "renderD129"]),
+        ("virtual", "faux", "faux_driver", ["card3", "renderD131"]),
+    ] {
+        layout.drm(&format!("platform/{device}"), &names);
+        layout.link(
+            &format!("../../../bus/{bus}"),
+            &format!("sys/devices/platform/{device}/subsystem"),
+        );
+        layout.link(&format!("../{driver}"), &format!("sys/devices/platform/{device}/driver"));
+        for name in names {
+            layout.link(
+                &format!("../../devices/platform/{device}/drm/{name}"),
+                &format!("sys/class/drm/{name}"),
+            );
+        }
+    }
+    let own = ["/dev/dri/card2", "/dev/dri/renderD130"];
+    assert_eq!(paths(layout.index(0)), own);
+    assert_eq!(layout.index(1), Err("the node has one GPU, number 0".to_owned()));
+    layout.nvidia("0000:1b:00.0", 0);
+    assert_eq!(paths(layout.index(0)), with_shared("/dev/nvidia0"));
+    assert_eq!(paths(layout.index(1)), own);
+    let gpus = topology::gpus(&layout.tree()).unwrap();
+    let nodes: Vec<_> = gpus.iter().map(|gpu| gpu.own.node.as_str()).collect();
+    assert_eq!(nodes, ["/dev/nvidia0", "/dev/dri/renderD130"]);
+}
+
+/// NVIDIA's driver lists the display of the processor, at an address that is on no bus, and
+/// CUDA uses nodes of other drivers.
+#[test]
+fn the_gpu_of_a_jetson_is_what_its_specification_says() {
+    let layout = Layout::new();
+    layout.nvidia("0002:00:00.0", 0);
+    layout.remove(&pci("0002:00:00.0"));
+    assert!(layout.index(0).unwrap_err().contains("which is not bound to it in sysfs"));
+    let compatible = "nvidia,p3768-0000+p3767-0005\0nvidia,tegra234\0";
+    layout.scratch.file("sys/firmware/devicetree/base/compatible", compatible);
+    layout.drm("platform/13e00000.host1x", &["card0", "renderD128"]);
+    let drivers = "Character devices:\n10 misc\n195 nvidia\n226 drm\n480 nvgpu\n";
+    layout.scratch.file("proc/devices", drivers);
+    let spec = include_str!("../../../../../tests/fixtures/cdi/nvidia-jetson.yaml");
+    let nodes = ["as", "channel", "ctrl", "tsg"].map(|name| format!("nvgpu/igpu0/{name}"));
+    let hosts = ["nvhost-as-gpu", "nvhost-ctrl-gpu"].map(str::to_owned);
+    for (minor, node) in (0..).zip(nodes.iter().chain(&hosts)) {
+        layout.scratch.file(&format!("dev/{node}"), &format!("c 480:{minor}"));
+    }
+    layout.scratch.file("dev/nvmap", "c 10:120");
+    let resolved = |name| {
+        let resolver = Resolver::new(layout.tree(), Settings::default());
+        resolver.named(&[name]).map(|found| listed_devices(&found).len())
+    };
+    let why = resolved(Named::Gpu("0".into())).unwrap_err().to_string();
+    assert!(why.starts_with("GPU 0: the GPU of a Tegra processor has no PCI address"), "{why}");
+    layout.scratch.file("etc/cdi/nvidia.yaml", spec);
+    for name in [Named::Gpu("0".into()), Named::AllGpus, Named::Cdi("nvidia.com/gpu=0".into())] {
+        assert_eq!(resolved(name.clone()), Ok(10), "{name}");
+    }
 }
 
 #[test]

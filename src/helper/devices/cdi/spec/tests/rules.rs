@@ -164,7 +164,6 @@ fn a_node_out_of_the_rules_is_refused() {
         (r#""fileMode": -1"#, "fileMode"),
         (r#""uid": 4294967296"#, "uid"),
         (r#""gid": "44""#, "gid"),
-        (r#""hostPath": """#, "hostPath"),
         (r#""hostPath": "dev/x""#, "hostPath"),
         (r#""hostPath": "/dev/../x""#, "hostPath"),
         (r#""hostPath": "/dev/x\u0000""#, "hostPath"),
@@ -208,7 +207,10 @@ fn edits_out_of_the_rules_are_refused() {
         (r#"{"hooks": [{"hookName": "prestop", "path": "/bin/x"}]}"#, "hooks[0].hookName"),
         (r#"{"hooks": [{"hookName": "prestart", "path": ""}]}"#, "hooks[0].path"),
         (r#"{"hooks": [{"hookName": "prestart", "path": "x"}]}"#, "hooks[0].path"),
-        (r#"{"hooks": [{"hookName": "prestart", "path": "/x", "args": [1]}]}"#, "hooks[0].args[0]"),
+        (
+            r#"{"hooks": [{"hookName": "prestart", "path": "/x", "args": [{}]}]}"#,
+            "hooks[0].args[0]",
+        ),
         (r#"{"hooks": [{"hookName": "prestart", "path": "/x", "env": ["A"]}]}"#, "hooks[0].env[0]"),
         (
             r#"{"hooks": [{"hookName": "prestart", "path": "/x", "timeout": 0}]}"#,
@@ -263,15 +265,29 @@ fn a_class_of_service_is_one_directory_or_the_uppermost() {
 }
 
 #[test]
-fn annotations_are_texts() {
+fn annotations_are_texts_or_what_runtimes_take_for_one() {
     for (annotations, fits) in [
         (r#"{"a": "b", "": ""}"#, true),
-        (r#"{"a": 1}"#, false),
+        (r#"{"a": 1, "b": 1.5, "c": true, "d": null}"#, true),
         (r#"{"a": {}}"#, false),
+        (r#"{"a": ["b"]}"#, false),
         (r#"["a"]"#, false),
         (r#""a""#, false),
     ] {
         let edits = format!(r#"{{"env": ["A=1"]}}, "annotations": {annotations}"#);
         assert_eq!(edits_of("1.1.0", &edits).is_ok(), fits, "{annotations}");
+    }
+}
+
+/// As generators write it for the node's own path. Before 0.5.0 there was no such key.
+#[test]
+fn an_empty_path_on_the_host_is_none() {
+    for (version, host_path, fits) in
+        [("0.3.0", r#""""#, true), ("0.3.0", r#""/dev/y""#, false), ("0.5.0", "7", false)]
+    {
+        let edits =
+            format!(r#"{{"deviceNodes": [{{"path": "/dev/x", "hostPath": {host_path}}}]}}"#);
+        let read = edits_of(version, &edits).map(|edits| edits.nodes[0].host_path.clone());
+        assert_eq!(read.clone().ok(), fits.then_some(None), "{host_path}: {read:?}");
     }
 }
