@@ -1,6 +1,8 @@
 # Builds, installs and tests pam_job_adopt.
 #
-#   make            the module, the helper, the keeper and the admin's program, in $(BUILD)
+#   make            the module, the helper, the keeper and the admin's program, in $(BUILD), for the C library
+#                   of this machine and newer ones; with GLIBC=2.28 for that version and newer ones, linked by
+#                   zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one
 #   make install    the four, the manual pages, completions, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test but that of the packages (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
@@ -16,6 +18,8 @@
 #                   found is kept in target/fuzz between runs
 #   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
+#   make dist       what a release consists of, for glibc 2.28, in target/releases/VERSION, with checksums
+#                   (docs/release.md)
 #   make lint       formatting, clippy, documentation, manual pages and the size of the source,
 #                   warnings as errors
 #   make clean
@@ -29,6 +33,7 @@
 #                looks for its helper, and the keeper beside it, in /usr/libexec/job-adopt
 #   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
 #                $(CC) names it, else the folder that has pam_permit.so
+#   BUILT        a folder with the files that `make` makes, to be installed as they are
 #   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled; what adds
 #                to others' units is in PREFIX/share/job-adopt/systemd, from where an admin copies it,
 #                as from PREFIX/share/job-adopt/containers what adds to podman's configuration
@@ -42,7 +47,9 @@ CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
 
-BUILD = $(CARGO_TARGET_DIR)/dist
+# What is tested is linked as a release is.
+GLIBC ?= $(if $(filter test dist,$(MAKECMDGOALS)),2.28)
+BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist))
 RELEASE = $(CARGO_TARGET_DIR)/release
 ARTIFACTS = pam_job_adopt.so resolve keeper job-adopt
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
@@ -76,6 +83,7 @@ MANPAGES = $(wildcard docs/man/*.[1-8])
 BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev
 FUZZ_NEEDS = c++=g++
 LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
+DIST_NEEDS = git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
 DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
 SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
     $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
@@ -143,18 +151,37 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall account test faults soak demo fuzz corpus bench lint clean
+.PHONY: all install uninstall account dist test faults soak demo fuzz corpus bench lint clean
 
-all: $(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS))
+all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
+
+# No path of this machine in what is made, and crates named as a release archive has them.
+HOME_OF_CARGO = $(or $(CARGO_HOME),$(HOME)/.cargo)
+REPRODUCIBLE = RUSTFLAGS='$(RUSTFLAGS) $(patsubst %,--remap-path-prefix=%=vendor,$(CURDIR)/vendor \
+    $(wildcard $(HOME_OF_CARGO)/registry/src/*))'
+
+# Programs of older C libraries run with newer ones; the other way round they do not start.
+OWN_ZIG = $(abspath $(CARGO_TARGET_DIR))/zig/ziglang/zig
+ZIG ?= $(OWN_ZIG)
+LINKER = $(if $(GLIBC),$(filter $(OWN_ZIG),$(ZIG)))
+LINKED = $(if $(GLIBC),-C linker=$(CURDIR)/packaging/floor/cc)
+export GLIBC ZIG
+export ZIG_GLOBAL_CACHE_DIR ?= $(abspath $(CARGO_TARGET_DIR))/zig-cache
+export ZIG_LOCAL_CACHE_DIR ?= $(ZIG_GLOBAL_CACHE_DIR)
+$(OWN_ZIG): packaging/floor/zig.txt
+	$(call need,pip3=python3-pip)
+	rm -rf $(CARGO_TARGET_DIR)/zig
+	pip3 install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+	    --target $(CARGO_TARGET_DIR)/zig --requirement packaging/floor/zig.txt || { \
+	    echo 'make: GLIBC=$(GLIBC) needs zig as packaging/floor/zig.txt names it, which pip did not get; give' \
+	        'ZIG=PATH, or GLIBC= to build for the C library of this machine' >&2; exit 1; }
+	touch $@
 
 # The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
-# it is made as small as it gets, by a profile of its own, and with packed relocations where the C
-# library that it is linked with reads them (glibc 2.36); no older one can be the node's then.
-PACKED = $(shell readelf -VW "$$($(CC) -print-file-name=libc.so.6 2>/dev/null)" 2>/dev/null | \
-    grep -q GLIBC_ABI_DT_RELR && echo -C link-arg=-Wl,-z,pack-relative-relocs)
-$(BUILD)/pam_job_adopt.so: $(SOURCES)
+# it is made as small as it gets, by a profile of its own.
+$(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 	$(call need,$(BUILD_NEEDS))
-	$(CARGO) rustc --locked --profile module --lib --crate-type cdylib -- $(PACKED)
+	$(REPRODUCIBLE) $(CARGO) rustc --locked --profile module --lib --crate-type cdylib -- $(LINKED)
 	mkdir -p $(BUILD)
 	strip -o $@ $(CARGO_TARGET_DIR)/module/libpam_job_adopt.so
 
@@ -166,16 +193,15 @@ $(BUILD)/resolve: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
 	mkdir -p $(BUILD)
 	test -e $(RELEASE)/libpam.a || { mkdir -p $(RELEASE) && ar cr $(RELEASE)/libpam.a; }
-	$(CARGO) rustc --locked --release --bin resolve -- -C target-feature=+crt-static \
+	$(REPRODUCIBLE) $(CARGO) rustc --locked --release --bin resolve -- -C target-feature=+crt-static \
 	    -L native=$(abspath $(RELEASE))
 	strip -o $@ $(RELEASE)/resolve
 
-$(BUILD)/keeper $(BUILD)/job-adopt &: $(SOURCES)
+$(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(SOURCES) | $(LINKER)
 	$(call need,$(BUILD_NEEDS))
-	$(CARGO) build --locked --release --bin keeper --bin job-adopt
+	$(REPRODUCIBLE) $(CARGO) rustc --locked --release --bin $* -- $(LINKED)
 	mkdir -p $(BUILD)
-	strip -o $(BUILD)/keeper $(RELEASE)/keeper
-	strip -o $(BUILD)/job-adopt $(RELEASE)/job-adopt
+	strip -o $@ $(RELEASE)/$*
 
 # From the very declaration that the command reads its line by.
 $(BUILD)/completions/%: $(BUILD)/job-adopt
@@ -227,6 +253,11 @@ uninstall:
 	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+dist: | $(LINKER)
+	$(call need,$(BUILD_NEEDS) $(DIST_NEEDS))
+	CARGO='$(CARGO)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
 # What a tier tests is built while others run already.
 test:
