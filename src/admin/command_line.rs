@@ -2,8 +2,8 @@
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
 use super::{
-    Error, callerid, check, devices, list, register, resolve, run, slices, strays, unregister,
-    use_job,
+    Error, callerid, check, devices, enable, list, pam, register, resolve, run, slices,
+    strays, unregister, use_job,
 };
 use crate::helper::Config;
 use crate::helper::printable;
@@ -60,6 +60,8 @@ pub(super) enum Command {
     Resolve(resolve::Options),
     Devices(devices::Options),
     Check(check::Options),
+    Pam(pam::Options),
+    Enable(enable::Options),
     Slices(slices::Options),
     Strays(strays::Options),
     Use(use_job::Options),

@@ -5,12 +5,14 @@ mod callerid;
 mod check;
 mod command_line;
 mod devices;
+mod enable;
 mod ending;
 mod error;
 pub mod filters;
 mod job;
 mod list;
 mod names;
+mod pam;
 mod people;
 mod placed;
 mod register;
@@ -123,6 +125,8 @@ fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Resul
             Command::Resolve(options) => resolve::command(&options, output),
             Command::Devices(options) => devices::command(&options, output),
             Command::Check(options) => check::command(&options, output),
+            Command::Pam(options) => pam::command(&options, output),
+            Command::Enable(options) => enable::command(&options, output),
             Command::Slices(options) => slices::command(&options, output),
             Command::Strays(options) => strays::command(&options, output),
             Command::Use(options) => use_job::command(&options, output),

@@ -63,6 +63,7 @@ mod stepd;
 mod stepd_devices;
 mod stepd_trust;
 mod strays;
+mod switch;
 mod undo;
 mod vanish;
 mod verify;

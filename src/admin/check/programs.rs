@@ -72,12 +72,16 @@ fn place(site: &Site<'_>, name: &str) -> Option<PathBuf> {
     if name.starts_with('/') {
         return Some(site.scene.at(name));
     }
+    Some(module_folder(&site.scene.root)?.join(name))
+}
+
+/// The folder of PAM modules of the node whose files are below `root`.
+pub(in crate::admin) fn module_folder(root: &Path) -> Option<PathBuf> {
     let arch = std::env::consts::ARCH;
     let folders = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
     let others = ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];
-    let mut all = folders.iter().map(String::as_str).chain(others);
-    let folder = all.find(|folder| site.scene.at(folder).join(STOCK).exists())?;
-    Some(site.scene.at(folder).join(name))
+    let all = folders.iter().map(String::as_str).chain(others);
+    all.map(|folder| root.join(folder)).find(|folder| folder.join(STOCK).exists())
 }
 
 fn helper_is_fit(site: &Site<'_>, path: &Path) -> Finding {

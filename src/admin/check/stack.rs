@@ -34,7 +34,8 @@ pub(super) const MOVERS: [(&str, &str); 7] = [
 /// Modules that do what a file of the site's says.
 const SCRIPTED: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
 /// Modules that decide as ours does who may log in, or into which job.
-const RIVALS: [&str; 4] = ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"];
+pub(in crate::admin) const RIVALS: [&str; 4] =
+    ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"];
 
 pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     let mut found = vec![session(site), account(site)];

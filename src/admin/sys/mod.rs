@@ -4,4 +4,5 @@
 #![allow(unsafe_code)]
 
 pub(super) mod file;
+pub(super) mod pam;
 pub(super) mod process;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 
 use super::Group;
-use super::control::Control;
+use super::control::{Action, Control};
 use super::line::{Line, lines};
 use thiserror::Error;
 
@@ -22,7 +22,8 @@ const OTHER: &str = "other";
 const TYPES: [&str; 4] = ["auth", "account", "password", "session"];
 /// Where our module is called when its line does not say.
 const DEFAULT_SERVICE: &str = "sshd";
-const MODULES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
+/// What the file of our module is called.
+pub const MODULES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
 
 /// Where a line stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub struct Entry {
     pub arguments: Vec<String>,
     /// Whether it is a line of ours, and then whether it can be relied on.
     pub ours: Option<Result<(), Unfit>>,
+    /// The line of the service's own file that it stands in, or that takes its file in; 0 for those
+    /// of `other`.
+    pub top: usize,
     /// How many substacks it stands in.
     pub(super) level: usize,
     /// None where a substack begins, which calls nothing.
@@ -60,6 +64,13 @@ impl Entry {
     /// The name of the module's file.
     pub fn file(&self) -> &str {
         self.module.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether every line below it is asked as well, unless this one refuses.
+    pub fn goes_on(&self) -> bool {
+        let ends = |action| matches!(action, Action::Done | Action::Jump(_) | Action::Reset);
+        let control = self.control.as_ref();
+        control.is_some_and(|control| control.outcomes().iter().all(|(_, action)| !ends(*action)))
     }
 
     /// Whether it is a line of ours that can be relied on.
@@ -97,19 +108,29 @@ pub enum Unfit {
 
 /// The lines of `service` in that group, from the service files below `root`.
 /// Fails: a text that names the file that libpam or we cannot read.
-pub(super) fn flatten(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
-    let mut stack = Flattener { root, service, group, entries: Vec::new() };
+pub(super) fn flatten(
+    root: &Path,
+    service: &str,
+    group: Group,
+    instead: Instead<'_>,
+) -> Result<Vec<Entry>, String> {
+    let mut stack = Flattener { root, service, group, instead, entries: Vec::new() };
     stack.load_service(service)?;
     if stack.entries.is_empty() {
         stack.load_service(OTHER)?;
+        stack.entries.iter_mut().for_each(|entry| entry.top = 0);
     }
     Ok(stack.entries)
 }
+
+/// A file with a text that counts in place of what is on the disk.
+pub(super) type Instead<'a> = Option<(&'a Path, &'a str)>;
 
 struct Flattener<'a> {
     root: &'a Path,
     service: &'a str,
     group: Group,
+    instead: Instead<'a>,
     entries: Vec<Entry>,
 }
 
@@ -122,6 +143,8 @@ struct Within {
     depth: usize,
     /// In how many substacks.
     level: usize,
+    /// By which line of the service's own file.
+    top: usize,
 }
 
 fn included_name<'a>(place: &Place, name: Option<&'a str>) -> Result<&'a str, String> {
@@ -152,13 +175,14 @@ impl Flattener<'_> {
             lines(text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
         for line in lines {
             let place = Place { file: path.clone(), line: line.number };
-            self.take(&line, &place, within)?;
+            let top = if within.depth == 0 { line.number } else { within.top };
+            self.take(&line, &place, Within { top, ..within })?;
         }
         Ok(())
     }
 
     fn take(&mut self, line: &Line, place: &Place, within: Within) -> Result<(), String> {
-        let Within { included, level, .. } = within;
+        let Within { included, level, top, .. } = within;
         let deeper = Within { depth: within.depth + 1, ..within };
         let word = |index: usize| line.words.get(index).map(String::as_str);
         let first = word(0).unwrap_or_default();
@@ -176,14 +200,14 @@ impl Flattener<'_> {
         let control = word(1).unwrap_or_default();
         let is_substack = control.eq_ignore_ascii_case("substack");
         if is_substack {
-            self.push(line, place, None, level)?;
+            self.push(line, place, None, (level, top))?;
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
             let level = level + usize::from(is_substack);
             return self
                 .load(included_name(place, word(2))?, Within { included: true, level, ..deeper });
         }
-        self.push(line, place, Some(Control::parse(control)), level)
+        self.push(line, place, Some(Control::parse(control)), (level, top))
     }
 
     fn push(
@@ -191,7 +215,7 @@ impl Flattener<'_> {
         line: &Line,
         place: &Place,
         control: Option<Control>,
-        level: usize,
+        (level, top): (usize, usize),
     ) -> Result<(), String> {
         if self.entries.len() >= ENTRIES_MAX {
             let group = self.group.as_str();
@@ -204,6 +228,7 @@ impl Flattener<'_> {
             module,
             arguments: words.collect(),
             ours: None,
+            top,
             level,
             control,
         };
@@ -233,6 +258,9 @@ impl Flattener<'_> {
             None => ["etc/pam.d", "usr/lib/pam.d"].map(|dir| self.root.join(dir).join(name)).into(),
         };
         for path in candidates {
+            if let Some((_, text)) = self.instead.filter(|(instead, _)| *instead == path) {
+                return Ok(Some((path, text.to_owned())));
+            }
             match read(&path) {
                 Ok(text) => return Ok(Some((path, text))),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -1,17 +1,20 @@
 //! Lines of a PAM service file, put together and cut into words as libpam does (pam.conf(5)).
 
+/// A line as libpam reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub struct Line {
     /// Number of its first physical line, from 1.
-    pub(super) number: usize,
+    pub number: usize,
+    /// Number of its last one.
+    pub last: usize,
     /// Its words; a bracketed one is without its brackets.
-    pub(super) words: Vec<String>,
+    pub words: Vec<String>,
 }
 
 /// Puts a file's lines together: a backslash at the end joins the next line that is neither blank
 /// nor a comment, and `#` ends a line wherever it stands. `None` where the file ends after a
 /// backslash, which libpam refuses.
-pub(super) fn lines(text: &str) -> Option<Vec<Line>> {
+pub fn lines(text: &str) -> Option<Vec<Line>> {
     let mut lines = Vec::new();
     let mut pending: Option<(usize, String)> = None;
     // Not `str::lines`: to libpam a carriage return is part of a word.
@@ -33,7 +36,7 @@ pub(super) fn lines(text: &str) -> Option<Vec<Line>> {
             joined.push(' ');
             pending = Some((number, joined));
         } else {
-            lines.push(Line { number, words: words(&joined) });
+            lines.push(Line { number, last: index + 1, words: words(&joined) });
         }
     }
     pending.is_none().then_some(lines)

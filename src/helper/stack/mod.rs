@@ -13,8 +13,9 @@ use std::fmt;
 use std::path::Path;
 
 use crate::protocol::Stack;
-use flatten::flatten;
-pub use flatten::{Entry, Place, Unfit};
+pub use flatten::{Entry, MODULES, Place, Unfit};
+use flatten::{Instead, flatten};
+pub use line::{Line, lines};
 use walk::{Bypass, bypass};
 
 /// A group of PAM's: which of a module's functions a line has called.
@@ -100,7 +101,12 @@ pub fn judge(root: &Path, service: &str) -> Finding {
 
 /// The same of any group.
 pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
-    match flattened(root, service, group) {
+    judge_with(root, service, group, None)
+}
+
+/// The same, while one of the files has another text than it has on the disk.
+pub fn judge_with(root: &Path, service: &str, group: Group, instead: Instead<'_>) -> Finding {
+    match entries_with(root, service, group, instead) {
         Ok(stack) => judge_flat(&stack, group),
         Err(what) => Finding::Unreadable(what),
     }
@@ -109,21 +115,29 @@ pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
 /// The lines of the stack in the order in which libpam comes to them, includes resolved.
 /// Fails: a text that names the file that libpam or we cannot read.
 pub fn entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
-    let mut stack = flattened(root, service, group)?;
+    let mut stack = entries_with(root, service, group, None)?;
     stack.retain(|entry| entry.control.is_some());
     Ok(stack)
 }
 
-fn flattened(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
+/// The same with the lines that begin substacks, while one of the files has another text than it
+/// has on the disk.
+/// Fails: as [`entries`].
+pub fn entries_with(
+    root: &Path,
+    service: &str,
+    group: Group,
+    instead: Instead<'_>,
+) -> Result<Vec<Entry>, String> {
     // As pam_start(3) does: the last component, in lower case.
     let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
-    let mut stack = flatten(root, &file, group)?;
+    let mut stack = flatten(root, &file, group, instead)?;
     // While both lines observe, the site is only trying us.
     if group == Group::Session && stack.iter().any(Entry::observes) {
-        let account = flatten(root, &file, Group::Account)?;
+        let account = flatten(root, &file, Group::Account, instead)?;
         if account.iter().any(|entry| entry.is_for_service() && !entry.observes()) {
             let observing = stack.iter_mut().filter(|entry| entry.is_fit() && entry.observes());
             observing.for_each(|entry| entry.ours = Some(Err(Unfit::Observe)));

@@ -1,0 +1,311 @@
+//! `enable`: tries both lines in a service's PAM stack for some time, and takes them out again unless
+//! somebody says that they stay.
+//!
+//! The way back needs nothing of ours: a unit of systemd renames the old file over the new one. A
+//! transient timer starts it, and so does the next boot, before anybody logs in. Every step before the new
+//! stack is there is one that the way back is ready at.
+
+use super::pam::{Stack, Wanted, replace};
+use super::sys::pam::{Phase, Transaction};
+use super::{Error, Output, require_root};
+use crate::helper::printable;
+use clap::{ArgGroup, Args};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const UNIT: &str = "job-adopt-undo.service";
+const TIMER: &str = "job-adopt-undo.timer";
+const UNITS: &str = "/etc/systemd/system";
+/// What starts it when the node boots.
+const WANTS: &str = "/etc/systemd/system/sysinit.target.wants";
+/// The longest that a try may last, in seconds.
+const LONGEST: u64 = 24 * 3600;
+/// What a try of the stack may take.
+const PATIENCE: &str = "RuntimeMaxSec=120";
+
+/// Try both lines of pam_job_adopt.so in the PAM stack, with a way back
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("what").required(true),
+    after_help = "\
+Writes what job-adopt pam --install would, and runs the service's real stack once for USER, who must
+have a job here or be exempt. Where it refuses USER, the file as it was comes back at once; else after TIME, or
+when the node starts, unless job-adopt enable --keep is said before. Needs systemd.
+Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
+)]
+pub(super) struct Options {
+    /// Try them for so long (root): a number with s, m or h
+    #[arg(long = "try", group = "what", value_name = "TIME", value_parser = time, requires = "user")]
+    length: Option<Duration>,
+    /// They stay (root)
+    #[arg(long, group = "what")]
+    keep: bool,
+    /// Go back now (root)
+    #[arg(long, group = "what")]
+    undo: bool,
+    /// Run the stack for the user in this process
+    #[arg(long, group = "what", hide = true, requires = "user")]
+    inside: bool,
+    /// Whose login is tried
+    #[arg(conflicts_with_all = ["keep", "undo"])]
+    user: Option<String>,
+    #[command(flatten)]
+    wanted: Wanted,
+}
+
+/// A length of time.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => 0,
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    let seconds = seconds.filter(|seconds| (1..=LONGEST).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "not a time as 90s, 15m or 2h, up to a day".into())
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    require_root("change a PAM stack")?;
+    let stack = Stack::read(Path::new("/"), &options.wanted.service)?;
+    let user = options.user.as_deref().unwrap_or_default();
+    let attempt = Attempt { before: before(&stack.path), stack };
+    match options.length {
+        _ if options.inside => inside(&options.wanted.service, user, output),
+        Some(length) => attempt.begin(length, user, options.wanted.arguments.as_deref(), output),
+        None if options.keep => attempt.keep(output),
+        None => attempt.undo(output),
+    }
+}
+
+/// Where the file as it was lies meanwhile: beside it, so that a rename brings it back.
+fn before(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.before-job-adopt"))
+}
+
+struct Attempt<'a> {
+    stack: Stack<'a>,
+    before: PathBuf,
+}
+
+impl Attempt<'_> {
+    fn begin(
+        &self,
+        length: Duration,
+        user: &str,
+        arguments: Option<&str>,
+        output: &mut Output<'_>,
+    ) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        if !Path::new("/run/systemd/system").exists() {
+            let why = "systemd does not run here, so nothing would bring the file back";
+            return Err(Error::failed("try", path, why));
+        }
+        if self.is_under_way() {
+            let why = "a try is under way; end it by job-adopt enable --keep or --undo";
+            return Err(Error::failed("try", path, why));
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+        if !self.stack.service.chars().all(plain) {
+            return Err(Error::failed("try", path, "a unit cannot have that name in it"));
+        }
+        let plan = self.stack.with_ours(arguments)?;
+        plan.notes.iter().for_each(|note| output.warn(note));
+        if plan.text == self.stack.text {
+            let why = "both lines are in it already; job-adopt pam --remove takes them out";
+            return Err(Error::failed("try", path, why));
+        }
+        self.stack.keep()?;
+        self.arm(length)?;
+        replace(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
+        self.stack.write(&plan.text)?;
+        writeln!(output.out, "{path}: changed")?;
+        output.out.flush()?;
+        let service = &self.stack.service;
+        match tried(service, user) {
+            Ok(true) => {
+                writeln!(
+                    output.out,
+                    "it goes back in {} s, and when the node starts, unless you run: job-adopt \
+                     enable --keep{}",
+                    length.as_secs(),
+                    if service == "sshd" { String::new() } else { format!(" --service {service}") }
+                )?;
+                Ok(super::EXIT_FINE)
+            }
+            other => {
+                if let Err(error) = other {
+                    output.warn(format_args!("run the stack: {error}"));
+                }
+                self.undo(output)?;
+                Ok(super::EXIT_FINDINGS)
+            }
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        fs::symlink_metadata(&self.before).is_ok()
+    }
+
+    /// Makes the way back ready. It does nothing while there is no file to bring back.
+    fn arm(&self, length: Duration) -> Result<(), Error> {
+        let unit = Path::new(UNITS).join(UNIT);
+        replace(&unit, &self.unit(), None)?;
+        let link = Path::new(WANTS).join(UNIT);
+        let made = fs::create_dir_all(WANTS).and_then(|()| match symlink(&unit, &link) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => fs::File::open(WANTS)?.sync_all(),
+        });
+        made.map_err(|error| Error::failed("link", link.display(), error))?;
+        systemctl(&["daemon-reload"])?;
+        // Of an earlier try.
+        let _ = systemctl(&["stop", TIMER]);
+        let after = format!("--on-active={}", length.as_secs());
+        run("systemd-run", &["--quiet", &after, "--timer-property=AccuracySec=1s", "--unit", UNIT])
+    }
+
+    fn unit(&self) -> String {
+        let (before, path) = (self.before.display(), self.stack.path.display());
+        let back = match self.stack.meta {
+            Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
+            // The distribution's own file counts then.
+            None => format!("ExecStart=/bin/rm -f {path}\nExecStart=/bin/rm -f {before}"),
+        };
+        format!(
+            "# Written by job-adopt enable --try; it removes itself.\n\
+             [Unit]\nDescription=Undo the try of pam_job_adopt in {path}\n\
+             ConditionPathExists={before}\nDefaultDependencies=no\nAfter=local-fs.target\n\
+             Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
+             [Service]\nType=oneshot\n{back}\nExecStart=/bin/rm -f {WANTS}/{UNIT} {UNITS}/{UNIT}\n"
+        )
+    }
+
+    fn keep(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        // From here on nothing brings it back, whatever else fails.
+        fs::remove_file(&self.before).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::failed("keep", &path, "nothing is tried: it went back, or was kept, already")
+            }
+            _ => Error::failed("remove", self.before.display(), error),
+        })?;
+        disarm(output);
+        writeln!(output.out, "{path}: stays; as it was: {}", self.stack.kept().display())?;
+        Ok(super::EXIT_FINE)
+    }
+
+    fn undo(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        if !self.is_under_way() {
+            return Err(Error::failed("undo", path, "nothing is tried"));
+        }
+        systemctl(&["start", UNIT])?;
+        if self.is_under_way() {
+            return Err(Error::failed("undo", path, format!("see: systemctl status {UNIT}")));
+        }
+        disarm(output);
+        writeln!(output.out, "{path}: as it was")?;
+        Ok(super::EXIT_FINE)
+    }
+}
+
+/// Takes away what would bring the file back, and no longer can.
+fn disarm(output: &mut Output<'_>) {
+    for folder in [WANTS, UNITS] {
+        let path = Path::new(folder).join(UNIT);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                output.warn(format_args!("remove {}: {error}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    for words in [&["stop", TIMER][..], &["daemon-reload"]] {
+        if let Err(error) = systemctl(words) {
+            output.warn(error.text().unwrap_or_default());
+        }
+    }
+}
+
+fn systemctl(words: &[&str]) -> Result<(), Error> {
+    run("systemctl", words)
+}
+
+/// Runs a program of systemd's, which says by itself what is wrong.
+fn run(program: &str, words: &[&str]) -> Result<(), Error> {
+    let status =
+        Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let failed = |why: String| Error::failed("run", format!("{program} {}", words.join(" ")), why);
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(status.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// Whether the real stack lets the user in. In a service of its own: in this one's session, logind would
+/// make no new one, and the module would move this process.
+fn tried(service: &str, user: &str) -> std::io::Result<bool> {
+    let own = std::env::current_exe()?;
+    let mut command = Command::new("systemd-run");
+    command.args(["--quiet", "--wait", "--pipe", "--collect", "--property", PATIENCE, "--"]);
+    let status = command.arg(own).args(["enable", "--inside", "--service", service, "--", user]);
+    Ok(status.stdin(Stdio::null()).status()?.success())
+}
+
+/// Runs account and session for a user, and says what happens.
+fn inside(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+    let failed = |error: std::io::Error| Error::failed("start", service, error);
+    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    for (phase, name) in
+        [(Phase::Account, "account"), (Phase::Open, "session"), (Phase::Close, "session")]
+    {
+        let (result, said) = transaction.run(phase);
+        for line in said.iter().flat_map(|text| text.lines()) {
+            writeln!(output.out, "  {}", printable(line))?;
+        }
+        let outcome = match (&result, phase) {
+            // sshd does not ask how that went.
+            (_, Phase::Close) => "closed".to_owned(),
+            (Err(error), _) => format!("refused: {error}"),
+            (Ok(()), Phase::Account) => "admitted".to_owned(),
+            (Ok(()), Phase::Open) => format!("opened, in {}", cgroup()),
+        };
+        writeln!(output.out, "{name} of {user}: {outcome}")?;
+        if result.is_err() && !matches!(phase, Phase::Close) {
+            return Ok(super::EXIT_FINDINGS);
+        }
+    }
+    Ok(super::EXIT_FINE)
+}
+
+/// Where this process is.
+fn cgroup() -> String {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = text.lines().find_map(|line| line.strip_prefix("0::"));
+    printable(path.unwrap_or("no cgroup of version 2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86400)] {
+            assert_eq!(time(text).unwrap().as_secs(), seconds);
+        }
+        for text in ["", "0", "m", "25h", "1d", "-5m", "1.5h", "99999999999999999999h"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}
