@@ -10,7 +10,9 @@ mod ending;
 mod error;
 pub mod filters;
 mod job;
+mod journal;
 mod list;
+mod metrics;
 mod names;
 mod pam;
 mod people;
@@ -125,6 +127,7 @@ fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Resul
             Command::Resolve(options) => resolve::command(&options, output),
             Command::Devices(options) => devices::command(&options, output),
             Command::Check(options) => check::command(&options, output),
+            Command::Metrics(options) => metrics::command(&options, output),
             Command::Pam(options) => pam::command(&options, output),
             Command::Enable(options) => enable::command(&options, output),
             Command::Slices(options) => slices::command(&options, output),

@@ -85,6 +85,15 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     })
 }
 
+/// How many there are; nothing where it cannot be told who has a job.
+///
+/// # Errors
+/// As [`Look::at`].
+pub(super) fn count(config: &Config) -> Result<Option<usize>, Error> {
+    let look = Look::at(config)?;
+    Ok(if look.unsure.is_empty() { Some(look.strays(None).len()) } else { None })
+}
+
 /// What an epilog asks for: ends the strays of a user who had a job here. Where logins join no
 /// jobs, it says so, and that is all.
 ///

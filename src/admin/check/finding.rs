@@ -62,6 +62,11 @@ impl Finding {
         Self::new(Severity::Fine, check, object, text, "")
     }
 
+    /// Whether it is worse than a note, as far as that can be told.
+    pub(super) fn is_amiss(&self) -> bool {
+        self.severity <= Severity::Warning
+    }
+
     fn new(
         severity: Severity,
         check: Check,
@@ -106,6 +111,42 @@ impl Report {
             (0, _) => EXIT_FAILED,
             _ => EXIT_FINDINGS,
         }
+    }
+
+    /// The gravest finding and how many there are, as monitoring shows it.
+    pub(super) fn line(&self) -> String {
+        let count = |severity| self.count(severity);
+        let (errors, warnings, unknown) =
+            (count(Severity::Error), count(Severity::Warning), count(Severity::Unknown));
+        let state = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
+        let state = state.get(usize::from(self.nagios())).copied().unwrap_or_default();
+        let first = self.findings.first().filter(|finding| finding.severity <= Severity::Unknown);
+        let first = first.map_or_else(
+            || "nothing is amiss".to_owned(),
+            // What follows a bar is data to Nagios.
+            |one| {
+                printable(&format!("{} {}: {}", one.check, one.object, one.text)).replace('|', "/")
+            },
+        );
+        format!(
+            "JOB_ADOPT {state} - {first} ({errors} errors, {warnings} warnings, {unknown} cannot be \
+             told) | errors={errors} warnings={warnings} unknown={unknown}"
+        )
+    }
+
+    /// The exit status of a Nagios plugin.
+    pub(super) fn nagios(&self) -> u8 {
+        match self.findings.first().map(|finding| finding.severity) {
+            Some(Severity::Error) => 2,
+            Some(Severity::Warning) => 1,
+            Some(Severity::Unknown) => 3,
+            _ => 0,
+        }
+    }
+
+    /// The exit status for NHC, which takes a node out of service for any but 0.
+    pub(super) fn nhc(&self) -> u8 {
+        u8::from(self.count(Severity::Error) > 0)
     }
 
     /// One line per finding, its remedy indented below it, and what is fine only where `verbose`;
@@ -165,6 +206,25 @@ mod tests {
         ] {
             assert_eq!(report(severities).code(), code, "{severities:?}");
         }
+    }
+
+    #[test]
+    fn monitoring_reads_one_line_with_its_own_exit_statuses() {
+        use Severity::{Error, Note, Unknown, Warning};
+        for (severities, word, nagios, nhc) in [
+            (&[Note][..], "OK - nothing is amiss (0 errors", 0, 0),
+            (&[Unknown], "UNKNOWN - x-y /a: it is?so (0 errors", 3, 0),
+            (&[Unknown, Warning, Warning], "WARNING - x-y /a: it is?so (0 errors, 2 warn", 1, 0),
+            (&[Warning, Error], "CRITICAL - x-y /a: it is?so (1 errors, 1 warnings, ", 2, 1),
+        ] {
+            let report = report(severities);
+            let line = report.line();
+            assert!(line.starts_with(&format!("JOB_ADOPT {word}")), "{line}");
+            assert_eq!((report.nagios(), report.nhc()), (nagios, nhc), "{severities:?}");
+            assert!(line.matches('|').count() == 1 && !line.contains('\n'), "{line}");
+        }
+        let line = report(&[Error, Warning]).line();
+        assert!(line.ends_with("| errors=1 warnings=1 unknown=0"), "{line}");
     }
 
     #[test]

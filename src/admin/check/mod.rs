@@ -8,11 +8,11 @@ mod config;
 mod finding;
 mod kernel;
 mod mounts;
-mod programs;
+pub(super) mod programs;
 mod slices;
 mod sources;
 mod sshd;
-mod stack;
+pub(super) mod stack;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -37,7 +37,8 @@ use std::path::{Path, PathBuf};
 Shows what refuses logins, admits them outside of their jobs, or lets them out of it, the gravest
 first. Anybody may run it; much of it only root can tell. It leaves the node as it was; the kernel is tried
 in a cgroup of its own, for a moment.
-Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell.")]
+Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell; --nagios and --nhc
+have their own.")]
 pub(super) struct Options {
     /// The PAM service
     #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
@@ -48,6 +49,12 @@ pub(super) struct Options {
     /// As JSON
     #[arg(long)]
     json: bool,
+    /// As one line with the exit status that Nagios plugins have: 1 warnings, 2 errors, 3 cannot tell
+    #[arg(long, conflicts_with_all = ["verbose", "json"])]
+    nagios: bool,
+    /// As one line for LBNL NHC: exit status 1 where there are errors, which drain the node
+    #[arg(long, conflicts_with_all = ["verbose", "json", "nagios"])]
+    nhc: bool,
     #[command(flatten)]
     conf: Conf,
 }
@@ -60,8 +67,18 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let mut findings = site(&scene);
     findings.extend(node(&scene));
     let report = Report::of(findings);
+    if options.nagios || options.nhc {
+        writeln!(output.out, "{}", report.line())?;
+        return Ok(if options.nhc { report.nhc() } else { report.nagios() });
+    }
     report.write(options.json, options.verbose, output)?;
     Ok(report.code())
+}
+
+/// How many slices of users are not closed.
+pub(super) fn open_slices(conf: PathBuf, config: Config) -> usize {
+    let scene = Scene { root: "/".into(), service: "sshd".into(), conf, config };
+    slices::findings(&scene).iter().filter(|finding| slices::is_open(finding)).count()
 }
 
 /// What the site has set up.

@@ -75,6 +75,11 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
     findings
 }
 
+/// Whether it names a slice that is not closed.
+pub(super) fn is_open(finding: &Finding) -> bool {
+    [DROP_IN, SLICE].contains(&finding.check) && finding.is_amiss()
+}
+
 /// Whether logins are taken into jobs on this node.
 fn joins(scene: &Scene) -> bool {
     let lines = entries(&scene.root, &scene.service, Group::Session).unwrap_or_default();

@@ -1,0 +1,236 @@
+//! The module's own lines in the log: in the journal, or in a file of a syslog daemon, from where the
+//! last reader stopped.
+
+use super::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What every line of the module's begins with, before `SERVICE:PHASE): `.
+const PREFIX: &str = "pam_job_adopt(";
+/// More than the module writes, and than a syslog daemon puts before it.
+const LINE_MAX: u64 = 64 * 1024;
+
+/// How far the log was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Cursor {
+    /// As journalctl(1) names it.
+    Journal(String),
+    /// A file by its number, and the byte behind the last line.
+    File { inode: u64, offset: u64 },
+}
+
+/// A line of the module's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// When it was written, in seconds since the epoch; of a file, when that was last written to.
+    pub(super) at: i64,
+    pairs: BTreeMap<String, String>,
+}
+
+impl Entry {
+    /// A line of the log, if it is one of the module's.
+    fn parse(line: &str, at: i64) -> Option<Self> {
+        let (_, rest) = line.split_once(PREFIX)?;
+        let (_, text) = rest.split_once("): ")?;
+        Some(Self { at, pairs: pairs(text) })
+    }
+
+    /// The value of a key; empty where it has none.
+    pub(super) fn get(&self, key: &str) -> &str {
+        self.pairs.get(key).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// The pairs of a line as [`crate::kernel::log::Line`] writes them.
+fn pairs(text: &str) -> BTreeMap<String, String> {
+    let (mut pairs, mut rest) = (BTreeMap::new(), text);
+    while let Some((key, after)) = rest.trim_start().split_once('=') {
+        let (value, left) = match after.strip_prefix('"') {
+            Some(quoted) => unquoted(quoted),
+            None => {
+                let (value, left) = after.split_once(' ').unwrap_or((after, ""));
+                (value.to_owned(), left)
+            }
+        };
+        pairs.insert(key.to_owned(), value);
+        rest = left;
+    }
+    pairs
+}
+
+fn unquoted(text: &str) -> (String, &str) {
+    let (mut value, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => value.extend(chars.next()),
+            c => value.push(c),
+        }
+    }
+    (value, chars.as_str())
+}
+
+/// Hands over each line of the module's that is behind the cursor; returns the new one. Without a cursor
+/// it begins with this boot's part of the journal, or with the file.
+/// Fails: [`Error::Failed`] where the log cannot be read.
+pub(super) fn read(
+    file: Option<&Path>,
+    from: Option<&Cursor>,
+    each: &mut dyn FnMut(Entry),
+) -> Result<Option<Cursor>, Error> {
+    match (file, from) {
+        (None, Some(Cursor::Journal(cursor))) => read_journal(Some(cursor), each),
+        (None, _) => read_journal(None, each),
+        (Some(path), from) => read_files(path, from, each)
+            .map(Some)
+            .map_err(|error| Error::failed("read", path.display(), error)),
+    }
+}
+
+/// One entry of `journalctl --output=json`.
+#[derive(Deserialize)]
+struct Exported {
+    #[serde(rename = "__CURSOR")]
+    cursor: String,
+    #[serde(rename = "__REALTIME_TIMESTAMP")]
+    micros: String,
+    /// Numbers, where it is no text.
+    #[serde(rename = "MESSAGE", default)]
+    message: serde_json::Value,
+}
+
+/// Only what root has written: the journal knows who did, and everybody may write to the log.
+fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Option<Cursor>, Error> {
+    let failed = |cause: &dyn std::fmt::Display| Error::failed("run", "journalctl", cause);
+    let mut command = Command::new("journalctl");
+    command.args(["--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE"]);
+    match after {
+        Some(cursor) => command.arg(format!("--after-cursor={cursor}")),
+        None => command.arg("--boot"),
+    };
+    let command = command.args(["_UID=0", "SYSLOG_FACILITY=10"]).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| failed(&error))?;
+    let mut last = after.map(str::to_owned);
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let line = line.map_err(|error| failed(&error))?;
+        let entry: Exported = serde_json::from_str(&line).map_err(|error| failed(&error))?;
+        let at = entry.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
+        entry
+            .message
+            .as_str()
+            .and_then(|text| Entry::parse(text, at))
+            .into_iter()
+            .for_each(&mut *each);
+        last = Some(entry.cursor);
+    }
+    let status = child.wait().map_err(|error| failed(&error))?;
+    if !status.success() {
+        return Err(failed(&status));
+    }
+    Ok(last.map(Cursor::Journal))
+}
+
+/// The file, and before it what is left of the one that was rotated away.
+fn read_files(
+    path: &Path,
+    from: Option<&Cursor>,
+    each: &mut dyn FnMut(Entry),
+) -> std::io::Result<Cursor> {
+    let file = File::open(path)?;
+    let (inode, size) = (file.metadata()?.ino(), file.metadata()?.len());
+    let mut offset = 0;
+    match from {
+        Some(Cursor::File { inode: known, offset: read }) if *known == inode && *read <= size => {
+            offset = *read;
+        }
+        Some(Cursor::File { inode: known, offset: read }) => {
+            let rotated = PathBuf::from(format!("{}.1", path.display()));
+            if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *known && *known != inode) {
+                read_file(File::open(&rotated)?, *read, each)?;
+            }
+        }
+        _ => {}
+    }
+    let offset = read_file(file, offset, each)?;
+    Ok(Cursor::File { inode, offset })
+}
+
+/// Reads whole lines; returns where the last one ends.
+fn read_file(mut file: File, mut offset: u64, each: &mut dyn FnMut(Entry)) -> std::io::Result<u64> {
+    let at = file.metadata()?.mtime();
+    file.seek(SeekFrom::Start(offset))?;
+    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    loop {
+        line.clear();
+        let count = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? as u64;
+        if count == 0 || (count < LINE_MAX && !line.ends_with(b"\n")) {
+            return Ok(offset);
+        }
+        offset += count;
+        let text = String::from_utf8_lossy(&line);
+        Entry::parse(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::log::{Line, Severity};
+    use crate::kernel::trust::tests::Scratch;
+
+    const HEAD: &str = "Nov 22 23:00:00 n sshd[1]: pam_job_adopt(sshd:session): ";
+
+    #[test]
+    fn what_the_module_writes_is_read_back() {
+        let nasty = "a \"b\" \\ c=d";
+        let line = Line::new(Severity::Info).with("decision", "adopt").with("error", nasty);
+        let line = line.with("ms", 4);
+        let entry = Entry::parse(&format!("{HEAD}{}", line.text()), 7).unwrap();
+        assert_eq!(
+            [entry.get("decision"), entry.get("error"), entry.get("ms")],
+            ["adopt", nasty, "4"]
+        );
+        assert_eq!((entry.at, entry.get("code")), (7, ""));
+        for other in
+            ["sshd[1]: Accepted publickey", "pam_job_adopt(sshd", "pam_unix(sshd:session): x"]
+        {
+            assert_eq!(Entry::parse(other, 0), None);
+        }
+    }
+
+    fn ids(path: &Path, from: Option<&Cursor>) -> (Vec<String>, Cursor) {
+        let mut ids = Vec::new();
+        let cursor = read(Some(path), from, &mut |entry| ids.push(entry.get("job").to_owned()));
+        (ids, cursor.unwrap().unwrap())
+    }
+
+    #[test]
+    fn every_line_of_a_file_is_read_once_also_across_its_rotation() {
+        let scratch = Scratch::new();
+        let line = |id: &str| format!("{HEAD}decision=adopt job={id}\n");
+        let path = scratch.file("auth.log", &format!("{}other\n{}", line("1"), &line("2")[..30]));
+        let (found, cursor) = ids(&path, None);
+        assert_eq!(found, ["1"]);
+        // Half a line was there; now it is whole.
+        scratch.file("auth.log", "");
+        fs::write(&path, format!("{}other\n{}", line("1"), line("2"))).unwrap();
+        let (found, cursor) = ids(&path, Some(&cursor));
+        assert_eq!(found, ["2"]);
+        fs::write(&path, format!("{}other\n{}{}", line("1"), line("2"), line("3"))).unwrap();
+        fs::rename(&path, scratch.path().join("auth.log.1")).unwrap();
+        fs::write(&path, line("4")).unwrap();
+        let (found, cursor) = ids(&path, Some(&cursor));
+        assert_eq!(found, ["3", "4"]);
+        assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);
+        // One that was cut is read from its beginning.
+        fs::write(&path, &line("5")[..line("5").len()]).unwrap();
+        fs::write(&path, "x\n").unwrap();
+        assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);
+    }
+}

@@ -1,0 +1,322 @@
+//! `metrics`: what the module has decided, and how long it took, for Prometheus. Counted from the log, so
+//! that nothing is added to what runs in sshd.
+
+use super::journal::{self, Cursor, Entry};
+use super::pam::replace;
+use super::{Conf, Error, Output, check, strays};
+use crate::kernel::sys::clock::now;
+use clap::Args;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+const STATE: &str = "/var/lib/job-adopt/metrics.json";
+/// Of the state's form.
+const VERSION: u32 = 1;
+/// The upper bounds of a phase's time, in thousandths of a second.
+const BOUNDS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
+/// What lines decide; others are none of the module's.
+const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
+const PHASES: [&str; 2] = ["account", "session"];
+
+/// Count logins from the log, for Prometheus
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Adds what the log has since the last call to what was counted before, and shows all of it as Prometheus reads
+it, with what the node is like now. Reads the journal unless a log file is given.
+Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
+pub(super) struct Options {
+    /// Where counts and the place in the log are kept
+    #[arg(long, value_name = "FILE", default_value = STATE)]
+    state: PathBuf,
+    /// A log file of a syslog daemon in place of the journal
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Write them there, as a whole, as for node_exporter's textfile collector
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let state = &options.state;
+    let folder = state.parent().unwrap_or(Path::new("/"));
+    let lock = folder.join(".metrics.lock");
+    let locked = fs::create_dir_all(folder).and_then(|()| File::create(&lock)).and_then(|file| {
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+    });
+    let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
+    let mut counts = Counts::read(state)?;
+    let cursor = counts.cursor.take();
+    let cursor = journal::read(options.log.as_deref(), cursor.as_ref(), &mut |entry| {
+        counts.add(&entry);
+    })?;
+    counts.cursor = cursor;
+    let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
+    replace(state, &text, None)?;
+    drop(locked);
+    let node = Node::look(&options.conf, output)?;
+    let text = match options.json {
+        true => format!("{}\n", counts.json(&node)),
+        false => counts.prometheus(&node),
+    };
+    match &options.output {
+        Some(path) => replace(path, &text, None)?,
+        None => output.out.write_all(text.as_bytes())?,
+    }
+    Ok(super::EXIT_FINE)
+}
+
+/// What the node is like now.
+#[derive(Debug)]
+struct Node {
+    /// Processes of users who have no job here; nothing where it cannot be told.
+    strays: Option<usize>,
+    /// Slices of users that are not closed, with that of users to come.
+    slices: usize,
+}
+
+impl Node {
+    fn look(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
+        let config = conf.read()?;
+        let strays = strays::count(&config).map_err(|error| {
+            output.warn(format_args!("strays: {}", error.text().unwrap_or_default()));
+        });
+        Ok(Self { strays: strays.ok().flatten(), slices: check::open_slices(conf.path()?, config) })
+    }
+}
+
+/// All that was counted so far.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counts {
+    version: u32,
+    cursor: Option<Cursor>,
+    /// By phase, decision and code, with a blank between.
+    logins: BTreeMap<String, u64>,
+    phases: BTreeMap<String, Times>,
+    last_adoption: Option<i64>,
+}
+
+/// The times that a phase has taken.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Times {
+    /// As many as were within each bound, and above that before it.
+    within: BTreeMap<u64, u64>,
+    count: u64,
+    sum_ms: u64,
+}
+
+impl Counts {
+    fn read(path: &Path) -> Result<Self, Error> {
+        let failed = |cause: &dyn std::fmt::Display| {
+            let why = format!("{cause}; remove it to count anew");
+            Error::failed("read", path.display(), why)
+        };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { version: VERSION, ..Self::default() });
+            }
+            Err(error) => return Err(failed(&error)),
+        };
+        match serde_json::from_str::<Self>(&text) {
+            Ok(counts) if counts.version == VERSION => Ok(counts),
+            Ok(counts) => Err(failed(&format_args!("is of version {}", counts.version))),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        let [decision, phase, code] = ["decision", "phase", "code"].map(|key| entry.get(key));
+        let is_code = code.is_empty() || (code.len() == 4 && code.starts_with("JA"));
+        if !(DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code) {
+            return;
+        }
+        *self.logins.entry(format!("{phase} {decision} {code}")).or_default() += 1;
+        if decision == "adopt" {
+            self.last_adoption = self.last_adoption.max(Some(entry.at));
+        }
+        let Ok(ms) = entry.get("ms").parse::<u64>() else { return };
+        let times = self.phases.entry(phase.to_owned()).or_default();
+        if let Some(bound) = BOUNDS.iter().find(|bound| ms <= **bound) {
+            *times.within.entry(*bound).or_default() += 1;
+        }
+        times.count += 1;
+        times.sum_ms = times.sum_ms.saturating_add(ms);
+    }
+
+    fn prometheus(&self, node: &Node) -> String {
+        let mut text = String::new();
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
+            let _ =
+                writeln!(text, "# HELP job_adopt_{name} {help}\n# TYPE job_adopt_{name} {kind}");
+        };
+        head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
+        for (key, count) in &self.logins {
+            let mut parts = key.splitn(3, ' ');
+            let mut part = || parts.next().unwrap_or_default();
+            let (phase, decision, code) = (part(), part(), part());
+            let _ = writeln!(
+                text,
+                "job_adopt_logins_total{{phase=\"{phase}\",decision=\"{decision}\",code=\"{code}\"}} \
+                 {count}"
+            );
+        }
+        head(&mut text, "phase_seconds", "histogram", "The time that a phase took.");
+        for (phase, times) in &self.phases {
+            let name = "job_adopt_phase_seconds";
+            let mut within = 0;
+            for bound in BOUNDS {
+                within += times.within.get(&bound).copied().unwrap_or_default();
+                let le = seconds(bound);
+                let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
+            }
+            let Times { count, sum_ms, .. } = times;
+            let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
+            let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
+            let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
+        }
+        let gauges = [
+            (
+                "last_adoption_timestamp_seconds",
+                self.last_adoption,
+                "When a login last joined a job.",
+            ),
+            ("strays", gauge(node.strays), "Processes of users who have no job here."),
+            ("slices_open", gauge(Some(node.slices)), "Users' slices that are not closed."),
+            ("metrics_timestamp_seconds", Some(now()), "When this was counted."),
+        ];
+        for (name, value, help) in gauges {
+            if let Some(value) = value {
+                head(&mut text, name, "gauge", help);
+                let _ = writeln!(text, "job_adopt_{name} {value}");
+            }
+        }
+        text
+    }
+
+    fn json(&self, node: &Node) -> serde_json::Value {
+        let logins = self.logins.iter().map(|(key, count)| {
+            let parts: Vec<&str> = key.splitn(3, ' ').collect();
+            let [phase, decision, code] = [0, 1, 2].map(|index| parts.get(index).copied());
+            serde_json::json!({ "phase": phase, "decision": decision, "code": code, "count": count })
+        });
+        serde_json::json!({
+            "schema": 1,
+            "logins": logins.collect::<Vec<_>>(),
+            "phases": self.phases,
+            "last_adoption": self.last_adoption,
+            "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
+            "strays": node.strays,
+            "slices_open": node.slices,
+        })
+    }
+}
+
+fn gauge(count: Option<usize>) -> Option<i64> {
+    count.and_then(|count| i64::try_from(count).ok())
+}
+
+/// Thousandths as a decimal number of seconds.
+fn seconds(ms: u64) -> String {
+    let text = format!("{}.{:03}", ms / 1000, ms % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::trust::tests::Scratch;
+
+    const NODE: Node = Node { strays: Some(3), slices: 1 };
+
+    fn counted(lines: &[&str]) -> Counts {
+        let scratch = Scratch::new();
+        let lines = lines.iter().map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
+        let path = scratch.file("auth.log", &lines.collect::<String>());
+        let mut counts = Counts { version: VERSION, ..Counts::default() };
+        journal::read(Some(&path), None, &mut |entry| counts.add(&entry)).unwrap();
+        counts
+    }
+
+    const LINES: [&str; 6] = [
+        "decision=admit code=JA00 user=a phase=account ms=3",
+        "decision=adopt code=JA00 user=a phase=session ms=4",
+        "decision=adopt code=JA00 user=a phase=session ms=12001",
+        "decision=refuse code=JA01 user=b phase=account ms=2",
+        "user=a job=7 warning=\"decision=adopt phase=session\"",
+        "decision=forged code=JA00 phase=session",
+    ];
+
+    #[test]
+    fn decisions_times_and_the_node_are_told() {
+        let counts = counted(&LINES);
+        let text = counts.prometheus(&NODE);
+        for line in [
+            "job_adopt_logins_total{phase=\"account\",decision=\"admit\",code=\"JA00\"} 1",
+            "job_adopt_logins_total{phase=\"account\",decision=\"refuse\",code=\"JA01\"} 1",
+            "job_adopt_logins_total{phase=\"session\",decision=\"adopt\",code=\"JA00\"} 2",
+            "job_adopt_phase_seconds_bucket{phase=\"account\",le=\"0.002\"} 1",
+            "job_adopt_phase_seconds_bucket{phase=\"account\",le=\"0.005\"} 2",
+            "job_adopt_phase_seconds_bucket{phase=\"session\",le=\"10\"} 1",
+            "job_adopt_phase_seconds_bucket{phase=\"session\",le=\"+Inf\"} 2",
+            "job_adopt_phase_seconds_sum{phase=\"session\"} 12.005",
+            "job_adopt_phase_seconds_count{phase=\"session\"} 2",
+            "job_adopt_strays 3",
+            "job_adopt_slices_open 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("forged").count(), 0);
+        assert!(counts.last_adoption.is_some());
+        // Each name is described once, before its values.
+        for name in ["logins_total", "phase_seconds", "strays", "last_adoption_timestamp_seconds"] {
+            assert_eq!(text.matches(&format!("# TYPE job_adopt_{name} ")).count(), 1);
+        }
+        let json = counts.json(&NODE);
+        assert_eq!((&json["schema"], &json["strays"]), (&1.into(), &3.into()));
+        assert_eq!(json["logins"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_was_counted_is_kept_and_another_form_is_refused() {
+        let scratch = Scratch::new();
+        let state = scratch.path().join("state.json");
+        let text = serde_json::to_string(&counted(&LINES)).unwrap();
+        replace(&state, &text, None).unwrap();
+        let again = Counts::read(&state).unwrap();
+        assert_eq!(again.logins, counted(&LINES).logins);
+        for wrong in ["", "{}", &text.replace("\"version\":1", "\"version\":2")] {
+            fs::write(&state, wrong).unwrap();
+            assert!(Counts::read(&state).unwrap_err().text().unwrap().contains("count anew"));
+        }
+        fs::remove_file(&state).unwrap();
+        assert_eq!(Counts::read(&state).unwrap().version, VERSION);
+    }
+
+    /// A dashboard that asks for what nobody tells shows nothing.
+    #[test]
+    fn the_dashboard_asks_for_what_is_told() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/monitoring/grafana.json");
+        let text = fs::read_to_string(path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(json["panels"].as_array().unwrap().len() >= 5);
+        let told = counted(&LINES).prometheus(&NODE);
+        let letters = |c: char| c.is_ascii_lowercase() || c == '_';
+        let asked: Vec<&str> =
+            text.split(|c| !letters(c)).filter(|word| word.starts_with("job_adopt_")).collect();
+        assert!(asked.len() >= 5);
+        for name in asked {
+            let told = |end: char| told.contains(&format!("\n{name}{end}"));
+            assert!(told(' ') || told('{'), "{name}");
+        }
+    }
+}
