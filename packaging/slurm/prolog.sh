@@ -14,49 +14,84 @@
 set -euf
 
 # What logins to a job may open:
+#   slurm  what Slurm's own filter lets through (ConstrainDevices=yes). The record adds variables
+#          and times only.
 #   lists  the standard devices, the job's GPUs, always_allowed of job_adopt.conf, and no other.
 #          Needs cgroup v2: on v1 Slurm's logins are refused (JA06) while they have a list.
-#          A job whose list cannot be made fails here, and Slurm drains the node.
-#   slurm  what Slurm's own filter lets through (ConstrainDevices=yes). The record adds variables
-#          and times only, and one that cannot be written fails no job.
-DEVICES=lists
+#          A job whose list cannot be made has none, as with "slurm"; the log says why.
+# Neither fails a job.
+DEVICES=slurm
 
-LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
+# slurmd, which runs this, may lie elsewhere.
+slurmd=$(readlink "/proc/$PPID/exe" || :)
+LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin:${slurmd%/*}
 export LC_ALL PATH
+umask 022
 
 : "${SLURM_JOB_ID:?}" "${SLURM_JOB_UID:?}"
 
 # Root is never judged, and has no records.
 test "$SLURM_JOB_UID" != 0 || exit 0
 
-set -- --via slurm --id "$SLURM_JOB_ID" --uid "$SLURM_JOB_UID"
-
-# SLURM_JOB_GPUS has indexes of gres.conf, of whole GPUs as well as of those that jobs share (shard,
-# mps). Only where AutoDetect has found UUIDs they are in CUDA_VISIBLE_DEVICES instead.
-case $DEVICES in
-lists)
-    set -- "$@" --policy closed
-    case ${CUDA_VISIBLE_DEVICES-} in
-    GPU-* | MIG-*)
-        IFS=,
-        for gpu in $CUDA_VISIBLE_DEVICES; do
-            set -- "$@" --gpu "$gpu"
+# With AutoDetect, and with several types, only slurmd tells which GPU has which index. It looks for GPUs
+# itself then, which takes seconds, so what it says is kept for this boot, driver and configuration.
+ask_slurmd() {
+    told=/run/job-adopt/gres.conf
+    mkdir -p "${told%/*}"
+    stamp="# $(cat /proc/sys/kernel/random/boot_id)"
+    for driver in nvidia amdgpu i915 xe; do
+        module=/sys/module/$driver
+        stamp="$stamp $(cat "$module/version" 2>/dev/null || cat "$module/initstate" 2>/dev/null || echo -)"
+    done
+    kept=$(head -n 1 "$told" 2>/dev/null) || kept=
+    for dir in /etc/slurm /etc/slurm-llnl /usr/local/etc /run/slurm/conf; do
+        for conf in slurm.conf gres.conf; do
+            test ! "$dir/$conf" -nt "$told" || kept=
         done
-        unset IFS
-        ;;
-    *)
-        test -z "${SLURM_JOB_GPUS-}" || set -- "$@" --gres "gpu:$SLURM_JOB_GPUS"
-        ;;
-    esac
+    done
+    test "$kept" != "$stamp" || return 0
+    node=$(uname -n)
+    name=${SLURMD_NODENAME:-${node%%.*}}
+    # Several slurmd on a host have names of their own.
+    test "$name" = "${node%%.*}" || set -- -N "$name"
+    if timeout 30 slurmd -G "$@" >"$told.$$" 2>&1; then
+        {
+            echo "$stamp"
+            # A record of one resource with several files, as a MIG instance, has Count=1.
+            sed -n -e 's/^.*: Gres \(Name=[^ ]*\) \(Type=[^ ]*\) /NodeName='"$name"' \1 \2 /' \
+                -e '/^NodeName=/!d' -e 's/ Type=(null)//' \
+                -e '/ Count=1 /s/ Count=1 .* File=\([^ ]*\).*/ MultipleFiles=\1/p' \
+                -e '/ Count=1 /!s/ \(Count=[0-9]*\) .* \(File=[^ ]*\).*/ \1 \2/p' "$told.$$"
+        } >"$told.$$.new"
+        mv -f "$told.$$.new" "$told"
+    fi
+    rm -f "$told.$$"
+}
+
+# SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only where
+# AutoDetect has found UUIDs they are in CUDA_VISIBLE_DEVICES instead.
+list='--policy closed'
+case $DEVICES,${CUDA_VISIBLE_DEVICES-},${SLURM_JOB_GPUS-} in
+lists,GPU-*,* | lists,MIG-*,*)
+    IFS=,
+    for gpu in $CUDA_VISIBLE_DEVICES; do
+        list="$list --gpu $gpu"
+    done
+    unset IFS
     ;;
-slurm)
-    set -- "$@" --policy auto
+lists,*,) ;;
+lists,*)
+    ask_slurmd
+    list="$list --gres gpu:$SLURM_JOB_GPUS"
     ;;
+slurm,*) ;;
 *)
-    echo "$0: DEVICES is $DEVICES, not lists or slurm" >&2
+    echo "$0: DEVICES is $DEVICES, not slurm or lists" >&2
     exit 2
     ;;
 esac
+
+set -- --via slurm --id "$SLURM_JOB_ID" --uid "$SLURM_JOB_UID"
 
 # 22.05 has the list of nodes under its older name only.
 SLURM_JOB_NODELIST=${SLURM_JOB_NODELIST-${SLURM_NODELIST-}}
@@ -80,7 +115,10 @@ for pair in "--started=${SLURM_JOB_START_TIME-}" "--ends=${SLURM_JOB_END_TIME-}"
     esac
 done
 
-case $DEVICES in
-lists) exec job-adopt register "$@" ;;
-slurm) job-adopt register "$@" || echo "$0: job $SLURM_JOB_ID has no record" >&2 ;;
-esac
+# The words of the list have no blanks.
+if test "$DEVICES" = lists; then
+    # shellcheck disable=SC2086,SC2116
+    why=$(job-adopt register "$@" $list 2>&1) && exit 0
+    logger -p authpriv.warning -t job-adopt "job $SLURM_JOB_ID: devices left to Slurm: $(echo $why)" || :
+fi
+job-adopt register "$@" --policy auto || echo "$0: job $SLURM_JOB_ID has no record" >&2

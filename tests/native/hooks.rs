@@ -48,16 +48,40 @@ fn record(node: &Node) -> Value {
     serde_json::from_str(&node.read(RECORD)).unwrap()
 }
 
-fn leave_devices_to_slurm(node: &Node) {
+fn make_lists(node: &Node) {
     let script = node.read("/etc/slurm/prolog.sh");
-    let other = script.replace("\nDEVICES=lists\n", "\nDEVICES=slurm\n");
+    let other = script.replace("\nDEVICES=slurm\n", "\nDEVICES=lists\n");
     assert_ne!(script, other);
     node.write("/etc/slurm/prolog.sh", &other);
+}
+
+/// Gives the node to Slurm with these resources, and `gres.conf` these lines.
+fn configure(node: &Node, gres: &str, lines: &str) {
+    let name = node.name();
+    node.write(
+        "/etc/slurm/slurm.conf",
+        &format!(
+            "ClusterName=site\nSlurmctldHost={name}\nAuthType=auth/none\nGresTypes=gpu\n\
+             SlurmdSpoolDir=/run/spool\nProctrackType=proctrack/linuxproc\n\
+             NodeName={name} CPUs=2 Gres={gres}\nPartitionName=all Nodes=ALL\n"
+        ),
+    );
+    node.write("/etc/slurm/gres.conf", lines);
+    // Both versions of cgroups are mounted here, which its own choice refuses.
+    node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n");
+}
+
+/// The devices that a name of `gres.conf` stands for, but those that all GPUs share.
+fn device(node: &Node, index: u32) -> String {
+    let said = node.run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")]).ok().stdout;
+    let own = said.lines().filter_map(|line| line.split_whitespace().nth(1));
+    own.filter(|path| path.ends_with(|last: char| last.is_ascii_digit())).collect()
 }
 
 #[test]
 fn the_record_lists_the_gpus_that_slurm_names() {
     on_slurms_node(|node| {
+        make_lists(node);
         run(node, "prolog.sh", &["SLURM_JOB_GPUS=2,3", "CUDA_VISIBLE_DEVICES=2,3"]).ok();
         let record = record(node);
         assert_eq!((&record["via"], &record["gres"]), (&json!("slurm"), &json!({ "gpu": [2, 3] })));
@@ -71,6 +95,7 @@ fn the_record_lists_the_gpus_that_slurm_names() {
 #[test]
 fn a_job_without_gpus_gets_a_list_without_gpus() {
     on_slurms_node(|node| {
+        make_lists(node);
         run(node, "prolog.sh", &[]).ok();
         let record = record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "closed" }));
@@ -109,18 +134,71 @@ fn a_job_comes_back_whose_end_was_cut_short() {
     });
 }
 
+/// No job is to fail for it, and no node to drain.
 #[test]
-fn a_list_that_cannot_be_made_fails_the_prolog() {
+fn a_list_that_cannot_be_made_leaves_the_devices_to_slurm_and_the_log_says_so() {
     on_slurms_node(|node| {
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).failed();
-        assert!(!node.exists(RECORD));
+        make_lists(node);
+        for (gres, lines) in [
+            ("gpu:4", "Name=gpu File=/dev/nvidia[0-3]\n"),
+            ("gpu:4", "AutoDetect=nvml\n"),
+            ("gpu:4", "Name=gpu Fil=/dev/nvidia0\n"),
+            ("gpu:9", ""),
+        ] {
+            configure(node, gres, lines);
+            node.log.clear();
+            run(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
+            let record = record(node);
+            assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }), "{lines}");
+            assert!(record.get("gres").is_none(), "{record}");
+            node.log.line("job 77: devices left to Slurm: ");
+        }
+    });
+}
+
+/// Which type comes first, `Gres=` says and not the lines.
+#[test]
+fn with_several_types_an_index_is_what_slurmd_says() {
+    on_slurms_node(|node| {
+        make_lists(node);
+        let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
+                     Name=gpu Type=a File=/dev/nvidia2\n";
+        let gpus = || [0, 1, 2].map(|index| device(node, index));
+        configure(node, "gpu:b:1,gpu:a:2", lines);
+        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0,2"]).ok();
+        assert_eq!(record(node)["gres"], json!({ "gpu": [0, 2] }));
+        assert_eq!(gpus(), ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
+        // It is not asked again for nothing.
+        let told = "/run/job-adopt/gres.conf";
+        node.sh(&format!("echo '# mark' >>{told}")).ok();
+        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        assert!(node.read(told).ends_with("# mark\n"));
+        configure(node, "gpu:a:2,gpu:b:1", lines);
+        node.sh(&format!("touch -d yesterday {told}")).ok();
+        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        assert_eq!(gpus(), ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia1"]);
+        // Another driver may find others.
+        node.sh(&format!("sed -i '1s/$/ 1.2/' {told}")).ok();
+        node.run("job-adopt", &["devices", "--gres", "gpu:0"]).says("of another boot or driver");
+        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        assert_eq!(device(node, 2), "/dev/nvidia1");
+    });
+}
+
+#[test]
+fn where_slurm_finds_gpus_itself_an_index_is_what_slurmd_says() {
+    on_slurms_node(|node| {
+        make_lists(node);
+        configure(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        run(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
+        assert_eq!(record(node)["gres"], json!({ "gpu": [1] }));
+        assert_eq!(device(node, 1), "/dev/nvidia3");
     });
 }
 
 #[test]
 fn devices_left_to_slurm_make_no_list_and_fail_no_job() {
     on_slurms_node(|node| {
-        leave_devices_to_slurm(node);
         run(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
         let record = record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }));

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::environment::with_hooks;
 use crate::support::{ALICE, LOOK, SlurmJob, on_slurm};
 
 /// The record that a prolog leaves of a job which Slurm places.
@@ -75,6 +76,28 @@ fn a_job_that_slurm_should_constrain_and_does_not_is_refused() {
         slurm.restart_slurmd();
         let job = slurm.alloc(ALICE, 1);
         node.pam(ALICE).ok().joins(&job);
+    });
+}
+
+/// What an index means where there are several types, Slurm's own filter tells.
+#[test]
+fn an_index_in_a_prologs_list_is_the_gpu_that_slurm_gave() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        with_hooks(slurm);
+        node.sh("sed -i 's/^DEVICES=slurm$/DEVICES=lists/' /etc/slurm/prolog.sh").ok();
+        let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
+                     Name=gpu Type=a File=/dev/nvidia[2-3]\n";
+        node.load_drivers(510);
+        slurm.retype("gpu:b:1,gpu:a:3", lines);
+        for (kind, gpu) in [("b", "/dev/nvidia1"), ("a", "/dev/nvidia0"), ("a", "/dev/nvidia2")] {
+            let job = slurm.alloc_as(ALICE, 0, &[&format!("--gres=gpu:{kind}:1")], node.name());
+            let record = node.read(&format!("/run/job-adopt/jobs/{}/{}.json", ALICE.uid, job.id));
+            let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+            let index = format!("gpu:{}", record["gres"]["gpu"][0]);
+            assert_eq!(job.gpus(), [gpu], "{record}");
+            node.run("job-adopt", &["devices", "--gres", &index]).ok().says(gpu);
+        }
     });
 }
 

@@ -5,15 +5,12 @@ use std::path::Path;
 
 use crate::support::{ALICE, Outcome, Slurm, eventually, on_slurm};
 
-/// Has Slurm run our scripts; on cgroup v1 devices are Slurm's matter.
+/// Has Slurm run our scripts as they are: devices are Slurm's matter.
 pub(super) fn with_hooks(slurm: &Slurm<'_>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
     for name in ["prolog.sh", "epilog.sh"] {
         slurm.node.install(&folder.join(name), &format!("/etc/slurm/{name}"));
     }
-    let prolog = slurm.node.read("/etc/slurm/prolog.sh");
-    let prolog = prolog.replace("\nDEVICES=lists\n", "\nDEVICES=slurm\n");
-    slurm.node.write("/etc/slurm/prolog.sh", &prolog);
     let hooks = "Prolog=/etc/slurm/prolog.sh\nEpilog=/etc/slurm/epilog.sh\n";
     let conf = slurm.node.read("/etc/slurm/slurm.conf");
     slurm.node.write("/etc/slurm/slurm.conf", &format!("{conf}{hooks}"));

@@ -133,6 +133,20 @@ impl<'a> Slurm<'a> {
         nodes
     }
 
+    /// Gives the node these resources instead of four GPUs of one kind, and no jobs.
+    pub(crate) fn retype(&self, gres: &str, lines: &str) {
+        self.stop_slurmd();
+        self.node.sh(STOP_SLURMCTLD).ok();
+        let conf = self.node.read("/etc/slurm/slurm.conf");
+        self.node.write(
+            "/etc/slurm/slurm.conf",
+            &conf.replace(" Gres=gpu:4 ", &format!(" Gres={gres} ")),
+        );
+        self.node.write("/etc/slurm/gres.conf", lines);
+        self.node.sh("slurmctld -c").ok();
+        self.start_slurmd();
+    }
+
     /// Until the node takes jobs: nothing of Slurm's waits for a node that is not up.
     fn wait_until_idle(&self) {
         self.node.sh(WAIT_UNTIL_IDLE).ok();

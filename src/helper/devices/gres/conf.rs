@@ -128,12 +128,10 @@ impl GresConf {
 }
 
 impl Resources {
-    /// The first record of another type than the one before it. Slurm takes the types in the
-    /// order in which `Gres=` of `slurm.conf` has them, and leaves out those that it has not.
-    pub fn other_type(&self) -> Option<&At> {
-        let pairs = self.0.iter().zip(self.0.iter().skip(1));
-        let mut others = pairs.filter(|(one, next)| !is(&one.kind, &next.kind));
-        others.next().map(|(_, other)| &other.at)
+    /// Whether they are of several types. Slurm takes these in the order in which `Gres=` of
+    /// `slurm.conf` has them, and leaves out those that it has not.
+    pub fn several_types(&self) -> bool {
+        self.0.first().is_some_and(|first| self.0.iter().any(|other| !is(&first.kind, &other.kind)))
     }
 
     /// How many there are.

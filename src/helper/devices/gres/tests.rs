@@ -124,8 +124,16 @@ fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
     }
 }
 
+/// What slurmd has told, as the prolog writes it, on a node that has booted since as `boot` says.
+fn tell(scratch: &Scratch, boot: &str, records: &str) {
+    scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
+    scratch.file("sys/module/nvidia/version", "550.1\n");
+    scratch.file("sys/module/amdgpu/initstate", "live\n");
+    scratch.file("run/job-adopt/gres.conf", &format!("# {boot} live - -\n{records}"));
+}
+
 #[test]
-fn the_order_of_gpus_is_not_guessed_where_slurm_finds_it() {
+fn where_slurm_finds_the_gpus_the_order_is_what_slurmd_tells() {
     let text = format!(
         "AutoDetect=nvml\n{GPUS}Name=shard File=/dev/nvidia0\nName=nic File=/dev/nvidia0\n"
     );
@@ -133,7 +141,29 @@ fn the_order_of_gpus_is_not_guessed_where_slurm_finds_it() {
     for name in ["gpu", "gpu:a100", "GPU", "shard", "mps"] {
         let error = of(&scratch, name, 0).unwrap_err();
         assert!(error.contains("AutoDetect leaves the order"), "{error}");
+        assert!(
+            error.contains(
+                "slurmd with DEVICES=lists: /run/job-adopt/gres.conf: it was not asked yet"
+            ),
+            "{error}"
+        );
     }
+    let records = "NodeName=n1 Name=gpu Type=a100 MultipleFiles=/dev/nvidia2\n\
+                   NodeName=n2 Name=gpu Type=a100 MultipleFiles=/dev/nvidia1\n\
+                   NodeName=n1 Name=gpu Type=a100 MultipleFiles=/dev/nvidia0\n";
+    for other in ["b2 550.1", "b1 550.2", "b1 -"] {
+        tell(&scratch, other, records);
+        assert!(of(&scratch, "gpu", 0).unwrap_err().ends_with("of another boot or driver"));
+    }
+    tell(&scratch, "b1 550.1", records);
+    assert_eq!(of(&scratch, "gpu", 0), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(of(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    let shown = "/run/job-adopt/gres.conf: Name=gpu has 2 here, counted from 0";
+    assert_eq!(of(&scratch, "gpu", 2), Err(shown.into()));
+    let shown = "/run/job-adopt/gres.conf:2: it is of type a100";
+    assert_eq!(of(&scratch, "gpu:h100", 0), Err(shown.into()));
+    scratch.mode("run/job-adopt", 0o777);
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("/run/job-adopt: writable by others"));
     assert!(of(&scratch, "nic", 0).is_ok());
     let scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
     assert!(of(&scratch, "gpu", 0).is_ok());
@@ -141,17 +171,22 @@ fn the_order_of_gpus_is_not_guessed_where_slurm_finds_it() {
 
 /// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
 #[test]
-fn the_order_of_types_is_not_guessed() {
+fn the_order_of_types_is_what_slurmd_tells() {
     let text = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                 Name=gpu Type=a File=/dev/nvidia2\nName=nic Type=c File=/dev/nvidia0\n";
     let scratch = node(text);
     for (name, index) in [("gpu", 0), ("gpu", 1), ("gpu:a", 2), ("gpu", 3)] {
         let error = of(&scratch, name, index).unwrap_err();
-        assert!(error.starts_with("/etc/slurm/gres.conf:2: another Type= than before"), "{error}");
+        assert!(error.contains("more than one Type= leaves the order to Slurm"), "{error}");
     }
+    let told = ["a MultipleFiles=/dev/nvidia0", "a File=/dev/nvidia2", "b File=/dev/nvidia1"];
+    let told = told.map(|record| format!("NodeName=n1 Name=gpu Type={record}\n"));
+    tell(&scratch, "b1 550.1", &told.concat());
+    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(of(&scratch, "gpu:b", 2), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
     assert!(of(&scratch, "nic", 0).is_ok());
     let scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("another Type="));
+    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
 }
 
 #[test]
