@@ -2,8 +2,8 @@
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
 use super::{
-    Error, callerid, check, devices, enable, list, metrics, pam, register, resolve, run, slices,
-    strays, unregister, use_job,
+    Error, callerid, check, compare, devices, enable, list, metrics, pam, register, resolve, run,
+    slices, strays, unregister, use_job,
 };
 use crate::helper::Config;
 use crate::helper::printable;
@@ -60,6 +60,7 @@ pub(super) enum Command {
     Resolve(resolve::Options),
     Devices(devices::Options),
     Check(check::Options),
+    Compare(compare::Options),
     Metrics(metrics::Options),
     Pam(pam::Options),
     Enable(enable::Options),

@@ -4,6 +4,7 @@
 mod callerid;
 mod check;
 mod command_line;
+mod compare;
 mod devices;
 mod enable;
 mod ending;
@@ -127,6 +128,7 @@ fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Resul
             Command::Resolve(options) => resolve::command(&options, output),
             Command::Devices(options) => devices::command(&options, output),
             Command::Check(options) => check::command(&options, output),
+            Command::Compare(options) => compare::command(&options, output),
             Command::Metrics(options) => metrics::command(&options, output),
             Command::Pam(options) => pam::command(&options, output),
             Command::Enable(options) => enable::command(&options, output),

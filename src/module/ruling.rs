@@ -5,10 +5,12 @@ use super::job::{Foreseen, Job, Joined};
 use super::text::{Words, refusal_text, success_text};
 use super::undo::Undo;
 use super::{Action, Budget, Failure, Fault, Line, Login, Settings, Severity};
-use crate::kernel::cgroup::Origin;
+use crate::kernel::cgroup::{Membership, Origin};
 use crate::kernel::choice::Choices;
 use crate::kernel::sys::clock;
-use crate::protocol::{Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict};
+use crate::protocol::{
+    Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
+};
 use std::time::Duration;
 
 /// Most lines beside the decision.
@@ -272,6 +274,7 @@ impl<'a> Case<'a> {
         let line = self.decision(decision, Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, &foreseen.cgroup, foreseen.containment, None);
         let line = self.closed(line).with("would", would);
+        let line = self.compared(line, Some((plan, &foreseen.cgroup)));
         self.outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
@@ -332,7 +335,7 @@ impl<'a> Case<'a> {
         };
         let line = match decision {
             "opened" => self.closed(line).with("knob", knob),
-            "observe" => self.closed(line).with("would", "refuse"),
+            "observe" => self.compared(self.closed(line).with("would", "refuse"), None),
             _ => self.closed(line),
         };
         let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
@@ -355,6 +358,23 @@ impl<'a> Case<'a> {
     /// The beginning that every decision's line has.
     fn decision(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
         decision_line(severity, decision, Some(reason), self.login)
+    }
+
+    /// In a session that is only observed: where another module has put the login, and whether that is
+    /// in the job that this one would have taken it into.
+    fn compared(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
+        let Means { settings, look, .. } = &self.means;
+        let looks_on = !settings.observe || self.login.phase == Phase::Account || look.is_some();
+        let (false, Ok(now)) = (looks_on, Membership::own()) else { return line };
+        let job = ours.map(|(plan, leaf)| match plan.placement.cgroup() {
+            // Slurm moves a login on, within the step.
+            "" => leaf.rsplit_once('/').map_or(leaf, |(above, _)| above),
+            path => path,
+        });
+        let mut all = now.unified().into_iter().chain(now.legacy().map(|(_, path)| path));
+        let same = job.and_then(|job| all.find(|path| is_within(path, job)));
+        let theirs = same.or(now.unified()).unwrap_or_default();
+        line.with("theirs", theirs).with("agree", if same.is_some() { "yes" } else { "no" })
     }
 
     fn closed(&self, line: Line) -> Line {

@@ -15,6 +15,9 @@ fn observe_decides_nothing_and_logs_everything() {
         assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
         sshd.ssh(CAROL, LOOK).ok().stands_in(&node.outside()).keeps_quiet_about("JA01");
         node.log.line("code=JA01");
+        // Nobody else has put the logins into a job.
+        let entry = node.log.line("agree=no");
+        assert_eq!(entry.field("theirs"), Some(node.outside().path()), "{}", entry.text);
     });
 }
 

@@ -275,7 +275,11 @@ fn rivals(site: &Site<'_>) -> Vec<Finding> {
         let file = entry.file();
         let text = format!("{file} decides about logins as well: who has no job of its is refused");
         let remedy = "take this line out, unless both are to agree on every login";
-        RIVALS.contains(&file).then(|| Finding::warning(RIVAL, &entry.place, text, remedy))
+        let beside = format!("{file} decides, and ours observes: job-adopt compare sums it up");
+        RIVALS.contains(&file).then(|| match site.settings().observe {
+            true => Finding::note(RIVAL, &entry.place, beside, ""),
+            false => Finding::warning(RIVAL, &entry.place, text, remedy),
+        })
     };
     all.filter_map(rival).collect()
 }

@@ -186,6 +186,46 @@ fn the_same_logins_through_both() {
     });
 }
 
+/// Theirs goes on to decide, and ours says of each login whether it would have done the same.
+#[test]
+fn what_only_observes_says_where_theirs_has_put_the_login() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        node.stack(
+            "auth required pam_unix.so\naccount required pam_job_adopt.so observe\n\
+             account required pam_unix.so\naccount required pam_slurm_adopt.so\n\
+             session required pam_permit.so\nsession required pam_job_adopt.so observe\n",
+        );
+        let sshd = node.sshd();
+        let compared = |agree: &str| {
+            let what = format!("agree={agree}");
+            let entry = node.log.find(&what, |entry| entry.text.contains(&format!(" {what}")));
+            node.log.clear();
+            let field = |key| entry.field(key).unwrap_or_default().to_owned();
+            (field("theirs"), field("cgroup"), field("would"))
+        };
+        let job = slurm.alloc(ALICE, 1);
+        let login = sshd.ssh(ALICE, LOOK).ok();
+        let (theirs, ours, would) = compared("yes");
+        assert_eq!(theirs, login.path_in("devices"));
+        assert!(
+            theirs.starts_with(&job.path()) && ours.starts_with(&job.path()),
+            "{theirs} {ours}"
+        );
+        assert_eq!(would, "adopt");
+        // That is adopted in another process than the session's: the login is outside.
+        let outside = sshd.ssh_password(ALICE, LOOK).ok();
+        let (theirs, ours, would) = compared("no");
+        assert!(!outside.path_in("devices").contains("/job_"), "{outside}");
+        assert!(!theirs.contains("/job_") && ours.starts_with(&job.path()), "{theirs} {ours}");
+        assert_eq!(would, "adopt");
+        // Theirs refuses, and no session follows.
+        sshd.ssh(CAROL, LOOK).failed();
+        assert_eq!(node.log.decision("JA01").field("would"), Some("refuse"));
+        job.cancel();
+    });
+}
+
 /// Where both do the same, but for what they say.
 fn usual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let admitted = ["admitted"; 3];

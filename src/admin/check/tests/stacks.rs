@@ -115,6 +115,11 @@ fn another_module_that_decides_is_named() {
     }
     let laid = Laid::new().sshd(&format!("session required pam_flux.so\n{SSHD}"));
     laid.is(&["Warning pam-rival sshd:1"]);
+    // That is what observing beside it is for.
+    let observing = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe");
+    let laid = Laid::new().sshd(&format!("session required pam_flux.so\n{observing}"));
+    laid.is(&["Warning pam-open sshd:4", "Warning pam-open sshd:9", "Note pam-rival sshd:1"]);
+    laid.says("job-adopt compare");
 }
 
 #[test]

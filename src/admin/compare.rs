@@ -1,0 +1,231 @@
+//! `compare`: how often this module, which observes, and the one beside it in the stack agree.
+
+use super::journal::{self, Entry};
+use super::{Error, Output};
+use crate::helper::printable;
+use clap::Args;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+
+/// Sum up where the module that observes and the one beside it differ
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads what the module has logged with observe in the same stack as pam_slurm_adopt or pam_flux: for each login where
+that has put it, and what ours would have done. Reads this boot's journal unless a log file is given.
+Exit status: 0 they agree on every login, 1 they differ, 2 wrong usage, 3 no login was seen, or the log cannot be read.")]
+pub(super) struct Options {
+    /// A log file of a syslog daemon in place of the journal
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let mut sum = Sum::default();
+    journal::read(options.log.as_deref(), None, &mut |entry| sum.add(&entry))?;
+    let report = sum.report();
+    if options.json {
+        output.json(&report)?;
+    } else {
+        report.write(output)?;
+    }
+    Ok(match () {
+        () if report.logins == 0 => super::EXIT_FAILED,
+        () if report.agreed == report.logins => super::EXIT_FINE,
+        () => super::EXIT_FINDINGS,
+    })
+}
+
+/// How the two came apart. A login that has no session was refused, or its user never asked for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Difference {
+    /// Theirs let it in, ours would not.
+    OnlyOursRefuses,
+    /// Ours would have, and no session followed.
+    OnlyTheirsRefuses,
+    /// Both let it in, and theirs is not in the job of ours.
+    Elsewhere,
+}
+
+impl Difference {
+    fn text(self) -> &'static str {
+        match self {
+            Self::OnlyOursRefuses => "theirs let the login in, ours would refuse it",
+            Self::OnlyTheirsRefuses => "ours would let the login in, and no session followed",
+            Self::Elsewhere => "theirs left the login outside of the job that ours would join",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    report: Report,
+    /// What each user's account lines said, for which no session has come yet.
+    waiting: BTreeMap<String, VecDeque<Entry>>,
+}
+
+/// What the log comes to.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    schema: u32,
+    logins: u64,
+    agreed: u64,
+    differences: BTreeMap<Difference, Found>,
+}
+
+/// One kind of difference.
+#[derive(Debug, Default, Serialize)]
+struct Found {
+    count: u64,
+    /// The latest one.
+    user: String,
+    at: i64,
+    code: String,
+    theirs: String,
+    ours: String,
+    error: String,
+}
+
+impl Sum {
+    fn add(&mut self, entry: &Entry) {
+        if entry.get("decision") != "observe" {
+            return;
+        }
+        let user = entry.get("user").to_owned();
+        match entry.get("phase") {
+            "account" => self.waiting.entry(user).or_default().push_back(entry.clone()),
+            // Of a version that does not compare.
+            "session" if entry.get("agree").is_empty() => {}
+            "session" => {
+                self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
+                let joins = entry.get("would") == "adopt";
+                let kind = match (entry.get("agree"), joins) {
+                    ("yes", true) => None,
+                    (_, true) => Some(Difference::Elsewhere),
+                    (_, false) => Some(Difference::OnlyOursRefuses),
+                };
+                self.report.count(entry, kind);
+            }
+            _ => {}
+        }
+    }
+
+    /// Logins without a session count as refused by the other module.
+    fn report(mut self) -> Report {
+        self.report.schema = 1;
+        for entry in self.waiting.into_values().flatten() {
+            let joins = entry.get("would") == "adopt";
+            self.report.count(&entry, joins.then_some(Difference::OnlyTheirsRefuses));
+        }
+        self.report
+    }
+}
+
+impl Report {
+    fn count(&mut self, entry: &Entry, kind: Option<Difference>) {
+        self.logins += 1;
+        let Some(kind) = kind else {
+            self.agreed += 1;
+            return;
+        };
+        let found = self.differences.entry(kind).or_default();
+        let get = |key| entry.get(key).to_owned();
+        *found = Found {
+            count: found.count + 1,
+            user: get("user"),
+            at: entry.at,
+            code: get("code"),
+            theirs: get("theirs"),
+            ours: get("cgroup"),
+            error: get("error"),
+        };
+    }
+
+    fn write(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let Self { logins, agreed, .. } = self;
+        writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
+        for (kind, found) in &self.differences {
+            writeln!(output.out, "{}: {}", found.count, kind.text())?;
+            let example = [
+                ("user", &found.user),
+                ("code", &found.code),
+                ("theirs", &found.theirs),
+                ("ours", &found.ours),
+                ("why", &found.error),
+            ];
+            let said = example.iter().filter(|(_, text)| !text.is_empty());
+            let said: Vec<_> =
+                said.map(|(key, text)| format!("{key} {}", printable(text))).collect();
+            writeln!(output.out, "  for example: {}", said.join(", "))?;
+        }
+        if *logins == 0 {
+            output.warn("the log has no login that was compared; see observe in pam_job_adopt(8)");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::trust::tests::Scratch;
+
+    fn of(lines: &[&str]) -> (u8, String) {
+        let scratch = Scratch::new();
+        let lines =
+            lines.iter().map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
+        let log = Some(scratch.file("auth.log", &lines.collect::<String>()));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output { out: &mut out, err: &mut err };
+        let code = command(&Options { log: log.clone(), json: false }, &mut output).unwrap();
+        let mut json = Vec::new();
+        let mut output = Output { out: &mut json, err: &mut err };
+        command(&Options { log, json: true }, &mut output).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["schema"], 1);
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    const FINE: [&str; 2] = [
+        "observe code=JA00 user=a phase=account would=adopt",
+        "observe code=JA00 user=a phase=session cgroup=/j would=adopt theirs=/j agree=yes",
+    ];
+
+    #[test]
+    fn who_agrees_is_only_counted() {
+        // Both refuse the second.
+        let both = "observe code=JA01 user=b phase=account would=refuse";
+        let (code, text) = of(&[FINE[0], FINE[1], both]);
+        assert_eq!((code, text.as_str()), (0, "logins: 2, agreed: 2, differed: 0\n"));
+        assert_eq!(of(&["adopt code=JA00 user=a phase=session"]).0, 3);
+    }
+
+    #[test]
+    fn each_kind_of_difference_has_an_example() {
+        let (code, text) = of(&[
+            FINE[0],
+            "observe code=JA01 user=b phase=account would=refuse",
+            "observe code=JA01 user=b phase=session would=refuse theirs=/s agree=no error=\"no job\"",
+            FINE[1],
+            "observe code=JA00 user=c phase=account would=adopt cgroup=/k",
+            "observe code=JA00 user=c phase=session cgroup=/k would=adopt theirs=/user.slice agree=no",
+            "observe code=JA00 user=d phase=account would=adopt cgroup=/l",
+        ]);
+        assert_eq!(code, 1);
+        for line in [
+            "logins: 4, agreed: 1, differed: 3",
+            "1: theirs let the login in, ours would refuse it",
+            "  for example: user b, code JA01, theirs /s, why no job",
+            "1: ours would let the login in, and no session followed",
+            "  for example: user d, code JA00, ours /l",
+            "1: theirs left the login outside of the job that ours would join",
+            "  for example: user c, code JA00, theirs /user.slice, ours /k",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+    }
+}
