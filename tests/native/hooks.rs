@@ -220,3 +220,53 @@ fn no_working_directory_and_no_job_of_roots_fails_a_prolog() {
         assert_eq!(node.read(RECORD), record);
     });
 }
+
+/// Lays an example on the node, where the scheduler has its jobs in `own` in place of `usual`.
+fn example(node: &Node, name: &str, usual: &str, own: &str) {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/examples");
+    let text = std::fs::read_to_string(examples.join(name)).unwrap();
+    assert!(text.contains(usual), "{name}");
+    node.write(&format!("/tmp/{name}"), &text.replace(usual, own));
+    node.mode(&format!("/tmp/{name}"), 0o755);
+}
+
+/// Schedulers that are not here: what is ours in their hooks, on stand-ins for what is theirs.
+#[test]
+fn lsfs_example_registers_a_job_and_withdraws_it() {
+    on_node(|node| {
+        let jobs = format!("{}/lsf-jobs", node.cgroup().child("jobs").path());
+        example(node, "lsf.sh", "/lsf-jobs", &jobs);
+        node.sh("printf '#!/bin/sh\\necho alice\\n' >/usr/bin/bjobs; chmod 755 /usr/bin/bjobs")
+            .ok();
+        let begin =
+            "export LSB_JOBID=77 LSB_JOBINDEX=0; /tmp/lsf.sh begin && cat /proc/self/cgroup";
+        node.sh(begin).ok().says(&format!("{jobs}/77.0"));
+        node.job_adopt(&["list"]).ok().says("77.0").says("alice");
+        node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
+        node.job_adopt(&["list"]).ok().keeps_quiet_about("77.0");
+        assert!(!node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.0")).stdout.contains("77.0"));
+        node.sh("LSB_JOBID='77;id' /tmp/lsf.sh begin").failed();
+        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
+    });
+}
+
+#[test]
+fn htcondors_example_registers_claimed_slots_and_withdraws_others() {
+    on_node(|node| {
+        let jobs = node.cgroup().child("jobs");
+        let slot = jobs.child("condor_execute_slot1_1@n");
+        slot.create();
+        let usual = "system.slice/condor.service/htcondor";
+        example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
+        let status = "#!/bin/sh\n[ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
+        node.write("/usr/bin/condor_status", status);
+        node.mode("/usr/bin/condor_status", 0o755);
+        node.write("/run/claimed", "");
+        for _ in 0..2 {
+            node.sh("/tmp/htcondor.sh").ok();
+            node.job_adopt(&["list"]).ok().says("condor-12.0").says(slot.path());
+        }
+        node.sh("rm /run/claimed && /tmp/htcondor.sh").ok();
+        node.job_adopt(&["list"]).ok().keeps_quiet_about("condor-12.0");
+    });
+}

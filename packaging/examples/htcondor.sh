@@ -1,0 +1,30 @@
+#!/bin/sh
+# HTCondor: registers the jobs that run here, and withdraws those that are over. HTCondor's own hooks run as
+# the job's user, who must not say what a job is; so root compares what the startd says with the records,
+# for instance every few seconds from the startd itself:
+#
+#   STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) JOBADOPT
+#   STARTD_CRON_JOBADOPT_EXECUTABLE = /usr/local/libexec/htcondor.sh
+#   STARTD_CRON_JOBADOPT_PERIOD = 5s
+#
+# or from a timer of systemd, as root (cron jobs of the startd run as the account condor unless told otherwise).
+#
+# NOT RUN BY THIS PROJECT: written from HTCondor's documentation. Try it on one node first. Look once at
+# /proc/PID/cgroup of a job's process, and set "cgroup" to where your version puts jobs.
+# What a job may open is the site's: by default the standard devices; add --gpu for AssignedGPUs of its slot.
+set -eu
+
+running=$(condor_status -direct "$(hostname -f)" -constraint 'State == "Claimed" && JobId =!= undefined' \
+    -autoformat Name JobId RemoteOwner)
+known=$(job-adopt list --json | tr '{' '\n' | sed -n 's/.*"id":"\(condor-[^"]*\)".*/\1/p')
+
+echo "$running" | while read -r slot job owner; do
+    [ -n "$slot" ] || continue
+    id=condor-$job
+    case " $(echo $known) " in *" $id "*) continue ;; esac
+    cgroup=$(cd /sys/fs/cgroup && ls -d system.slice/condor.service/htcondor/*"${slot%%@*}"@* 2>/dev/null | head -n 1)
+    [ -z "$cgroup" ] || job-adopt register --id "$id" --user "${owner%%@*}" --cgroup "/$cgroup" --policy closed
+done
+for id in $known; do
+    echo "$running" | grep -qF " ${id#condor-} " || job-adopt unregister --strays "$id"
+done
