@@ -5,7 +5,7 @@ use super::sys::file::remove_xattr;
 use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::keeper::subtree;
-use crate::kernel::bpf::{self, Branch, Outcome};
+use crate::kernel::bpf::{self, Branch, Obstacle};
 use crate::kernel::cgroup::{self, Dir, Mount, Place, Stamp};
 use crate::kernel::sys::file::set_xattr;
 use crate::protocol::{CgroupPath, Containment};
@@ -72,17 +72,17 @@ impl Placed {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Branch::of(&self.place)?, containment, true, deadline)? {
-            Outcome::Holds(_) => {}
-            Outcome::NeedChild => {
+        match bpf::confine(Branch::of(&self.place)?, containment, true, deadline) {
+            Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
                 let path = self.place.dir()?.path();
                 output.warn(format_args!(
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"
                 ));
+                Ok(())
             }
+            confined => Ok(confined.map(drop)?),
         }
-        Ok(())
     }
 
     /// The stamp stays.

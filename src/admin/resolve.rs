@@ -7,9 +7,9 @@ use crate::helper::callerid::Flow;
 use crate::helper::{Evidence, Node};
 use crate::kernel::bpf::Level;
 use crate::kernel::cgroup::Dir;
-use crate::module::{Budget, Cgroups, Environment, Fault, Foreseen, Job, Login, Means, Settings};
+use crate::module::{Budget, Cgroups, Environment, Failure, Job, Joined, Login, Means, Settings};
 use crate::module::{OFF, is_off, judge, node_name};
-use crate::protocol::{Phase, Reason, Reply, Request, Rule, Variable, Verdict};
+use crate::protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
 use crate::schedulers::stepd::Daemon;
 use clap::Args;
 use nix::unistd::{Uid, User};
@@ -117,25 +117,25 @@ impl Case {
         let found = RefCell::new(Found::default());
         let ask = |request: &Request| found.borrow_mut().ask(request);
         let seen = RefCell::new(Vec::new());
-        let look = |job: &Job, foreseen: Option<&Foreseen>| {
+        let look = |job: &Job, foreseen: Option<&Joined>| {
             seen.borrow_mut().extend(evidence(job));
             seen.borrow_mut()
                 .extend(foreseen.map(|found| ("in force", found.containment.to_owned())));
         };
         let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-        let outcome = judge(
+        // Nothing is given to a login that does not come.
+        let environment = Environment { has: &|_| false, put: &|_| false };
+        let outcome = judge(Means {
             login,
-            Means {
-                settings: &settings,
-                ask: &ask,
-                carried: &[],
-                environment: &Untouched,
-                slurm_user: &slurm_user,
-                helper_group: None,
-                look: Some(&look),
-                budget: &budget,
-            },
-        );
+            settings: &settings,
+            ask: &ask,
+            carried: &[],
+            environment,
+            slurm_user: &slurm_user,
+            helper_group: None,
+            look: Some(&look),
+            budget: &budget,
+        });
         let found = found.into_inner();
         self.evidence.extend(found.evidence);
         found.warnings.iter().for_each(|text| self.add("warning", text));
@@ -228,13 +228,13 @@ struct Found {
 }
 
 impl Found {
-    fn ask(&mut self, request: &Request) -> Result<Reply, Fault> {
+    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
         let mut evidence = Evidence::default();
         let reply = as_helper(|| Node::here().answer(request, &mut evidence));
         self.evidence = evidence.lines().map(|(word, text)| (word.into(), text.into())).collect();
         let reply = reply.map_err(|cause| {
-            self.nobody_to_ask = Some(cause);
-            Fault::Account
+            self.nobody_to_ask = Some(cause.clone());
+            Failure::Why(Reason::Configuration, cause)
         })?;
         self.warnings.extend(reply.warnings.iter().cloned());
         if let Verdict::Admit(plan) = &reply.verdict {
@@ -243,22 +243,6 @@ impl Found {
         }
         Ok(reply)
     }
-}
-
-/// Nothing is given to a login that does not come.
-#[derive(Debug)]
-struct Untouched;
-
-impl Environment for Untouched {
-    fn has(&self, _name: &str) -> bool {
-        false
-    }
-
-    fn put(&self, _variable: &Variable) -> bool {
-        false
-    }
-
-    fn remove(&self, _name: &str) {}
 }
 
 /// What the login would get.

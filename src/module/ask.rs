@@ -1,12 +1,13 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
-use super::{Account, Budget, Fault};
+use super::{Account, Budget, Failure};
 use crate::kernel::sys::child::{End, Helper, HelperSpec};
-use crate::protocol::{REPLY_MAX, Reply, Request};
+use crate::protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::unistd::{pipe2, read, write};
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -20,16 +21,18 @@ const LOOK: Duration = Duration::from_millis(100);
 /// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
 ///
 /// # Errors
-/// A [`Fault`] for a helper that is not fit to be run, or cannot be, and for anything but one whole
-/// reply of this version.
+/// For a helper that is not fit to be run, or cannot be, and for anything but one whole reply of this
+/// version.
 pub(crate) fn ask(
     helper: &str,
     account: Option<Account>,
     request: &Request,
     budget: &Budget,
-) -> Result<Reply, Fault> {
+) -> Result<Reply, Failure> {
     let account = account.filter(|account| account.uid != 0 && account.gid != 0);
-    let account = account.ok_or(Fault::Account)?;
+    let account = account.ok_or_else(|| {
+        fault("the system user job-adopt does not exist, or has root's uid or gid: create it")
+    })?;
     let program = executable("helper", helper)?;
     let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
     let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
@@ -47,16 +50,14 @@ pub(crate) fn ask(
         gid: account.gid,
         patience: budget.left(),
     };
-    let helper = Helper::start(&spec).map_err(|failure| Fault::Start {
-        step: failure.step,
-        source: io::Error::from_raw_os_error(failure.errno),
-    })?;
+    let helper = Helper::start(&spec)
+        .map_err(|failure| start(failure.step)(Errno::from_raw(failure.errno)))?;
     // With our copy open the end of the answer could not be seen.
     drop(stdout);
     heard(helper, &answer, budget)
 }
 
-fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Fault> {
+fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
     let mut buffer = vec![0; REPLY_MAX + 1];
     let mut length = 0;
     loop {
@@ -68,20 +69,47 @@ fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply,
             Err(errno) => return Err(start("read answer")(errno)),
         };
         if length > REPLY_MAX {
-            return Err(Fault::TooLong);
+            return Err(fault("the helper's answer is longer than 64 KiB"));
         }
         if let Some(end) = end {
             judge_end(end, budget)?;
-            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(Fault::Reply);
+            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(unreadable);
         }
         if budget.left().is_zero() {
-            return Err(Fault::Timeout);
+            return Err(none_in_time("the helper"));
         }
     }
 }
 
-fn start(step: &'static str) -> impl Fn(Errno) -> Fault {
-    move |errno| Fault::Start { step, source: errno.into() }
+/// The node is at fault, or the installation.
+fn fault(why: impl Display) -> Failure {
+    Failure::why(Reason::Configuration, why)
+}
+
+/// This process has not answered by the end of the budget.
+pub(super) fn none_in_time(who: &str) -> Failure {
+    Failure::Why(Reason::Timeout, format!("{who} did not answer in time"))
+}
+
+/// An answer that is not in the protocol, or of another version.
+fn unreadable(error: DecodeError) -> Failure {
+    let other_version = matches!(error, DecodeError::Version(_));
+    let reason = if other_version { Reason::Timeout } else { Reason::Configuration };
+    Failure::Why(reason, format!("the helper's answer: {error}"))
+}
+
+/// That this step of starting the helper failed, and what the usual cause is.
+fn start(step: &str) -> impl Fn(Errno) -> Failure {
+    move |errno| {
+        let hint = match errno {
+            Errno::EAGAIN => {
+                ": the limit on processes (nproc) in force here is used up, and without \
+                 CAP_SYS_RESOURCE it cannot be raised"
+            }
+            _ => "",
+        };
+        fault(format_args!("start helper: {step}: {}{hint}", io::Error::from(errno)))
+    }
 }
 
 /// A pipe that holds `bytes` and has no writer any more. Written while we hold the reading end,
@@ -96,27 +124,25 @@ fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
 
 /// Where the application has reaped the helper before us nothing is known, and the answer has to
 /// speak for itself: no part of one is a reply.
-fn judge_end(end: End, budget: &Budget) -> Result<(), Fault> {
+fn judge_end(end: End, budget: &Budget) -> Result<(), Failure> {
+    let ended = "the helper ended without an answer:";
     match end {
-        End::Killed(libc::SIGKILL) if budget.left().is_zero() => Err(Fault::Timeout),
+        End::Killed(libc::SIGKILL) if budget.left().is_zero() => Err(none_in_time("the helper")),
         End::Exited(0) | End::Unknown => Ok(()),
-        End::Exited(code) => Err(Fault::Ended(format!("exit status {code}"))),
-        End::Killed(signal) => Err(Fault::Ended(format!("killed by signal {signal}"))),
+        End::Exited(code) => Err(fault(format_args!("{ended} exit status {code}"))),
+        End::Killed(signal) => Err(fault(format_args!("{ended} killed by signal {signal}"))),
     }
 }
 
 /// Opens an executable and looks at what was opened: nobody but root may have put it there. `what` it
 /// is stands in the message.
-///
-/// # Errors
-/// [`Fault::Executable`].
-pub(super) fn executable(what: &'static str, path: &str) -> Result<OwnedFd, Fault> {
-    let fault = |why: String| Fault::Executable { what, path: path.to_owned(), why };
-    let failed = |errno: Errno| fault(io::Error::from(errno).to_string());
+pub(super) fn executable(what: &str, path: &str) -> Result<OwnedFd, Failure> {
+    let unfit = |why: &str| fault(format_args!("{what} {path}: {why}"));
+    let failed = |errno: Errno| unfit(&io::Error::from(errno).to_string());
     for folder in Path::new(path).ancestors().skip(1) {
         let stat = stat(folder).map_err(failed)?;
         if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
-            return Err(fault(format!("{} is writable by others than root", folder.display())));
+            return Err(unfit(&format!("{} is writable by others than root", folder.display())));
         }
     }
     let flags = OFlag::O_RDONLY
@@ -135,5 +161,5 @@ pub(super) fn executable(what: &'static str, path: &str) -> Result<OwnedFd, Faul
         mode if mode & 0o111 == 0 => "is not executable",
         _ => return Ok(file),
     };
-    Err(fault(why.to_owned()))
+    Err(unfit(why))
 }

@@ -1,31 +1,30 @@
 //! The variables that describe its job, given to a login: the plan has them, and only such.
 
 use super::Failure;
-use crate::protocol::{Variable, Variables};
-use std::fmt::Debug;
+use crate::protocol::{Reason, Variables};
 
 /// The variables that the application will hand to the login's processes; not its own environment.
-pub trait Environment: Debug {
+#[derive(Clone, Copy)]
+pub(crate) struct Environment<'a> {
     /// Whether there is one of that name.
-    fn has(&self, name: &str) -> bool;
-    /// Adds one; whether it was taken.
-    fn put(&self, variable: &Variable) -> bool;
-    /// Takes one away.
-    fn remove(&self, name: &str);
+    pub(crate) has: &'a dyn Fn(&str) -> bool,
+    /// Sets `NAME=VALUE`, or takes `NAME` away; whether that was done.
+    pub(crate) put: &'a dyn Fn(&str) -> bool,
 }
 
 /// Sets these variables, but for those that another module has set: these are root's own. The names
 /// of those that were set.
-/// Errors: [`Failure::Variable`]; none of them stays then.
+/// Errors: where one is not taken; none of them stays then.
 pub(super) fn set(
-    environment: &dyn Environment,
+    environment: Environment<'_>,
     wanted: &Variables,
 ) -> Result<Vec<&'static str>, Failure> {
     let mut done: Vec<&'static str> = Vec::new();
-    for variable in wanted.iter().filter(|variable| !environment.has(variable.name())) {
-        if !environment.put(variable) {
-            done.iter().for_each(|name| environment.remove(name));
-            return Err(Failure::Variable(variable.name()));
+    for variable in wanted.iter().filter(|variable| !(environment.has)(variable.name())) {
+        if !(environment.put)(&variable.to_string()) {
+            done.iter().for_each(|name| _ = (environment.put)(name));
+            let why = format!("set {} for the login: libpam did not take it", variable.name());
+            return Err(Failure::Why(Reason::AdoptionFailed, why));
         }
         done.push(variable.name());
     }
@@ -51,21 +50,26 @@ mod tests {
         }
     }
 
-    impl Environment for Room {
+    impl Room {
         fn has(&self, name: &str) -> bool {
             self.held.borrow().iter().any(|held| held.starts_with(&format!("{name}=")))
         }
 
-        fn put(&self, variable: &Variable) -> bool {
+        fn put(&self, text: &str) -> bool {
+            if !text.contains('=') {
+                self.held.borrow_mut().retain(|held| !held.starts_with(&format!("{text}=")));
+                return true;
+            }
             let room = self.held.borrow().len() < self.most;
             if room {
-                self.held.borrow_mut().push(variable.to_string());
+                self.held.borrow_mut().push(text.to_owned());
             }
             room
         }
 
-        fn remove(&self, name: &str) {
-            self.held.borrow_mut().retain(|held| !held.starts_with(&format!("{name}=")));
+        fn set(&self) -> Result<Vec<&'static str>, Failure> {
+            let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
+            set(Environment { has: &has, put: &put }, &wanted())
         }
     }
 
@@ -80,21 +84,23 @@ mod tests {
     #[test]
     fn variables_are_set_and_named() {
         let room = Room::new(9, &["X=0"]);
-        assert_eq!(set(&room, &wanted()).unwrap(), ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NNODES"]);
+        assert_eq!(room.set().unwrap(), ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NNODES"]);
         assert_eq!(*room.held.borrow(), [&["X=0"], &WANTED[..]].concat());
     }
 
     #[test]
     fn none_stays_when_one_is_not_taken() {
         let room = Room::new(3, &["X=0"]);
-        assert!(matches!(set(&room, &wanted()), Err(Failure::Variable("SLURM_NNODES"))));
+        let failure = room.set().unwrap_err();
+        assert_eq!(failure.reason(), Reason::AdoptionFailed);
+        assert!(failure.to_string().starts_with("set SLURM_NNODES "), "{failure}");
         assert_eq!(*room.held.borrow(), ["X=0"]);
     }
 
     #[test]
     fn what_another_module_has_set_stays_as_it_is() {
         let room = Room::new(2, &["SLURM_JOBID=root's"]);
-        assert!(set(&room, &wanted()).is_err());
+        assert!(room.set().is_err());
         assert_eq!(*room.held.borrow(), ["SLURM_JOBID=root's"]);
     }
 }

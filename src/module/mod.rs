@@ -18,10 +18,9 @@ mod undo;
 
 pub use crate::kernel::log::{Line, Severity};
 pub(crate) use ask::ask;
-pub use environment::Environment;
-pub(crate) use error::{Failure, Fault};
-pub use job::SlurmFailure;
-pub(crate) use job::{Cgroups, Foreseen, Job};
+pub(crate) use environment::Environment;
+pub(crate) use error::Failure;
+pub(crate) use job::{Cgroups, Job, Joined};
 pub(crate) use ruling::{Means, judge};
 pub use ruling::{Outcome, Ruling, decision_line, misconfigured};
 pub use settings::{Account, Action, OFF, Settings, is_off};

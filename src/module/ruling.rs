@@ -1,17 +1,16 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
 use super::environment::{self, Environment};
-use super::job::{Foreseen, Job, Joined};
+use super::job::{Job, Joined};
 use super::text::{Words, refusal_text, success_text};
 use super::undo::Undo;
-use super::{Action, Budget, Failure, Fault, Line, Login, Settings, Severity};
+use super::{Action, Budget, Failure, Line, Login, Settings, Severity};
 use crate::kernel::cgroup::{Membership, Origin};
 use crate::kernel::choice::Choices;
-use crate::kernel::sys::clock;
 use crate::protocol::{
-    Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
+    JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most lines beside the decision.
 const DETAILS_MAX: usize = 16;
@@ -45,50 +44,58 @@ pub struct Outcome {
 }
 
 /// Is shown a job, and what would become of the login.
-pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Foreseen>);
+pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Joined>);
 
-/// What a ruling needs of its surroundings.
+/// One login, and what a ruling on it needs of its surroundings.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
+    pub(crate) login: &'a Login,
     /// The module's arguments.
-    pub settings: &'a Settings,
+    pub(crate) settings: &'a Settings,
     /// Asks the unprivileged half.
-    pub ask: &'a dyn Fn(&Request) -> Result<Reply, Fault>,
+    pub(crate) ask: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
     /// What it has answered a moment ago, when it was asked for the account phase of this login.
-    pub carried: &'a [(Request, Reply)],
+    pub(crate) carried: &'a [(Request, Reply)],
     /// Takes the variables for the login.
-    pub environment: &'a dyn Environment,
+    pub(crate) environment: Environment<'a>,
     /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
     /// it is asked for only where something is not root's.
-    pub slurm_user: &'a dyn Fn() -> Option<u32>,
+    pub(crate) slurm_user: &'a dyn Fn() -> Option<u32>,
     /// Group of the helper's account, which reads the user's choice of a job.
-    pub helper_group: Option<u32>,
+    pub(crate) helper_group: Option<u32>,
     /// Looks on where nothing but that is wanted.
-    pub look: Option<Look<'a>>,
+    pub(crate) look: Option<Look<'a>>,
     /// The time that there is for all of it.
-    pub budget: &'a Budget,
+    pub(crate) budget: &'a Budget,
 }
 
-/// One login on its way into one job: what every kind of job needs.
+/// One login on its way into one job.
 #[derive(Clone, Copy)]
 pub(super) struct Adoption<'a> {
-    pub(super) login: &'a Login,
+    pub(super) means: Means<'a>,
     /// Where to, and what must hold there.
     pub(super) plan: &'a Plan,
+}
+
+impl Adoption<'_> {
     /// Whether the plan is from the phase before: it replaces no filter that may be newer.
-    pub(super) carried: bool,
-    /// Whether a job without device containment is refused.
-    pub(super) require_devices: bool,
-    pub(super) slurm_user: &'a dyn Fn() -> Option<u32>,
-    /// Path of the helper; the keeper lies beside it.
-    pub(super) helper: &'a str,
-    pub(super) budget: &'a Budget,
+    pub(super) fn is_carried(&self) -> bool {
+        !self.means.carried.is_empty()
+    }
+
+    pub(super) fn uid(&self) -> u32 {
+        self.means.login.uid
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.means.budget.deadline()
+    }
 }
 
 /// Rules on one login; in the session phase this takes the login into the job.
 #[must_use]
-pub(crate) fn judge(login: &Login, means: Means<'_>) -> Outcome {
-    Case { login, means, carried: means.carried, reply: None }.rule()
+pub(crate) fn judge(means: Means<'_>) -> Outcome {
+    Case { means, reply: None }.rule()
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
@@ -96,8 +103,8 @@ pub(crate) fn judge(login: &Login, means: Means<'_>) -> Outcome {
 pub fn misconfigured(login: &Login, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
-    let words = Words { node: login.node.clone(), now: clock::now(), ..Words::default() };
-    Outcome { refusal: Some(refusal_text(reason, &words)), ..outcome(Ruling::Refuse, reason, line) }
+    let words = Words { login, refusal: &refusal(reason, None), reply: None, waited: 0 };
+    Outcome { refusal: Some(refusal_text(&words)), ..outcome(Ruling::Refuse, reason, line) }
 }
 
 /// The beginning of a decision's line.
@@ -129,31 +136,33 @@ fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
     }
 }
 
+fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
+    let jobs = job.into_iter().cloned().collect();
+    Refusal { reason, jobs, ended: None, device: String::new() }
+}
+
 struct Case<'a> {
-    login: &'a Login,
     means: Means<'a>,
-    /// What the unprivileged half need not be asked.
-    carried: &'a [(Request, Reply)],
     reply: Option<Reply>,
 }
 
-impl<'a> Case<'a> {
+impl Case<'_> {
     fn rule(&mut self) -> Outcome {
         let request = self.request();
-        if !self.carried.iter().any(|(asked, _)| asked.is_also(&request)) {
-            self.carried = &[];
+        if !self.means.carried.iter().any(|(asked, _)| asked.is_also(&request)) {
+            self.means.carried = &[];
         }
         let reply = match self.ask(&request) {
             Ok(reply) => reply,
-            Err(fault) => return self.refuse(&fault.into(), None),
+            Err(failure) => return self.refuse(&failure, None),
         };
         let stack = reply.stack;
-        let stack_judged = self.login.phase == Phase::Account;
+        let stack_judged = self.means.login.phase == Phase::Account;
         let (verdict, detail) = self.take(reply);
         match verdict {
             Verdict::NotEnforced => self.not_enforced(&detail),
             _ if stack_judged && stack != Stack::Effective => {
-                self.refuse(&Failure::Stack(detail), None)
+                self.refuse(&Failure::Why(Reason::Configuration, detail), None)
             }
             Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }, None),
             Verdict::Admit(mut plan) => match self.carry_out(&mut plan) {
@@ -164,8 +173,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Reply, Fault> {
-        match self.carried.iter().find(|(asked, _)| asked.is_also(request)) {
+    fn ask(&self, request: &Request) -> Result<Reply, Failure> {
+        match self.means.carried.iter().find(|(asked, _)| asked.is_also(request)) {
             Some((_, reply)) => Ok(reply.clone()),
             None => (self.means.ask)(request),
         }
@@ -173,15 +182,15 @@ impl<'a> Case<'a> {
 
     fn request(&self) -> Request {
         let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
-        let settings = self.means.settings;
+        let Means { login, settings, .. } = self.means;
         Request {
-            phase: self.login.phase,
-            user: self.login.user.clone(),
-            uid: self.login.uid,
-            service: self.login.service.clone(),
-            node: self.login.node.clone(),
-            rhost: self.login.rhost.clone(),
-            ssh_connection: self.login.ssh_connection.clone(),
+            phase: login.phase,
+            user: login.user.clone(),
+            uid: login.uid,
+            service: login.service.clone(),
+            node: login.node.clone(),
+            rhost: login.rhost.clone(),
+            ssh_connection: login.ssh_connection.clone(),
             conf: settings.conf.clone(),
             several: settings.several,
             budget_ms: millis(self.means.budget.left()),
@@ -200,21 +209,23 @@ impl<'a> Case<'a> {
 
     /// Takes the login into the job, or only looks at it.
     fn carry_out(&mut self, plan: &mut Plan) -> Result<Outcome, Failure> {
-        let mut job = Job::open(&self.adoption(plan))?;
+        let means = self.means;
+        let mut job = Job::open(&Adoption { means, plan })?;
         if let Some(unit) = job.unread(plan)? {
             self.ask_again(plan, unit)?;
         }
-        let adoption = self.adoption(plan);
-        if self.login.phase == Phase::Account || self.means.settings.observe {
+        let adoption = Adoption { means, plan };
+        if means.login.phase == Phase::Account || means.settings.observe {
             let foreseen = job.foresee(&adoption);
-            if let Some(look) = self.means.look {
+            if let Some(look) = means.look {
                 look(&job, foreseen.as_ref().ok());
             }
             return Ok(self.admitted(plan, &foreseen?));
         }
-        let mut undo = Undo::new(Origin::open().map_err(Failure::Cgroup)?);
+        let mut undo =
+            Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
-        let variables = environment::set(self.means.environment, &plan.env);
+        let variables = environment::set(means.environment, &plan.env);
         let variables = variables.map_err(|failure| undo.back(failure))?;
         undo.commit();
         Ok(self.adopted(plan, &joined, &variables))
@@ -236,23 +247,8 @@ impl<'a> Case<'a> {
             (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
             _ => {
                 let why = "the helper's second answer is about another job";
-                Err(Failure::Job(Reason::AdoptionFailed, why.to_owned()))
+                Err(Failure::why(Reason::AdoptionFailed, why))
             }
-        }
-    }
-
-    fn adoption<'b>(&self, plan: &'b Plan) -> Adoption<'b>
-    where
-        'a: 'b,
-    {
-        Adoption {
-            login: self.login,
-            plan,
-            carried: !self.carried.is_empty(),
-            require_devices: self.means.settings.require_devices,
-            slurm_user: self.means.slurm_user,
-            helper: &self.means.settings.helper,
-            budget: self.means.budget,
         }
     }
 
@@ -266,34 +262,32 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn admitted(&self, plan: &Plan, foreseen: &Foreseen) -> Outcome {
+    fn admitted(&self, plan: &Plan, foreseen: &Joined) -> Outcome {
         let (ruling, decision, would) = match self.means.settings.observe {
             true => (Ruling::Ignore, "observe", "adopt"),
             false => (Ruling::Admit, "admit", ""),
         };
         let line = self.decision(decision, Severity::Info, Reason::Admitted);
-        let line = with_plan(line, plan, &foreseen.cgroup, foreseen.containment, None);
+        let line = with_plan(line, plan, Some(foreseen));
         let line = self.closed(line).with("would", would);
         let line = self.compared(line, Some((plan, &foreseen.cgroup)));
         self.outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
     fn adopted(&self, plan: &Plan, joined: &Joined, variables: &[&'static str]) -> Outcome {
-        let Joined { cgroup, confinement, tried } = joined;
         let line = self.decision("adopt", Severity::Info, Reason::Admitted);
-        let line = with_plan(line, plan, cgroup, confinement.as_str(), tried.open)
-            .with("env", variables.join(" "));
+        let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
         let line = self.closed(line);
         let mut outcome = self.outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
-        outcome.welcome =
-            Some(success_text(plan, tried.open.unwrap_or(plan.gpus), &self.login.node));
+        let gpus = joined.tried.open.unwrap_or(plan.gpus);
+        outcome.welcome = Some(success_text(plan, gpus, &self.means.login.node));
         let names = plan.env.iter().map(Variable::name);
         let set_before: Vec<_> = names.filter(|name| !variables.contains(name)).collect();
         let mut remarks = Vec::new();
         if !set_before.is_empty() {
             remarks.push(format!("set by another module: {}", set_before.join(" ")));
         }
-        remarks.extend(tried.trouble.iter().map(ToString::to_string));
+        remarks.extend(joined.tried.trouble.iter().map(ToString::to_string));
         remarks.extend(self.make_choice_dir());
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome
@@ -303,18 +297,13 @@ impl<'a> Case<'a> {
     /// helper had admitted it. Nobody is refused for what was carried: the job may have changed, so
     /// that the helper is asked anew. A login that could not be moved back is past that.
     fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
-        if !self.carried.is_empty() && !matches!(failure, Failure::Stuck(..)) {
-            self.carried = &[];
+        if !self.means.carried.is_empty() && !matches!(failure, Failure::Stuck(..)) {
+            self.means.carried = &[];
             return self.rule();
         }
         let refusal = match failure {
             Failure::Refused { refusal, .. } => refusal.clone(),
-            _ => Refusal {
-                reason: failure.reason(),
-                jobs: plan.map(|plan| plan.job.clone()).into_iter().collect(),
-                ended: None,
-                device: String::new(),
-            },
+            _ => refusal(failure.reason(), plan.map(|plan| &plan.job)),
         };
         let reason = refusal.reason;
         let (action, knob) = match failure {
@@ -330,7 +319,7 @@ impl<'a> Case<'a> {
         };
         let line = self.decision(decision, severity, reason);
         let line = match plan {
-            Some(plan) => with_plan(line, plan, plan.placement.cgroup(), "", None),
+            Some(plan) => with_plan(line, plan, None),
             None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
         };
         let line = match decision {
@@ -340,7 +329,14 @@ impl<'a> Case<'a> {
         };
         let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
         outcome.cause = failure.to_string();
-        outcome.refusal = Some(refusal_text(reason, &self.words(&refusal)));
+        let waited = self.means.budget.used_ms();
+        let words = Words {
+            login: self.means.login,
+            refusal: &refusal,
+            reply: self.reply.as_ref(),
+            waited,
+        };
+        outcome.refusal = Some(refusal_text(&words));
         if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
             let trouble = self.make_choice_dir();
             outcome.lines.extend(trouble.map(|text| self.about("warning", &text, plan)));
@@ -351,20 +347,20 @@ impl<'a> Case<'a> {
     /// Makes the directory in which the user may choose a job; the trouble with it, if any. It is a
     /// convenience: nobody is refused for want of it.
     fn make_choice_dir(&self) -> Option<String> {
-        let made = Choices::here().make(self.login.uid, self.means.helper_group?);
+        let made = Choices::here().make(self.means.login.uid, self.means.helper_group?);
         made.err().map(|error| error.to_string())
     }
 
     /// The beginning that every decision's line has.
     fn decision(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
-        decision_line(severity, decision, Some(reason), self.login)
+        decision_line(severity, decision, Some(reason), self.means.login)
     }
 
     /// In a session that is only observed: where another module has put the login, and whether that is
     /// in the job that this one would have taken it into.
     fn compared(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
-        let Means { settings, look, .. } = &self.means;
-        let looks_on = !settings.observe || self.login.phase == Phase::Account || look.is_some();
+        let Means { login, settings, look, .. } = self.means;
+        let looks_on = !settings.observe || login.phase == Phase::Account || look.is_some();
         let (false, Ok(now)) = (looks_on, Membership::own()) else { return line };
         let job = ours.map(|(plan, leaf)| match plan.placement.cgroup() {
             // Slurm moves a login on, within the step.
@@ -407,36 +403,18 @@ impl<'a> Case<'a> {
     /// A line beside the decision.
     fn about(&self, key: &str, text: &str, plan: Option<&Plan>) -> Line {
         Line::new(Severity::Warning)
-            .with("user", &self.login.user)
+            .with("user", &self.means.login.user)
             .with("job", plan.map_or("", |plan| plan.job.as_str()))
             .with(key, text)
     }
-
-    fn words(&self, refusal: &Refusal) -> Words {
-        let reply = self.reply.as_ref();
-        Words {
-            node: self.login.node.clone(),
-            user: self.login.user.clone(),
-            jobs: refusal.jobs.clone(),
-            ended: refusal.ended,
-            device: refusal.device.clone(),
-            hint: reply.map(|reply| reply.hint.clone()).unwrap_or_default(),
-            message: reply.map(|reply| reply.message.clone()).unwrap_or_default(),
-            waited: self.means.budget.used_ms(),
-            now: clock::now(),
-        }
-    }
 }
 
-/// The line with what is known of the job: of devices as many as the list has, and without one
-/// as many as were found open.
-fn with_plan(
-    line: Line,
-    plan: &Plan,
-    cgroup: &str,
-    containment: &str,
-    opened: Option<u32>,
-) -> Line {
+/// The line with what is known of the job, and of where the login is: of devices as many as the list
+/// has, and without one as many as were found open.
+fn with_plan(line: Line, plan: &Plan, joined: Option<&Joined>) -> Line {
+    let cgroup = joined.map_or(plan.placement.cgroup(), |joined| &joined.cgroup);
+    let containment = joined.map_or("", |joined| joined.containment);
+    let opened = joined.and_then(|joined| joined.tried.open);
     let listed = plan.containment.list().map(|list| list.rules().len().to_string());
     let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
     line.with("job", &plan.job)

@@ -34,6 +34,12 @@ pub enum Obstacle {
     /// A filter with flags 0 at the job does not run at the leaf.
     #[error("the filter attached with flags 0 does not run here")]
     ExclusiveSkipped,
+    /// The job's own cgroup carries an `ALLOW_OVERRIDE` filter and cannot take ours beside it: a
+    /// child leaf is needed, and then a new decision.
+    #[error(
+        "an ALLOW_OVERRIDE filter of its own lets no other be added: a child has to take logins"
+    )]
+    NeedChild,
     /// The leaf itself, a child, carries an `ALLOW_OVERRIDE` filter: no pin fits beside it.
     #[error("an ALLOW_OVERRIDE filter of its own lets no other be added")]
     LeafOverridden,
@@ -47,7 +53,7 @@ pub enum Obstacle {
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(super) enum Decision {
     /// It cannot be done.
     Refuse(Obstacle),
     /// The job carries no filter and asks for none.
@@ -57,8 +63,6 @@ pub enum Decision {
         /// Index of the level.
         level: usize,
     },
-    /// The job's own cgroup cannot take ours: a child leaf is needed, and then a new decision.
-    NeedChild,
     /// Attach at this level: first the pin, where there is one, then ours, where demanded.
     Attach {
         /// Index of the level.
@@ -121,7 +125,7 @@ fn enforce(levels: &[Attached], job: usize, reach: Reach) -> Decision {
     let leaf = reach == Reach::Leaf || at(levels, job) == Attached::Override;
     let point = if leaf { 0 } else { job };
     match at(levels, point) {
-        Attached::Override if job == 0 => Decision::NeedChild,
+        Attached::Override if job == 0 => Decision::Refuse(Obstacle::NeedChild),
         Attached::Override => Decision::Refuse(Obstacle::LeafOverridden),
         _ => Decision::Attach { at: point, pin: to_pin(levels, point), ours: true },
     }
@@ -142,7 +146,7 @@ fn inherit(levels: &[Attached], job: usize, wanted: &Containment) -> Decision {
         };
     }
     match (at(own, 0), to_pin(own, 0)) {
-        (Attached::Override, _) if job == 0 => Decision::NeedChild,
+        (Attached::Override, _) if job == 0 => Decision::Refuse(Obstacle::NeedChild),
         (Attached::Override, _) => Decision::Refuse(Obstacle::LeafOverridden),
         (_, Some(level)) => Decision::Attach { at: 0, pin: Some(level), ours: false },
         (_, None) => Decision::Keep { level: nearest },
@@ -152,7 +156,7 @@ fn inherit(levels: &[Attached], job: usize, wanted: &Containment) -> Decision {
 #[cfg(test)]
 mod tests {
     use super::Attached::{Exclusive, Multi, Nothing, Override};
-    use super::Decision::{Attach, Keep, NeedChild, Refuse, Uncontained};
+    use super::Decision::{Attach, Keep, Refuse, Uncontained};
     use super::*;
 
     /// Leaf and job are one: `[job, slice, root]`. Leaf below the job: `[leaf, job, slice, root]`.
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn override_on_the_jobs_own_cgroup() {
-        check(&[Override, Nothing, Nothing], 0, [NeedChild; 3]);
+        check(&[Override, Nothing, Nothing], 0, [Refuse(Obstacle::NeedChild); 3]);
     }
 
     #[test]

@@ -65,39 +65,21 @@ fn others(level: &Level) -> impl Iterator<Item = &Program> {
     level.programs.iter().filter(|program| !program.is_ours())
 }
 
-/// What holds at a leaf, and the ids of the programs that must run there.
+/// What holds at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Confinement {
-    /// No filter at the job, and none was asked for.
-    None,
-    /// The job's own filters hold.
-    Inherited(Vec<u32>),
-    /// A filter of ours holds, beside whatever else is in force.
-    Enforced(Vec<u32>),
-    /// The job's own filters hold, as they must, and one of ours besides.
-    Both(Vec<u32>),
+pub struct Confinement {
+    /// As in [`Containment`], and as the log has it.
+    pub name: &'static str,
+    /// Ids of the programs that must run there.
+    required: Vec<u32>,
 }
 
 impl Confinement {
-    /// The name in the log.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Inherited(_) => "inherit",
-            Self::Enforced(_) => "enforce",
-            Self::Both(_) => "inherit+enforce",
-        }
-    }
-
     /// Checks at the leaf that every required program runs there.
     /// Errors: [`Obstacle::NotEffective`] for the first that does not.
     pub fn verify(&self, leaf: &Dir) -> Result<()> {
-        let required: &[u32] = match self {
-            Self::None => &[],
-            Self::Inherited(ids) | Self::Enforced(ids) | Self::Both(ids) => ids,
-        };
         let running = effective(leaf)?;
-        match required.iter().find(|id| !running.contains(id)) {
+        match self.required.iter().find(|id| !running.contains(id)) {
             None => Ok(()),
             Some(&id) => {
                 let why = Obstacle::NotEffective(id);
@@ -107,28 +89,28 @@ impl Confinement {
     }
 }
 
-/// What would be decided at a leaf; changes nothing. `missing`: so many levels are not there yet
-/// below those of the branch, the leaf among them.
-/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
-pub fn foresee(branch: Branch<'_>, missing: usize, containment: &Containment) -> Result<Decision> {
-    let levels = branch.read()?;
-    let mut decision = branch.decide(&levels, missing, containment);
-    if decision == Decision::NeedChild {
-        decision = branch.decide(&levels, missing + 1, containment);
-    }
-    match decision {
-        Decision::Refuse(why) => Err(branch.refused(why)),
-        _ => Ok(decision),
+/// What a decision comes to: a filter that is found at a job that asks for none is kept.
+fn name(decision: Decision, wanted: &Containment) -> &'static str {
+    match (decision, wanted) {
+        (Decision::Uncontained, _) => Containment::None.as_str(),
+        (_, Containment::None) => Containment::Inherit.as_str(),
+        (_, wanted) => wanted.as_str(),
     }
 }
 
-/// How [`confine`] went.
-#[derive(Debug)]
-pub enum Outcome {
-    /// It holds, and was verified.
-    Holds(Confinement),
-    /// The job's own cgroup cannot take a filter of ours: a child leaf is needed first.
-    NeedChild,
+/// What would hold at a leaf, by its name; changes nothing. `missing`: so many levels are not there
+/// yet below those of the branch, the leaf among them.
+/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
+pub fn foresee(branch: Branch<'_>, missing: usize, wanted: &Containment) -> Result<&'static str> {
+    let levels = branch.read()?;
+    let mut decision = branch.decide(&levels, missing, wanted);
+    if decision == Decision::Refuse(Obstacle::NeedChild) {
+        decision = branch.decide(&levels, missing + 1, wanted);
+    }
+    match decision {
+        Decision::Refuse(why) => Err(branch.refused(why)),
+        decision => Ok(name(decision, wanted)),
+    }
 }
 
 /// Looks under the lock before giving up: each changes something, and somebody else may as well.
@@ -138,20 +120,20 @@ const LOOKS: usize = 8;
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
 /// `replace`: another filter of ours gives way to this one; the containment is not an old one.
-/// Errors: [`Error::Obstacle`] where the rules leave no way, and for another filter of ours that may
-/// not be replaced; whatever `bpf(2)` answers. Nothing that was attached is taken off again: another
+/// Errors: [`Obstacle::NeedChild`], and other obstacles where the rules leave no way, and for another
+/// filter of ours that may not be replaced; whatever `bpf(2)` answers. Nothing that was attached is taken off again: another
 /// login may rely on it.
 pub fn confine(
     branch: Branch<'_>,
     containment: &Containment,
     replace: bool,
     deadline: Instant,
-) -> Result<Outcome> {
+) -> Result<Confinement> {
     let insns = containment.list().map(allow).unwrap_or_default();
     let want = Want { containment, replace, name: program_name(&insns), insns };
     // Nearly every login finds everything in place and needs no lock.
     match want.look(branch, None) {
-        Ok(Some(outcome)) => return Ok(outcome),
+        Ok(Some(confinement)) => return Ok(confinement),
         // Not yet, or no longer: another login is changing it.
         Ok(None) | Err(Error::Obstacle { why: Obstacle::NotEffective(_), .. }) => {}
         Err(error) => return Err(error),
@@ -159,8 +141,8 @@ pub fn confine(
     // The job's own cgroup: logins of one job meet there, whatever their leaf.
     let lock = Lock::take(nth(branch.levels, branch.job)?.identity()?.1, deadline)?;
     for _ in 0..LOOKS {
-        if let Some(outcome) = want.look(branch, Some(&lock))? {
-            return Ok(outcome);
+        if let Some(confinement) = want.look(branch, Some(&lock))? {
+            return Ok(confinement);
         }
     }
     Err(branch.refused(Obstacle::Unsettled))
@@ -178,16 +160,16 @@ struct Want<'a> {
 impl Want<'_> {
     /// One look at the levels: what holds there, verified. `None` where something was missing, which
     /// was put right where the lock is held, and takes another look.
-    fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Outcome>> {
+    fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Confinement>> {
         let levels = branch.read()?;
-        let confinement = match branch.decide(&levels, 0, self.containment) {
+        let decision = branch.decide(&levels, 0, self.containment);
+        let mut required = Vec::new();
+        match decision {
             Decision::Refuse(why) => return Err(branch.refused(why)),
-            Decision::NeedChild => return Ok(Some(Outcome::NeedChild)),
-            Decision::Uncontained => Confinement::None,
-            Decision::Keep { level } => Confinement::Inherited(nth(&levels, level)?.ids()),
+            Decision::Uncontained => {}
+            Decision::Keep { level } => required = nth(&levels, level)?.ids(),
             Decision::Attach { at, pin, ours } => {
                 let point = Point { dir: nth(branch.levels, at)?, level: nth(&levels, at)?, lock };
-                let mut required = Vec::new();
                 // The pin first: ours alone would take the place of what it copies.
                 if let Some(pin) = pin {
                     let Some(pinned) = point.pin(nth(&levels, pin)?)? else { return Ok(None) };
@@ -197,19 +179,15 @@ impl Want<'_> {
                     let Some(id) = point.ours(self)? else { return Ok(None) };
                     required.push(id);
                 }
-                match self.containment {
-                    Containment::Both(_) => {
-                        // One that is kept must run beside ours as well as one that is pinned.
-                        required.extend(branch.kept(&levels, pin));
-                        Confinement::Both(required)
-                    }
-                    _ if ours => Confinement::Enforced(required),
-                    _ => Confinement::Inherited(required),
+                if let Containment::Both(_) = self.containment {
+                    // One that is kept must run beside ours as well as one that is pinned.
+                    required.extend(branch.kept(&levels, pin));
                 }
             }
-        };
+        }
+        let confinement = Confinement { name: name(decision, self.containment), required };
         confinement.verify(nth(branch.levels, 0)?)?;
-        Ok(Some(Outcome::Holds(confinement)))
+        Ok(Some(confinement))
     }
 }
 

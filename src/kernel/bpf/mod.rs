@@ -17,8 +17,8 @@ use crate::kernel::failed::Failed;
 use std::io;
 use thiserror::Error;
 
-pub use compose::{Decision, Obstacle, Reach};
-pub use confine::{Branch, Confinement, Outcome, confine, foresee};
+pub use compose::{Obstacle, Reach};
+pub use confine::{Branch, Confinement, confine, foresee};
 pub use generate::{allow, allow_rules};
 pub use insn::{INSN_LEN, Insn};
 pub(crate) use program::is_ours;

@@ -29,11 +29,11 @@ pub(super) fn require_unit(
 ) -> Result<(), Failure> {
     let unit = unit_at(path.as_str(), flux);
     let is_jobs = unit.is_some_and(|unit| unit.id.to_string() == adoption.plan.job.as_str());
-    match is_jobs && flux != 0 && flux != adoption.login.uid {
+    match is_jobs && flux != 0 && flux != adoption.uid() {
         true => Ok(()),
         false => {
             let why = format!("{path} is not the job's unit, if Flux runs as uid {flux}");
-            Err(Failure::Job(Reason::AdoptionFailed, why))
+            Err(Failure::Why(Reason::AdoptionFailed, why))
         }
     }
 }
@@ -50,7 +50,7 @@ pub(crate) struct Imp {
 
 impl Imp {
     /// Finds it in the unit's own cgroup.
-    /// Errors: [`Failure::Job`]; [`Failure::Gone`] for a unit that went away.
+    /// Errors: [`Failure::Why`]; [`Failure::Gone`] for a unit that went away.
     pub(super) fn find(unit: &Dir, flux: u32, user: u32) -> Result<Self, Failure> {
         let pid = flux::imp(&processes(unit)?, flux).ok_or_else(ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {
@@ -65,7 +65,7 @@ impl Imp {
 
     /// The text of the unit's file, which says what devices a unit without a filter should have. The
     /// IMP attaches its filter before it starts the shell, which has been seen: so none will come.
-    /// Errors: [`Failure::Job`] for a file that is not the account's or root's, or no text.
+    /// Errors: for a file that is not the account's or root's, or no text.
     pub(super) fn unit_text(&self, unit: &Place) -> Result<String, Failure> {
         let run = format!("/run/user/{}", self.flux);
         let (_, name) = unit.dir()?.path().rsplit_once('/').unwrap_or_default();
@@ -73,7 +73,7 @@ impl Imp {
         let trust = Trust::below(Path::new(&run), self.flux).or_owned_by(0);
         let unknown = |why: &dyn fmt::Display| {
             let why = format!("no filter is in force at the job's unit, and its file {why}");
-            Failure::Job(Reason::CannotConfine, why)
+            Failure::Why(Reason::CannotConfine, why)
         };
         let text = trust.read(Path::new(&file), Request::UNIT_MAX as u64);
         let text = text.map_err(|error| unknown(&error))?;
@@ -98,7 +98,7 @@ impl Imp {
             Shell::Of(uid) => format!("the job's shell is uid {uid}'s"),
             Shell::Several => "the job's IMP has children of several users'".to_owned(),
         };
-        Err(Failure::Job(Reason::AdoptionFailed, why))
+        Err(Failure::Why(Reason::AdoptionFailed, why))
     }
 
     fn shell(&self, unit: &Dir) -> Shell {
@@ -124,7 +124,7 @@ impl Owner for Imp {
 
     fn explain(&self, failure: Failure, unit: &Dir) -> Failure {
         match self.look(unit, ended) {
-            Err(over @ Failure::Job(Reason::Ended, _)) => over,
+            Err(over @ Failure::Why(Reason::Ended, _)) => over,
             _ => failure,
         }
     }
@@ -154,10 +154,10 @@ fn processes(unit: &Dir) -> crate::kernel::cgroup::Result<Vec<Process>> {
 
 /// Why the unit takes no login: it has no shell any more.
 fn ended() -> Failure {
-    Failure::Job(Reason::Ended, "the job's unit has no IMP with a shell any more".to_owned())
+    Failure::why(Reason::Ended, "the job's unit has no IMP with a shell any more")
 }
 
 /// The same of a unit that has no shell yet.
 fn starting() -> Failure {
-    Failure::Job(Reason::Starting, "the job's IMP has not started its shell yet".to_owned())
+    Failure::why(Reason::Starting, "the job's IMP has not started its shell yet")
 }

@@ -5,10 +5,10 @@ use crate::kernel::cgroup::Place;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
 use crate::kernel::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
-use crate::module::ask::executable as open_executable;
+use crate::module::ask::{executable as open_executable, none_in_time};
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::module::{Budget, Failure, Fault};
+use crate::module::{Budget, Failure};
 use crate::protocol::{KEEP, READY, Reason};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -43,7 +43,7 @@ impl Keep {
 fn none_lives() -> Failure {
     let why =
         "no keeper lives that would end the login with its job; its last words are in the log";
-    Failure::Job(Reason::AdoptionFailed, why.to_owned())
+    Failure::why(Reason::AdoptionFailed, why)
 }
 
 /// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
@@ -59,8 +59,8 @@ impl Started {
 }
 
 /// Starts a keeper unless one lives.
-/// Errors: [`Failure::Job`]; [`Failure::Fault`] for an executable that is not fit to be run, or the end of
-/// the budget.
+/// Errors: for an executable that is not fit to be run, one that ends at once, and at the end of the
+/// budget.
 pub(super) fn ensure(
     leaf: &Place,
     imp: &Imp,
@@ -73,7 +73,7 @@ pub(super) fn ensure(
         return Ok(keep);
     }
     // Logins of one job meet here; no cgroup with a filter of ours has this inode.
-    let _lock = Lock::take(keep.leaf, adoption.budget.deadline())?;
+    let _lock = Lock::take(keep.leaf, adoption.deadline())?;
     if !keep.lives()? {
         undo.started(start(leaf, imp, adoption)?);
     }
@@ -81,9 +81,8 @@ pub(super) fn ensure(
 }
 
 /// Opens the executable, which lies beside the helper.
-/// Errors: [`Fault::Executable`].
-pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Fault> {
-    let path = Path::new(adoption.helper).with_file_name("keeper");
+pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Failure> {
+    let path = Path::new(&adoption.means.settings.helper).with_file_name("keeper");
     open_executable("keeper", &path.to_string_lossy())
 }
 
@@ -112,7 +111,7 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
     spawn_keeper(&spec).map_err(|error| failed("clone", error))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
-    wait_for(&talk, adoption.budget)?;
+    wait_for(&talk, adoption.means.budget)?;
     let mut packet = [0; SpawnFailure::LEN];
     let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
     match packet.get(..length).unwrap_or_default() {
@@ -125,18 +124,18 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
 }
 
 /// Waits until there is something to read, or the end of it.
-/// Errors: [`Fault::Timeout`] when the budget is used up first.
-fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Fault> {
+/// Errors: when the budget is used up first.
+fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Failure> {
     loop {
         let left = budget.left();
         if left.is_zero() {
-            return Err(Fault::Timeout);
+            return Err(none_in_time("the keeper"));
         }
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => return Ok(()),
-            Err(errno) => return Err(Fault::Start { step: "poll", source: errno.into() }),
+            Err(errno) => return Err(Failed::new("start keeper:", "poll", errno).into()),
         }
     }
 }

@@ -2,14 +2,14 @@
 //! records and of Flux are such.
 
 use super::keeper::Keep;
-use super::{Joined, name, not_frozen};
-use crate::kernel::bpf::{self, Branch, Confinement, Level, Outcome, Reach};
+use super::{Joined, not_frozen, required};
+use crate::kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
 use crate::kernel::cgroup::{self, Dir, Place, Stamp};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::protocol::LeafName;
+use crate::protocol::{LeafName, Reason};
 
 /// A job's cgroup and those above it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Cgroups {
 
 /// What says whose the job is, and that it is alive.
 pub(super) trait Owner {
-    /// Errors: Any [`Failure`] for a job that is over, or not the user's.
+    /// Errors: any [`Failure`] for a job that is over, or not the user's.
     fn require(&self, job: &Dir) -> Result<(), Failure>;
 
     /// The failure to report where this one led to a refusal: that the job is over, where it is.
@@ -47,7 +47,9 @@ impl Owner for Stamp {
 
     fn explain(&self, failure: Failure, job: &Dir) -> Failure {
         match failure {
-            Failure::Cgroup(error) if matches!(Self::read(job), Ok(None)) => Failure::Gone(error),
+            Failure::Why(Reason::AdoptionFailed, why) if matches!(Self::read(job), Ok(None)) => {
+                Failure::Why(Reason::Ended, why)
+            }
             failure => failure,
         }
     }
@@ -55,7 +57,6 @@ impl Owner for Stamp {
 
 impl Cgroups {
     /// Whether a filter of somebody else's sits right at the job.
-    /// Errors: [`Failure::Bpf`].
     pub(super) fn has_filter(&self) -> Result<bool, Failure> {
         let level = Level::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))
@@ -66,18 +67,18 @@ impl Cgroups {
         &self,
         adoption: &Adoption<'_>,
     ) -> Result<(String, &'static str), Failure> {
-        let containment = &adoption.plan.containment;
-        let decision = match self.place.try_clone()?.leaf(self.child.as_ref())? {
+        let wanted = &adoption.plan.containment;
+        let containment = match self.place.try_clone()?.leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 not_frozen(leaf.levels())?;
-                bpf::foresee(Branch::of(&leaf)?, 0, containment)?
+                bpf::foresee(Branch::of(&leaf)?, 0, wanted)?
             }
             Err(job) => {
                 let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
-                bpf::foresee(branch, 1, containment)?
+                bpf::foresee(branch, 1, wanted)?
             }
         };
-        Ok((self.place.dir()?.path().to_owned(), name(decision, adoption)?))
+        Ok((self.place.dir()?.path().to_owned(), containment))
     }
 
     /// Takes the calling process into the job. A leaf can go away while this login is on its way
@@ -90,20 +91,15 @@ impl Cgroups {
     ) -> Result<Joined, Failure> {
         let mut again = true;
         loop {
-            let failure = match self.attempt(owner, adoption, undo) {
-                Ok(joined) => return Ok(joined),
-                Err(failure) => undo.back(failure),
-            };
-            match failure {
+            match self.attempt(owner, adoption, undo).map_err(|failure| undo.back(failure)) {
                 // It may be the job that has gone, or only its leaf, which is no end of the job.
-                Failure::Gone(error) if self.require(owner).is_ok() => {
+                // Nothing is made in a cgroup that may be another's by now.
+                Err(Failure::Gone(error)) if self.require(owner).is_ok() => {
                     if !std::mem::take(&mut again) {
-                        return Err(Failure::LeafVanished(error));
+                        return Err(Failure::why(Reason::AdoptionFailed, error));
                     }
                 }
-                // Nothing is made in a cgroup that may be another's by now.
-                Failure::LeafVanished(_) if std::mem::take(&mut again) => self.require(owner)?,
-                failure => return Err(failure),
+                result => return result,
             }
         }
     }
@@ -122,15 +118,13 @@ impl Cgroups {
     ) -> Result<Joined, Failure> {
         let place = self.place.try_clone()?;
         let (leaf, confinement) = confined(place, self.child.as_ref(), adoption, undo)?;
-        if confinement == Confinement::None && adoption.require_devices {
-            return Err(Failure::Uncontained);
-        }
+        let containment = required(confinement.name, adoption)?;
         enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| match leaf.job() {
             // The end of a job that was alive when it was checked is the reason.
             Ok((job, _)) => owner.explain(failure, job),
             Err(_) => failure,
         })?;
-        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), confinement, tried: Tried::default() })
+        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), containment, tried: Tried::default() })
     }
 }
 
@@ -145,12 +139,14 @@ fn confined(
     if child.is_some() {
         not_frozen(leaf.levels())?;
     }
-    let deadline = adoption.budget.deadline();
+    let deadline = adoption.deadline();
     let containment = &adoption.plan.containment;
-    match bpf::confine(Branch::of(&leaf)?, containment, !adoption.carried, deadline)? {
-        Outcome::Holds(confinement) => Ok((leaf, confinement)),
+    match bpf::confine(Branch::of(&leaf)?, containment, !adoption.is_carried(), deadline) {
         // Only the job's own cgroup asks for a child, so this goes one level deep.
-        Outcome::NeedChild => confined(leaf, Some(&LeafName::default()), adoption, undo),
+        Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
+            confined(leaf, Some(&LeafName::default()), adoption, undo)
+        }
+        confinement => Ok((leaf, confinement?)),
     }
 }
 
@@ -164,7 +160,7 @@ fn open_or_make(place: Place, child: Option<&LeafName>, undo: &mut Undo) -> Resu
     }
     let object = job.dir()?.path().to_owned();
     let why = "lost the leaf that was just made";
-    job.leaf(child)?.map_err(|_| Failure::LeafVanished(cgroup::Error::Unfit { object, why }))
+    job.leaf(child)?.map_err(|_| Failure::Gone(cgroup::Error::Unfit { object, why }))
 }
 
 /// Moves, and proves that all is as it must be: what ends the login with the job alive, the job still
@@ -178,8 +174,9 @@ fn enter(
 ) -> Result<(), Failure> {
     let procs = leaf.dir()?.open_procs()?;
     let keep = owner.keep(leaf, adoption, undo)?;
-    if adoption.budget.left().is_zero() {
-        return Err(Failure::Late);
+    if adoption.means.budget.left().is_zero() {
+        let why = "the time budget was used up before the move";
+        return Err(Failure::why(Reason::Timeout, why));
     }
     undo.moving();
     cgroup::enter(leaf.dir()?, &procs)?;

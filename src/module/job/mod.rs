@@ -10,15 +10,13 @@ mod slurm;
 mod slurm_v1;
 
 pub(super) use keeper::Started;
-pub use slurm::SlurmFailure;
 
 use super::Failure;
 use super::probe::Tried;
 use super::ruling::Adoption;
 use super::undo::Undo;
-use crate::kernel::bpf::{Confinement, Decision};
 use crate::kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
-use crate::protocol::{Containment, LeafName, Placement, Plan};
+use crate::protocol::{Containment, LeafName, Placement, Plan, Reason};
 use crate::schedulers::stepd::Daemon;
 use flux::Imp;
 pub(crate) use leaf::Cgroups;
@@ -36,30 +34,21 @@ pub(crate) enum Job {
     SlurmV1(Daemon, slurm_v1::Step),
 }
 
-/// What would become of a login.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Foreseen {
-    /// Where it would be.
-    pub(crate) cgroup: String,
-    /// What would hold there, as the log has it.
-    pub(crate) containment: &'static str,
-}
-
-/// Where a login is now, and what holds there.
+/// Where a login is, or would be, and what holds there.
 #[derive(Debug)]
-pub(super) struct Joined {
-    pub(super) cgroup: String,
-    pub(super) confinement: Confinement,
+pub(crate) struct Joined {
+    pub(crate) cgroup: String,
+    /// As the log has it.
+    pub(crate) containment: &'static str,
     /// What came of the plan's probes.
     pub(super) tried: Tried,
 }
 
 impl Job {
     /// Finds and checks the job; changes nothing.
-    /// Errors: [`Failure::Gone`], [`Failure::Frozen`], [`Failure::Cgroup`], [`Failure::Slurm`] or
-    /// [`Failure::Job`] for a job that is over, is not the user's or can take no login.
+    /// Errors: for a job that is over, is not the user's, is frozen or can take no login.
     pub(super) fn open(adoption: &Adoption<'_>) -> Result<Self, Failure> {
-        let uid = adoption.login.uid;
+        let uid = adoption.uid();
         match &adoption.plan.placement {
             Placement::Cgroup { path, leaf } => {
                 let place = Mount::open()?.place(path)?;
@@ -83,7 +72,6 @@ impl Job {
 
     /// What the helper must read before the plan can be carried out: the text of the unit's file,
     /// where the plan goes by the IMP's filter and there is none.
-    /// Errors: [`Failure::Bpf`], [`Failure::Job`].
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         match self {
             Self::Flux(cgroups, imp) if inherits(plan) && !cgroups.has_filter()? => {
@@ -94,10 +82,9 @@ impl Job {
     }
 
     /// Whether the login could be confined here; changes nothing.
-    /// Errors: [`Failure::Bpf`] where the composition rules leave no way, [`Failure::Uncontained`] where
-    /// nothing holds and the admin requires something, [`Failure::Fault`] for a keeper that is not
-    /// fit to be run.
-    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<Foreseen, Failure> {
+    /// Errors: where the composition rules leave no way, where nothing holds and the admin requires
+    /// something, and for a keeper that is not fit to be run.
+    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<Joined, Failure> {
         let (cgroup, containment) = match self {
             Self::Registered(cgroups, _) => cgroups.foresee(adoption)?,
             Self::Flux(cgroups, _) => {
@@ -105,16 +92,14 @@ impl Job {
                 cgroups.foresee(adoption)?
             }
             Self::Slurm(_, step) => (step.leaf(), step.foresee(adoption)?),
-            Self::SlurmV1(_, step) => {
-                let containment = &adoption.plan.containment;
-                (step.leaf(), step.foresee(containment, adoption.require_devices)?.as_str())
-            }
+            Self::SlurmV1(_, step) => (step.leaf(), step.foresee(adoption)?),
         };
-        Ok(Foreseen { cgroup, containment })
+        let containment = required(containment, adoption)?;
+        Ok(Joined { cgroup, containment, tried: Tried::default() })
     }
 
     /// Takes the calling process into the job.
-    /// Errors: Any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
+    /// Errors: any [`Failure`]; the process is then where it was, a leaf made by this call is gone, and a
     /// filter stays: it belongs to the job, and another login may rely on it.
     pub(super) fn join(
         &mut self,
@@ -140,21 +125,22 @@ fn inherits(plan: &Plan) -> bool {
     matches!(plan.containment, Containment::Inherit | Containment::Both(_))
 }
 
-/// The name in the log of what a decision comes to.
-/// Errors: [`Failure::Uncontained`] where nothing holds and the admin requires something.
-fn name(decision: Decision, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
-    match (decision, &adoption.plan.containment) {
-        (Decision::Uncontained, _) if adoption.require_devices => Err(Failure::Uncontained),
-        (Decision::Uncontained, _) => Ok(Containment::None.as_str()),
-        (_, Containment::None) => Ok(Containment::Inherit.as_str()),
-        (_, containment) => Ok(containment.as_str()),
+/// Passes on the name of what holds, or would.
+/// Errors: where nothing does, and the admin requires something.
+fn required(name: &'static str, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
+    match adoption.means.settings.require_devices && name == Containment::None.as_str() {
+        true => {
+            let why = "the job has no device containment, and require_devices is set";
+            Err(Failure::why(Reason::CannotConfine, why))
+        }
+        false => Ok(name),
     }
 }
 
-/// Errors: [`Failure::Frozen`] with the cgroup that is.
 fn not_frozen(levels: &[Dir]) -> Result<(), Failure> {
-    match frozen_level(levels)? {
-        Some(dir) => Err(Failure::Frozen(dir.path().to_owned())),
-        None => Ok(()),
-    }
+    frozen_level(levels)?.map_or(Ok(()), |dir| Err(frozen(dir)))
+}
+
+fn frozen(dir: &Dir) -> Failure {
+    Failure::Why(Reason::Suspended, format!("cgroup {} is frozen", dir.path()))
 }

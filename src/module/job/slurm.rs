@@ -7,8 +7,8 @@
 //! accounts by `jobacct_gather/cgroup` at once on to `task_N`, N being the node's number in the job.
 //! Nothing of ours is made there: what the daemon does not know of, it cannot remove.
 
-use super::{Job, Joined, name, not_frozen, slurm_v1};
-use crate::kernel::bpf::{self, Branch, Confinement, Obstacle, Outcome, Reach};
+use super::{Job, Joined, not_frozen, required, slurm_v1};
+use crate::kernel::bpf::{self, Branch, Confinement, Reach};
 use crate::kernel::cgroup::{self, Dir, Membership, Mount, Place, stands_in, v1};
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
@@ -16,16 +16,13 @@ use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::protocol::{AbsolutePath, CgroupPath, JobId, NodeName, Reason, decimal};
+use crate::protocol::{AbsolutePath, CgroupPath, NodeName, Reason, decimal};
 use crate::schedulers::stepd::{self, Daemon, SocketName, State};
+use std::fmt::Display;
 use std::path::Path;
-use thiserror::Error;
 
 /// Calls the daemon and looks where it is. The helper's word for whose job it is does not count: the
 /// daemon's does, which root alone can have started.
-///
-/// # Errors
-/// [`Failure::Slurm`], [`Failure::Frozen`], or [`Failure::Cgroup`] for cgroups that cannot be opened.
 pub(super) fn open(
     adoption: &Adoption<'_>,
     spool: &AbsolutePath,
@@ -37,7 +34,7 @@ pub(super) fn open(
     let mut daemon = call(adoption, spool, node)?;
     require(adoption, daemon.answer())?;
     numbers_are_ours(daemon.pid())?;
-    let place = Membership::of(daemon.pid()).map_err(SlurmFailure::Lost)?;
+    let place = Membership::of(daemon.pid()).map_err(|error| no_login(Reason::Ended, error))?;
     if let Some(path) = place.unified().and_then(stepd::step_of) {
         let step = Step::open(&path)?;
         not_frozen(step.levels())?;
@@ -47,10 +44,13 @@ pub(super) fn open(
         return Ok(Job::SlurmV1(daemon, slurm_v1::Step::open(job)?));
     }
     // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
-    let answer = daemon.ask_again(adoption.budget.deadline()).map_err(SlurmFailure::Daemon)?;
-    require(adoption, answer)?;
-    let path = place.unified().or(place.of_controller("freezer"));
-    Err(SlurmFailure::Nowhere(path.unwrap_or("/").to_owned()).into())
+    require(adoption, daemon.ask_again(adoption.deadline()).map_err(of_daemon)?)?;
+    let path = place.unified().or(place.of_controller("freezer")).unwrap_or("/");
+    let why = format!(
+        "is in {path}, which is no step's cgroup: slurm.conf has to say \
+         ProctrackType=proctrack/cgroup"
+    );
+    Err(no_login(Reason::Configuration, why))
 }
 
 /// Has the daemon add the calling process; it must say afterwards that the job is still the user's
@@ -61,8 +61,8 @@ pub(super) fn add(
     undo: &mut Undo,
 ) -> Result<(), Failure> {
     undo.moving();
-    let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.budget.deadline());
-    Ok(require(adoption, answer.map_err(SlurmFailure::Daemon)?)?)
+    let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.deadline());
+    require(adoption, answer.map_err(of_daemon)?)
 }
 
 /// Why a login was not taken in, as another look at the job says: it may be frozen, and its daemon
@@ -72,67 +72,68 @@ pub(super) fn explain(
     adoption: &Adoption<'_>,
     frozen: Result<(), Failure>,
 ) -> Failure {
-    use SlurmFailure::{Daemon, Ended, Ending};
     match (failure, frozen) {
         (stuck @ Failure::Stuck(..), _) => stuck,
         // Frozen with its job, the daemon does not answer.
-        (_, Err(frozen @ Failure::Frozen(_))) => frozen,
+        (_, Err(frozen @ Failure::Why(Reason::Suspended, _))) => frozen,
         (failure, _) => match (Job::open(adoption), failure) {
-            (Err(Failure::Slurm(Daemon(stepd::Error::Gone) | Ending)), failure) => {
-                Ended(failure.to_string()).into()
+            (Err(Failure::Why(Reason::Ended, _)), failure) => {
+                Failure::Why(Reason::Ended, format!("the job is over: {failure}"))
             }
-            (_, Failure::Gone(error)) => Failure::LeafVanished(error),
+            (_, Failure::Gone(error)) => Failure::why(Reason::AdoptionFailed, error),
             (_, failure) => failure,
         },
     }
 }
 
 /// Calls the daemon of the plan's job.
-fn call(
-    adoption: &Adoption<'_>,
-    spool: &AbsolutePath,
-    node: &NodeName,
-) -> Result<Daemon, SlurmFailure> {
+fn call(adoption: &Adoption<'_>, spool: &AbsolutePath, node: &NodeName) -> Result<Daemon, Failure> {
     let job = &adoption.plan.job;
-    let name = SocketName::new(node, job).ok_or_else(|| SlurmFailure::Number(job.clone()))?;
-    let spool = open_spool(adoption, Path::new(spool.as_str()))?;
-    Ok(Daemon::call(&spool, &name, adoption.budget.deadline())?)
+    let name = SocketName::new(node, job).ok_or_else(|| {
+        let why = format!("{job} is no number of a job of Slurm's");
+        Failure::Why(Reason::Configuration, why)
+    })?;
+    let spool = open_spool(adoption, Path::new(spool.as_str())).map_err(|error| {
+        Failure::Why(Reason::Configuration, format!("Slurm's spool directory {error}"))
+    })?;
+    Daemon::call(&spool, &name, adoption.deadline()).map_err(of_daemon)
 }
 
 /// Opens the directory of the sockets. Every directory on the way has to be root's, or the account
 /// `slurm`'s, which is looked up only where one is not root's. No link is followed: the helper has
 /// to name the directory by its real path.
-fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, SlurmFailure> {
+fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustError> {
     match Trust::root().dir(path) {
         Err(error) if matches!(error.cause(), Distrust::Owner(_)) => {
-            match (adoption.slurm_user)() {
-                Some(uid) => Ok(Trust::root().or_owned_by(uid).dir(path)?),
-                None => Err(error.into()),
-            }
+            let slurm = (adoption.means.slurm_user)().ok_or(error)?;
+            Trust::root().or_owned_by(slurm).dir(path)
         }
-        result => Ok(result?),
+        result => result,
     }
 }
 
 /// Refuses a job that is another user's, or takes no logins now.
-fn require(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), SlurmFailure> {
+fn require(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
+    let uid = answer.uid;
     match answer.state {
-        _ if answer.uid != adoption.login.uid => Err(SlurmFailure::Owner(answer.uid)),
-        State::Starting => Err(SlurmFailure::Starting),
+        _ if uid != adoption.uid() => {
+            Err(no_login(Reason::AdoptionFailed, format_args!("the job is uid {uid}'s")))
+        }
+        State::Starting => Err(no_login(Reason::Starting, "the step is starting")),
         State::Running => Ok(()),
-        State::Ending => Err(SlurmFailure::Ending),
+        State::Ending => Err(no_login(Reason::Ended, "the step is ending")),
     }
 }
 
 /// Refuses a daemon to which a process number of ours means another process, or none: the login is
 /// added by number. `NSpid` has one number for each namespace from that of `/proc` downwards
 /// (proc_pid_status(5)).
-fn numbers_are_ours(pid: i32) -> Result<(), SlurmFailure> {
+fn numbers_are_ours(pid: i32) -> Result<(), Failure> {
     let proc = Proc::here();
     let single = |found: std::io::Result<Process>| found.is_ok_and(|one| one.namespaces == 1);
     match pid > 0 && single(proc.own()) && single(proc.process(pid)) {
         true => Ok(()),
-        false => Err(SlurmFailure::Abroad),
+        false => Err(no_login(Reason::Configuration, "is in another process namespace than this")),
     }
 }
 
@@ -192,7 +193,7 @@ impl Step {
     pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
         let job = JOB - self.missing;
         let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
-        name(bpf::foresee(branch, self.missing, &adoption.plan.containment)?, adoption)
+        Ok(bpf::foresee(branch, self.missing, &adoption.plan.containment)?)
     }
 
     /// The step's cgroup and those above it, and what is there of those below.
@@ -212,30 +213,28 @@ impl Step {
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
         // What cannot be confined is not moved either.
-        self.foresee(adoption)?;
+        required(self.foresee(adoption)?, adoption)?;
         add(daemon, adoption, undo)?;
         let (place, confinement) = self.confined(adoption)?;
-        if confinement == Confinement::None && adoption.require_devices {
-            return Err(Failure::Uncontained);
-        }
+        let containment = required(confinement.name, adoption)?;
         let tried = Tried::of(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
         stands_in(place.dir()?, place.root()?)?;
-        Ok(Joined { cgroup: place.dir()?.path().to_owned(), confinement, tried })
+        Ok(Joined { cgroup: place.dir()?.path().to_owned(), containment, tried })
     }
 
     /// Reads back that the login is in the leaf, and makes the containment hold there, which is to
     /// be verified.
     ///
     /// # Errors
-    /// [`Failure::Cgroup`] for a login that is elsewhere: the daemon says that it added one even
-    /// where its own move failed. [`Failure::Bpf`].
+    /// For a login that is elsewhere: the daemon says that it added one even where its own move
+    /// failed.
     fn confined(&self, adoption: &Adoption<'_>) -> Result<(Place, Confinement), Failure> {
         let [user, special] = WAY;
         let found = Membership::own()?.unified().unwrap_or_default().to_owned();
         let Some(name) = leaf_of(&found, &format!("{}/{user}", self.path)) else {
             let wanted = self.leaf();
-            return Err(Failure::Cgroup(cgroup::Error::Elsewhere { wanted, found }));
+            return Err(cgroup::Error::Elsewhere { wanted, found }.into());
         };
         let place = self.way_down([user, name])?;
         // Whatever outlives its login is added anew by the daemon, and on its way to a leaf of the
@@ -243,15 +242,9 @@ impl Step {
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
         let job = JOB - usize::from(name != special);
         let branch = Branch { levels: point, job, reach: Reach::Leaf };
-        let (containment, deadline) = (&adoption.plan.containment, adoption.budget.deadline());
-        match bpf::confine(branch, containment, !adoption.carried, deadline)? {
-            Outcome::Holds(confinement) => Ok((place, confinement)),
-            // Not with this reach.
-            Outcome::NeedChild => {
-                let why = Obstacle::LeafOverridden;
-                Err(bpf::Error::Obstacle { object: found, why }.into())
-            }
-        }
+        let (containment, deadline) = (&adoption.plan.containment, adoption.deadline());
+        let confinement = bpf::confine(branch, containment, !adoption.is_carried(), deadline)?;
+        Ok((place, confinement))
     }
 
     /// The leaf and all above it, opened below the very step that was looked at before the login
@@ -269,77 +262,22 @@ impl Step {
     }
 }
 
-/// What stands in the way.
-#[derive(Debug, Error)]
-pub enum SlurmFailure {
-    /// The directory of the sockets is not believed.
-    #[error("Slurm's spool directory {0}")]
-    Spool(#[from] TrustError),
-    /// The id is no number of Slurm's.
-    #[error("{0} is no number of a job of Slurm's")]
-    Number(JobId),
-    /// The daemon was not asked, or its answer is none.
-    #[error("the job's step daemon: {0}")]
-    Daemon(#[from] stepd::Error),
-    /// The daemon's job is this uid's.
-    #[error("the job's step daemon: the job is uid {0}'s")]
-    Owner(u32),
-    /// The step does not take logins yet.
-    #[error("the job's step daemon: the step is starting")]
-    Starting,
-    /// The step takes no logins any more.
-    #[error("the job's step daemon: the step is ending")]
-    Ending,
-    /// The job was over when this went wrong.
-    #[error("the job is over: {0}")]
-    Ended(String),
-    /// The daemon's process cannot be looked at.
-    #[error("the job's step daemon: {0}")]
-    Lost(cgroup::Error),
-    /// The daemon numbers processes otherwise than we do.
-    #[error("the job's step daemon is in another process namespace than this")]
-    Abroad,
-    /// The daemon says that it runs, and is in no cgroup of a step.
-    #[error(
-        "the job's step daemon is in {0}, which is no step's cgroup: slurm.conf has to say \
-         ProctrackType=proctrack/cgroup"
-    )]
-    Nowhere(String),
-    /// A list of devices cannot be enforced on cgroup v1.
-    #[error("a list of devices cannot be enforced on cgroup v1, where filters are not to be had")]
-    NoLists,
-    /// Slurm was to constrain the job's devices, and has no cgroup for that on cgroup v1.
-    #[error("Slurm was to constrain the job's devices, and has made no devices cgroup for it")]
-    Unconstrained,
+/// Why the daemon takes no login.
+fn no_login(reason: Reason, why: impl Display) -> Failure {
+    Failure::Why(reason, format!("the job's step daemon: {why}"))
 }
 
-impl SlurmFailure {
-    /// The code that the user reads.
-    #[must_use]
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::Daemon(error) => of_daemon(error),
-            Self::Spool(_) | Self::Number(_) | Self::Abroad | Self::Nowhere(_) => {
-                Reason::Configuration
-            }
-            Self::Starting => Reason::Starting,
-            Self::Ending | Self::Ended(_) | Self::Lost(_) => Reason::Ended,
-            Self::Owner(_) => Reason::AdoptionFailed,
-            Self::NoLists | Self::Unconstrained => Reason::CannotConfine,
-        }
-    }
-}
-
-fn of_daemon(error: &stepd::Error) -> Reason {
+fn of_daemon(error: stepd::Error) -> Failure {
     use stepd::Error;
-    match error {
+    let reason = match error {
         Error::Gone => Reason::Ended,
         Error::Timeout => Reason::Timeout,
         Error::NotRoots | Error::Peer(_) | Error::Refused => Reason::Configuration,
         Error::System(..) | Error::Closed | Error::Malformed | Error::NotAdded(_) => {
             Reason::AdoptionFailed
         }
-    }
+    };
+    no_login(reason, error)
 }
 
 #[cfg(test)]
@@ -360,19 +298,7 @@ mod tests {
             (Error::Malformed, Reason::AdoptionFailed),
             (Error::NotAdded(-1), Reason::AdoptionFailed),
         ] {
-            assert_eq!(SlurmFailure::Daemon(error.clone()).reason(), reason, "{error}");
-        }
-        for (failure, reason) in [
-            (SlurmFailure::Number("x".parse().unwrap()), Reason::Configuration),
-            (SlurmFailure::Abroad, Reason::Configuration),
-            (SlurmFailure::Starting, Reason::Starting),
-            (SlurmFailure::Ending, Reason::Ended),
-            (SlurmFailure::Ended("x".into()), Reason::Ended),
-            (SlurmFailure::Owner(1), Reason::AdoptionFailed),
-            (SlurmFailure::NoLists, Reason::CannotConfine),
-            (SlurmFailure::Unconstrained, Reason::CannotConfine),
-        ] {
-            assert_eq!(failure.reason(), reason, "{failure}");
+            assert_eq!(of_daemon(error.clone()).reason(), reason, "{error}");
         }
     }
 

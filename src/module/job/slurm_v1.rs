@@ -4,16 +4,15 @@
 //! that are not the job's, and a list of what is denied cannot be read. So the login must be where the
 //! job is, and which devices it can open is tried.
 
-use super::Joined;
-use super::slurm::{SlurmFailure, add};
-use crate::kernel::bpf::Confinement;
+use super::slurm::add;
+use super::{Joined, frozen, required};
 use crate::kernel::cgroup::v1::{Job, frozen_level};
 use crate::kernel::cgroup::{Dir, Membership};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::protocol::Containment;
+use crate::protocol::{Containment, Reason};
 use crate::schedulers::stepd::Daemon;
 
 /// The cgroups of an extern step, and of its job.
@@ -28,8 +27,8 @@ impl Step {
     /// Opens them.
     ///
     /// # Errors
-    /// [`Failure::Gone`] for a step that ended meanwhile; [`Failure::Cgroup`] where the freezer is
-    /// not mounted; [`Failure::Frozen`].
+    /// [`Failure::Gone`] for a step that ended meanwhile; where the freezer is not mounted; for a
+    /// frozen job.
     pub(super) fn open(job: Job) -> Result<Self, Failure> {
         let step = Self { freezers: job.freezers()?, job };
         step.not_frozen()?;
@@ -41,57 +40,49 @@ impl Step {
         self.job.step()
     }
 
-    /// # Errors
-    /// [`Failure::Frozen`] with the cgroup that is.
+    /// As `not_frozen` of cgroup v2.
     pub(super) fn not_frozen(&self) -> Result<(), Failure> {
-        match frozen_level(&self.freezers)? {
-            Some(dir) => Err(Failure::Frozen(dir.path().to_owned())),
-            None => Ok(()),
-        }
+        frozen_level(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen(dir)))
     }
 
     /// What would hold for the login.
     ///
     /// # Errors
-    /// [`SlurmFailure::NoLists`] where a list is to be enforced, [`SlurmFailure::Unconstrained`]
-    /// for a job without a cgroup for its devices, [`Failure::Uncontained`].
-    pub(super) fn foresee(
-        &self,
-        containment: &Containment,
-        require_devices: bool,
-    ) -> Result<Confinement, Failure> {
-        match containment {
-            Containment::None if require_devices => Err(Failure::Uncontained),
-            Containment::None => Ok(Confinement::None),
-            Containment::Inherit if self.job.holds_devices() => {
-                Ok(Confinement::Inherited(Vec::new()))
+    /// Where a list is to be enforced, and for a job without a cgroup for its devices.
+    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
+        let containment = &adoption.plan.containment;
+        let why = match containment {
+            Containment::Inherit if !self.job.holds_devices() => {
+                "Slurm was to constrain the job's devices, and has made no devices cgroup for it"
             }
-            Containment::Inherit => Err(SlurmFailure::Unconstrained.into()),
-            Containment::Enforce(_) | Containment::Both(_) => Err(SlurmFailure::NoLists.into()),
-        }
+            Containment::Enforce(_) | Containment::Both(_) => {
+                "a list of devices cannot be enforced on cgroup v1, where filters are not to be had"
+            }
+            Containment::None | Containment::Inherit => return Ok(containment.as_str()),
+        };
+        Err(Failure::why(Reason::CannotConfine, why))
     }
 
     /// Has the daemon take the calling process in, and looks at it afterwards.
     ///
     /// # Errors
-    /// [`Failure::Cgroup`] for a login that is elsewhere, be it in a single hierarchy, and for a
-    /// hierarchy in which there is no way back; [`Failure::Probe`]: what a login can open is all
-    /// there is to see here.
+    /// For a login that is elsewhere, be it in a single hierarchy, for a hierarchy in which there is
+    /// no way back, and where devices cannot be tried: what a login can open is all there is to see.
     pub(super) fn join(
         &self,
         daemon: &mut Daemon,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
-        let confinement = self.foresee(&adoption.plan.containment, adoption.require_devices)?;
+        let containment = required(self.foresee(adoption)?, adoption)?;
         undo.require_ways(self.job.hierarchies())?;
         add(daemon, adoption, undo)?;
         self.job.require(&Membership::own()?)?;
         let mut tried = Tried::of(&adoption.plan.probes);
         if let Some(trouble) = tried.trouble.take() {
-            return Err(Failure::Probe(trouble));
+            return Err(Failure::why(Reason::CannotConfine, trouble));
         }
         self.job.require(&Membership::own()?)?;
-        Ok(Joined { cgroup: self.leaf(), confinement, tried })
+        Ok(Joined { cgroup: self.leaf(), containment, tried })
     }
 }

@@ -5,7 +5,7 @@ use crate::kernel::sys::pam::{Handle, Item, Style};
 use crate::module::{
     self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
 };
-use crate::protocol::{Phase, Reason, Reply, Request, Variable, Verdict};
+use crate::protocol::{Phase, Reason, Reply, Request, Verdict};
 use pam_sys::PamReturnCode;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -75,21 +75,6 @@ pub(super) fn panicked(phase: Phase, words: &str) {
     write_log(&[line], Severity::Alert, "pam", phase);
 }
 
-/// The PAM environment, which sshd hands to the login's processes.
-impl Environment for Handle {
-    fn has(&self, name: &str) -> bool {
-        self.has_env(name)
-    }
-
-    fn put(&self, variable: &Variable) -> bool {
-        self.put_env(&variable.to_string())
-    }
-
-    fn remove(&self, name: &str) {
-        let _ = self.put_env(name);
-    }
-}
-
 fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
     Login {
         phase,
@@ -148,17 +133,21 @@ impl Call<'_> {
             }
             Ok(reply)
         };
+        // sshd hands the PAM environment to the login's processes.
+        let has = |name: &str| self.handle.has_env(name);
+        let put = |text: &str| self.handle.put_env(text);
         let means = Means {
+            login: &self.login,
             settings,
             ask: &ask,
             carried: carried.as_ref().map(|carried| &carried.answers[..]).unwrap_or_default(),
-            environment: self.handle,
+            environment: Environment { has: &has, put: &put },
             slurm_user: &slurm_user,
             helper_group: helper.map(|account| account.gid),
             look: None,
             budget: &budget,
         };
-        let outcome = module::judge(&self.login, means);
+        let outcome = module::judge(means);
         if in_account {
             let (process, arguments) = (std::process::id(), arguments.to_vec());
             let answers = answers.into_inner();
