@@ -2,16 +2,16 @@
 
 use super::{Error, Result};
 use crate::kernel::failed::Failed;
-use crate::kernel::sys;
+use crate::kernel::sys::file::open_beneath;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, read, unlinkat};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Most bytes of a file of the cgroup interface that matters here: less than a page.
 const FILE_MAX: usize = 4096;
@@ -19,8 +19,6 @@ const FILE_MAX: usize = 4096;
 const WHOLE_MAX: usize = 64 * 1024 * 1024;
 /// The file by which every cgroup but the root tells its processes, and takes them.
 const PROCS: &str = "cgroup.procs";
-/// How often a racing rename is met with another try.
-const RACE_TRIES: usize = 8;
 
 /// A cgroup's directory, open for reading, and its path below the mount.
 #[derive(Debug)]
@@ -70,38 +68,14 @@ impl Dir {
     }
 
     /// Opens a child, never through a link or a mount point.
-    /// Errors: as `openat2(2)`; a child that is a link is `ELOOP` or `ENOTDIR`.
+    /// Errors: as [`open_beneath`].
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let shown = name.to_string_lossy();
-        let failed = |error: io::Error| self.failed("open", &shown, error);
-        let c_name = CString::new(name.as_bytes()).map_err(|_| failed(Errno::EINVAL.into()))?;
-        for _ in 0..RACE_TRIES {
-            match sys::file::open_dir_beneath(self.as_fd(), &c_name) {
-                Ok(fd) => return Ok(Self::new(fd, self.path_of(&shown))),
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => {}
-                    // Before Linux 5.6, and under seccomp filters that do not know the call.
-                    Some(libc::ENOSYS | libc::EPERM) => {
-                        let fd = self.child_without_links(name).map_err(|e| failed(e.into()))?;
-                        return Ok(Self::new(fd, self.path_of(&shown)));
-                    }
-                    _ => return Err(failed(error)),
-                },
-            }
+        match open_beneath(self, Path::new(name), OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
+            Ok(fd) => Ok(Self::new(fd, self.path_of(&shown))),
+            Err(errno) => Err(self.failed("open", &shown, errno)),
         }
-        Err(failed(Errno::EAGAIN.into()))
-    }
-
-    /// [`Dir::child`] where `openat2(2)` is not to be had: one component, no link followed, and
-    /// still the same file system.
-    fn child_without_links(&self, name: &OsStr) -> nix::Result<OwnedFd> {
-        if matches!(name.as_bytes(), b"" | b"." | b"..") || name.as_bytes().contains(&b'/') {
-            return Err(Errno::EINVAL);
-        }
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let fd = openat(self, name, flags, Mode::empty())?;
-        if fstat(&fd)?.st_dev == fstat(self)?.st_dev { Ok(fd) } else { Err(Errno::EXDEV) }
     }
 
     fn stat(&self) -> Result<FileStat> {
@@ -194,6 +168,7 @@ impl Dir {
 mod tests {
     use super::*;
     use crate::kernel::trust::tests::Scratch;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_long_list_is_read_to_its_end() {
@@ -214,7 +189,6 @@ mod tests {
         let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
         assert_eq!(dir.children().unwrap(), [name]);
         assert_eq!(dir.child(name).unwrap().path(), "/a/a\u{fffd}");
-        assert!(dir.child_without_links(name).is_ok());
-        assert!(dir.child_without_links(OsStr::new("..")).is_err());
+        assert!(dir.child("..").is_err());
     }
 }

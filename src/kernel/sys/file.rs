@@ -1,44 +1,55 @@
-//! Files and directories: what `nix` has no safe form for.
+//! Files and directories, by descriptors.
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
 
-/// Opens a directory below `dir` by `openat2(2)`: no symbolic link, no mount point, nothing above.
-/// Errors: `ENOSYS` before Linux 5.6, `EPERM` where a seccomp filter stands in the way, `EAGAIN`
-/// when a rename raced, `ELOOP` for a link, `EXDEV` for a way out, else as `open(2)`.
-pub fn open_dir_beneath(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    open_beneath(dir, name, libc::O_RDONLY | libc::O_DIRECTORY)
+/// How often a racing rename is met with another try.
+const RACE_TRIES: usize = 8;
+
+/// Opens what is below `dir`: through no symbolic link, no mount point, and nothing above.
+/// Errors: `ELOOP` or `ENOTDIR` for a link, `EXDEV` for a mount point or a way out, `EAGAIN` where
+/// renames keep racing, else as `open(2)`.
+pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_XDEV;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
+    for _ in 0..RACE_TRIES {
+        match openat2(&dir, path, how) {
+            Err(Errno::EAGAIN) => {}
+            // Before Linux 5.6, and under seccomp filters that do not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) => return open_by_names(dir.as_fd(), path, flags),
+            result => return result,
+        }
+    }
+    Err(Errno::EAGAIN)
 }
 
-/// Gets hold of a file below `dir` in the same way, without opening it (`O_PATH`): a driver sees
-/// nothing of it.
-pub fn find_beneath(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<OwnedFd> {
-    open_beneath(dir, path, libc::O_PATH)
-}
-
-fn open_beneath(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
-    const RESOLVE: u64 = libc::RESOLVE_BENEATH
-        | libc::RESOLVE_NO_SYMLINKS
-        | libc::RESOLVE_NO_MAGICLINKS
-        | libc::RESOLVE_NO_XDEV;
-    // SAFETY: an all-zero open_how is valid, and later fields of it mean "nothing" when zero.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (flags | libc::O_CLOEXEC) as u64;
-    how.resolve = RESOLVE;
-    // SAFETY: the path is NUL-terminated, `how` is initialised and of the size given.
-    let fd = super::checked(unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            dir.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    })?;
-    let fd = libc::c_int::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// [`open_beneath`] where `openat2(2)` is not to be had: one component after the other, each on the
+/// file system of `dir`.
+fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let system = fstat(dir)?.st_dev;
+    let mut found: Option<OwnedFd> = None;
+    for component in path.components() {
+        let Component::Normal(name) = component else { return Err(Errno::EINVAL) };
+        let above = found.as_ref().map_or(dir, AsFd::as_fd);
+        let fd = openat(above, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        if stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
+            return Err(Errno::ELOOP);
+        }
+        if stat.st_dev != system {
+            return Err(Errno::EXDEV);
+        }
+        found = Some(fd);
+    }
+    found.ok_or(Errno::EINVAL)
 }
 
 /// Reads an extended attribute of an open file, at most 256 bytes.
@@ -114,7 +125,23 @@ pub fn facts(fd: BorrowedFd<'_>) -> io::Result<Facts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
+
+    #[test]
+    fn links_and_other_file_systems_are_not_opened() {
+        let dev = std::fs::File::open("/dev").unwrap();
+        let beneath = |path: &str| open_beneath(&dev, path.as_ref(), OFlag::O_PATH);
+        let by_names = |path: &str| open_by_names(dev.as_fd(), path.as_ref(), OFlag::O_PATH);
+        for find in [&beneath as &dyn Fn(&str) -> nix::Result<OwnedFd>, &by_names] {
+            let errno = |path| find(path).unwrap_err();
+            assert_eq!(errno("stdin"), Errno::ELOOP);
+            assert_eq!(errno("fd/0"), Errno::ELOOP);
+            assert_eq!(errno("pts/ptmx"), Errno::EXDEV);
+            assert_eq!(errno("job-adopt-none"), Errno::ENOENT);
+            assert!(matches!(errno("../etc"), Errno::EXDEV | Errno::EINVAL));
+            assert!(matches!(errno(""), Errno::ENOENT | Errno::EINVAL));
+            assert!(find("null").is_ok());
+        }
+    }
 
     #[test]
     fn mounts_are_told_apart_and_files_are_what_they_are() {

@@ -29,7 +29,6 @@ pub(super) trait Owner {
 
     /// What ends the logins of the leaf with the job, where the scheduler does not. It must live
     /// before one goes in.
-    /// Errors: [`Failure::Job`].
     fn keep(
         &self,
         _leaf: &Place,
