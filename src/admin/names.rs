@@ -4,8 +4,8 @@
 use super::command_line::value;
 use crate::helper::devices::cdi::QualifiedName;
 use crate::helper::devices::{GpuName, Specifier};
+use crate::helper::sources::FluxId;
 use crate::protocol::{self, JobId, decimal};
-use crate::schedulers::flux::FluxId;
 use clap::Args;
 use std::fmt::Display;
 use std::str::FromStr;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::wire::{ByName, MapOnly, VERSION, WireRecord, json_error, stated};
 use super::{Environment, RecordError};
 use crate::helper::devices::{Named, Policy, Wanted};
+use crate::helper::sources::FluxId;
 use crate::protocol::{CgroupPath, JobId, LeafName, words};
-use crate::schedulers::flux::FluxId;
 
 /// Most characters of a device name, and most entries of a list of them.
 const TEXT_MAX: usize = 4096;

@@ -10,10 +10,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Note, Record, Registry};
+use crate::helper::sources::FluxId;
 use crate::kernel::failed::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
-use crate::schedulers::flux::FluxId;
 
 /// A job that the registry knows by an id.
 #[derive(Clone, Debug, PartialEq, Eq)]

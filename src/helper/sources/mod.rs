@@ -14,10 +14,9 @@ use std::time::Instant;
 
 use crate::helper::records::Record;
 use crate::protocol::{JobId, Placement, SourceName};
-use crate::schedulers::flux::FluxId;
 use thiserror::Error;
 
-pub use flux::{Account, FluxSource};
+pub use flux::{Account, FluxId, FluxSource};
 pub use registry::RegistrySource;
 pub use slurm::SlurmSource;
 
@@ -40,39 +39,6 @@ impl Placement {
             Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
             Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
         }
-    }
-}
-
-impl FluxId {
-    /// Reads an id in the notations that Flux prints and takes (RFC 19): F58 with either sign in
-    /// front, decimal, hexadecimal, dotted hexadecimal, and the key of the KVS that has the last.
-    /// Words and emoji are not taken.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        let hexadecimal = |digits: &str| {
-            let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            u64::from_str_radix(digits, 16).ok().filter(|_| all && digits.len() <= 16)
-        };
-        let number = if text.contains('.') {
-            let groups: Vec<&str> = text.strip_prefix("job.").unwrap_or(text).split('.').collect();
-            let whole = groups.len() == 4 && groups.iter().all(|group| group.len() == 4);
-            hexadecimal(&groups.concat()).filter(|_| whole)
-        } else if let Some(digits) = text.strip_prefix("0x") {
-            hexadecimal(digits)
-        } else if text.starts_with(|first: char| first.is_ascii_digit()) {
-            text.parse().ok().filter(|number: &u64| number.to_string() == text)
-        } else {
-            let digits = text.strip_prefix(['\u{192}', 'f'])?;
-            return Self::canonical(&format!("f{digits}"));
-        };
-        number.map(Self)
-    }
-
-    /// The id of Flux that this text stands for, in the one form that records, choices, units and
-    /// the log have.
-    #[must_use]
-    pub fn job(text: &str) -> Option<JobId> {
-        Self::read(text)?.to_string().parse().ok()
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn require_unit(
     flux: u32,
 ) -> Result<(), Failure> {
     let unit = unit_at(path.as_str(), flux);
-    let is_jobs = unit.is_some_and(|unit| unit.id.to_string() == adoption.plan.job.as_str());
+    let is_jobs = unit.is_some_and(|unit| unit.id == adoption.plan.job.as_str());
     match is_jobs && flux != 0 && flux != adoption.uid() {
         true => Ok(()),
         false => {

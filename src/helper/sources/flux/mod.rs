@@ -5,6 +5,7 @@
 //! and units of the same name in a user's own service manager are nobody's. The privileged half
 //! looks at the chosen one once more.
 
+mod id;
 mod look;
 
 use std::collections::BTreeMap;
@@ -13,13 +14,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+pub use id::FluxId;
 use look::{Look, Seen};
 
 use super::{Found, Job, Passing, Source, SourceError};
 use crate::helper::{local_uid, printable};
 use crate::kernel::proc::{self, Proc};
 use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
-use crate::schedulers::flux::{self, FluxId, Unit, folders};
+use crate::schedulers::flux::{self, Unit, folders};
 
 /// Most names of a folder of units.
 const NAMES_MAX: usize = 65_536;
@@ -36,8 +38,8 @@ pub struct FluxSource {
 /// Jobs that run and jobs that are ending, with their owners, and what else was found.
 type All = (Vec<(u32, Job)>, Vec<(u32, JobId)>, Found);
 
-/// A unit of a job's, and its cgroup's path below the mount.
-type Units = BTreeMap<(Unit, String), PathBuf>;
+/// A unit of a job's, by its id and its broker's rank, and its cgroup's path below the mount.
+type Units = BTreeMap<(FluxId, u32, String), PathBuf>;
 
 impl FluxSource {
     /// A source over the units of an account, of cgroups at `mount`, on the node whose `proc` is
@@ -59,16 +61,16 @@ impl FluxSource {
         let look = Look { proc: &self.proc, flux, deadline };
         let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
         let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
-        for ((unit, path), dir) in units {
+        for ((id, _, path), dir) in units {
             match look.at(&dir) {
                 Seen::Running { owner, started } => {
                     running += 1;
                     // Of several brokers' units of one job, that of the lowest rank comes first.
-                    let job = job(unit, &path, flux, started);
+                    let job = job(id, &path, flux, started);
                     let other = |job: Job| found.skipped.extend(second(&job));
-                    match jobs.get(&(unit.id, owner)) {
+                    match jobs.get(&(id, owner)) {
                         Some(_) => job.map(other),
-                        None => job.map(|job| drop(jobs.insert((unit.id, owner), job))),
+                        None => job.map(|job| drop(jobs.insert((id, owner), job))),
                     };
                 }
                 Seen::Waiting => {
@@ -77,7 +79,7 @@ impl FluxSource {
                 }
                 Seen::Ending(owner) => {
                     waiting += 1;
-                    ending.extend(unit.id.to_string().parse().map(|id| (owner, id)));
+                    ending.extend(id.to_string().parse().map(|id| (owner, id)));
                     found.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
                 }
                 Seen::Full => {
@@ -138,9 +140,11 @@ impl FluxSource {
                 match entry {
                     Ok(entry) => {
                         let name = entry.file_name();
-                        let unit = name.to_str().and_then(|name| Some((Unit::parse(name)?, name)));
-                        let place = unit.map(|(unit, name)| (unit, format!("{folder}/{name}")));
-                        units.extend(place.map(|place| (place, entry.path())));
+                        let unit = name.to_str().and_then(Unit::parse);
+                        let id =
+                            unit.and_then(|unit| Some((FluxId::canonical(unit.id)?, unit.rank)));
+                        let path = format!("{folder}/{}", name.to_string_lossy());
+                        units.extend(id.map(|(id, rank)| ((id, rank, path), entry.path())));
                     }
                     Err(error) => found.broken.push(format!("{folder}: {error}")),
                 }
@@ -176,8 +180,8 @@ pub(super) fn prolog(id: &JobId) -> Option<CgroupPath> {
     format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
 }
 
-fn job(unit: Unit, path: &str, flux: u32, started: i64) -> Option<Job> {
-    let (id, path): (JobId, CgroupPath) = (unit.id.to_string().parse().ok()?, path.parse().ok()?);
+fn job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
+    let (id, path): (JobId, CgroupPath) = (id.to_string().parse().ok()?, path.parse().ok()?);
     let placement = Placement::Unit { path, flux };
     Some(Job { id, started, ends: None, placement, record: None })
 }

@@ -212,7 +212,7 @@ fn without_the_account_or_its_slice_there_is_no_flux() {
 fn hundreds_of_units_and_a_deadline() {
     let bench = Bench::new();
     for number in 0..300 {
-        let id = crate::schedulers::flux::FluxId(1_000_000 + number);
+        let id = super::FluxId(1_000_000 + number);
         let pid = 100 + 2 * i32::try_from(number).unwrap();
         bench.running(&format!("imp-shell-0-{id}.service"), pid, 5 + (pid.cast_unsigned() & 2));
     }
