@@ -77,7 +77,7 @@ struct Keeper {
 
 impl Keeper {
     /// Leaves the login's cgroup and mounts, and takes the lock.
-    fn start(handed: Handed) -> Result<Self, Trouble> {
+    fn start(handed: Handed<OwnedFd>) -> Result<Self, Trouble> {
         let Handed { talk, watched, above, leaf, keepers, root } = handed;
         let told = signals().map_err(Trouble::Signals)?;
         leave(&Dir::new(root, ""))?;

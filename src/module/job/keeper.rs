@@ -4,7 +4,7 @@ use super::flux::Imp;
 use crate::kernel::cgroup::Place;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
-use crate::kernel::sys::child::{KeeperSpec, SpawnFailure, spawn_keeper};
+use crate::kernel::sys::child::{Handed, KeeperSpec, spawn_keeper};
 use crate::module::ask::{executable as open_executable, none_in_time};
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
@@ -16,7 +16,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::sys::stat::Mode;
 use std::ffi::CString;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -87,20 +86,17 @@ pub(super) fn executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Failure> {
 }
 
 fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
-    let failed = |step: &str, error: io::Error| Failed::new("start keeper:", step, error);
+    let failed = |step: &str, errno: Errno| Failed::new("start keeper:", step, errno);
     let executable = executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| failed("/dev/null", errno.into()))?;
+        .map_err(|errno| failed("/dev/null", errno))?;
     let (theirs, talk) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(|errno| failed("socketpair", errno.into()))?;
+            .map_err(|errno| failed("socketpair", errno))?;
     // Another open file than the one by which we look: it would not see a lock of its own.
     let keepers = Keepers::open()?;
     let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
-    let spec = KeeperSpec {
-        executable: executable.as_fd(),
-        title: &title,
-        null: null.as_fd(),
+    let handed = Handed {
         talk: theirs.as_fd(),
         watched: imp.as_fd(),
         above: leaf.job()?.0.as_fd(),
@@ -108,18 +104,16 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
         keepers: keepers.as_fd(),
         root: leaf.root()?.as_fd(),
     };
-    spawn_keeper(&spec).map_err(|error| failed("clone", error))?;
+    let (executable, null) = (executable.as_fd(), null.as_fd());
+    spawn_keeper(&KeeperSpec { executable, title: &title, null, handed })
+        .map_err(|failure| failed(failure.step, Errno::from_raw(failure.errno)))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
     wait_for(&talk, adoption.means.budget)?;
-    let mut packet = [0; SpawnFailure::LEN];
-    let length = recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).unwrap_or(0);
-    match packet.get(..length).unwrap_or_default() {
-        READY => Ok(Started(talk)),
-        packet => Err(match SpawnFailure::decode(packet) {
-            Some((step, error)) => failed(&step, error).into(),
-            None => none_lives(),
-        }),
+    let mut packet = [0; READY.len()];
+    match recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) {
+        Ok(_) if packet == READY => Ok(Started(talk)),
+        _ => Err(none_lives()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The way to a keeper: a process that is neither sshd's child nor in its session, and that stays.
 
-use super::{SpawnFailure, arrange, execute, limit, sys, vfork_with};
+use super::{SpawnFailure, Stack, arrange, execute, limit, sys, vfork_with};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::convert::Infallible;
@@ -17,45 +17,33 @@ pub struct KeeperSpec<'a> {
     pub title: &'a CStr,
     /// `/dev/null`.
     pub null: BorrowedFd<'a>,
-    /// As [`Handed::talk`], and so on.
-    pub talk: BorrowedFd<'a>,
-    /// As there.
-    pub watched: BorrowedFd<'a>,
-    /// As there.
-    pub above: BorrowedFd<'a>,
-    /// As there.
-    pub leaf: BorrowedFd<'a>,
-    /// As there.
-    pub keepers: BorrowedFd<'a>,
-    /// As there.
-    pub root: BorrowedFd<'a>,
+    /// What it is given besides.
+    pub handed: Handed<BorrowedFd<'a>>,
 }
 
-/// How many descriptors a keeper is given.
-const HANDED: usize = 6;
-/// The first of them, behind the standard ones.
-const FIRST: RawFd = 3;
-/// Behind those its executable.
-const EXECUTABLE: RawFd = FIRST + HANDED as RawFd;
-
-/// The descriptors that a keeper was given.
-#[derive(Debug)]
-pub struct Handed {
+/// The descriptors that a keeper is given, in this order behind the standard ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Handed<T> {
     /// A `SOCK_SEQPACKET` socket to who started it.
-    pub talk: OwnedFd,
+    pub talk: T,
     /// The pidfd of the process whose end it waits for.
-    pub watched: OwnedFd,
+    pub watched: T,
     /// The directory of the cgroup that the leaf is in.
-    pub above: OwnedFd,
+    pub above: T,
     /// The leaf's directory.
-    pub leaf: OwnedFd,
+    pub leaf: T,
     /// The file of the keepers' locks.
-    pub keepers: OwnedFd,
+    pub keepers: T,
     /// The root of the cgroup v2 mount.
-    pub root: OwnedFd,
+    pub root: T,
 }
 
-impl Handed {
+/// The number of the first of them.
+const FIRST: RawFd = 3;
+/// Behind the last of them its executable.
+const EXECUTABLE: RawFd = FIRST + 6;
+
+impl Handed<OwnedFd> {
     /// Takes them over.
     /// Errors: `EBADF` in a process that was not started as a keeper.
     pub fn take() -> io::Result<Self> {
@@ -73,70 +61,63 @@ impl Handed {
 }
 
 /// Starts a keeper, by a process in between that ends at once: the keeper is then nobody's child
-/// but the system's first process's. One that could not be executed is told of by a
-/// [`SpawnFailure`] on the other end of its socket.
-///
-/// Errors: `EAGAIN` or `ENOMEM` of `clone(2)`.
-pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> io::Result<()> {
-    let KeeperSpec { executable, title, null, talk, watched, above, leaf, keepers, root } = *spec;
+/// but the system's first process's.
+/// Errors: the step that failed, here or on the way to its program.
+pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> Result<(), SpawnFailure> {
+    let KeeperSpec { executable, title, null, handed } = *spec;
+    let Handed { talk, watched, above, leaf, keepers, root } = handed;
     let fds = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
-    let mut order = Order { fds: fds.map(|fd| fd.as_raw_fd()), title, failure: None };
+    let stack = Stack::new();
+    let (fds, stack) = (fds.map(|fd| fd.as_raw_fd()), &stack);
+    let mut order = Order { fds, title, stack, failure: None };
     // No exit signal: no `SIGCHLD` reaches the application, and none of its handlers can reap it.
     // SAFETY: makes system calls only.
-    let made = unsafe { vfork_with(stand_between, &mut order, 0) };
-    let failed = |failure: SpawnFailure| io::Error::from_raw_os_error(failure.errno);
-    let (between, _) = made.map_err(failed)?;
+    let (between, _) = unsafe { vfork_with(stand_between, &mut order, 0) }?;
     while waitpid(Pid::from_raw(between), Some(WaitPidFlag::__WALL)) == Err(nix::Error::EINTR) {}
-    order.failure.map_or(Ok(()), |failure| Err(failed(failure)))
+    order.failure.map_or(Ok(()), Err)
 }
 
 struct Order<'a> {
     /// In the order of their places.
     fds: [RawFd; EXECUTABLE as usize + 1],
     title: &'a CStr,
+    /// What the keeper runs on until it has executed its program.
+    stack: &'a Stack,
     failure: Option<SpawnFailure>,
 }
 
 extern "C" fn stand_between(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: our parent's order, which nobody else touches while that is held.
-    let order = unsafe { &mut *order.cast::<Order<'_>>() };
+    let between = unsafe { &mut *order.cast::<Order<'_>>() };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     #[allow(clippy::multiple_unsafe_ops_per_block)]
-    // SAFETY: plain numbers. The next process has its own copy of everything, as after fork(2), and
-    // never returns from here.
+    // SAFETY: as in `vfork_with`: this process is held until the keeper has executed its program, on
+    // a stack that is nobody else's, and our parent is until this one has ended.
     unsafe {
         sys!(SYS_setsid);
-        match sys!(SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) {
-            0 => {
-                let Err(failure) = become_keeper(order);
-                tell(order, failure);
-                libc::_exit(127)
-            }
-            -1 => order.failure = Some(SpawnFailure::last("clone")),
-            _ => {}
+        if libc::clone(start_keeper, between.stack.top(), flags, order) == -1 {
+            between.failure = Some(SpawnFailure::last("clone"));
         }
     }
     0
 }
 
-/// # Safety
-/// Only in a process that [`stand_between`] has just made.
-unsafe fn tell(order: &Order<'_>, failure: SpawnFailure) {
-    let packet = failure.packet();
-    // Until all are in their places, the socket has still the number that it came with.
-    let [_, _, _, talk, ..] = order.fds;
-    let talk = if failure.step == "dup" { talk } else { FIRST };
-    // SAFETY: sends from our own stack.
-    unsafe { libc::send(talk, packet.as_ptr().cast(), packet.len(), libc::MSG_NOSIGNAL) };
+extern "C" fn start_keeper(order: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: its order, which nobody else touches while those above are held.
+    let order = unsafe { &mut *order.cast::<Order<'_>>() };
+    // SAFETY: in the process that has just been made.
+    order.failure = unsafe { become_keeper(order) }.err();
+    127
 }
 
 /// Returns only on failure.
 ///
 /// # Safety
-/// As [`tell`].
+/// Only in a process that [`stand_between`] has just made.
 unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailure> {
     #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on descriptors, numbers and NUL-terminated memory that was laid out
-    // before the clone. Nothing allocates or locks.
+    // before. Nothing allocates or locks.
     unsafe {
         arrange(&mut order.fds)?;
         // A login's own limits may be in force by now.
@@ -151,42 +132,25 @@ unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
     use std::os::fd::AsFd;
 
-    /// What a keeper of this program says, and its end.
-    fn said(program: &str) -> Vec<Vec<u8>> {
+    #[test]
+    fn a_keeper_that_cannot_be_executed_is_told_of() {
         let file = |path| std::fs::File::open(path).unwrap();
-        let (program, null) = (file(program), file("/dev/null"));
-        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
-        let (theirs, ours) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
-        let (null, talk) = (null.as_fd(), theirs.as_fd());
-        let spec = KeeperSpec {
-            executable: program.as_fd(),
-            title: c"keeper",
-            null,
-            talk,
+        let (null, program, text) = (file("/dev/null"), file("/bin/true"), file("/etc/passwd"));
+        let null = null.as_fd();
+        let handed = Handed {
+            talk: null,
             watched: null,
             above: null,
             leaf: null,
             keepers: null,
             root: null,
         };
-        spawn_keeper(&spec).unwrap();
-        drop(theirs);
-        let packets = std::iter::repeat_with(|| {
-            let mut packet = [0; SpawnFailure::LEN];
-            let length = recv(ours.as_raw_fd(), &mut packet, MsgFlags::empty()).unwrap();
-            packet[..length].to_vec()
-        });
-        packets.take_while(|packet| !packet.is_empty()).collect()
-    }
-
-    #[test]
-    fn a_keeper_that_cannot_be_executed_says_so() {
-        assert!(said("/usr/bin/true").is_empty());
-        let [packet] = said("/dev/null").try_into().unwrap();
-        let (step, error) = SpawnFailure::decode(&packet).unwrap();
-        assert_eq!((step.as_str(), error.raw_os_error()), ("execveat", Some(libc::EACCES)));
+        let spawn =
+            |executable| spawn_keeper(&KeeperSpec { executable, title: c"keeper", null, handed });
+        assert_eq!(spawn(program.as_fd()), Ok(()));
+        let failure = SpawnFailure { step: "execveat", errno: libc::EACCES };
+        assert_eq!(spawn(text.as_fd()), Err(failure));
     }
 }

@@ -10,7 +10,6 @@ pub use keeper::{Handed, KeeperSpec, spawn_keeper};
 use nix::errno::Errno;
 use std::convert::Infallible;
 use std::ffi::CStr;
-use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// The step on the way to `execve` that failed.
@@ -23,31 +22,8 @@ pub struct SpawnFailure {
 }
 
 impl SpawnFailure {
-    /// Bytes of one in a packet: the kind, the number, and the step, filled up with zeros.
-    pub const LEN: usize = 24;
-    const KIND: u8 = b'f';
-
     fn last(step: &'static str) -> Self {
         Self { step, errno: Errno::last_raw() }
-    }
-
-    /// The packet by which a new process tells it.
-    fn packet(self) -> [u8; Self::LEN] {
-        let mut packet = [0; Self::LEN];
-        let bytes =
-            [Self::KIND].into_iter().chain(self.errno.to_ne_bytes()).chain(self.step.bytes());
-        packet.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
-        packet
-    }
-
-    /// Step and error of a packet; `None` for anything else.
-    #[must_use]
-    pub fn decode(packet: &[u8]) -> Option<(String, io::Error)> {
-        let [Self::KIND, a, b, c, d, step @ ..] = packet else { return None };
-        let step = String::from_utf8(step.to_vec()).ok()?;
-        let errno = i32::from_ne_bytes([*a, *b, *c, *d]);
-        let whole = packet.len() == Self::LEN;
-        whole.then(|| (step.trim_end_matches('\0').to_owned(), io::Error::from_raw_os_error(errno)))
     }
 }
 
@@ -73,6 +49,21 @@ struct Piece(#[allow(dead_code)] [u8; 16]);
 /// As many as a child has: far more than it needs.
 const PIECES: usize = 64 * 1024 / size_of::<Piece>();
 
+/// What a child runs on until it has executed its program.
+struct Stack(Vec<Piece>);
+
+impl Stack {
+    fn new() -> Self {
+        Self(Vec::with_capacity(PIECES))
+    }
+
+    /// Where a stack begins.
+    fn top(&self) -> *mut libc::c_void {
+        // SAFETY: one past the end of what was allocated.
+        unsafe { self.0.as_ptr().cast_mut().add(PIECES) }.cast()
+    }
+}
+
 /// Makes a child as vfork(2) makes one, and returns when it has executed a program or has ended:
 /// its number, and with `CLONE_PIDFD` among `flags` its descriptor, where the kernel knows of such.
 /// Every signal is blocked meanwhile.
@@ -86,10 +77,8 @@ unsafe fn vfork_with<T>(
     flags: libc::c_int,
 ) -> Result<(libc::pid_t, Option<OwnedFd>), SpawnFailure> {
     // Not on our own stack, which may be a small one of a thread's.
-    let mut stack = Vec::<Piece>::with_capacity(PIECES);
+    let stack = Stack::new();
     let mut pidfd: RawFd = -1;
-    // SAFETY: one past the end of what was allocated.
-    let top = unsafe { stack.as_mut_ptr().add(PIECES) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | flags;
     let none = std::ptr::null_mut::<libc::c_void>();
     let order = std::ptr::from_mut(order).cast();
@@ -99,7 +88,7 @@ unsafe fn vfork_with<T>(
     // use of them, and nobody else writes there. It runs on `stack`, with every signal blocked, so
     // that no handler of the application's runs in it, and makes system calls only, says the
     // caller. Where a kernel knows of no pidfds the number is left as it is.
-    let pid = unsafe { libc::clone(body, top.cast(), flags, order, &raw mut pidfd, none, none) };
+    let pid = unsafe { libc::clone(body, stack.top(), flags, order, &raw mut pidfd, none, none) };
     let made = step("clone", pid.into());
     block(before);
     // SAFETY: the kernel has just made it for us.
@@ -220,19 +209,6 @@ unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_failure_is_read_back() {
-        let failure = SpawnFailure { step: "setgroups", errno: libc::EPERM };
-        let (step, error) = SpawnFailure::decode(&failure.packet()).unwrap();
-        assert_eq!((step.as_str(), error.raw_os_error()), ("setgroups", Some(libc::EPERM)));
-        let mut other = failure.packet();
-        other[0] = b'x';
-        let longer = [failure.packet().as_slice(), b"\0"].concat();
-        for packet in [&b""[..], b"f", b"f\0\0\0\0setgroups", &other, &longer] {
-            assert!(SpawnFailure::decode(packet).is_none(), "{packet:?}");
-        }
-    }
 
     #[test]
     fn what_is_blocked_is_as_before() {
