@@ -63,7 +63,7 @@ fn nanoseconds(place: &Cgroup, program: &[Insn]) -> f64 {
     let cgroup = place.child("one");
     cgroup.create();
     let bytes: Vec<u8> = program.iter().flat_map(|insn| insn.to_bytes()).collect();
-    let program = prog_load(&bytes, "bench", None).unwrap();
+    let program = prog_load(&bytes, "bench").unwrap();
     let directory = File::open(cgroup.dir()).unwrap();
     prog_attach(directory.as_fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
     open_many(&cgroup.dir().join("cgroup.procs"));

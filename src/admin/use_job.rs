@@ -4,7 +4,7 @@ use super::{Error, Output, names, people};
 use crate::helper::printable;
 use crate::helper::sources::meant;
 use crate::helper::{Config, Node, Selection};
-use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, failed, permissions};
+use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::module::node_name;
 use crate::protocol::{JobId, Request};
@@ -192,7 +192,7 @@ impl Choices {
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(true),
             Err(Errno::ENOENT) => Ok(false),
-            Err(errno) => Err(failed("remove", &dir.path.join(FILE), errno)),
+            Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
         }
     }
 
@@ -213,10 +213,10 @@ impl Choices {
 impl UserDir {
     fn write(&self, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
         let path = self.path.join(FILE);
-        let unwritten = |errno: Errno| failed("write", &path, errno);
+        let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
         let mut file = File::from(self.create(unfinished).map_err(unwritten)?);
         fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
-        writeln!(file, "{id}").map_err(|error| failed("write", &path, error))?;
+        writeln!(file, "{id}").map_err(|error| TrustError::cannot("write", &path, error))?;
         renameat(&self.fd, unfinished, &self.fd, FILE).map_err(unwritten)
     }
 

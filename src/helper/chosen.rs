@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
 
-use crate::kernel::choice::{Choices, FILE, UserDir, facts_of, failed, permissions};
+use crate::kernel::choice::{Choices, FILE, UserDir, facts_of, permissions};
 use crate::kernel::sys::file::Facts;
 use crate::kernel::trust::{Distrust, TrustError};
 use crate::protocol::JobId;
@@ -46,7 +46,7 @@ impl UserDir {
         let found = match openat(&self.fd, FILE, flags, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(failed("open", &path, errno)),
+            Err(errno) => return Err(TrustError::cannot("open", &path, errno)),
         };
         let facts = facts_of(&found, &path)?;
         let text = match self.facts.may_hold(&facts, uid) {
@@ -86,13 +86,13 @@ impl Facts {
 fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
     let by_fd = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file =
-        open(by_fd.as_str(), flags, Mode::empty()).map_err(|errno| failed("open", path, errno))?;
+    let file = open(by_fd.as_str(), flags, Mode::empty())
+        .map_err(|errno| TrustError::cannot("open", path, errno))?;
     let mut text = Vec::new();
     File::from(file)
         .take(FILE_MAX + 1)
         .read_to_end(&mut text)
-        .map_err(|error| failed("read", path, error))?;
+        .map_err(|error| TrustError::cannot("read", path, error))?;
     Ok(text)
 }
 

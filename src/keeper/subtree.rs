@@ -120,7 +120,7 @@ pub fn processes(dir: &Dir) -> Found<i32> {
 
 /// A threaded cgroup lists none: its processes stand in the list of its domain, further up.
 fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
-    let text = match unless_gone(dir.read_all("cgroup.procs")) {
+    let text = match unless_gone(dir.read("cgroup.procs")) {
         Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => return Ok(Vec::new()),
         text => text?.flatten().unwrap_or_default(),
     };

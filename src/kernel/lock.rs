@@ -8,12 +8,13 @@
 #![forbid(unsafe_code)]
 
 use crate::kernel::failed::Failed;
+use crate::kernel::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat};
-use nix::unistd::mkdir;
+use nix::sys::stat::{Mode, fstat};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const RUN_DIR: &str = "/run/job-adopt";
@@ -105,7 +106,9 @@ fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = match open(path, flags, mode) {
         Err(Errno::ENOENT) => {
-            make_run_dir()?;
+            // Usually tmpfiles.d has made it. The unprivileged half has to get through it.
+            let made = Trust::root().make_dir(Path::new(RUN_DIR));
+            made.map_err(|error| Failed::new("make", RUN_DIR, io::Error::other(error)))?;
             open(path, flags, mode)
         }
         result => result,
@@ -116,16 +119,4 @@ fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
         return Err(Failed::new("open", path, Errno::EPERM));
     }
     Ok(file)
-}
-
-/// Usually tmpfiles.d has made it. The unprivileged half has to get through it, whatever our
-/// caller's umask is.
-fn make_run_dir() -> Result<(), Failed> {
-    let mode = Mode::from_bits_truncate(0o755);
-    match mkdir(RUN_DIR, mode) {
-        Ok(()) => fchmodat(nix::fcntl::AT_FDCWD, RUN_DIR, mode, FchmodatFlags::FollowSymlink)
-            .map_err(|errno| Failed::new("chmod", RUN_DIR, errno)),
-        Err(Errno::EEXIST) => Ok(()),
-        Err(errno) => Err(Failed::new("mkdir", RUN_DIR, errno)),
-    }
 }

@@ -8,10 +8,10 @@
 use crate::kernel::sys::clock::{local_time, now};
 use nix::unistd::getpid;
 use std::fmt::{self, Write as _};
-use std::io::Write;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
-use syslog::{Facility, LogFormat, Logger, LoggerBackend};
+use syslog::Facility;
 
 /// How bad it is, with the numbers of syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,61 +120,37 @@ pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
     if wanted.is_empty() {
         return;
     }
-    let Some(mut logger) = connect(speaker.process) else { return };
+    let Ok(socket) = connect() else { return };
     for line in wanted {
-        let text = format!("{}{}", speaker.prefix, line.text());
-        let written = match line.severity {
-            Severity::Alert => logger.alert(text),
-            Severity::Error => logger.err(text),
-            Severity::Warning => logger.warning(text),
-            Severity::Notice => logger.notice(text),
-            Severity::Info => logger.info(text),
-            Severity::Debug => logger.debug(text),
-        };
-        if written.is_err() {
+        if socket.send(record(line, speaker, getpid().as_raw()).as_bytes()).is_err() {
             return;
         }
     }
 }
 
-fn connect(process: &str) -> Option<Logger<LoggerBackend, Form>> {
-    let socket = UnixDatagram::unbound().ok()?;
-    socket.set_write_timeout(Some(PATIENCE)).ok()?;
-    socket.connect(SOCKET).ok()?;
-    let form = Form { process: process.into(), pid: getpid().as_raw() };
-    Some(Logger::new(LoggerBackend::Unix(socket), form))
-}
-
-/// The form of RFC 3164 without a host name, as syslog(3) writes it. The crate's own brings a
-/// library of times and time zones into sshd, 35 KiB of it, and panics where that finds no zone.
-#[derive(Clone, Debug)]
-struct Form {
-    process: String,
-    pid: i32,
+fn connect() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.connect(SOCKET)?;
+    Ok(socket)
 }
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-impl LogFormat<String> for Form {
-    fn format<W: Write>(
-        &self,
-        w: &mut W,
-        severity: syslog::Severity,
-        text: String,
-    ) -> syslog::Result<()> {
-        let priority = Facility::LOG_AUTHPRIV as u8 | severity as u8;
-        let Self { process, pid } = self;
-        let when = local_time(now()).and_then(|time| {
-            let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
-            let (day, hour, minute, second) =
-                (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
-            Some(format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} "))
-        });
-        // Without a time the daemon takes its own.
-        let when = when.unwrap_or_default();
-        write!(w, "<{priority}>{when}{process}[{pid}]: {text}").map_err(syslog::Error::Write)
-    }
+/// A line in the form of RFC 3164 without a host name, as syslog(3) writes it. The crate's own brings a
+/// library of times and time zones into sshd, and panics where that finds no zone.
+fn record(line: &Line, speaker: Speaker<'_>, pid: i32) -> String {
+    let priority = Facility::LOG_AUTHPRIV as u8 | line.severity as u8;
+    let when = local_time(now()).and_then(|time| {
+        let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
+        let (day, hour, minute, second) = (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
+        Some(format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} "))
+    });
+    // Without a time the daemon takes its own.
+    let when = when.unwrap_or_default();
+    let (process, prefix, text) = (speaker.process, speaker.prefix, line.text());
+    format!("<{priority}>{when}{process}[{pid}]: {prefix}{text}")
 }
 
 #[cfg(test)]
@@ -208,13 +184,11 @@ mod tests {
 
     #[test]
     fn a_line_has_the_form_of_rfc_3164() {
-        let form = Form { process: "sshd".into(), pid: 17 };
-        let mut line = Vec::new();
-        form.format(&mut line, syslog::Severity::LOG_NOTICE, "a=b".into()).unwrap();
-        let line = String::from_utf8(line).unwrap();
+        let line = Line::new(Severity::Notice).with("a", "b");
+        let line = record(&line, Speaker { process: "sshd", prefix: "p: " }, 17);
         let rest = line.strip_prefix("<85>").unwrap();
         let (time, rest) = rest.split_at_checked("Nov  1 04:05:06 ".len()).unwrap();
-        assert_eq!(rest, "sshd[17]: a=b");
+        assert_eq!(rest, "sshd[17]: p: a=b");
         let (month, time) = time.split_at_checked(3).unwrap();
         assert!(MONTHS.contains(&month), "{line}");
         let shape: String =

@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
+use crate::kernel::sys::file::read_to_end;
 
 /// Most bytes of a file about one process: 65,536 groups in `status`, or the longest path of a
 /// cgroup in every hierarchy in `cgroup`.
@@ -55,12 +55,7 @@ pub fn read_table(path: impl AsRef<Path>) -> io::Result<String> {
 
 /// Reads a file of no more than so many bytes.
 pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
-    // Most of these files are short, and none tells its length.
-    let mut bytes = Vec::with_capacity(4096);
-    File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(Errno::EFBIG.into());
-    }
+    let bytes = read_to_end(File::open(path)?.into(), most)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -1,7 +1,8 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
-use super::{Account, Budget, Failure};
+use super::{Budget, Failure};
 use crate::kernel::sys::child::{End, Helper, HelperSpec};
+use crate::kernel::sys::pam::Account;
 use crate::protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};

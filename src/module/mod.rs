@@ -23,7 +23,7 @@ pub(crate) use error::Failure;
 pub(crate) use job::{Cgroups, Job, Joined};
 pub(crate) use ruling::{Means, judge};
 pub use ruling::{Outcome, Ruling, decision_line, misconfigured};
-pub use settings::{Account, Action, OFF, Settings, is_off};
+pub use settings::{Action, OFF, Settings, is_off};
 
 use crate::protocol::Phase;
 use std::time::{Duration, Instant};

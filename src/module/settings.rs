@@ -29,15 +29,6 @@ pub enum Action {
     Allow,
 }
 
-/// Uid and gid of the system user that the unprivileged half runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
-    /// Never 0.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-}
-
 /// What is read from the value of an argument, or the rest of the sentence that refuses it.
 type Parsed<T> = Result<T, &'static str>;
 

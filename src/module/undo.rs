@@ -9,7 +9,7 @@ use crate::protocol::LeafName;
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
 pub(super) struct Undo {
-    origin: Origin,
+    pub(super) origin: Origin,
     made: Option<(Dir, LeafName)>,
     keeper: Option<Started>,
     moved: bool,
@@ -35,15 +35,6 @@ impl Undo {
     /// A keeper of the leaf was started for this login.
     pub(super) fn started(&mut self, keeper: Started) {
         self.keeper = Some(keeper);
-    }
-
-    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
-    /// Errors: As [`Origin::require`].
-    pub(super) fn require_ways<'a>(
-        &self,
-        hierarchies: impl IntoIterator<Item = &'a str>,
-    ) -> Result<(), Failure> {
-        Ok(self.origin.require(hierarchies)?)
     }
 
     /// From here on the login may be in the job.

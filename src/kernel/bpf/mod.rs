@@ -33,14 +33,6 @@ pub enum Error {
     /// A command of `bpf(2)`, or a step around it, failed.
     #[error(transparent)]
     System(#[from] Failed),
-    /// The verifier refused our program.
-    #[error("load device filter: {source}: {log}")]
-    Verifier {
-        /// The kernel's answer.
-        source: io::Error,
-        /// The end of the verifier's log.
-        log: String,
-    },
     /// What the job needs does not hold.
     #[error("confine {object}: {why}")]
     Obstacle {

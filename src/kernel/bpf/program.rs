@@ -1,6 +1,6 @@
 //! Device programs in the kernel: one, the ones attached to a cgroup, and the names of ours.
 
-use super::{Error, Insn, Result};
+use super::{Insn, Result};
 use crate::kernel::cgroup::Dir;
 use crate::kernel::failed::Failed;
 use crate::kernel::sys::bpf as kernel;
@@ -10,11 +10,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// How often a load is tried again that a pending signal cut short.
 const LOAD_TRIES: usize = 8;
-/// Size of the verifier's log that is asked for after a refusal.
-const LOG_SIZE: usize = 64 * 1024;
-/// How much of its end is kept for our log.
-const LOG_KEPT: usize = 400;
-
 /// A program, kept alive by its descriptor.
 #[derive(Debug)]
 pub struct Program {
@@ -30,18 +25,18 @@ impl AsFd for Program {
 
 impl Program {
     /// Loads instructions of ours under this name.
-    /// Errors: [`Error::Verifier`] with the end of the verifier's log; `EPERM` without `CAP_BPF`
-    /// and `CAP_NET_ADMIN`.
+    /// Errors: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; `EINVAL` or `EACCES` when the verifier
+    /// refuses.
     pub fn load(name: &str, insns: &[Insn]) -> Result<Self> {
         let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
         let mut tries = 0;
         let fd = loop {
-            match kernel::prog_load(&bytes, name, None) {
+            match kernel::prog_load(&bytes, name) {
                 Ok(fd) => break fd,
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < LOAD_TRIES => {
                     tries += 1;
                 }
-                Err(error) => return Err(refused(&bytes, name, error)),
+                Err(error) => return Err(Failed::new("load device filter", name, error).into()),
             }
         };
         Self::of(fd, name)
@@ -86,17 +81,6 @@ impl Program {
         let without_maps = self.info.maps == 0 && other.info.maps == 0;
         self.info.id == other.info.id || (without_maps && self.info.tag == other.info.tag)
     }
-}
-
-fn refused(bytes: &[u8], name: &str, error: std::io::Error) -> Error {
-    if error.raw_os_error() == Some(libc::EPERM) {
-        return Failed::new("load device filter", name, error).into();
-    }
-    let mut log = vec![0; LOG_SIZE];
-    let _ = kernel::prog_load(bytes, name, Some(&mut log));
-    let text: Vec<u8> = log.into_iter().take_while(|&byte| byte != 0).collect();
-    let tail = text.get(text.len().saturating_sub(LOG_KEPT)..).unwrap_or_default();
-    Error::Verifier { source: error, log: String::from_utf8_lossy(tail).trim().to_owned() }
 }
 
 /// How often a level is read anew whose programs vanish meanwhile.

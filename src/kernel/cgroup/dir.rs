@@ -2,21 +2,18 @@
 
 use super::{Error, Result};
 use crate::kernel::failed::Failed;
-use crate::kernel::sys::file::open_beneath;
+use crate::kernel::sys::file::{open_beneath, read_to_end};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, read, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Most bytes of a file of the cgroup interface that matters here: less than a page.
-const FILE_MAX: usize = 4096;
-/// Longest file that is read to its end: some millions of process numbers.
-const WHOLE_MAX: usize = 64 * 1024 * 1024;
+/// Longest file that is read: some millions of process numbers.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
 /// The file by which every cgroup but the root tells its processes, and takes them.
 const PROCS: &str = "cgroup.procs";
 
@@ -92,48 +89,22 @@ impl Dir {
         self.stat().map(|stat| stat.st_nlink > 2)
     }
 
-    /// Reads a short file of the interface by one `read(2)`; `None` where the kernel has no such
-    /// file. What grows with the job, such as `cgroup.procs`, is for [`Dir::read_all`].
-    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8 or too
-    /// long.
+    /// Reads a file of the interface to its end, up to 64 MiB: `cgroup.procs` has a line for every
+    /// process. `None` where the cgroup is there, which `cgroup.procs` tells, and has no such file.
+    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8;
+    /// `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
-        let Some(fd) = self.open_file(file)? else { return Ok(None) };
-        let mut bytes = vec![0; FILE_MAX];
-        let length = read(&fd, &mut bytes).map_err(|errno| self.failed("read", file, errno))?;
-        bytes.truncate(length);
-        self.text(file, bytes, FILE_MAX)
-    }
-
-    /// Reads a file of the interface to its end, up to 64 MiB, in as many pieces as the kernel
-    /// gives it: `cgroup.procs` has a line for every process. `None` where there is no such file.
-    /// Errors: as [`Dir::read`]; `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
-    pub fn read_all(&self, file: &str) -> Result<Option<String>> {
-        let Some(fd) = self.open_file(file)? else { return Ok(None) };
-        let mut bytes = Vec::new();
-        let read = File::from(fd).take(WHOLE_MAX as u64).read_to_end(&mut bytes);
-        read.map_err(|error| self.failed("read", file, error))?;
-        self.text(file, bytes, WHOLE_MAX)
-    }
-
-    /// The text of a file that is shorter than `most`.
-    fn text(&self, file: &str, bytes: Vec<u8>, most: usize) -> Result<Option<String>> {
-        let short = Some(bytes).filter(|bytes| bytes.len() < most);
-        match short.and_then(|bytes| String::from_utf8(bytes).ok()) {
-            Some(text) => Ok(Some(text)),
-            None => Err(Error::Malformed { object: self.path_of(file) }),
-        }
-    }
-
-    /// `None` where the cgroup is there, which `cgroup.procs` tells, and has no such file.
-    fn open_file(&self, file: &str) -> Result<Option<OwnedFd>> {
-        match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
-            Ok(fd) => Ok(Some(fd)),
+        let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+            Ok(fd) => fd,
             Err(Errno::ENOENT) => match fstatat(self, PROCS, AtFlags::AT_SYMLINK_NOFOLLOW) {
-                Ok(_) => Ok(None),
-                Err(errno) => Err(self.failed("stat", PROCS, errno)),
+                Ok(_) => return Ok(None),
+                Err(errno) => return Err(self.failed("stat", PROCS, errno)),
             },
-            Err(errno) => Err(self.failed("open", file, errno)),
-        }
+            Err(errno) => return Err(self.failed("open", file, errno)),
+        };
+        let bytes = read_to_end(fd, FILE_MAX).map_err(|error| self.failed("read", file, error))?;
+        let malformed = |_| Error::Malformed { object: self.path_of(file) };
+        String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 
     /// Opens `cgroup.procs` for writing.
@@ -176,9 +147,8 @@ mod tests {
         let text: String = (1..2000).map(|pid| format!("{pid}\n")).collect();
         scratch.file("cgroup.procs", &text);
         let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
-        assert_eq!(dir.read_all("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
-        assert!(matches!(dir.read("cgroup.procs"), Err(Error::Malformed { .. })));
-        assert_eq!(dir.read_all("cgroup.none").unwrap(), None);
+        assert_eq!(dir.read("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
+        assert_eq!(dir.read("cgroup.none").unwrap(), None);
     }
 
     #[test]

@@ -16,17 +16,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
-use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, mkdirat};
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::{Gid, Uid, fchownat};
 
 use crate::kernel::sys::file::{Facts, facts};
-use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
+use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir, set_mode};
 
 /// Where the directories of users are.
 pub const DIR: &str = "/run/job-adopt/use";
@@ -37,8 +36,6 @@ pub const FILE: &str = "job";
 /// Mode of a user's directory: what the user makes in it has the group of it, and others see
 /// nothing.
 pub(crate) const USER_MODE: u32 = 0o2750;
-/// Mode of the directories above the users'.
-const BASE_MODE: u32 = 0o755;
 
 /// The choices of all users of a node.
 #[derive(Clone, Debug)]
@@ -91,7 +88,7 @@ impl Choices {
     /// group and mode are set right. Any number of logins may do so at once.
     /// Errors: what is there and is neither root's nor the user's own stays as it is.
     pub fn make(&self, uid: u32, group: u32) -> Result<(), TrustError> {
-        let base = self.base(&self.dir)?;
+        let base = self.trust.make_dir(&self.dir)?;
         let dir = match self.find(&base, uid)? {
             Some(dir) => dir,
             None => {
@@ -99,34 +96,13 @@ impl Choices {
                 // Nobody's but root's until it is as it should be.
                 match mkdirat(&base, uid.to_string().as_str(), Mode::S_IRWXU) {
                     Ok(()) | Err(Errno::EEXIST) => {}
-                    Err(errno) => return Err(failed("mkdir", &path, errno)),
+                    Err(errno) => return Err(TrustError::cannot("mkdir", &path, errno)),
                 }
                 self.find(&base, uid)?
                     .ok_or_else(|| TrustError::new(&path, Distrust::Open(Errno::ENOENT)))?
             }
         };
         dir.hand_over(uid, group, self.trust.owner())
-    }
-
-    /// Opens a directory of root's, and makes it and those above it where they are missing.
-    fn base(&self, path: &Path) -> Result<TrustedDir, TrustError> {
-        let missing = match self.trust.dir(path) {
-            Err(error) if error.is_missing() => error,
-            found => return found,
-        };
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(missing);
-        };
-        let parent = self.base(parent)?;
-        let made = mkdirat(&parent, name, Mode::from_bits_truncate(BASE_MODE));
-        let dir = parent.dir(Path::new(name))?;
-        match made {
-            // The helper has to get through it, whatever our caller's umask is.
-            Ok(()) => set_mode(&dir, BASE_MODE).map_err(|errno| failed("chmod", path, errno))?,
-            Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(failed("mkdir", path, errno)),
-        }
-        Ok(dir)
     }
 }
 
@@ -140,36 +116,20 @@ impl UserDir {
         if (facts.uid, facts.gid, permissions(facts)) == (uid, group, USER_MODE) {
             return Ok(());
         }
-        set_mode(&self.fd, USER_MODE).map_err(|errno| failed("chmod", &self.path, errno))?;
+        set_mode(&self.fd, USER_MODE)
+            .map_err(|errno| TrustError::cannot("chmod", &self.path, errno))?;
         let (uid, group) = (Uid::from_raw(uid), Gid::from_raw(group));
         fchownat(&self.fd, "", Some(uid), Some(group), AtFlags::AT_EMPTY_PATH)
-            .map_err(|errno| failed("chown", &self.path, errno))
+            .map_err(|errno| TrustError::cannot("chown", &self.path, errno))
     }
 }
 
-/// Sets the mode of what was only found (`O_PATH`), which `fchmod(2)` refuses.
-fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
-    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-    let mode = Mode::from_bits_truncate(mode);
-    fchmodat(AT_FDCWD, path.as_str(), mode, FchmodatFlags::FollowSymlink)
-}
-
 pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, TrustError> {
-    facts(fd.as_fd()).map_err(|error| failed("stat", path, error))
+    facts(fd.as_fd()).map_err(|error| TrustError::cannot("stat", path, error))
 }
 
 pub(crate) fn permissions(facts: &Facts) -> u32 {
     facts.mode & !SFlag::S_IFMT.bits()
-}
-
-/// That this operation on what is there failed.
-pub(crate) fn failed(
-    operation: &'static str,
-    path: &Path,
-    error: impl Into<io::Error>,
-) -> TrustError {
-    let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
-    TrustError::new(path, Distrust::Cannot { operation, errno })
 }
 
 #[cfg(test)]

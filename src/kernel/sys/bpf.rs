@@ -94,11 +94,10 @@ pub(crate) fn read_u32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_ne_bytes(field)
 }
 
-/// Loads a device program of eight-byte instructions. `log`, where given, receives the verifier's
-/// words, NUL-terminated.
+/// Loads a device program of eight-byte instructions.
 /// Errors: `EAGAIN` when a signal is pending, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`,
-/// `EINVAL` or `EACCES` when the verifier refuses, `ENOSPC` when `log` is too small.
-pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+/// `EINVAL` or `EACCES` when the verifier refuses.
+pub fn prog_load(insns: &[u8], name: &str) -> io::Result<OwnedFd> {
     let count = u32::try_from(insns.len() / 8).map_err(|_| io::ErrorKind::InvalidInput)?;
     let kept = name.as_bytes().get(..name.len().min(NAME_LEN - 1)).unwrap_or_default();
     let mut attr = Attr::new()
@@ -107,12 +106,7 @@ pub fn prog_load(insns: &[u8], name: &str, log: Option<&mut [u8]>) -> io::Result
         .pointer(8, insns.as_ptr())
         .pointer(16, c"MIT".as_ptr())
         .bytes(48, kept);
-    if let Some(log) = log {
-        let size = u32::try_from(log.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        attr = attr.u32(24, 1).u32(28, size).pointer(32, log.as_mut_ptr());
-    }
-    // SAFETY: instructions and licence are read only and outlive the call; the log is exclusively
-    // borrowed and as long as the attribute says.
+    // SAFETY: instructions and licence are read only and outlive the call.
     unsafe { attr.call_for_fd(BPF_PROG_LOAD) }
 }
 

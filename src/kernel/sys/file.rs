@@ -4,7 +4,8 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use std::ffi::CStr;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -50,6 +51,15 @@ fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<
         found = Some(fd);
     }
     found.ok_or(Errno::EINVAL)
+}
+
+/// Reads a file to its end.
+/// Errors: `EFBIG` past `most` bytes, else as `read(2)`.
+pub fn read_to_end(file: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
+    // Most of the kernel's files are short, and none tells its length.
+    let mut bytes = Vec::with_capacity(4096);
+    File::from(file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
 }
 
 /// Reads an extended attribute of an open file, at most 256 bytes.

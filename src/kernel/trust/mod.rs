@@ -8,15 +8,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use crate::kernel::sys::file::read_to_end;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
 use thiserror::Error;
 
 /// Who has to own a file, and from which directory on.
@@ -74,6 +73,28 @@ impl Trust {
         Ok(TrustedDir { trust: self.clone(), dir, path: shown })
     }
 
+    /// Opens a directory as [`Trust::dir`] does, and makes it and those above it where they are
+    /// missing, for everybody to get through, whatever our caller's umask is.
+    pub fn make_dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
+        let missing = match self.dir(path) {
+            Err(error) if error.is_missing() => error,
+            found => return found,
+        };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(missing);
+        };
+        let parent = self.make_dir(parent)?;
+        let made = mkdirat(&parent, name, Mode::from_bits_truncate(DIR_MODE));
+        let dir = parent.dir(Path::new(name))?;
+        match made {
+            Ok(()) => set_mode(&dir, DIR_MODE)
+                .map_err(|errno| TrustError::cannot("chmod", path, errno))?,
+            Err(Errno::EEXIST) => {}
+            Err(errno) => return Err(TrustError::cannot("mkdir", path, errno)),
+        }
+        Ok(dir)
+    }
+
     /// Reads a file of at most `limit` bytes after checking it and every directory on the way.
     pub fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -83,8 +104,7 @@ impl Trust {
     }
 
     fn check_dir(&self, dir: &OwnedFd, shown: &Path) -> Result<(), TrustError> {
-        let stat = nix::sys::stat::fstat(dir)
-            .map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))?;
+        let stat = fstat(dir).map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))?;
         self.check_owner(stat.st_uid, stat.st_mode, shown)
     }
 
@@ -136,25 +156,30 @@ impl TrustedDir {
         let distrust = |why| TrustError::new(&path, why);
         // Without O_NONBLOCK, opening a FIFO that somebody left here would wait for its writer.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let file = File::from(open_below(&self.dir, name, flags, &path)?);
-        let meta = file.metadata().map_err(|error| distrust(Distrust::from_io(&error)))?;
-        if !meta.is_file() {
+        let file = open_below(&self.dir, name, flags, &path)?;
+        let stat = fstat(&file).map_err(|errno| TrustError::cannot("read", &path, errno))?;
+        if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
             return Err(distrust(Distrust::NotRegular));
         }
-        self.trust.check_owner(meta.uid(), meta.mode(), &path)?;
-        if meta.nlink() != 1 {
-            return Err(distrust(Distrust::Links(meta.nlink())));
+        self.trust.check_owner(stat.st_uid, stat.st_mode, &path)?;
+        if stat.st_nlink != 1 {
+            return Err(distrust(Distrust::Links(stat.st_nlink)));
         }
-        // With room to spare, where the end of the file is met: else it is read in small pieces.
-        let size = usize::try_from(meta.len().min(limit)).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(size + 64);
-        let mut bounded = file.take(limit.saturating_add(1));
-        bounded.read_to_end(&mut bytes).map_err(|error| distrust(Distrust::from_io(&error)))?;
-        if bytes.len() as u64 > limit {
-            return Err(distrust(Distrust::TooLarge(limit)));
-        }
-        Ok(bytes)
+        read_to_end(file, limit).map_err(|error| match error.raw_os_error() {
+            Some(libc::EFBIG) => distrust(Distrust::TooLarge(limit)),
+            _ => TrustError::cannot("read", &path, error),
+        })
     }
+}
+
+/// Mode of the directories that are made here.
+const DIR_MODE: u32 = 0o755;
+
+/// Sets the mode of what was only found (`O_PATH`), which `fchmod(2)` refuses.
+pub(crate) fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let mode = Mode::from_bits_truncate(mode);
+    fchmodat(AT_FDCWD, path.as_str(), mode, FchmodatFlags::FollowSymlink)
 }
 
 pub(crate) fn open_below(
@@ -181,9 +206,6 @@ pub enum Distrust {
     /// It cannot be opened or listed; `ELOOP` and `ENOTDIR` are what a symbolic link answers.
     #[error("{}", cannot_open(*.0))]
     Open(Errno),
-    /// It cannot be read.
-    #[error("cannot read: {}", .0.desc())]
-    Read(Errno),
     /// The path does not lie below the directory from which it must be checked.
     #[error("not an absolute path without ..")]
     Outside,
@@ -238,6 +260,12 @@ impl TrustError {
         Self { path: path.to_owned(), cause }
     }
 
+    /// That this operation on it failed.
+    pub(crate) fn cannot(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
+        Self::new(path, Distrust::Cannot { operation: what, errno })
+    }
+
     /// The file or directory at fault.
     pub fn path(&self) -> &Path {
         &self.path
@@ -251,12 +279,6 @@ impl TrustError {
     /// Whether it is simply not there.
     pub fn is_missing(&self) -> bool {
         self.cause == Distrust::Open(Errno::ENOENT)
-    }
-}
-
-impl Distrust {
-    pub(super) fn from_io(error: &std::io::Error) -> Self {
-        Self::Read(Errno::from_raw(error.raw_os_error().unwrap_or(0)))
     }
 }
 

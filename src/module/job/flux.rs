@@ -147,7 +147,7 @@ impl AsFd for Imp {
 
 /// The first processes right in the unit's cgroup.
 fn processes(unit: &Dir) -> crate::kernel::cgroup::Result<Vec<Process>> {
-    let text = unit.read_all("cgroup.procs")?.unwrap_or_default();
+    let text = unit.read("cgroup.procs")?.unwrap_or_default();
     let pids = text.lines().take(flux::LOOKED_AT).filter_map(|pid| pid.parse().ok());
     Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
 }

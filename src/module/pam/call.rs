@@ -3,7 +3,7 @@
 use crate::kernel::log::{self, Speaker};
 use crate::kernel::sys::pam::{Handle, Item, Style};
 use crate::module::{
-    self, Account, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
+    self, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
 };
 use crate::protocol::{Phase, Reason, Reply, Request, Verdict};
 use pam_sys::PamReturnCode;
@@ -120,7 +120,6 @@ impl Call<'_> {
         }
         let budget = Budget::start(settings.timeout);
         let helper = self.handle.account(HELPER_USER);
-        let helper = helper.map(|account| Account { uid: account.uid, gid: account.gid });
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
         let carried = self.handle.take().and_then(|kept| kept.downcast::<Carried>().ok());
