@@ -64,20 +64,27 @@ fn program(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     if trees.is_empty() {
         return Some(answer(false).to_vec());
     }
-    let mut code = Assembler::default();
-    let leaves = Leaves::new(&mut code, &trees);
-    code.extend(&prologue());
-    let mut rest = trees.iter().peekable();
-    while let Some((kind, steps)) = rest.next() {
-        let other = if rest.peek().is_some() { code.label() } else { leaves.unlisted };
-        code.jump_if(BPF_JNE, TYPE, *kind as u32, other);
-        search(&mut code, &leaves, steps)?;
-        if other != leaves.unlisted {
-            code.place(other);
+    let mut code = Backwards::default();
+    let refuse = code.put(&answer(false));
+    let mut listed: Vec<Access> = Vec::new();
+    for step in trees.iter().flat_map(|(_, steps)| steps) {
+        if step.access != Access::NONE && !listed.contains(&step.access) {
+            listed.push(step.access);
         }
     }
-    leaves.emit(&mut code);
-    code.finish()
+    let mut leaves = vec![(Access::NONE, refuse)];
+    for access in listed.into_iter().rev() {
+        code.put(&answer(true));
+        leaves.push((access, code.jump_if(BPF_JSET, ACCESS_TYPE, refused(access), refuse)?));
+    }
+    let mut other = refuse;
+    for (kind, steps) in trees.iter().rev() {
+        search(&mut code, &leaves, steps)?;
+        other = code.jump_if(BPF_JNE, TYPE, *kind as u32, other)?;
+    }
+    code.put(&prologue());
+    code.0.reverse();
+    Some(code.0)
 }
 
 /// Requested bits of which each alone refuses a listed device. Bits that the kernel may add to the
@@ -104,60 +111,21 @@ fn prologue() -> [Insn; 7] {
     ]
 }
 
-/// Goes on in the leaf of the step that holds the key: one comparison halves the steps.
-fn search(code: &mut Assembler, leaves: &Leaves, steps: &[Step]) -> Option<()> {
+/// Goes on in the leaf of the step that holds the key: one comparison halves the steps. All steps with
+/// the same access share a leaf.
+fn search(code: &mut Backwards, leaves: &[(Access, Place)], steps: &[Step]) -> Option<Place> {
+    let leaf = |step: &Step| leaves.iter().find(|(access, _)| *access == step.access);
     if let [only] = steps {
-        code.jump(leaves.of(only.access)?);
-        return Some(());
+        return code.jump(leaf(only)?.1);
     }
     // The odd step goes below: a single step above needs no jump of its own.
     let (lower, upper) = steps.split_at_checked(steps.len().div_ceil(2))?;
-    let bound = upper.first()?.start;
-    if let [only] = upper {
-        code.jump_if(BPF_JGE, KEY, bound, leaves.of(only.access)?);
-        return search(code, leaves, lower);
-    }
-    let above = code.label();
-    code.jump_if(BPF_JGE, KEY, bound, above);
+    let above = match upper {
+        [only] => leaf(only)?.1,
+        _ => search(code, leaves, upper)?,
+    };
     search(code, leaves, lower)?;
-    code.place(above);
-    search(code, leaves, upper)
-}
-
-/// Where a search ends: one leaf for each set of listed accesses, shared by all steps with it.
-struct Leaves {
-    listed: Vec<(Access, Label)>,
-    unlisted: Label,
-    refuse: Label,
-}
-
-impl Leaves {
-    fn new(code: &mut Assembler, trees: &[(DeviceType, Vec<Step>)]) -> Self {
-        let (unlisted, refuse) = (code.label(), code.label());
-        let mut leaves = Self { listed: Vec::new(), unlisted, refuse };
-        for step in trees.iter().flat_map(|(_, steps)| steps) {
-            if leaves.of(step.access).is_none() {
-                leaves.listed.push((step.access, code.label()));
-            }
-        }
-        leaves
-    }
-
-    fn of(&self, access: Access) -> Option<Label> {
-        let listed = || self.listed.iter().find(|(listed, _)| *listed == access);
-        if access == Access::NONE { Some(self.unlisted) } else { Some(listed()?.1) }
-    }
-
-    fn emit(&self, code: &mut Assembler) {
-        for (access, label) in &self.listed {
-            code.place(*label);
-            code.jump_if(BPF_JSET, ACCESS_TYPE, refused(*access), self.refuse);
-            code.extend(&answer(true));
-        }
-        code.place(self.unlisted);
-        code.place(self.refuse);
-        code.extend(&answer(false));
-    }
+    code.jump_if(BPF_JGE, KEY, upper.first()?.start, above)
 }
 
 /// From `start` up to the next step, the same access is listed.
@@ -214,64 +182,38 @@ fn listed(list: &[(u32, Access)], key: u32) -> Access {
     found.and_then(|at| list.get(at)).map(|(_, access)| *access).unwrap_or_default()
 }
 
-/// A place in the program, perhaps not known yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Label(usize);
+/// A place in the program: how many instructions there are from it to the end.
+type Place = usize;
 
-/// Instructions whose jumps go to labels until all places are known.
+/// The program as it is made, its last instruction first: what a jump goes to is there already.
 #[derive(Default)]
-struct Assembler {
-    program: Vec<Insn>,
-    /// Index of the instruction that each label stands before.
-    places: Vec<Option<usize>>,
-    /// Indexes of the jumps, and where they go.
-    jumps: Vec<(usize, Label)>,
-}
+struct Backwards(Vec<Insn>);
 
-impl Assembler {
-    /// A label without a place.
-    fn label(&mut self) -> Label {
-        self.places.push(None);
-        Label(self.places.len() - 1)
+impl Backwards {
+    /// Puts these before all others.
+    fn put(&mut self, insns: &[Insn]) -> Place {
+        self.0.extend(insns.iter().rev());
+        self.0.len()
     }
 
-    /// Puts the label before the next instruction. A jump that would go there from right before
-    /// it is left out: the verifier would drop it.
-    fn place(&mut self, label: Label) {
-        let last = self.program.len().wrapping_sub(1);
-        if self.jumps.last() == Some(&(last, label)) && self.program.last() == Some(&Insn::jump(0))
-        {
-            self.jumps.pop();
-            self.program.pop();
+    /// How many instructions a jump skips that is put before all others; `None` where they are too
+    /// many for 16 bits.
+    fn skipped(&self, to: Place) -> Option<i16> {
+        self.0.len().checked_sub(to)?.try_into().ok()
+    }
+
+    /// Jumps, unless that is where it goes on anyway: the verifier would drop such a jump.
+    fn jump(&mut self, to: Place) -> Option<Place> {
+        match self.skipped(to)? {
+            0 => Some(to),
+            offset => Some(self.put(&[Insn::jump(offset)])),
         }
-        if let Some(place) = self.places.get_mut(label.0) {
-            *place = Some(self.program.len());
-        }
-    }
-
-    fn extend(&mut self, insns: &[Insn]) {
-        self.program.extend_from_slice(insns);
-    }
-
-    fn jump(&mut self, to: Label) {
-        self.jumps.push((self.program.len(), to));
-        self.program.push(Insn::jump(0));
     }
 
     /// Jumps if `register condition imm` holds for 32 unsigned bits.
-    fn jump_if(&mut self, condition: u8, register: Register, imm: u32, to: Label) {
-        self.jumps.push((self.program.len(), to));
-        self.program.push(Insn::jump32_imm(condition, register, imm, 0));
-    }
-
-    /// The program; `None` where a jump is too far for 16 bits or goes nowhere.
-    fn finish(mut self) -> Option<Vec<Insn>> {
-        for (at, label) in &self.jumps {
-            let place = self.places.get(label.0).copied().flatten()?;
-            let distance = place.checked_sub(at + 1)?;
-            self.program.get_mut(*at)?.offset = i16::try_from(distance).ok()?;
-        }
-        Some(self.program)
+    fn jump_if(&mut self, condition: u8, on: Register, imm: u32, to: Place) -> Option<Place> {
+        let offset = self.skipped(to)?;
+        Some(self.put(&[Insn::jump32_imm(condition, on, imm, offset)]))
     }
 }
 

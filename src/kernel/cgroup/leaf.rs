@@ -8,7 +8,7 @@ use crate::protocol::LeafName;
 /// own does. The child that a record names is always used. Otherwise it is the default one where the
 /// job's own cgroup can hold no process, or already has children of its own.
 pub fn choose(job: &Dir, wanted: Option<&LeafName>) -> Result<Option<LeafName>> {
-    let is_leaf = State::read(job)?.is_leaf();
+    let is_leaf = is_leaf(job)?;
     Ok(wanted.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
 }
 
@@ -19,7 +19,7 @@ impl Place {
     pub fn leaf(self, child: Option<&LeafName>) -> Result<std::result::Result<Self, Self>> {
         let Some(name) = child else { return Ok(Ok(self)) };
         match self.dir()?.child(name.as_str()) {
-            Ok(dir) if State::read(&dir)?.is_leaf() => Ok(Ok(self.below(dir))),
+            Ok(dir) if is_leaf(&dir)? => Ok(Ok(self.below(dir))),
             Ok(dir) => {
                 let why = "is to take logins and is no leaf";
                 Err(Error::Unfit { object: dir.path().to_owned(), why })
@@ -30,36 +30,20 @@ impl Place {
     }
 }
 
-/// What a login has to know of a cgroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
-    /// It hands controllers to its children, so that it can hold no process itself.
-    hands_down: bool,
-    /// It has child cgroups.
-    has_children: bool,
-}
-
-impl State {
-    fn is_leaf(self) -> bool {
-        !self.hands_down && !self.has_children
-    }
-
-    /// Reads the state of one cgroup.
-    /// Errors: [`Error::Unfit`] for a threaded or invalid one, which takes no process.
-    fn read(dir: &Dir) -> Result<Self> {
-        let kind = dir.read("cgroup.type")?.unwrap_or_default();
-        let why = match kind.trim_end() {
-            "domain" | "domain threaded" => None,
-            "threaded" => Some("is threaded and takes threads only"),
-            "domain invalid" => Some("is in an invalid domain and takes no process"),
-            _ => Some("has an unknown cgroup.type"),
-        };
-        if let Some(why) = why {
-            return Err(Error::Unfit { object: dir.path().to_owned(), why });
+/// Whether a cgroup can hold processes itself: it has no children, and hands no controllers to any.
+/// Errors: [`Error::Unfit`] for a threaded or invalid one, which takes no process.
+fn is_leaf(dir: &Dir) -> Result<bool> {
+    let kind = dir.read("cgroup.type")?.unwrap_or_default();
+    let why = match kind.trim_end() {
+        "domain" | "domain threaded" => {
+            let controllers = dir.read("cgroup.subtree_control")?.unwrap_or_default();
+            return Ok(controllers.trim().is_empty() && !dir.has_children()?);
         }
-        let controllers = dir.read("cgroup.subtree_control")?.unwrap_or_default();
-        Ok(Self { hands_down: !controllers.trim().is_empty(), has_children: dir.has_children()? })
-    }
+        "threaded" => "is threaded and takes threads only",
+        "domain invalid" => "is in an invalid domain and takes no process",
+        _ => "has an unknown cgroup.type",
+    };
+    Err(Error::Unfit { object: dir.path().to_owned(), why })
 }
 
 /// Whether any of these cgroups is frozen or about to be: moving below one would stop us at once,
