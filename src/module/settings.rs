@@ -4,7 +4,7 @@
 //! what asks for something that this module does not do; docs/slurm.md has the table.
 
 use crate::kernel::log::Severity;
-use crate::protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several};
+use crate::protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
 use nix::sys::stat::lstat;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,16 +18,18 @@ pub fn is_off() -> bool {
     lstat(OFF).is_ok_and(|stat| stat.st_uid == 0)
 }
 
-/// What becomes of a login that would be refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Refuse it.
-    Deny,
-    /// Leave it to the other modules of the stack.
-    Ignore,
-    /// Let it in, outside the job.
-    Allow,
+words! {
+    /// What becomes of a login that would be refused.
+    Action {
+        /// Refuse it.
+        Deny = "deny",
+        /// Leave it to the other modules of the stack.
+        Ignore = "ignore",
+        /// Let it in, outside the job.
+        Allow = "allow",
+    }
 }
+use Action::{Allow, Deny, Ignore};
 
 /// What is read from the value of an argument, or the rest of the sentence that refuses it.
 type Parsed<T> = Result<T, &'static str>;
@@ -80,15 +82,16 @@ macro_rules! arguments {
 arguments! {
     settings {
         /// Of users without a job here.
-        Slurm "action_no_jobs" no_jobs: Action = Action::Deny, |value| action(value, NO_ALLOW);
+        Slurm "action_no_jobs" no_jobs: Action = Deny,
+            |value| action(value, &[Deny, Ignore], "is one of deny, ignore");
         /// Of users with several jobs.
         Slurm "action_unknown" several: Several = Several::Newest, several;
         /// Where the login cannot join the job, or cannot be confined.
-        Slurm "action_adopt_failure" adopt_failure: Action = Action::Deny,
-            |value| action(value, NO_IGNORE);
+        Slurm "action_adopt_failure" adopt_failure: Action = Deny,
+            |value| action(value, &[Deny, Allow], "is one of deny, allow");
         /// Where the node is at fault.
-        Slurm "action_generic_failure" generic_failure: Action = Action::Deny,
-            |value| action(value, ACTIONS);
+        Slurm "action_generic_failure" generic_failure: Action = Deny,
+            |value| action(value, &Action::ALL, "is one of deny, ignore, allow");
         /// The only PAM service that is not ignored, in lower case; `sshd` unless given.
         Slurm "service" service: Option<String> = None, |value| service(value).map(Some);
         /// The node's name.
@@ -207,30 +210,16 @@ fn only(value: Option<&str>, done: &str, why: &'static str) -> Parsed<()> {
     if given(value)?.eq_ignore_ascii_case(done) { Ok(()) } else { Err(why) }
 }
 
-/// Words with what they mean, and what is said of any other word.
-type Words<T> = (&'static [(&'static str, T)], &'static str);
-
-const ACTIONS: Words<Action> = (
-    &[("deny", Action::Deny), ("ignore", Action::Ignore), ("allow", Action::Allow)],
-    "is one of deny, ignore, allow",
-);
-const NO_ALLOW: Words<Action> =
-    (&[("deny", Action::Deny), ("ignore", Action::Ignore)], "is one of deny, ignore");
-const NO_IGNORE: Words<Action> =
-    (&[("deny", Action::Deny), ("allow", Action::Allow)], "is one of deny, allow");
-
-fn action(value: Option<&str>, (words, why): Words<Action>) -> Parsed<Action> {
-    let value = given(value)?;
-    let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(value));
-    found.map(|(_, action)| *action).ok_or(why)
+/// One of these words, in any case; `why` is said of all others.
+fn action(value: Option<&str>, among: &[Action], why: &'static str) -> Parsed<Action> {
+    let action = given(value)?.to_ascii_lowercase().parse().ok();
+    action.filter(|action| among.contains(action)).ok_or(why)
 }
 
 fn several(value: Option<&str>) -> Parsed<Several> {
     match given(value)?.to_ascii_lowercase().as_str() {
-        "newest" => Ok(Several::Newest),
-        "deny" => Ok(Several::Deny),
         "allow" => Err("would admit a login into no job at all; use newest or deny"),
-        _ => Err("is one of newest, deny"),
+        word => word.parse().map_err(|_| "is one of newest, deny"),
     }
 }
 

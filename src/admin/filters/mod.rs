@@ -6,13 +6,12 @@
 pub mod interpret;
 mod owner;
 
+use crate::admin::sys::bpf::xlated;
 use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
 use crate::kernel::cgroup::{Dir, PinMark};
 use crate::kernel::failed::Failed;
-use crate::kernel::sys::bpf as kernel;
 use interpret::Request;
 use nix::errno::Errno;
-use std::io;
 use std::os::fd::AsFd;
 
 pub use owner::Owner;
@@ -148,25 +147,11 @@ fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Lev
 /// them: to anybody without `CAP_BPF`, and with blinded constants (`net.core.bpf_jit_harden`) where
 /// `kernel.kptr_restrict` hides addresses.
 fn insns(program: &Program) -> Result<Option<Vec<Insn>>> {
-    let bytes = xlated(program).map_err(|error| {
+    let bytes = xlated(program.as_fd(), XLATED_MAX).map_err(|error| {
         Failed::new("read instructions of program", program.id().to_string(), error)
     })?;
     let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
     Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
-}
-
-fn xlated(program: &Program) -> io::Result<Option<Vec<u8>>> {
-    let length = kernel::prog_info(program.as_fd())?.xlated_len;
-    if length > XLATED_MAX {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
-    }
-    let mut insns = vec![0; length];
-    // A program never changes its length.
-    let info = kernel::raw_info(program.as_fd(), Some(&mut insns))?;
-    // Where the kernel hides them they have a length and no address.
-    let shown = info.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    let whole = kernel::read_u32(&info, 20) as usize == length;
-    Ok((shown && whole && length > 0).then_some(insns))
 }
 
 /// Programs that all have to agree, as those in force at a cgroup do.

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code)]
 
+pub(super) mod bpf;
 pub(super) mod file;
 pub(super) mod pam;
 pub(super) mod process;

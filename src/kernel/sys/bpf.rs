@@ -185,48 +185,38 @@ pub struct ProgInfo {
     pub name: String,
     /// Number of maps that the instructions refer to; the tag says nothing about which.
     pub maps: u32,
-    /// Bytes of instructions as the verifier left them.
-    pub xlated_len: usize,
 }
 
 /// Reads a program back.
 /// Errors: `EPERM` without `CAP_BPF`.
 pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    let info = raw_info(program, None)?;
+    let mut info = Info([0; INFO_LEN]);
+    // SAFETY: it asks for nothing that would have to be pointed to.
+    unsafe { read_info(program, &mut info) }?;
+    let Info(info) = info;
     let mut tag = [0; 8];
     tag.copy_from_slice(info.get(8..16).unwrap_or(&[0; 8]));
-    let name = info.get(64..INFO_LEN).unwrap_or_default();
+    let name = info.get(64..).unwrap_or_default();
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     Ok(ProgInfo {
         id: read_u32(&info, 4),
         tag,
         name: String::from_utf8_lossy(name).into_owned(),
         maps: read_u32(&info, 52),
-        xlated_len: read_u32(&info, 20) as usize,
     })
 }
 
-/// The beginning of `struct bpf_prog_info`; `insns`, where given, receives the instructions.
-pub(crate) fn raw_info(
-    program: BorrowedFd<'_>,
-    insns: Option<&mut [u8]>,
-) -> io::Result<[u8; INFO_LEN]> {
-    #[repr(C, align(8))]
-    struct Info([u8; INFO_LEN]);
-    let mut info = Info([0; INFO_LEN]);
-    if let Some(insns) = insns {
-        let length = u32::try_from(insns.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let address = insns.as_mut_ptr() as u64;
-        if let Some(field) = info.0.get_mut(20..24) {
-            field.copy_from_slice(&length.to_ne_bytes());
-        }
-        if let Some(field) = info.0.get_mut(32..40) {
-            field.copy_from_slice(&address.to_ne_bytes());
-        }
-    }
-    let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, &raw mut info);
-    // SAFETY: `info` is ours, aligned, and as long as the attribute says; it points to nothing but
-    // `insns`, which is exclusively borrowed and as long as it says.
-    unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }?;
-    Ok(info.0)
+/// The beginning of `struct bpf_prog_info`.
+#[repr(C, align(8))]
+pub(crate) struct Info(pub(crate) [u8; INFO_LEN]);
+
+/// Fills it in.
+///
+/// # Safety
+/// What it points to is exclusively borrowed, and as long as it says.
+pub(crate) unsafe fn read_info(program: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
+    let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, info);
+    // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute says; the caller
+    // answers for what it points to.
+    unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }.map(drop)
 }

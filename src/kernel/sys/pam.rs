@@ -31,16 +31,15 @@ type Kept = Option<Box<dyn Any>>;
 const KEPT: &str = concat!("pam_job_adopt ", env!("CARGO_PKG_VERSION"), "\0");
 
 const PAM_CONV: c_int = 5;
-const PAM_ERROR_MSG: c_int = 3;
-const PAM_TEXT_INFO: c_int = 4;
 
 /// Kind of a text for the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
 pub enum Style {
     /// `PAM_ERROR_MSG`
-    Error,
+    Error = 3,
     /// `PAM_TEXT_INFO`
-    Info,
+    Info = 4,
 }
 
 /// The handle of one PAM transaction, for the time of one call of the module.
@@ -69,13 +68,14 @@ impl Handle {
 
     /// A text item; `None` where it is not set.
     pub fn item(&self, item: Item) -> Option<String> {
+        text(self.get(item as c_int)?.cast())
+    }
+
+    fn get(&self, item: c_int) -> Option<*const c_void> {
         let mut value: *const c_void = std::ptr::null();
         // SAFETY: the handle is valid (see `from_raw`); libpam writes one pointer on success.
-        let code = unsafe { pam_sys::raw::pam_get_item(self.0, item as c_int, &raw mut value) };
-        if code != 0 {
-            return None;
-        }
-        text(value.cast())
+        let code = unsafe { pam_sys::raw::pam_get_item(self.0, item, &raw mut value) };
+        (code == 0).then_some(value)
     }
 
     /// A variable of the PAM environment (not of the process).
@@ -151,10 +151,7 @@ impl Handle {
     pub fn say(&self, style: Style, words: &str) {
         let Ok(words) = CString::new(words) else { return };
         let Some((function, data)) = self.conversation() else { return };
-        let message = PamMessage {
-            msg_style: if style == Style::Error { PAM_ERROR_MSG } else { PAM_TEXT_INFO },
-            msg: words.as_ptr(),
-        };
+        let message = PamMessage { msg_style: style as c_int, msg: words.as_ptr() };
         let mut messages = (&raw const message).cast_mut();
         let mut responses: *mut PamResponse = std::ptr::null_mut();
         // One message: array of pointers and pointer to array are the same bytes.
@@ -164,14 +161,9 @@ impl Handle {
     }
 
     fn conversation(&self) -> Option<(pam_sys::ConvClosure, *mut c_void)> {
-        let mut value: *const c_void = std::ptr::null();
-        // SAFETY: the handle is valid; libpam writes one pointer on success.
-        let code = unsafe { pam_sys::raw::pam_get_item(self.0, PAM_CONV, &raw mut value) };
-        if code != 0 {
-            return None;
-        }
+        let value = self.get(PAM_CONV)?.cast::<PamConversation>();
         // SAFETY: null, or the application's conversation, valid for the transaction.
-        let conversation = unsafe { value.cast::<PamConversation>().as_ref() }?;
+        let conversation = unsafe { value.as_ref() }?;
         Some((conversation.conv?, conversation.data_ptr))
     }
 }

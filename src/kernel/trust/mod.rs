@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
 use thiserror::Error;
 
@@ -52,25 +52,20 @@ impl Trust {
     /// Errors: [`TrustError`] names the first directory that is missing, a link, someone else's, or
     /// writable by others; also a path outside the anchor or with `..` in it.
     pub fn dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
-        let relative = path
-            .strip_prefix(&self.anchor)
-            .map_err(|_| TrustError::new(path, Distrust::Outside))?;
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let mut dir = nix::fcntl::open(&self.anchor, flags | OFlag::O_CLOEXEC, Mode::empty())
+        let outside = || TrustError::new(path, Distrust::Outside);
+        let relative = path.strip_prefix(&self.anchor).map_err(|_| outside())?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let anchor = open(&self.anchor, flags, Mode::empty())
             .map_err(|errno| TrustError::new(&self.anchor, Distrust::Open(errno)))?;
-        let mut shown = self.anchor.clone();
+        let mut dir = TrustedDir { trust: self.clone(), dir: anchor, path: self.anchor.clone() };
         if self.anchor == Path::new("/") {
-            self.check_dir(&dir, &shown)?;
+            dir.check()?;
         }
         for component in relative.components() {
-            let Component::Normal(name) = component else {
-                return Err(TrustError::new(path, Distrust::Outside));
-            };
-            shown.push(name);
-            dir = open_below(&dir, Path::new(name), flags, &shown)?;
-            self.check_dir(&dir, &shown)?;
+            let Component::Normal(name) = component else { return Err(outside()) };
+            dir = dir.dir(Path::new(name))?;
         }
-        Ok(TrustedDir { trust: self.clone(), dir, path: shown })
+        Ok(dir)
     }
 
     /// Opens a directory as [`Trust::dir`] does, and makes it and those above it where they are
@@ -101,11 +96,6 @@ impl Trust {
             return Err(TrustError::new(path, Distrust::Outside));
         };
         self.dir(parent)?.read(Path::new(name), limit)
-    }
-
-    fn check_dir(&self, dir: &OwnedFd, shown: &Path) -> Result<(), TrustError> {
-        let stat = fstat(dir).map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))?;
-        self.check_owner(stat.st_uid, stat.st_mode, shown)
     }
 
     pub(crate) fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
@@ -144,8 +134,15 @@ impl TrustedDir {
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
         let dir = open_below(&self.dir, name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
-        self.trust.check_dir(&dir, &path)?;
-        Ok(Self { trust: self.trust.clone(), dir, path })
+        let found = Self { trust: self.trust.clone(), dir, path };
+        found.check()?;
+        Ok(found)
+    }
+
+    fn check(&self) -> Result<(), TrustError> {
+        let stat =
+            fstat(&self.dir).map_err(|errno| TrustError::new(&self.path, Distrust::Open(errno)))?;
+        self.trust.check_owner(stat.st_uid, stat.st_mode, &self.path)
     }
 
     /// Reads a file of at most `limit` bytes in this directory.

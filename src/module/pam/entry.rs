@@ -31,38 +31,30 @@ pub extern "C" fn pam_sm_open_session(
     caught(Phase::Session, handle, flags, argc, argv)
 }
 
-/// Nothing to undo: the login ends with its processes, and sshd does not always get here.
-#[unsafe(no_mangle)]
-pub extern "C" fn pam_sm_close_session(
-    _handle: *mut PamHandle,
-    _flags: c_int,
-    _argc: c_int,
-    _argv: *const *const c_char,
-) -> c_int {
-    PamReturnCode::SUCCESS as c_int
+/// Entry points that answer the same to whatever they are asked.
+macro_rules! always {
+    ($($(#[$doc:meta])* $name:ident $answer:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            _handle: *mut PamHandle,
+            _flags: c_int,
+            _argc: c_int,
+            _argv: *const *const c_char,
+        ) -> c_int {
+            PamReturnCode::$answer as c_int
+        }
+    )*};
 }
 
-/// Nothing is ours to answer in `auth`. A line of ours there is left to the other modules, where a
-/// missing function would refuse root as well.
-#[unsafe(no_mangle)]
-pub extern "C" fn pam_sm_authenticate(
-    _handle: *mut PamHandle,
-    _flags: c_int,
-    _argc: c_int,
-    _argv: *const *const c_char,
-) -> c_int {
-    PamReturnCode::IGNORE as c_int
-}
-
-/// As [`pam_sm_authenticate`].
-#[unsafe(no_mangle)]
-pub extern "C" fn pam_sm_setcred(
-    _handle: *mut PamHandle,
-    _flags: c_int,
-    _argc: c_int,
-    _argv: *const *const c_char,
-) -> c_int {
-    PamReturnCode::IGNORE as c_int
+always! {
+    /// Nothing to undo: the login ends with its processes, and sshd does not always get here.
+    pam_sm_close_session SUCCESS;
+    /// Nothing is ours to answer in `auth`. A line of ours there is left to the other modules, where
+    /// a missing function would refuse root as well.
+    pam_sm_authenticate IGNORE;
+    /// As [`pam_sm_authenticate`].
+    pam_sm_setcred IGNORE;
 }
 
 /// No panic crosses into C: it becomes a refusal, and what was begun has been undone on the way.
