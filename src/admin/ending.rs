@@ -382,7 +382,7 @@ fn listens(pid: i32) -> bool {
     let dir = Proc::here().dir(pid);
     let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
         .iter()
-        .filter_map(|table| proc::read_table(dir.join(table)).ok())
+        .filter_map(|table| proc::read(dir.join(table)).ok())
         .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
         .collect();
     let dir = dir.join("fd");

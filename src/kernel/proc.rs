@@ -12,11 +12,8 @@ use std::path::{Path, PathBuf};
 
 use crate::kernel::sys::file::read_to_end;
 
-/// Most bytes of a file about one process: 65,536 groups in `status`, or the longest path of a
-/// cgroup in every hierarchy in `cgroup`.
-const FILE_MAX: u64 = 1024 * 1024;
-/// Most bytes of a table: all mounts, all sockets, all processes of a cgroup.
-const TABLE_MAX: u64 = 64 * 1024 * 1024;
+/// Most bytes of a file: all mounts, all sockets, or the longest path of a cgroup in every hierarchy.
+const FILE_MAX: u64 = 64 * 1024 * 1024;
 
 /// The mount of proc(5) through which processes are looked at.
 #[derive(Clone, Debug)]
@@ -40,17 +37,11 @@ pub struct Process {
     pub namespaces: usize,
 }
 
-/// Reads a file about one process, up to a mebibyte.
+/// Reads a file, up to 64 mebibytes.
 /// Errors: as `open(2)` and `read(2)`: `ENOENT` or `ESRCH` for a process that is gone or hidden;
 /// `EFBIG` for a longer file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_at_most(path.as_ref(), FILE_MAX)
-}
-
-/// Reads a table of the kernel's, which may be much longer.
-/// Errors: as [`read`], past 64 mebibytes.
-pub fn read_table(path: impl AsRef<Path>) -> io::Result<String> {
-    read_at_most(path.as_ref(), TABLE_MAX)
 }
 
 /// Reads a file of no more than so many bytes.
@@ -99,7 +90,7 @@ impl Proc {
     /// miss one while another ends (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
         let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
-        let text = read_table(list).unwrap_or_default();
+        let text = read(list).unwrap_or_default();
         let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
         let read = pids.filter_map(|pid| self.process(pid).ok());
         read.filter(|process| process.parent == pid).collect()

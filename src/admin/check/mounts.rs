@@ -17,7 +17,7 @@ const HIDEPID: Check = "proc-hidepid";
 const DIRECTORY: Check = "run-directory";
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    let mounts = procfs::read_table(scene.at("/proc/self/mounts")).unwrap_or_default();
+    let mounts = procfs::read(scene.at("/proc/self/mounts")).unwrap_or_default();
     let mut found = vec![cgroup(&scene.root), proc(&mounts, is_helper_in)];
     let features = read_to_string(scene.at("/sys/kernel/cgroup/features")).unwrap_or_default();
     found.extend(favordynmods(&mounts, &features));

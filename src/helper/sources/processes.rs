@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::kernel::proc::{Proc, field, read, read_table};
+use crate::kernel::proc::{Proc, field, read};
 
 /// What `stat` tells of a process, as far as it matters here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Proc {
     /// gone.
     pub fn started(&self, pid: i32) -> Option<i64> {
         let start = i64::try_from(self.stat(pid).ok()?.start).ok()?;
-        let booted = read_table(self.at.join("stat")).ok()?;
+        let booted = read(self.at.join("stat")).ok()?;
         let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
         booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
     }

@@ -36,7 +36,7 @@ impl Mounted {
     /// on directories of any name.
     pub(super) fn all() -> Result<Vec<Self>> {
         const FILE: &str = "/proc/self/mountinfo";
-        let text = proc::read_table(FILE).map_err(|error| Failed::new("read", FILE, error))?;
+        let text = proc::read(FILE).map_err(|error| Failed::new("read", FILE, error))?;
         Ok(text.lines().filter_map(Self::parse).collect())
     }
 

@@ -122,13 +122,6 @@ impl Owner for Imp {
         self.look(unit, ended)
     }
 
-    fn explain(&self, failure: Failure, unit: &Dir) -> Failure {
-        match self.look(unit, ended) {
-            Err(over @ Failure::Why(Reason::Ended, _)) => over,
-            _ => failure,
-        }
-    }
-
     fn keep(
         &self,
         leaf: &Place,

@@ -24,9 +24,6 @@ pub(super) trait Owner {
     /// Errors: any [`Failure`] for a job that is over, or not the user's.
     fn require(&self, job: &Dir) -> Result<(), Failure>;
 
-    /// The failure to report where this one led to a refusal: that the job is over, where it is.
-    fn explain(&self, failure: Failure, job: &Dir) -> Failure;
-
     /// What ends the logins of the leaf with the job, where the scheduler does not. It must live
     /// before one goes in.
     fn keep(
@@ -40,16 +37,11 @@ pub(super) trait Owner {
 }
 
 impl Owner for Stamp {
+    /// It was there when the job was opened, and `unregister` withdraws it first of all.
     fn require(&self, job: &Dir) -> Result<(), Failure> {
-        Ok(Self::require(self, job)?)
-    }
-
-    fn explain(&self, failure: Failure, job: &Dir) -> Failure {
-        match failure {
-            Failure::Why(Reason::AdoptionFailed, why) if matches!(Self::read(job), Ok(None)) => {
-                Failure::Why(Reason::Ended, why)
-            }
-            failure => failure,
+        match Self::read(job)? {
+            None => Err(Failure::why(Reason::Ended, "the job's stamp was withdrawn")),
+            Some(_) => Ok(Self::require(self, job)?),
         }
     }
 }
@@ -118,10 +110,12 @@ impl Cgroups {
         let place = self.place.try_clone()?;
         let (leaf, confinement) = confined(place, self.child.as_ref(), adoption, undo)?;
         let containment = required(confinement.name, adoption)?;
-        enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| match leaf.job() {
+        enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| {
             // The end of a job that was alive when it was checked is the reason.
-            Ok((job, _)) => owner.explain(failure, job),
-            Err(_) => failure,
+            match leaf.job().map_err(Failure::from).and_then(|(job, _)| owner.require(job)) {
+                Err(over @ Failure::Why(Reason::Ended, _)) => over,
+                _ => failure,
+            }
         })?;
         Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), containment, tried: Tried::default() })
     }
