@@ -28,7 +28,6 @@ impl Failed {
     }
 
     /// Whether it was not to be had in time.
-    #[must_use]
     pub fn timed_out(&self) -> bool {
         self.source.kind() == io::ErrorKind::TimedOut
     }

@@ -48,7 +48,6 @@ pub struct Login {
 }
 
 /// This node's name where the admin gives none: the host name up to its first dot.
-#[must_use]
 pub fn node_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();
@@ -64,26 +63,22 @@ pub struct Budget {
 
 impl Budget {
     /// A budget that starts now.
-    #[must_use]
     pub fn start(length: Duration) -> Self {
         let start = Instant::now();
         Self { start, deadline: start + length }
     }
 
     /// When it is used up.
-    #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
     /// What is left of it.
-    #[must_use]
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
     /// Milliseconds used so far.
-    #[must_use]
     pub fn used_ms(&self) -> u128 {
         self.start.elapsed().as_millis()
     }

@@ -93,13 +93,11 @@ impl Adoption<'_> {
 }
 
 /// Rules on one login; in the session phase this takes the login into the job.
-#[must_use]
 pub(crate) fn judge(means: Means<'_>) -> Outcome {
     Case { means, reply: None }.rule()
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
-#[must_use]
 pub fn misconfigured(login: &Login, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
@@ -108,7 +106,6 @@ pub fn misconfigured(login: &Login, why: &str) -> Outcome {
 }
 
 /// The beginning of a decision's line.
-#[must_use]
 pub fn decision_line(
     severity: Severity,
     decision: &str,

@@ -13,7 +13,6 @@ use std::time::Duration;
 pub const OFF: &str = "/run/job-adopt/off";
 
 /// Whether the module is off. A file of anybody else's is no switch.
-#[must_use]
 pub fn is_off() -> bool {
     lstat(OFF).is_ok_and(|stat| stat.st_uid == 0)
 }
@@ -165,7 +164,6 @@ impl Settings {
 
     /// What the admin wants for a refusal of this kind, and the argument that says so. A frozen
     /// job and a choice that is due are no failures: nothing opens them.
-    #[must_use]
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {
         match reason {
             Reason::NoJob | Reason::Starting | Reason::Ended | Reason::NoScheduler => {

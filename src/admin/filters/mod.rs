@@ -8,7 +8,7 @@ mod owner;
 
 use crate::admin::sys::bpf::xlated;
 use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
-use crate::kernel::cgroup::{Dir, PinMark};
+use crate::kernel::cgroup::{self, Dir};
 use crate::kernel::failed::Failed;
 use interpret::Request;
 use nix::errno::Errno;
@@ -65,7 +65,7 @@ impl Inspection {
         let mut rest: Vec<&Program> = running.iter().collect();
         let mut filters = Vec::new();
         for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
-            let mark = PinMark::read(dir)?;
+            let mark = cgroup::pin(dir)?;
             let above = read.get(index + 1..).unwrap_or_default();
             for program in &level.programs {
                 let mut filter = Filter::of(program, Some(dir.path()), level.attached)?;

@@ -76,7 +76,6 @@ pub(super) enum Decision {
 
 /// Decides. `levels` are the leaf first and the root last; `job` is the index of the job's own
 /// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf must be below the job.
-#[must_use]
 pub(super) fn decide(
     levels: &[Attached],
     job: usize,

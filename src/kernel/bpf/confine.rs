@@ -3,7 +3,7 @@
 use super::compose::{Decision, Obstacle, Reach, decide};
 use super::program::{Level, Program, effective, program_name};
 use super::{Attached, Error, Insn, Result, allow};
-use crate::kernel::cgroup::{Dir, PinMark, Place};
+use crate::kernel::cgroup::{self, Dir, Place};
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::Lock;
 use crate::kernel::sys::bpf as kernel;
@@ -226,10 +226,10 @@ impl Point<'_> {
         if self.lock.is_none() {
             return Ok(());
         }
-        let stale = PinMark::read(self.dir)?;
+        let stale = cgroup::pin(self.dir)?;
         let stale = self.level.programs.iter().find(|found| Some(found.id()) == stale);
         self.attach(program, stale)?;
-        Ok(PinMark::set(self.dir, program.id())?)
+        Ok(cgroup::mark_pin(self.dir, program.id())?)
     }
 
     /// The id of our filter; `None` where it is missing or another one of ours stands here and, with

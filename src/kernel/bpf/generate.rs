@@ -40,7 +40,6 @@ const TYPE_MASK: u32 = (1 << ACCESS_SHIFT) - 1;
 ///
 /// A request is allowed if its device is listed and every access that it wants is, by any of the
 /// device's entries. One that wants none is allowed for listed devices only.
-#[must_use]
 pub fn allow(list: &Allowlist) -> Vec<Insn> {
     allow_rules(list.rules())
 }
@@ -49,7 +48,6 @@ pub fn allow(list: &Allowlist) -> Vec<Insn> {
 ///
 /// Jumps reach 32,767 instructions, which is enough for 8,192 entries of any kind. Where a longer
 /// list does not fit, the program refuses everything.
-#[must_use]
 pub fn allow_rules(rules: &[DeviceRule]) -> Vec<Insn> {
     program(rules).unwrap_or_else(|| answer(false).to_vec())
 }

@@ -103,7 +103,7 @@ impl Dir {
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
         let bytes = read_to_end(fd, FILE_MAX).map_err(|error| self.failed("read", file, error))?;
-        let malformed = |_| Error::Malformed { object: self.path_of(file) };
+        let malformed = |_| Error::Malformed(self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 

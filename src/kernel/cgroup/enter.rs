@@ -58,9 +58,9 @@ impl Origin {
 
     /// Refuses a job that uses a v1 hierarchy in which there is no way back.
     /// Errors: [`Error::Unfit`].
-    pub fn require<'a>(&self, hierarchies: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    pub fn require(&self, hierarchies: &[String]) -> Result<()> {
         let open = |wanted: &str| self.ways.iter().any(|way| way.controllers == wanted);
-        match hierarchies.into_iter().find(|wanted| !open(wanted)) {
+        match hierarchies.iter().find(|wanted| !open(wanted)) {
             None => Ok(()),
             Some(wanted) => Err(Error::Unfit {
                 object: format!("{wanted}:/"),
@@ -112,7 +112,7 @@ fn move_self(procs: &OwnedFd, path: &str) -> Result<()> {
 
 /// The cgroup v2 path among a process's own.
 fn unified(own: &Membership) -> Result<&str> {
-    own.unified().ok_or_else(|| Error::Malformed { object: "/proc/self/cgroup".into() })
+    own.unified().ok_or_else(|| Error::Malformed("/proc/self/cgroup".into()))
 }
 
 /// Opens a cgroup by a path of `/proc/self/cgroup`. A path with `..` lies outside our cgroup

@@ -4,19 +4,10 @@ use super::{Error, Result};
 use crate::kernel::failed::Failed;
 use crate::kernel::proc;
 
-/// The cgroups of one process.
+/// The cgroups of one process: for each hierarchy its controllers, with commas between them (none for
+/// that of cgroup v2), and the path there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    lines: Vec<Line>,
-}
-
-/// One hierarchy, and the cgroup there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
-    /// Its controllers with commas between them; empty for the hierarchy of cgroup v2.
-    controllers: String,
-    path: String,
-}
+pub struct Membership(Vec<(String, String)>);
 
 impl Membership {
     /// That of the calling process.
@@ -33,56 +24,52 @@ impl Membership {
 
     fn read(file: &str) -> Result<Self> {
         let text = proc::read(file).map_err(|error| Failed::new("read", file, error))?;
-        Self::parse(&text).ok_or_else(|| Error::Malformed { object: file.to_owned() })
+        Self::parse(&text).ok_or_else(|| Error::Malformed(file.to_owned()))
     }
 
     /// Reads the text of such a file; `None` for one that is not as documented.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let line = |line: &str| {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
-            let (controllers, path) = (controllers.to_owned(), path.to_owned());
-            path.starts_with('/').then_some(Line { controllers, path })
+            path.starts_with('/').then(|| (controllers.to_owned(), path.to_owned()))
         };
-        text.lines().map(line).collect::<Option<_>>().map(|lines| Self { lines })
+        text.lines().map(line).collect::<Option<_>>().map(Self)
     }
 
     /// The path below the cgroup v2 mount; `None` where there is no such hierarchy.
     pub fn unified(&self) -> Option<&str> {
-        self.lines.iter().find(|line| line.controllers.is_empty()).map(|line| line.path.as_str())
+        self.path("")
     }
 
     /// The path in the cgroup v1 hierarchy of that controller (`freezer`, or `name=systemd`).
     pub fn of_controller(&self, name: &str) -> Option<&str> {
-        let has = |line: &&Line| line.controllers.split(',').any(|found| found == name);
-        self.lines.iter().find(has).map(|line| line.path.as_str())
+        let has = |controllers: &str| controllers.split(',').any(|found| found == name);
+        self.0.iter().find(|(controllers, _)| has(controllers)).map(|(_, path)| path.as_str())
     }
 
     /// The path in the hierarchy of exactly these controllers; of none, in that of cgroup v2.
     pub fn path(&self, controllers: &str) -> Option<&str> {
-        let line = self.lines.iter().find(|line| line.controllers == controllers);
-        line.map(|line| line.path.as_str())
+        self.0.iter().find(|(found, _)| found == controllers).map(|(_, path)| path.as_str())
     }
 
     /// Checks that `now` is the same in every hierarchy that this one knows of.
     /// Errors: [`Error::Elsewhere`] for the first in which it is not.
     pub(super) fn require_same(&self, now: &Self) -> Result<()> {
-        let found = |line: &Line| now.path(&line.controllers).unwrap_or_default().to_owned();
-        let shown = |line: &Line, path: &str| format!("{}:{path}", line.controllers);
-        match self.lines.iter().find(|line| found(line) != line.path) {
+        let found = |controllers: &str| now.path(controllers).unwrap_or_default();
+        match self.0.iter().find(|(controllers, path)| found(controllers) != path) {
             None => Ok(()),
-            Some(line) => Err(Error::Elsewhere {
-                wanted: shown(line, &line.path),
-                found: shown(line, &found(line)),
+            Some((controllers, path)) => Err(Error::Elsewhere {
+                wanted: format!("{controllers}:{path}"),
+                found: format!("{controllers}:{}", found(controllers)),
             }),
         }
     }
 
     /// Every cgroup v1 hierarchy: its controllers with commas between them, and the path there.
     pub fn legacy(&self) -> impl Iterator<Item = (&str, &str)> {
-        let v1 = self.lines.iter().filter(|line| !line.controllers.is_empty());
-        v1.map(|line| (line.controllers.as_str(), line.path.as_str()))
+        let v1 = self.0.iter().filter(|(controllers, _)| !controllers.is_empty());
+        v1.map(|(controllers, path)| (controllers.as_str(), path.as_str()))
     }
 }
 

@@ -19,8 +19,8 @@ pub use enter::{Origin, enter, stands_in};
 pub use leaf::{choose, event, frozen_level};
 pub use membership::Membership;
 pub use place::{Mount, Place};
-pub use stamp::{MADE, PinMark, Stamp};
-pub(crate) use stamp::{STAMP, is_marked, mark};
+pub use stamp::{MADE, Stamp, pin};
+pub(crate) use stamp::{STAMP, is_marked, mark, mark_pin};
 
 use crate::kernel::failed::Failed;
 use thiserror::Error;
@@ -46,11 +46,8 @@ pub enum Error {
         why: &'static str,
     },
     /// A file of the kernel's interface does not read as documented.
-    #[error("read {object}: not as documented")]
-    Malformed {
-        /// The file.
-        object: String,
-    },
+    #[error("read {0}: not as documented")]
+    Malformed(String),
     /// The login is not where it should be.
     #[error("the login should be in {wanted} and is in {found}")]
     Elsewhere {

@@ -178,13 +178,6 @@ impl Place {
         self.depth += 1;
         self
     }
-
-    /// The place of the cgroup above.
-    pub fn above(mut self) -> Self {
-        self.levels.remove(0);
-        self.depth = self.depth.saturating_sub(1);
-        self
-    }
 }
 
 #[cfg(test)]

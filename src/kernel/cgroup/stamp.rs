@@ -33,7 +33,7 @@ impl Stamp {
     /// `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
         let Some(value) = get(dir, STAMP)? else { return Ok(None) };
-        let malformed = || Error::Malformed { object: format!("stamp of {}", dir.path()) };
+        let malformed = || Error::Malformed(format!("stamp of {}", dir.path()));
         let text = String::from_utf8(value).map_err(|_| malformed())?;
         let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
         let stamp = Self {
@@ -74,22 +74,16 @@ pub(crate) fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
 }
 
 /// The id of the pin that we attached to a cgroup: a copy of a filter of somebody else's, which
-/// nothing about the program itself tells from theirs.
-#[derive(Clone, Copy, Debug)]
-pub struct PinMark;
+/// nothing about the program itself tells from theirs. `None` where there is none.
+pub fn pin(dir: &Dir) -> Result<Option<u32>> {
+    let value = get(dir, PIN)?;
+    Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
+}
 
-impl PinMark {
-    /// The id; `None` where there is no pin of ours.
-    pub fn read(dir: &Dir) -> Result<Option<u32>> {
-        let value = get(dir, PIN)?;
-        Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
-    }
-
-    /// Marks a pin, in place of the last one.
-    pub fn set(dir: &Dir, id: u32) -> Result<()> {
-        sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
-            .map_err(|error| dir.failed("mark", "", error))
-    }
+/// Marks a pin, in place of the last one.
+pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
+    sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
+        .map_err(|error| dir.failed("mark", "", error))
 }
 
 fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {

@@ -42,7 +42,7 @@ const STEP: &str = "/step_extern";
 pub struct Job {
     path: String,
     /// Controllers of each hierarchy that it uses.
-    hierarchies: Vec<String>,
+    pub hierarchies: Vec<String>,
 }
 
 impl Job {
@@ -66,15 +66,9 @@ impl Job {
         format!("{}{STEP}", self.path)
     }
 
-    /// Controllers of each hierarchy that it uses.
-    pub fn hierarchies(&self) -> impl Iterator<Item = &str> {
-        self.hierarchies.iter().map(String::as_str)
-    }
-
     /// Whether Slurm keeps its devices by a cgroup of its own.
     pub fn holds_devices(&self) -> bool {
-        let has = |list: &str| list.split(',').any(|controller| controller == "devices");
-        self.hierarchies().any(has)
+        self.hierarchies.iter().any(|list| list.split(',').any(|found| found == "devices"))
     }
 
     /// Opens the extern step's cgroup in the hierarchy of the freezer, and those above it but for
@@ -154,7 +148,7 @@ mod tests {
     fn a_job_is_where_its_daemon_is() {
         let job = job();
         assert_eq!(job.step(), "/slurm_n/uid_1001/job_7/step_extern");
-        assert_eq!(job.hierarchies().collect::<Vec<_>>(), ["freezer", "devices", "memory"]);
+        assert_eq!(job.hierarchies, ["freezer", "devices", "memory"]);
         assert!(job.holds_devices());
         let unconstrained =
             DAEMON.replace("5:devices:/slurm_n/uid_1001/job_7/step_extern", "5:devices:/");

@@ -61,7 +61,6 @@ impl Handle {
     /// # Safety
     /// `pointer` is null or the handle of the call in progress, and is used by nobody else until
     /// that call returns.
-    #[must_use]
     pub unsafe fn from_raw(pointer: *mut PamHandle) -> Option<Self> {
         (!pointer.is_null()).then_some(Self(pointer))
     }
@@ -93,7 +92,6 @@ impl Handle {
 
     /// Changes the PAM environment: `NAME=VALUE` sets a variable, `NAME` alone removes it, see
     /// pam_putenv(3). Whether libpam has done so.
-    #[must_use]
     pub fn put_env(&self, text: &str) -> bool {
         let Ok(text) = CString::new(text) else { return false };
         // SAFETY: handle and text are valid; libpam copies the text.
@@ -200,7 +198,6 @@ fn text(pointer: *const c_char) -> Option<String> {
 ///
 /// # Safety
 /// `argv` is null or points to `argc` pointers to NUL-terminated strings.
-#[must_use]
 pub unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
     let count = usize::try_from(argc).unwrap_or(0);
     if argv.is_null() {

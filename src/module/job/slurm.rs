@@ -157,6 +157,8 @@ fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
 pub(crate) struct Step {
     /// The step's path.
     path: String,
+    /// The step, and every level above.
+    step: Place,
     /// `task_special`, `user` and the step, as far as they are there, and every level above.
     place: Place,
     /// How many of `user` and `task_special` are not there: before the first login.
@@ -169,8 +171,9 @@ impl Step {
     /// # Errors
     /// [`Failure::Gone`] for a step that ended meanwhile.
     pub(super) fn open(step: &CgroupPath) -> Result<Self, Failure> {
+        let path = step.as_str().to_owned();
         let mut place = Mount::open()?.place(step)?;
-        let mut missing = WAY.len();
+        let (step, mut missing) = (place.try_clone()?, WAY.len());
         for name in WAY {
             match place.dir()?.child(name) {
                 Ok(dir) => place = place.below(dir),
@@ -179,7 +182,7 @@ impl Step {
             }
             missing -= 1;
         }
-        Ok(Self { path: step.as_str().to_owned(), place, missing })
+        Ok(Self { path, step, place, missing })
     }
 
     /// Where the login will be.
@@ -250,10 +253,7 @@ impl Step {
     /// The leaf and all above it, opened below the very step that was looked at before the login
     /// went in.
     fn way_down(&self, way: [&str; 2]) -> Result<Place, Failure> {
-        let mut place = self.place.try_clone()?;
-        for _ in self.missing..WAY.len() {
-            place = place.above();
-        }
+        let mut place = self.step.try_clone()?;
         for name in way {
             let dir = place.dir()?.child(name)?;
             place = place.below(dir);

@@ -75,7 +75,7 @@ impl Step {
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
         let containment = required(self.foresee(adoption)?, adoption)?;
-        undo.origin.require(self.job.hierarchies())?;
+        undo.origin.require(&self.job.hierarchies)?;
         add(daemon, adoption, undo)?;
         self.job.require(&Membership::own()?)?;
         let mut tried = Tried::of(&adoption.plan.probes);
