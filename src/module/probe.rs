@@ -45,15 +45,12 @@ impl Tried {
 fn count_open(probes: &[Probe]) -> Result<u32, Failed> {
     let mut count = 0;
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let dev = open("/dev", flags, Mode::empty()).map_err(|errno| failed("find", "/dev", errno))?;
+    let dev =
+        open("/dev", flags, Mode::empty()).map_err(|errno| Failed::new("find", "/dev", errno))?;
     for probe in probes {
         count += u32::from(can_open(&dev, probe)?);
     }
     Ok(count)
-}
-
-fn failed(operation: &'static str, object: &str, errno: impl Into<io::Error>) -> Failed {
-    Failed::new(operation, object, errno)
 }
 
 fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
@@ -63,7 +60,7 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     let node = match open_beneath(dev, below, OFlag::O_PATH) {
         Ok(node) => node,
         Err(Errno::ENOENT) => return Ok(false),
-        Err(errno) => return Err(failed("find", path, errno)),
+        Err(errno) => return Err(Failed::new("find", path, errno)),
     };
     require_device(&node, probe)?;
     // By the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
@@ -72,13 +69,13 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     match faccessat(dev, by_fd.as_str(), both, AtFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::EPERM | Errno::EACCES) => Ok(false),
-        Err(errno) => Err(failed("probe", path, errno)),
+        Err(errno) => Err(Failed::new("probe", path, errno)),
     }
 }
 
 fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
     let path = probe.path.as_str();
-    let stat = fstat(node).map_err(|errno| failed("stat", path, errno))?;
+    let stat = fstat(node).map_err(|errno| Failed::new("stat", path, errno))?;
     let kind = match probe.device.kind() {
         DeviceType::Char => SFlag::S_IFCHR,
         DeviceType::Block => SFlag::S_IFBLK,
@@ -89,7 +86,7 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
         return Ok(());
     }
     let why = format!("is another device than {}", probe.device);
-    Err(failed("probe", path, io::Error::other(why)))
+    Err(Failed::new("probe", path, io::Error::other(why)))
 }
 
 #[cfg(test)]

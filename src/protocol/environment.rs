@@ -57,34 +57,32 @@ const TABLE: [(&str, SourceName, Form); 19] = [
 /// A variable of the table, with a value of its form and at most 1,024 bytes as `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    name: &'static str,
-    source: SourceName,
-    form: Form,
+    /// Its row of the table.
+    kind: (&'static str, SourceName, Form),
     value: String,
 }
 
 impl Variable {
     /// A variable of that name with that value, where a login may be given it.
     pub fn new(name: &str, value: &str) -> Result<Self, Invalid> {
-        let found = TABLE.into_iter().find(|(known, ..)| *known == name);
-        let (name, source, form) = found.ok_or(NAME)?;
+        let kind = TABLE.into_iter().find(|(known, ..)| *known == name).ok_or(NAME)?;
         let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
         let counts = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
-        let of_form = form != Numbers || value.bytes().all(counts);
+        let of_form = kind.2 != Numbers || value.bytes().all(counts);
         match short && of_form && is_plain(value) {
-            true => Ok(Self { name, source, form, value: value.to_owned() }),
+            true => Ok(Self { kind, value: value.to_owned() }),
             false => Err(VALUE),
         }
     }
 
     /// The name.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.kind.0
     }
 
     /// Bytes of `NAME=VALUE`.
     fn len(&self) -> usize {
-        self.name.len() + 1 + self.value.len()
+        self.name().len() + 1 + self.value.len()
     }
 }
 
@@ -100,7 +98,7 @@ fn is_plain(value: &str) -> bool {
 
 impl fmt::Display for Variable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.value)
+        write!(f, "{}={}", self.name(), self.value)
     }
 }
 
@@ -124,7 +122,7 @@ pub struct Variables(Vec<Variable>);
 impl Variables {
     /// Adds one; a second one of that name and one too many are errors.
     pub fn push(&mut self, variable: Variable) -> Result<(), Invalid> {
-        let known = self.0.iter().any(|known| known.name == variable.name);
+        let known = self.0.iter().any(|known| known.name() == variable.name());
         let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();
         if known || bytes > ENVIRONMENT_MAX {
             return Err(FULL);
@@ -136,8 +134,10 @@ impl Variables {
     /// Requires that a login to this job of that source may have them: each is its scheduler's, and
     /// names no other job.
     pub(super) fn require(&self, job: &JobId, source: SourceName) -> Result<(), DecodeError> {
-        let is_of =
-            |one: &Variable| one.source == source && (one.form != Id || one.value == job.as_str());
+        let is_of = |one: &Variable| {
+            let (_, of, form) = one.kind;
+            of == source && (form != Id || one.value == job.as_str())
+        };
         match self.0.iter().position(|variable| !is_of(variable)) {
             Some(index) => Err(DecodeError::Value(item_key("env", index))),
             None => Ok(()),
@@ -256,7 +256,7 @@ mod tests {
         let is_of = |text: &str, source| {
             let mut variables = Variables::default();
             variables.push(Variable::new("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
-            variables.0.iter_mut().for_each(|one| one.source = source);
+            variables.0.iter_mut().for_each(|one| one.kind.1 = source);
             variables.push(text.parse().unwrap()).unwrap();
             let required = variables.require(&job, source);
             assert!(required.is_ok() || required == Err(DecodeError::value("env.1")));

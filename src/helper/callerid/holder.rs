@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::helper::sources::Job;
 use crate::kernel::cgroup::Membership;
 use crate::protocol::{CgroupPath, JobId, Placement};
-use crate::schedulers::stepd::{SocketName, connected, job_of};
+use crate::schedulers::stepd::{SocketName, call, job_of};
 
 /// Most cgroups that are looked at: a user may make any number of them below a job's, and have every
 /// host that they can reach ask about them. The time for that is spent outside of the job's own
@@ -56,7 +56,7 @@ fn placed(job: &Job, ground: Ground<'_>) -> Option<CgroupPath> {
         Placement::Extern { spool, node } => {
             let socket = SocketName::new(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);
-            let pid = connected(&socket, ground.owner, ground.deadline).ok()?.pid;
+            let pid = call(&socket, ground.owner, Some(ground.deadline)).ok()??.pid;
             job_of(Membership::of(pid).ok()?.unified()?)
         }
     }

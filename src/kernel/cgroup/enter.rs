@@ -80,16 +80,16 @@ impl Origin {
             Err(_) => false,
         };
         let away = self.ways.iter().filter(|way| !is_back(way));
-        let moved = away.map(|way| move_self(&way.procs, &way.path)).fold(Ok(()), Result::and);
+        let moved = away.map(|way| enter(&way.path, &way.procs)).fold(Ok(()), Result::and);
         moved.and_then(|()| self.before.require_same(&Membership::own()?))
     }
 }
 
-/// Moves the calling process, with all its threads, into the leaf, by its `cgroup.procs`. It writes
+/// Moves the calling process, with all its threads, into a cgroup, by its `cgroup.procs`. It writes
 /// `0`, which the kernel takes for the writer: no process id that could mean another one by then.
-/// Errors: `ENODEV` when the leaf is gone, `EBUSY` and `EOPNOTSUPP` when it can take no process.
-pub fn enter(leaf: &Dir, procs: &OwnedFd) -> Result<()> {
-    move_self(procs, leaf.path())
+/// Errors: `ENODEV` when the cgroup is gone, `EBUSY` and `EOPNOTSUPP` when it can take no process.
+pub fn enter(path: &str, procs: &OwnedFd) -> Result<()> {
+    Ok(write(procs, b"0").map(drop).map_err(|errno| Failed::new("move to", path, errno))?)
 }
 
 /// Reads back where the calling process is: the leaf's path, and the same directory.
@@ -104,10 +104,6 @@ pub fn stands_in(leaf: &Dir, root: &Dir) -> Result<()> {
         return Err(elsewhere(format!("another cgroup of that name, {found}")));
     }
     Ok(())
-}
-
-fn move_self(procs: &OwnedFd, path: &str) -> Result<()> {
-    Ok(write(procs, b"0").map(drop).map_err(|errno| Failed::new("move to", path, errno))?)
 }
 
 /// The cgroup v2 path among a process's own.

@@ -61,10 +61,6 @@ impl Attr {
         self.bytes(offset, &(pointer as u64).to_ne_bytes())
     }
 
-    fn get_u32(&self, offset: usize) -> u32 {
-        read_u32(&self.0, offset)
-    }
-
     /// # Safety
     /// Every pointer in the attribute must be valid for what `command` does with it.
     unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
@@ -152,11 +148,11 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
         // SAFETY: the ids are exclusively borrowed and as many as the attribute says; the
         // attribute has room for the kernel's write at offset 56.
         let result = unsafe { attr.call(BPF_PROG_QUERY) };
-        let count = attr.get_u32(24) as usize;
+        let count = read_u32(&attr.0, 24) as usize;
         match result {
             Ok(_) => {
                 ids.truncate(count);
-                return Ok((ids, attr.get_u32(12)));
+                return Ok((ids, read_u32(&attr.0, 12)));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < IDS_MAX => {
                 room = count.max(room * 2).min(IDS_MAX);

@@ -5,19 +5,21 @@ use crate::kernel::cgroup::Place;
 use crate::kernel::failed::Failed;
 use crate::kernel::lock::{Keepers, Lock};
 use crate::kernel::sys::child::{Handed, KeeperSpec, spawn_keeper};
+use crate::module::Failure;
 use crate::module::ask::{executable as open_executable, none_in_time};
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::module::{Budget, Failure};
 use crate::protocol::{KEEP, READY, Reason};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::stat::Mode;
 use std::ffi::CString;
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// That a keeper of this leaf lives.
 #[derive(Debug)]
@@ -109,27 +111,19 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
         .map_err(|failure| failed(failure.step, Errno::from_raw(failure.errno)))?;
     // Its end of what it says has to be the only one.
     drop(theirs);
-    wait_for(&talk, adoption.means.budget)?;
+    let mut talk = UnixStream::from(talk);
     let mut packet = [0; READY.len()];
-    match recv(talk.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT) {
-        Ok(_) if packet == READY => Ok(Started(talk)),
+    let heard = loop {
+        // None at all would be for ever.
+        let left = adoption.means.budget.left().max(Duration::from_millis(1));
+        match talk.set_read_timeout(Some(left)).and_then(|()| talk.read(&mut packet)) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            heard => break heard,
+        }
+    };
+    match heard {
+        Ok(_) if packet == READY => Ok(Started(talk.into())),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(none_in_time("the keeper")),
         _ => Err(none_lives()),
-    }
-}
-
-/// Waits until there is something to read, or the end of it.
-/// Errors: when the budget is used up first.
-fn wait_for(fd: &OwnedFd, budget: &Budget) -> Result<(), Failure> {
-    loop {
-        let left = budget.left();
-        if left.is_zero() {
-            return Err(none_in_time("the keeper"));
-        }
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) | Err(Errno::EINTR) => {}
-            Ok(_) => return Ok(()),
-            Err(errno) => return Err(Failed::new("start keeper:", "poll", errno).into()),
-        }
     }
 }

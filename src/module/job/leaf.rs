@@ -172,7 +172,7 @@ fn enter(
         return Err(Failure::why(Reason::Timeout, why));
     }
     undo.moving();
-    cgroup::enter(leaf.dir()?, &procs)?;
+    cgroup::enter(leaf.dir()?.path(), &procs)?;
     #[cfg(debug_assertions)]
     provoke_panic(adoption);
     if let Some(keep) = keep {

@@ -73,8 +73,10 @@ impl Job {
     /// What the helper must read before the plan can be carried out: the text of the unit's file,
     /// where the plan goes by the IMP's filter and there is none.
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
-        match self {
-            Self::Flux(cgroups, imp) if inherits(plan) && !cgroups.has_filter()? => {
+        match (self, &plan.containment) {
+            (Self::Flux(cgroups, imp), Containment::Inherit | Containment::Both(_))
+                if !cgroups.has_filter()? =>
+            {
                 Ok(Some(imp.unit_text(&cgroups.place)?))
             }
             _ => Ok(None),
@@ -119,10 +121,6 @@ impl Job {
             }),
         }
     }
-}
-
-fn inherits(plan: &Plan) -> bool {
-    matches!(plan.containment, Containment::Inherit | Containment::Both(_))
 }
 
 /// Passes on the name of what holds, or would.

@@ -94,7 +94,7 @@ impl Daemon {
     pub fn call(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
         made(spool, name, ROOT)?;
         let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
-        let connection = connected(Path::new(&path), ROOT, deadline)?;
+        let connection = call(Path::new(&path), ROOT, Some(deadline))?.ok_or(Error::Timeout)?;
         let mut bytes = [0; ANSWER_LEN];
         connection.send(&query(), deadline)?;
         connection.receive(&mut bytes, deadline)?;
@@ -171,14 +171,18 @@ pub fn call(path: &Path, owner: u32, deadline: Option<Instant>) -> Result<Option
     let socket =
         socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | blocks, None)
             .map_err(|errno| Error::System("socket", errno))?;
-    if let Some(deadline) = deadline {
-        limit(&socket, SendTimeout, deadline)?;
-    }
     let address = UnixAddr::new(path).map_err(|errno| Error::System("connect", errno))?;
-    match connect(socket.as_raw_fd(), &address) {
-        Ok(()) => {}
-        Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
-        Err(errno) => return Err(missing("connect", errno)),
+    loop {
+        if let Some(deadline) = deadline {
+            limit(&socket, SendTimeout, deadline)?;
+        }
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => break,
+            // A signal came in between, or the deadline has passed.
+            Err(Errno::EAGAIN | Errno::EINTR) if deadline.is_some() => {}
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(errno) => return Err(missing("connect", errno)),
+        }
     }
     let peer = getsockopt(&socket, PeerCredentials)
         .map_err(|errno| Error::System("getsockopt SO_PEERCRED", errno))?;
@@ -192,15 +196,6 @@ fn missing(call: &'static str, errno: Errno) -> Error {
     match errno {
         Errno::ENOENT | Errno::ECONNREFUSED => Error::Gone,
         errno => Error::System(call, errno),
-    }
-}
-
-/// As [`call`], again where a signal came in between.
-pub fn connected(path: &Path, owner: u32, deadline: Instant) -> Result<Connection> {
-    loop {
-        if let Some(connection) = call(path, owner, Some(deadline))? {
-            return Ok(connection);
-        }
     }
 }
 
@@ -378,7 +373,7 @@ mod tests {
         let (listener, callers) = crowded(&path);
         let connect = |millis| {
             let deadline = Instant::now() + Duration::from_millis(millis);
-            connected(&path, own_uid(), deadline).map(drop)
+            call(&path, own_uid(), Some(deadline)).map(drop)
         };
         assert_eq!(connect(50), Err(Error::Timeout));
         std::thread::scope(|scope| {

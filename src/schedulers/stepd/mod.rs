@@ -12,9 +12,7 @@ use nix::errno::Errno;
 use crate::protocol::{CgroupPath, JobId, NodeName, decimal};
 use thiserror::Error;
 
-pub use daemon::{
-    ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, connected, made, query,
-};
+pub use daemon::{ANSWER_LEN, Answer, Connection, Daemon, QUERY_LEN, State, call, made, query};
 
 /// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
 pub(crate) const EXTERN_STEP: u32 = 0xffff_fffc;
