@@ -4,8 +4,8 @@
 #
 # NOT RUN BY THIS PROJECT: written from LSF's documentation. Try it on one node first.
 #
-# The environment is the job's own, so only the id is taken from it, and the owner is asked of LSF: a false id
-# stands for a job that is not this user's or not here, and is refused. LSF may make the job's cgroup only
+# The environment is the job's own, so only LSB_JOBID and LSB_JOBINDEX are taken from it, which LSF sets last,
+# and the owner is asked of LSF. LSF may make the job's cgroup only
 # after PRE_EXEC. So this makes one itself, and moves the process that starts the job into it: its parent.
 # What the job may open is the site's: by default the standard devices; add --gpu for those that LSF assigns.
 set -eu
@@ -19,7 +19,7 @@ cgroup=/lsf-jobs/$id
 case ${1:-} in
 begin)
     index=${LSB_JOBINDEX#0}
-    owner=$(bjobs -noheader -o user "$LSB_JOBID${index:+[$index]}")
+    owner=$(bjobs -u all -noheader -o user "$LSB_JOBID${index:+[$index]}")
     mkdir -p "$top$cgroup"
     job-adopt register --id "$id" --user "$owner" --cgroup "$cgroup" --policy closed
     echo "$PPID" >"$top$cgroup/cgroup.procs"
