@@ -2,20 +2,21 @@
 //! meanwhile, while filters of others come and go: none is in a wrong place or opens a device of
 //! another job, each refusal has a reason, and afterwards nothing is left.
 //!
-//! `LOGINS` says how many; `make soak` takes 10,000. The closing lines say what came of them.
+//! Once with a real Slurm, which is on cgroup v1 here, and once with a stand-in for its step daemon on
+//! cgroup v2. `LOGINS` says how many; `make soak` takes 10,000. The closing lines say what came of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
 use crate::support::{
-    ALICE, BOB, CAROL, Cgroup, DENIED, Flags, Node, OPENS, OPS, SPOOL, Sshd, Tool, User,
-    eventually, on_node_alone,
+    ALICE, BOB, CAROL, Cgroup, DENIED, Flags, HIERARCHIES, Job, Node, OPENS, OPS, SPOOL, Slurm,
+    SlurmJob, Sshd, Step, Tool, User, eventually, on_node_alone, on_slurm_alone,
 };
 
 /// Logins at once.
@@ -39,7 +40,7 @@ for user in "$@"; do
     {
         began=$EPOCHREALTIME
         ssh -F /root/ssh_config -o BatchMode=yes "$user@127.0.0.1" \
-            'grep ^0:: /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 /dev/nvidia2 /dev/nvidia3'
+            'cat /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 /dev/nvidia2 /dev/nvidia3'
         echo "over $? $began $EPOCHREALTIME"
     } >/root/wave/$n.new 2>&1 &
 done
@@ -60,6 +61,8 @@ fn meet(one: Span, other: Span) -> bool {
 struct Past {
     owner: User,
     path: String,
+    /// In how many hierarchies its logins are there.
+    hierarchies: usize,
     gpu: usize,
     /// From its first trace to its last, and from when it was whole until its end began.
     seen: Span,
@@ -69,12 +72,20 @@ struct Past {
     foreign: Vec<Span>,
 }
 
+impl Past {
+    fn is_slurms(&self) -> bool {
+        self.path.contains("/job_")
+    }
+}
+
 /// What the driver knows.
 #[derive(Default)]
 struct History {
     over: Mutex<Vec<Past>>,
     /// When filters above all jobs came and went.
     above: Mutex<Vec<Span>>,
+    /// Empty cgroups of Slurm's, which the driver has removed.
+    forgotten: AtomicUsize,
 }
 
 /// One login, as its client tells of it.
@@ -107,22 +118,23 @@ impl History {
     /// What came of a login, in a word; the error says what is wrong with it.
     fn judge(&self, told: &Told) -> Result<String, String> {
         let over = self.over.lock().unwrap();
-        let cgroup = told.text.lines().find_map(|line| line.trim_end().strip_prefix("0::"));
-        match cgroup {
-            Some(cgroup) => {
-                let inside = |job: &&Past| {
-                    let rest = cgroup.strip_prefix(&job.path);
-                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-                        && meet(job.seen, told.span)
-                };
-                let job = over.iter().find(inside).ok_or(format!("is in {cgroup}"))?;
-                if job.owner != told.user {
-                    return Err(format!("is in {cgroup}, a job of {}", job.owner.name));
-                }
-                Self::judge_devices(job, told)
-            }
-            None => self.judge_refusal(&over, told),
+        let lines = told.text.lines().filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
+        let cgroups: Vec<&str> = lines.filter(|cgroup| cgroup.starts_with('/')).collect();
+        if cgroups.is_empty() {
+            return self.judge_refusal(&over, told);
         }
+        let within = |job: &Past, cgroup: &str| {
+            let rest = cgroup.strip_prefix(&job.path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let here = |job: &Past| cgroups.iter().filter(|cgroup| within(job, cgroup)).count();
+        let mut jobs = over.iter().filter(|job| here(job) > 0 && meet(job.seen, told.span));
+        let job = jobs.next().ok_or(format!("is in {cgroups:?}"))?;
+        let whole = here(job) == job.hierarchies && jobs.all(|other| other.path == job.path);
+        if job.owner != told.user || !whole {
+            return Err(format!("is in {cgroups:?}, {} being {}'s", job.path, job.owner.name));
+        }
+        Self::judge_devices(job, told)
     }
 
     fn judge_devices(job: &Past, told: &Told) -> Result<String, String> {
@@ -139,7 +151,8 @@ impl History {
             }
         }
         if told.status == 0 || meet((job.whole.1, job.seen.1), told.span) {
-            return Ok("adopted".into());
+            let slurms = if job.is_slurms() { " by Slurm" } else { "" };
+            return Ok(format!("adopted{slurms}"));
         }
         Err(format!("in {}, and ended with status {}", job.path, told.status))
     }
@@ -196,6 +209,7 @@ impl Dice {
 #[derive(Clone, Copy)]
 struct Lane {
     owner: User,
+    /// Slurm chooses itself.
     gpu: usize,
     kind: Kind,
 }
@@ -208,77 +222,154 @@ enum Kind {
     Slurm,
 }
 
-/// Bob's are of both kinds at once.
-const LANES: [Lane; 5] = [
+/// Bob's and those of the last are of both kinds at once.
+const LANES: [Lane; 6] = [
     Lane { owner: ALICE, gpu: 0, kind: Kind::Record },
     Lane { owner: ALICE, gpu: 1, kind: Kind::Leaf },
     Lane { owner: BOB, gpu: 2, kind: Kind::Record },
     Lane { owner: BOB, gpu: 3, kind: Kind::Slurm },
     Lane { owner: OPS, gpu: 0, kind: Kind::Leaf },
+    Lane { owner: OPS, gpu: 2, kind: Kind::Slurm },
 ];
+
+/// A running one.
+enum Running<'a> {
+    Record(Job<'a>),
+    StandIn(Step),
+    Slurm(SlurmJob<'a>),
+}
+
+/// The script of Slurm's jobs: it ends when it is told to. It starts no process: cgroup v1 never gets done
+/// with freezing one that waits in vfork(2).
+const SCRIPT: &str =
+    "exec bash -c 'exec 9<> <(:); until test -e end-$SLURM_JOB_ID; do read -rt 0.1 -u 9; done'";
+
+impl Running<'_> {
+    fn path(&self) -> String {
+        match self {
+            Self::Record(job) => job.cgroup.path().to_owned(),
+            Self::StandIn(step) => step.job.path().to_owned(),
+            Self::Slurm(job) => job.path(),
+        }
+    }
+
+    /// Where filters may come and go.
+    fn cgroup(&self) -> Option<&Cgroup> {
+        match self {
+            Self::Record(job) => Some(&job.cgroup),
+            Self::StandIn(step) => Some(&step.job),
+            Self::Slurm(_) => None,
+        }
+    }
+
+    fn freeze(&self, frozen: bool) {
+        match self {
+            Self::Slurm(job) => job.freeze(frozen),
+            _ => _ = self.cgroup().unwrap().freeze(frozen),
+        }
+    }
+
+    /// Ends it, by itself or by Slurm's order; how many empty cgroups Slurm forgot.
+    fn end(self, node: &Node, by_itself: bool) -> usize {
+        match self {
+            Self::Record(job) => {
+                // As unregister does it: who is on the way in sees that the job is over.
+                job.unstamp();
+                fs::remove_file(node.path(&job.record_path())).unwrap();
+                job.finish();
+                0
+            }
+            Self::StandIn(step) => {
+                assert!(step.finish(), "a step of Slurm's left cgroups");
+                0
+            }
+            Self::Slurm(job) => {
+                match by_itself {
+                    true => node.write(&format!("{}/end-{}", job.owner.home(), job.id), ""),
+                    false => _ = node.run("scancel", &[&job.id]).ok(),
+                }
+                job.forgotten()
+            }
+        }
+    }
+}
 
 impl Lane {
     /// Has jobs until it is over.
-    fn run(self, node: &Node, history: &History, over: &AtomicBool, seed: u64) {
+    fn run<'a>(
+        self,
+        node: &'a Node,
+        slurm: Option<&'a Slurm<'a>>,
+        history: &History,
+        over: &AtomicBool,
+        seed: u64,
+    ) {
         let mut dice = Dice(seed * 0x9e37_79b9 + 1);
         for number in 0.. {
             if over.load(Ordering::Relaxed) {
                 return;
             }
             let began = now();
-            match self.kind {
-                Kind::Slurm => {
-                    let others: Vec<String> = (0..GPUS)
-                        .filter(|gpu| *gpu != self.gpu)
-                        .map(|gpu| format!("195:{gpu}"))
-                        .collect();
-                    let others: Vec<&str> = others.iter().map(String::as_str).collect();
-                    // Slurm confines a job before its extern step takes logins.
-                    let job = node.cgroup().child("jobs").child("job_4242");
-                    job.create().attach(Flags::Override, "Slurm_Cgroup_v2", &others);
-                    let step = node.step_alone(self.owner, &[]);
-                    let mut past = self.live(&step.job, began, &mut dice);
-                    assert!(step.finish(), "a step of Slurm's left cgroups");
-                    past.seen.1 = now();
-                    history.over.lock().unwrap().push(past);
-                }
-                kind => {
-                    let job = node.job(self.owner, &format!("{seed}-{number}"));
-                    let job = job.devices(&[&format!("/dev/nvidia{}", self.gpu), "/dev/soak"]);
-                    let job = if kind == Kind::Leaf { job.with("leaf", json!("in")) } else { job };
-                    let job = job.started(began as i64).start();
-                    let mut past = self.live(&job.cgroup, began, &mut dice);
-                    // As unregister does it: who is on the way in sees that the job is over.
-                    job.unstamp();
-                    fs::remove_file(node.path(&job.record_path())).unwrap();
-                    job.finish();
-                    drop(job);
-                    past.seen.1 = now();
-                    history.over.lock().unwrap().push(past);
-                }
-            }
+            let (job, gpu) = self.start(node, slurm, &format!("{seed}-{number}"), began);
+            let mut past = self.live(&job, gpu, began, &mut dice);
+            let forgotten = job.end(node, dice.below(2) == 0);
+            history.forgotten.fetch_add(forgotten, Ordering::Relaxed);
+            past.seen.1 = now();
+            history.over.lock().unwrap().push(past);
             sleep(dice.millis(1, 400));
         }
     }
 
+    /// A job, and its GPU.
+    fn start<'a>(
+        self,
+        node: &'a Node,
+        slurm: Option<&'a Slurm<'a>>,
+        id: &str,
+        began: f64,
+    ) -> (Running<'a>, usize) {
+        match (self.kind, slurm) {
+            (Kind::Slurm, Some(slurm)) => {
+                let job = slurm.script(self.owner, 1, SCRIPT);
+                let gpu = job.gpu();
+                (Running::Slurm(job), gpu)
+            }
+            (Kind::Slurm, None) => {
+                let others = (0..GPUS).filter(|gpu| *gpu != self.gpu);
+                let others: Vec<String> = others.map(|gpu| format!("195:{gpu}")).collect();
+                let others: Vec<&str> = others.iter().map(String::as_str).collect();
+                // Slurm confines a job before its extern step takes logins.
+                let job = node.cgroup().child("jobs").child("job_4242");
+                job.create().attach(Flags::Override, "Slurm_Cgroup_v2", &others);
+                (Running::StandIn(node.step_alone(self.owner, &[])), self.gpu)
+            }
+            (kind, _) => {
+                let job = node.job(self.owner, id).started(began as i64);
+                let job = job.devices(&[&format!("/dev/nvidia{}", self.gpu), "/dev/soak"]);
+                let job = if kind == Kind::Leaf { job.with("leaf", json!("in")) } else { job };
+                (Running::Record(job.start()), self.gpu)
+            }
+        }
+    }
+
     /// A job's life, from when it is whole until its end begins.
-    fn live(self, cgroup: &Cgroup, began: f64, dice: &mut Dice) -> Past {
+    fn live(self, job: &Running<'_>, gpu: usize, began: f64, dice: &mut Dice) -> Past {
         let whole = now();
         let (mut frozen, mut foreign) = (Vec::new(), Vec::new());
         let end = Instant::now() + dice.millis(300, 4000);
         while Instant::now() < end {
             sleep(dice.millis(20, 500));
             let began = now();
-            match dice.below(4) {
-                0 => {
-                    cgroup.freeze(true);
+            match (dice.below(4), job.cgroup()) {
+                (0, _) => {
+                    job.freeze(true);
                     sleep(dice.millis(10, 200));
-                    cgroup.freeze(false);
+                    job.freeze(false);
                     frozen.push((began, now()));
                 }
                 // Where one of Slurm's is attached otherwise the kernel refuses it.
-                1 => {
-                    let denied = format!("195:{}", self.gpu);
+                (1, Some(cgroup)) => {
+                    let denied = format!("195:{gpu}");
                     if cgroup.try_attach(Flags::Multi, "site", &[&denied]).code == 0 {
                         sleep(dice.millis(10, 200));
                         let filters = cgroup.filters();
@@ -290,9 +381,9 @@ impl Lane {
                 _ => {}
             }
         }
-        let (owner, gpu, path) = (self.owner, self.gpu, cgroup.path().to_owned());
         let (seen, whole) = ((began, f64::MAX), (whole, now()));
-        Past { owner, path, gpu, seen, whole, frozen, foreign }
+        let hierarchies = if job.cgroup().is_some() { 1 } else { HIERARCHIES.len() };
+        Past { owner: self.owner, path: job.path(), hierarchies, gpu, seen, whole, frozen, foreign }
     }
 }
 
@@ -311,6 +402,10 @@ fn above(node: &Node, history: &History, over: &AtomicBool) {
     }
 }
 
+/// Slurm's controller keeps what it knows of jobs for minutes.
+const FILES: &str =
+    "find /run /tmp /etc /dev /var/spool/slurmd -xdev -path '*/slurmctld/*' -prune -o -print";
+
 /// What must not be more at the end than at the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Left {
@@ -324,17 +419,17 @@ struct Left {
 }
 
 impl Left {
-    fn now(sshd: &Sshd<'_>, names: &BTreeSet<String>) -> Self {
+    fn now(sshd: &Sshd<'_>, slurm: Option<&Slurm<'_>>, names: &BTreeSet<String>) -> Self {
         fn cgroups(cgroup: &Cgroup) -> usize {
             1 + cgroup.children().iter().map(cgroups).sum::<usize>()
         }
         let node = sshd.node();
         let loaded = node.run("filter", &["loaded", "/"]).ok().stdout;
         let is_ours = |line: &&str| line.rsplit(' ').next().is_some_and(|it| names.contains(it));
-        let files = node.sh("find /run /tmp /etc /dev /var/spool/slurmd -xdev").ok().stdout;
+        let files = node.sh(FILES).ok().stdout;
         Self {
             processes: node.processes().len(),
-            cgroups: cgroups(node.cgroup()),
+            cgroups: cgroups(node.cgroup()) + slurm.map_or(0, |slurm| slurm.job_cgroups().len()),
             programs: loaded.lines().filter(is_ours).count(),
             descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
             files: files.lines().map(str::to_owned).collect(),
@@ -377,80 +472,104 @@ fn names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
 
 #[test]
 fn logins_in_waves_are_confined_and_leave_nothing() {
-    let logins = std::env::var("LOGINS").map_or(FEW, |number| number.parse().unwrap());
+    on_slurm_alone(|slurm| {
+        // Whatever Slurm makes for its first job is there then.
+        slurm.batch(BOB, 1).cancel();
+        soak(slurm.node, Some(slurm));
+    });
+}
+
+#[test]
+fn on_cgroup_v2_as_well() {
     on_node_alone(|node| {
-        node.install(&Tool::Filter.path(), "/usr/bin/filter");
         node.install(&Tool::Extern.path(), "/usr/bin/extern");
-        let minor = std::process::id() & 0xf_ffff;
-        node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
-        node.arguments("log_level=quiet");
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.folder("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        let sshd = node.sshd();
-        let names = names(node, &sshd);
-        assert_eq!(names.len(), 3, "{names:?}");
-        wave(node, &[CAROL; WAVE]);
-        let mut first = Left::now(&sshd, &names);
-        eventually("nothing goes on", || {
-            let before = std::mem::replace(&mut first, Left::now(&sshd, &names));
-            before == first && first.programs == 0
-        });
-        let own = memory(&sshd);
-        let (history, over) = (History::default(), AtomicBool::new(false));
-        let began = Instant::now();
-        let mut told = Vec::new();
-        std::thread::scope(|scope| {
-            let (history, over) = (&history, &over);
-            for (seed, lane) in (1..).zip(LANES) {
-                scope.spawn(move || lane.run(node, history, over, seed));
-            }
-            scope.spawn(move || above(node, history, over));
-            let done = || over.store(true, Ordering::Relaxed);
-            let _done = Done(&done);
-            while told.len() < logins {
-                let count = WAVE.min(logins - told.len());
-                let users = (0..count).map(|at| USERS[at % USERS.len()]);
-                told.extend(wave(node, &users.collect::<Vec<_>>()));
-            }
-        });
-        let took = began.elapsed();
-        let mut came = BTreeMap::<String, usize>::new();
-        let mut wrong = Vec::new();
-        for told in &told {
-            match history.judge(told) {
-                Ok(what) => *came.entry(what).or_default() += 1,
-                Err(why) => wrong.push(format!("{}: {why}\n{}", told.user.name, told.text)),
-            }
-        }
-        let mut last = Left::now(&sshd, &names);
-        let deadline = Instant::now() + SOON;
-        while last != first && Instant::now() < deadline {
-            sleep(Duration::from_millis(50));
-            last = Left::now(&sshd, &names);
-        }
-        let (count, jobs) = (told.len(), history.over.lock().unwrap().len());
-        let mut report = format!("soak: {count} logins, {jobs} jobs, in {} s\n", took.as_secs());
-        came.iter().for_each(|(what, count)| report += &format!("soak: {count} {what}\n"));
-        report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
-        let grown = memory(&sshd).saturating_sub(own);
-        let Left { processes, cgroups, programs, descriptors, .. } = &last;
-        report += &format!(
-            "soak: left: {} processes, {} cgroups, {programs} programs, {} descriptors, {} files, \
-             {grown} KiB of the server's\n",
-            processes.abs_diff(first.processes),
-            cgroups.abs_diff(first.cgroups),
-            descriptors.abs_diff(first.descriptors),
-            last.files.symmetric_difference(&first.files).count(),
-        );
-        eprint!("{report}");
-        let some: Vec<&String> = wrong.iter().take(10).collect();
-        assert!(wrong.is_empty(), "{some:#?}");
-        let files: Vec<_> = last.files.symmetric_difference(&first.files).collect();
-        assert!(last == first, "{files:?}");
-        assert!(grown <= GROWTH_KB, "the server has grown by {grown} KiB");
+        soak(node, None);
     });
+}
+
+fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
+    let logins = std::env::var("LOGINS").map_or(FEW, |number| number.parse().unwrap());
+    node.install(&Tool::Filter.path(), "/usr/bin/filter");
+    let minor = std::process::id() & 0xf_ffff;
+    node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
+    // How fast a busy machine is, is no matter here.
+    node.arguments("log_level=quiet timeout=20");
+    let sshd = node.sshd();
+    let names = names(node, &sshd);
+    assert_eq!(names.len(), 3, "{names:?}");
+    wave(node, &[CAROL; WAVE]);
+    let mut first = Left::now(&sshd, slurm, &names);
+    eventually("nothing goes on", || {
+        let before = std::mem::replace(&mut first, Left::now(&sshd, slurm, &names));
+        before == first && first.programs == 0
+    });
+    let own = memory(&sshd);
+    let (history, over) = (History::default(), AtomicBool::new(false));
+    let began = Instant::now();
+    let mut told = Vec::new();
+    std::thread::scope(|scope| {
+        let (history, over) = (&history, &over);
+        // The stand-in has one job at a time.
+        let lanes = LANES.len() - usize::from(slurm.is_none());
+        for (seed, lane) in (1..).zip(LANES.into_iter().take(lanes)) {
+            scope.spawn(move || lane.run(node, slurm, history, over, seed));
+        }
+        scope.spawn(move || above(node, history, over));
+        let done = || over.store(true, Ordering::Relaxed);
+        let _done = Done(&done);
+        while told.len() < logins {
+            let count = WAVE.min(logins - told.len());
+            let users = (0..count).map(|at| USERS[at % USERS.len()]);
+            told.extend(wave(node, &users.collect::<Vec<_>>()));
+        }
+    });
+    let took = began.elapsed();
+    let mut came = BTreeMap::<String, usize>::new();
+    let mut wrong = Vec::new();
+    for told in &told {
+        match history.judge(told) {
+            Ok(what) => *came.entry(what).or_default() += 1,
+            Err(why) => wrong.push(format!("{}: {why}\n{}", told.user.name, told.text)),
+        }
+    }
+    let mut last = Left::now(&sshd, slurm, &names);
+    let deadline = Instant::now() + SOON;
+    while last != first && Instant::now() < deadline {
+        sleep(Duration::from_millis(50));
+        last = Left::now(&sshd, slurm, &names);
+    }
+    let over = history.over.lock().unwrap();
+    let (count, jobs, daemon) =
+        (told.len(), over.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
+    let many = over.iter().filter(|job| job.is_slurms()).count();
+    let mut report = format!(
+        "soak: {count} logins, {jobs} jobs, {many} of them of {daemon}, in {} s\n",
+        took.as_secs()
+    );
+    let forgotten = history.forgotten.load(Ordering::Relaxed);
+    report += &format!("soak: {forgotten} empty cgroups of ended jobs forgotten by Slurm itself\n");
+    came.iter().for_each(|(what, count)| report += &format!("soak: {count} {what}\n"));
+    report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
+    let grown = memory(&sshd).saturating_sub(own);
+    let Left { processes, cgroups, programs, descriptors, .. } = &last;
+    report += &format!(
+        "soak: left: {} processes, {} cgroups, {programs} programs, {} descriptors, {} files, \
+             {grown} KiB of the server's\n",
+        processes.abs_diff(first.processes),
+        cgroups.abs_diff(first.cgroups),
+        descriptors.abs_diff(first.descriptors),
+        last.files.symmetric_difference(&first.files).count(),
+    );
+    eprint!("{report}");
+    let some: Vec<&String> = wrong.iter().take(10).collect();
+    assert!(wrong.is_empty(), "{some:#?}");
+    let files: Vec<_> = last.files.symmetric_difference(&first.files).collect();
+    assert!(last == first, "{files:?}");
+    assert!(grown <= GROWTH_KB, "the server has grown by {grown} KiB");
 }
 
 /// Calls when it goes, however that is.

@@ -37,8 +37,8 @@ pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use origin::Listener;
 pub(crate) use outcome::{Outcome, eventually, patience, within};
-pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm};
-pub(crate) use slurm_job::SlurmJob;
+pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm, on_slurm_alone};
+pub(crate) use slurm_job::{HIERARCHIES, SlurmJob};
 pub(crate) use sshd::Sshd;
 pub(crate) use stand_in::{FORGED, StandIn};
 pub(crate) use tool::Tool;
@@ -48,7 +48,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs `body` on a fresh node with cgroup v2 at `/sys/fs/cgroup`.
 pub(crate) fn on_node(body: impl FnOnce(&Node)) {
@@ -70,12 +70,17 @@ pub(crate) fn on_node_alone(body: impl FnOnce(&Node)) {
     if let Some(obstacle) = obstacle() {
         return skip(obstacle);
     }
-    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     node_for(Mount::Unified, body);
 }
 
 /// Read by whoever has a node, written by who wants to be the only one.
 static MACHINE: RwLock<()> = RwLock::new(());
+
+/// To be held while there is to be one node only.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// To be held while there is a node, and once: who wants to be alone may be waiting.
 fn beside_others() -> RwLockReadGuard<'static, ()> {

@@ -42,6 +42,19 @@ fn on_slurm_after(seat: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
     }
     let _seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
     let _others = super::beside_others();
+    with_slurm(body);
+}
+
+/// As [`on_slurm`], while no other test has a node.
+pub(crate) fn on_slurm_alone(body: impl FnOnce(&Slurm<'_>)) {
+    if let Some(obstacle) = super::obstacle().or_else(obstacle) {
+        return skip(obstacle);
+    }
+    let _alone = super::alone();
+    with_slurm(body);
+}
+
+fn with_slurm(body: impl FnOnce(&Slurm<'_>)) {
     let node = Node::new(Mount::V1);
     let slurm = Slurm::new(&node);
     body(&slurm);
@@ -264,7 +277,7 @@ impl Drop for Slurm<'_> {
 }
 
 /// A directory and all below, each before what is in it; nothing where it is gone.
-fn tree(top: &Path) -> Vec<PathBuf> {
+pub(super) fn tree(top: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(top) else { return Vec::new() };
     let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
     std::iter::once(top.to_owned()).chain(folders.flat_map(|folder| tree(&folder))).collect()

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 
 use pam_job_adopt::schedulers::stepd::{self, State};
 
-use super::slurm::Slurm;
+use super::slurm::{Slurm, tree};
 use super::{LOOK, OPENS, Outcome, User, eventually};
 
 /// The hierarchies of cgroup v1 that Slurm makes cgroups in.
-pub(super) const HIERARCHIES: [&str; 5] = ["freezer", "cpuset", "memory", "devices", "cpuacct"];
+pub(crate) const HIERARCHIES: [&str; 5] = ["freezer", "cpuset", "memory", "devices", "cpuacct"];
 /// Number of the step that logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
 pub(super) const EXTERN_STEP: u32 = 0xffff_fffc;
 /// Number of the step that runs a batch script (`SLURM_BATCH_SCRIPT`).
@@ -207,14 +207,25 @@ impl SlurmJob<'_> {
         self.step(LOOK).ok().gpus()
     }
 
+    /// Which of the node's GPUs Slurm gave it; of several the first.
+    pub(crate) fn gpu(&self) -> usize {
+        let told = self.slurm.node.run("scontrol", &["show", "--details", "job", &self.id]).ok();
+        let (_, rest) = told.stdout.split_once("(IDX:").unwrap_or_else(|| panic!("{told}"));
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    }
+
     /// Process of the extern step's daemon, as this process numbers it.
     pub(crate) fn daemon(&self) -> i32 {
+        self.find_daemon().expect("no extern step")
+    }
+
+    fn find_daemon(&self) -> Option<i32> {
         let title = format!("slurmstepd: [{}.extern]", self.id);
         let runs = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).starts_with(&title)
         };
-        self.slurm.running("slurmstepd").into_iter().find(runs).expect("no extern step")
+        self.slurm.running("slurmstepd").into_iter().find(runs)
     }
 
     /// Sends a signal to that daemon.
@@ -242,6 +253,20 @@ impl SlurmJob<'_> {
         eventually("the job's cgroups are removed", || {
             !HIERARCHIES.iter().any(|hierarchy| self.dir(hierarchy).exists())
         });
+        self.is_over();
+    }
+
+    /// Waits until Slurm has ended it, then removes the empty cgroups that it forgot, and counts them.
+    /// Slurm makes some anew for a login that it adds while the step ends (22.05).
+    pub(crate) fn forgotten(&self) -> usize {
+        eventually("its daemon has ended", || self.find_daemon().is_none());
+        self.is_over();
+        let trees = HIERARCHIES.iter().flat_map(|hierarchy| tree(&self.dir(hierarchy)));
+        let dirs: Vec<PathBuf> = trees.collect();
+        dirs.iter().rev().filter(|dir| std::fs::remove_dir(dir).is_ok()).count()
+    }
+
+    fn is_over(&self) {
         let state = format!("squeue --noheader --jobs={} --format=%T 2>/dev/null", self.id);
         eventually("Slurm knows that it is over", || {
             let states = self.slurm.node.sh(&state).stdout;
