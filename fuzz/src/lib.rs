@@ -1,5 +1,7 @@
 //! What fuzz targets share: values from bytes, and files of a node.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -54,24 +56,52 @@ pub fn with_version(bytes: &[u8]) -> Vec<u8> {
 /// The files of a node, or of a part of one, in a directory of this process. Whoever runs the target
 /// removes it.
 #[derive(Debug)]
-pub struct Laid(PathBuf);
+pub struct Laid {
+    dir: PathBuf,
+    owner: u32,
+    /// What was laid out last, so that an execution writes only what differs.
+    files: RefCell<HashMap<String, Option<String>>>,
+}
 
 impl Laid {
-    /// An empty directory.
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory for files");
+        let owner = dir.metadata().expect("the directory").uid();
+        Self { dir, owner, files: RefCell::default() }
+    }
+
+    /// This process's files, as the execution before left them.
     ///
     /// # Panics
-    /// Where there is no place for one.
+    /// Where there is no place for them.
     #[must_use]
-    pub fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory for files");
-        Self(path)
+    pub fn kept() -> &'static Self {
+        thread_local! {
+            static KEPT: &'static Laid = Box::leak(Box::new(Laid::new()));
+        }
+        KEPT.with(|kept| *kept)
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.dir
+    }
+
+    /// Whether that is something new to lay out.
+    fn differs(&self, path: &str, text: Option<&str>) -> bool {
+        let mut files = self.files.borrow_mut();
+        if files.get(path).is_some_and(|last| last.as_deref() == text) {
+            return false;
+        }
+        // A directory goes with its files, and comes with them.
+        let within = |one: &str, other: &str| {
+            one.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+        };
+        files.retain(|other, _| !within(other, path) && !within(path, other));
+        files.insert(path.to_owned(), text.map(str::to_owned));
+        true
     }
 
     /// Writes a file, with the directories that it is in.
@@ -79,7 +109,10 @@ impl Laid {
     /// # Panics
     /// Where that fails, as for a path that is a directory.
     pub fn file(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
+        if !self.differs(path, Some(text)) {
+            return;
+        }
+        let path = self.dir.join(path);
         if std::fs::write(&path, text).is_err() {
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
             std::fs::write(&path, text).expect("a file");
@@ -88,26 +121,19 @@ impl Laid {
 
     /// Removes a file or a directory with all that is in it, if it is there.
     pub fn without(&self, path: &str) {
-        let path = self.0.join(path);
+        if !self.differs(path, None) {
+            return;
+        }
+        let path = self.dir.join(path);
         if std::fs::remove_file(&path).is_err() {
             _ = std::fs::remove_dir_all(&path);
         }
     }
 
     /// The files as those of a node.
-    ///
-    /// # Panics
-    /// Where the directory is gone.
     #[must_use]
     pub fn tree(&self) -> Tree {
-        let owner = self.0.metadata().expect("the directory").uid();
-        Tree::laid_out(&self.0, Trust::below(&self.0, owner))
-    }
-}
-
-impl Default for Laid {
-    fn default() -> Self {
-        Self::new()
+        Tree::laid_out(&self.dir, Trust::below(&self.dir, self.owner))
     }
 }
 

@@ -1,4 +1,6 @@
 //! Allowlists: the program of a list has to mean what the list says, entry by entry.
+//!
+//! At most 768 bytes, which are 127 entries: each is asked for of all of them.
 #![no_main]
 
 use job_adopt_fuzz::Bytes;

@@ -1,4 +1,6 @@
 //! Patterns of names: the first line is a pattern, the second a name.
+//!
+//! At most 512 bytes: a name of a file has 255.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

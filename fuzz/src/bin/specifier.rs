@@ -40,7 +40,7 @@ fuzz_target!(|text: &str| {
 
 thread_local! {
     static RESOLVER: Resolver = {
-        let laid = Laid::new();
+        let laid = Laid::kept();
         for (path, text) in FILES {
             laid.file(path, text);
         }

@@ -1,4 +1,6 @@
 //! PAM service files. A line `=` ends each; the first is that of `sshd`.
+//!
+//! At most 1024 bytes.
 #![no_main]
 
 use job_adopt_fuzz::Laid;
@@ -11,7 +13,7 @@ const OTHERS: [&str; 3] = ["common", "deeper", "other"];
 const HARMLESS: &str = "session required pam_other.so\n";
 
 fuzz_target!(|text: &str| {
-    let laid = Laid::new();
+    let laid = Laid::kept();
     let mut parts = text.split("\n=");
     let own = parts.next().unwrap_or_default();
     for other in OTHERS {
@@ -21,14 +23,14 @@ fuzz_target!(|text: &str| {
             None => laid.without(&path),
         }
     }
-    let finding = judged(&laid, own);
+    let finding = judged(laid, own);
     if let Finding::Effective(place) = &finding {
         let file = std::fs::read(&place.file).expect("the file of a line of ours");
         let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').skip(place.line - 1).collect();
         let rest = String::from_utf8_lossy(&lines.join(&b'\n')).into_owned();
         assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
     }
-    let more = judged(&laid, &format!("{HARMLESS}{own}"));
+    let more = judged(laid, &format!("{HARMLESS}{own}"));
     if finding.stack() == Stack::Missing {
         assert_eq!(more.stack(), Stack::Missing, "a line of others made {finding} into {more}");
     }
