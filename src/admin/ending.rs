@@ -203,7 +203,8 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
 }
 
 /// Kills the processes that `find` finds, given those that are stopped: they are stopped first,
-/// until there are no new ones. Returns those that are left at the deadline.
+/// until there are no new ones. Returns those that are left at the deadline, killed as well: whoever
+/// still starts others saves nobody.
 ///
 /// # Errors
 /// That of `find`, and [`Error::Failed`] for a process that takes no signal.
@@ -224,7 +225,7 @@ pub(super) fn hunt(
         }
         signal_all(news, Signal::SIGSTOP)?;
         if Instant::now() >= deadline {
-            return Ok(found);
+            return signal_all(found.iter().copied(), Signal::SIGKILL).map(|()| found);
         }
     }
 }
@@ -513,6 +514,35 @@ mod tests {
         let table = [process(21, 1), process(22, 21)];
         assert_eq!(logins(&table, 5, &BTreeSet::from([(21, 1)])).len(), 2);
         assert_eq!(logins(&table, 5, &BTreeSet::from([(21, 9)])).len(), 0);
+    }
+
+    /// Stopped they would go on as soon as the rest is given up.
+    #[test]
+    fn new_processes_without_end_save_nobody() {
+        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let children = std::cell::RefCell::new(vec![start()]);
+        let find = |_: &BTreeSet<Identity>| {
+            children.borrow_mut().push(start());
+            let children = children.borrow();
+            let pids = children.iter().map(|child| child.id().cast_signed());
+            Ok(pids.map(|pid| (pid, started(pid).unwrap())).collect())
+        };
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let left = hunt(find, deadline, &mut BTreeSet::new()).unwrap();
+        let mut children = children.into_inner();
+        let until = Instant::now() + Duration::from_secs(10);
+        let all = |children: &mut Vec<std::process::Child>| {
+            children.iter_mut().all(|child| child.try_wait().unwrap().is_some())
+        };
+        while !all(&mut children) && Instant::now() < until {
+            sleep(PAUSE);
+        }
+        let ended = all(&mut children);
+        for child in &mut children {
+            _ = child.kill();
+            child.wait().unwrap();
+        }
+        assert_eq!((left.len(), ended), (children.len(), true));
     }
 
     /// Else it would outlive the job, and could be anybody's in a cgroup that becomes one.

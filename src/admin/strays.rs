@@ -155,14 +155,9 @@ fn end(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     }
     let mut stopped = BTreeSet::new();
     let hunted = hunt(|_| find(), began + PATIENCE, &mut stopped);
-    // Whoever still forks then saves nobody.
-    let killed = match &hunted {
-        Ok(left) => signal_all(left.iter().copied(), Signal::SIGKILL),
-        Err(_) => Ok(()),
-    };
     // Some may belong to users who have a job by now.
     let continued = signal_all(stopped.iter().copied(), Signal::SIGCONT);
-    let left = hunted.and_then(|left| killed.and(continued).map(|()| left))?;
+    let left = hunted.and_then(|left| continued.map(|()| left))?;
     told.extend(stopped);
     told.retain(|one| !left.contains(one));
     if !(told.is_empty() && left.is_empty()) {
