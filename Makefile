@@ -5,7 +5,7 @@
 #                   zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one
 #   make install    the four, the manual pages, completions, the units, and the helper's account
 #   make uninstall  with the same variables
-#   make test       every test but that of the packages (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
+#   make test       every test but a few groups (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
 #                   root), native, node or kernel runs that tier alone, and SUITE=NAME a part of it
 #                   (tests/all says which there are). LINT=1 runs `make lint` beside them
 #   make faults     every system call of a login fails once, and every answer of the helper's is cut: all
@@ -76,7 +76,7 @@ endif
 # The bus looks there only.
 DBUS_POLICY = /usr/share/dbus-1/system.d/job-adopt.conf
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
-DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf)
+DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf packaging/selinux/*.cil)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
@@ -250,7 +250,7 @@ uninstall:
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
 	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
-	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
+	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers selinux && rmdir ../job-adopt
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 

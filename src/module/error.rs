@@ -33,6 +33,17 @@ impl Failure {
         Self::Why(reason, why.to_string())
     }
 
+    /// What it says. Where SELinux may have denied it, behind that: the log cuts a long text at its end.
+    pub(crate) fn cause(&self) -> String {
+        let error = self.to_string();
+        let denied = error.contains("(os error 13)") || error.contains("(os error 1)");
+        if denied && std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|read| read == b"1") {
+            let hint = "SELinux enforces here; is job-adopt.cil loaded? see ausearch -m avc: ";
+            return hint.to_owned() + &error;
+        }
+        error
+    }
+
     /// The code that the user reads.
     pub(crate) fn reason(&self) -> Reason {
         match self {

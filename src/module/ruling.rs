@@ -324,8 +324,8 @@ impl Case<'_> {
             "observe" => self.compared(self.closed(line).with("would", "refuse"), None),
             _ => self.closed(line),
         };
-        let mut outcome = self.outcome(ruling, reason, line.with("error", failure), plan);
-        outcome.cause = failure.to_string();
+        let mut outcome = self.outcome(ruling, reason, line.with("error", failure.cause()), plan);
+        outcome.cause = failure.cause();
         let waited = self.means.budget.used_ms();
         let words = Words {
             login: self.means.login,

@@ -58,6 +58,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
         has(&format!("/usr/share/job-adopt/systemd/{of}.d/job-adopt.conf"), 0o644);
     }
     has("/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf", 0o644);
+    has("/usr/share/job-adopt/selinux/job-adopt.cil", 0o644);
     has("/usr/share/dbus-1/system.d/job-adopt.conf", 0o644);
     // An addition to another's unit counts wherever systemd looks for units.
     let added = |path: &str| path.contains("/lib/systemd/") && path.contains(".d/");

@@ -4,10 +4,14 @@ use super::finding::Severity;
 use super::{Account, Check, Finding, Site};
 use crate::admin::people::HELPER_USER;
 use crate::kernel::sys::clock::now;
+use crate::kernel::sys::file::get_xattr;
 use crate::kernel::trust::{Distrust, Trust};
 use crate::protocol::{SPEAKS_TO, VERSION};
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +20,7 @@ const RELEASE: Check = "module-version";
 const ACCOUNT: Check = "account";
 const HELPER: Check = "helper";
 const KEEPER: Check = "keeper";
+const SELINUX: Check = "selinux";
 
 /// A module that every Linux-PAM has, so that its folder is that of modules.
 const STOCK: &str = "pam_permit.so";
@@ -26,6 +31,7 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     let helper = site.scene.at(&site.settings().helper);
     found.push(helper_is_fit(site, &helper));
     found.extend(keeper_is_fit(site, &helper));
+    found.extend(labelled(site, &helper));
     found.push(account(site));
     found
 }
@@ -110,6 +116,25 @@ fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
             Finding::error(KEEPER, path.display(), text, remedy)
         }
     })
+}
+
+/// Where SELinux enforces, only our policy lets sshd do what a login needs. A label that the policy in
+/// force does not know is none.
+fn labelled(site: &Site<'_>, helper: &Path) -> Option<Finding> {
+    let selinux = site.scene.at("/sys/fs/selinux");
+    std::fs::read(selinux.join("enforce")).ok().filter(|enforce| enforce == b"1")?;
+    let file = File::open(helper).ok()?;
+    let label = get_xattr(file.as_fd(), c"security.selinux").unwrap_or_default();
+    let asked = File::options().write(true).open(selinux.join("context"));
+    let known = asked.and_then(|mut asked| asked.write_all(&label)).is_ok();
+    let label = String::from_utf8_lossy(&label);
+    if known && label.contains(":job_adopt_helper_exec_t") {
+        return Some(Finding::fine(SELINUX, helper.display(), "has the label of our policy"));
+    }
+    let text = format!("SELinux enforces, and its policy does not know it as ours ({label:?})");
+    let remedy = "semodule -i /usr/share/job-adopt/selinux/job-adopt.cil; \
+                  restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
+    Some(Finding::error(SELINUX, helper.display(), text, remedy))
 }
 
 /// Why the module would not run it; nothing where it would.

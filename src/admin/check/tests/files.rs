@@ -34,6 +34,19 @@ fn the_helper_is_fit_to_be_run() {
     Laid::new().file(helper, &other).mode(helper, 0o711).is(&["Error helper resolve"]);
 }
 
+/// With a label of ours that the policy in force knows: on the booted node that enforces.
+#[test]
+fn where_selinux_enforces_the_helper_has_our_label() {
+    let with = |enforce| {
+        let laid = Laid::new().file("sys/fs/selinux/enforce", enforce);
+        laid.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/resolve", 0o755)
+    };
+    with("0").is(&[]);
+    let laid = with("1");
+    laid.is(&["Error selinux resolve"]);
+    laid.says("semodule -i");
+}
+
 #[test]
 fn the_account_is_of_its_own() {
     let with = |line: &str| {
