@@ -3,7 +3,8 @@
 use pam_job_adopt::admin::filters::interpret::BPF_RSH;
 use pam_job_adopt::kernel::bpf::Insn;
 use pam_job_adopt::kernel::bpf::insn::{
-    ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR, Register,
+    ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
+    Register,
 };
 use pam_job_adopt::protocol::DeviceRule;
 
@@ -43,7 +44,7 @@ fn answer(allowed: bool) -> [Insn; 2] {
 fn block(rule: &DeviceRule) -> Vec<Insn> {
     let refused = !rule.access().bits() & 7;
     let test = [
-        Insn::mov32_reg(SCRATCH, ACCESS_TYPE),
+        Insn::alu32_reg(BPF_MOV, SCRATCH, ACCESS_TYPE),
         Insn::alu32_imm(BPF_RSH, SCRATCH, ACCESS_SHIFT as i32),
         Insn::alu32_imm(BPF_AND, SCRATCH, refused as i32),
         unless_equal(SCRATCH, 0, 2),
@@ -54,7 +55,7 @@ fn block(rule: &DeviceRule) -> Vec<Insn> {
         wanted.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
 
     let mut block = vec![
-        Insn::mov32_reg(SCRATCH, ACCESS_TYPE),
+        Insn::alu32_reg(BPF_MOV, SCRATCH, ACCESS_TYPE),
         Insn::alu32_imm(BPF_AND, SCRATCH, (1 << ACCESS_SHIFT) - 1),
     ];
     for (at, (register, value)) in wanted.iter().enumerate() {

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, fstat};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl Lock {
 /// sees the byte held knows that there is one. The lock goes by the open file, which a keeper is
 /// given when it is started (fcntl(2), "Open file description locks").
 #[derive(Debug)]
-pub struct Keepers(OwnedFd);
+pub struct Keepers(pub(crate) OwnedFd);
 
 impl Keepers {
     /// Opens it.
@@ -72,12 +72,6 @@ impl Keepers {
         fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
             .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
         Ok(range.l_type != libc::F_UNLCK as libc::c_short)
-    }
-}
-
-impl AsFd for Keepers {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -114,7 +114,7 @@ mod tests {
         };
         assert_eq!(runtime(Insn::alu32_imm(BPF_MOV, 0, 0)), Owner::Runc);
         assert_eq!(runtime(Insn::mov64_imm(0, 0)), Owner::Runtime);
-        assert_eq!(runtime(Insn::mov32_reg(0, 2)), Owner::Unknown);
+        assert_eq!(runtime(Insn::alu32_reg(BPF_MOV, 0, 2)), Owner::Unknown);
         assert_eq!(looks("", &crate::kernel::bpf::allow_rules(&[])), Owner::Unknown);
     }
 }

@@ -90,7 +90,7 @@ fn of_a_runtime(answer: u8) -> Vec<Insn> {
         let differs = i16::try_from(length - 4).unwrap();
         let mut block = vec![
             unless(2, kind as u32, length, 0),
-            Insn::mov32_reg(1, 3),
+            Insn::alu32_reg(BPF_MOV, 1, 3),
             Insn::alu32_imm(BPF_AND, 1, access.bits() as i32),
             Insn::new(BPF_JMP | BPF_JNE | BPF_X, 1, 3, differs, 0),
             unless(4, major, length, 4),
@@ -111,14 +111,14 @@ fn of_the_imp() -> Vec<Insn> {
     for (kind, major, minor, access) in ENTRIES {
         let length = 10 + usize::from(minor.is_some());
         let mut block = vec![
-            Insn::mov32_reg(5, 4),
+            Insn::alu32_reg(BPF_MOV, 5, 4),
             Insn::alu32_imm(BPF_AND, 5, 0xffff),
             unless(5, kind as u32, length, 2),
             unless(2, major, length, 3),
         ];
         block.extend(minor.map(|minor| unless(3, minor, length, 4)));
         block.extend([
-            Insn::mov32_reg(5, 4),
+            Insn::alu32_reg(BPF_MOV, 5, 4),
             Insn::alu32_imm(BPF_RSH, 5, 16),
             Insn::alu32_imm(BPF_AND, 5, !access.bits() as i32 & 7),
             unless(5, 0, 3, 0),

@@ -11,8 +11,8 @@
 //! returned, is written as 64 bits, so no extension of the sign or of zeros is put in either.
 
 use super::insn::{
-    ACCESS_SHIFT, BPF_AND, BPF_JGE, BPF_JNE, BPF_JSET, BPF_LSH, BPF_OR, CTX_ACCESS_TYPE, CTX_MAJOR,
-    CTX_MINOR, Insn, Register,
+    ACCESS_SHIFT, BPF_AND, BPF_JGE, BPF_JNE, BPF_JSET, BPF_LSH, BPF_MOV, BPF_OR, CTX_ACCESS_TYPE,
+    CTX_MAJOR, CTX_MINOR, Insn, Register,
 };
 use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType};
 
@@ -104,7 +104,7 @@ fn prologue() -> [Insn; 7] {
         Insn::load_word(MINOR, CONTEXT, CTX_MINOR),
         Insn::alu32_imm(BPF_LSH, KEY, MINOR_BITS as i32),
         Insn::alu32_reg(BPF_OR, KEY, MINOR),
-        Insn::mov32_reg(TYPE, ACCESS_TYPE),
+        Insn::alu32_reg(BPF_MOV, TYPE, ACCESS_TYPE),
         Insn::alu32_imm(BPF_AND, TYPE, TYPE_MASK as i32),
     ]
 }

@@ -91,11 +91,6 @@ impl Insn {
         Self::new(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm)
     }
 
-    /// `dst = src`, lower 32 bits, the upper ones cleared.
-    pub const fn mov32_reg(dst: Register, src: Register) -> Self {
-        Self::alu32_reg(BPF_MOV, dst, src)
-    }
-
     /// `dst = dst operation imm` on 32 bits.
     pub const fn alu32_imm(operation: u8, dst: Register, imm: i32) -> Self {
         Self::new(BPF_ALU | operation | BPF_K, dst, 0, 0, imm)

@@ -8,7 +8,6 @@
 
 mod dir;
 mod enter;
-mod leaf;
 mod membership;
 mod place;
 mod stamp;
@@ -16,9 +15,8 @@ pub mod v1;
 
 pub use dir::Dir;
 pub use enter::{Origin, enter, stands_in};
-pub use leaf::{choose, event, frozen_level};
 pub use membership::Membership;
-pub use place::{Mount, Place};
+pub use place::{Mount, Place, choose, event, frozen_level};
 pub use stamp::{MADE, Stamp, pin};
 pub(crate) use stamp::{STAMP, is_marked, mark, mark_pin};
 

@@ -103,7 +103,7 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
         watched: imp.as_fd(),
         above: leaf.job()?.0.as_fd(),
         leaf: leaf.dir()?.as_fd(),
-        keepers: keepers.as_fd(),
+        keepers: keepers.0.as_fd(),
         root: leaf.root()?.as_fd(),
     };
     let (executable, null) = (executable.as_fd(), null.as_fd());

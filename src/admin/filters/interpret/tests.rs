@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_K};
+use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
@@ -71,7 +71,7 @@ fn narrow_arithmetic_clears_the_upper_half() {
     assert_eq!(leaves_in_register_2(&[minus_one, shift], -1), Ok(false));
     let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
     assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
-    let narrow = Insn::mov32_reg(2, 2);
+    let narrow = Insn::alu32_reg(BPF_MOV, 2, 2);
     assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
 }
 
