@@ -96,7 +96,9 @@ mod tests {
             list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
         }
         let long = "\u{e4}".repeat(5000);
-        let probe = format!("c:4095:1048575:rw /dev/{}", "p".repeat(27)).parse().unwrap();
+        let (path, gpu) = ("p".repeat(27), "g".repeat(64));
+        let probe = format!("c:4095:1048575:rw /dev/{path} CUDA_VISIBLE_DEVICES={gpu}");
+        let probe = probe.parse().unwrap();
         let reply = Reply {
             stack: Stack::Effective,
             detail: long.clone(),

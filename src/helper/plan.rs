@@ -2,7 +2,7 @@
 
 use super::flux::by_flux;
 use super::slurm::by_slurm;
-use super::{Config, Evidence, environment, refusal};
+use super::{Config, Evidence, JobEnvironment, environment, refusal};
 use crate::helper::devices::{Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
 use crate::helper::records::{Devices, Record};
 use crate::helper::sources::Job;
@@ -22,7 +22,7 @@ pub(super) fn plan(
     resolver: &Resolver,
     evidence: &mut Evidence,
 ) -> Result<(Plan, Vec<String>), NoPlan> {
-    let (contained, probes) = match (&job.placement, &job.record) {
+    let (contained, mut probes) = match (&job.placement, &job.record) {
         (Placement::Unit { .. }, _) => {
             (by_flux(job, unit, config, resolver, evidence)?, Vec::new())
         }
@@ -37,6 +37,10 @@ pub(super) fn plan(
     };
     let Contained { containment, dropped, mut warnings } = contained;
     let env = environment::variables(job, config.env, &containment, &mut warnings);
+    if config.env == JobEnvironment::Gpus {
+        let named = environment::name_gpus(&resolver.tree, &mut probes);
+        warnings.extend(named.err().map(|why| format!("env: no GPU is named: {why}")));
+    }
     // Without a list of the job's own no list tells which of Slurm's GPUs are the job's.
     let list = containment.list().filter(|_| has_list(job));
     let gpus = list.map_or(0, gpu_count);

@@ -7,7 +7,7 @@
 
 use crate::kernel::failed::Failed;
 use crate::kernel::sys::file::open_beneath;
-use crate::protocol::{DeviceType, Probe};
+use crate::protocol::{DeviceType, Probe, Variable};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
@@ -21,6 +21,8 @@ use std::path::Path;
 pub(super) struct Tried {
     /// How many can be opened; `None` where none was tried, or it cannot be told.
     pub(super) open: Option<u32>,
+    /// Their names for programs.
+    pub(super) gpus: Vec<Variable>,
     /// Why it cannot be told.
     pub(super) trouble: Option<Failed>,
 }
@@ -28,29 +30,35 @@ pub(super) struct Tried {
 impl Tried {
     /// Tries these devices.
     pub(super) fn of(probes: &[Probe]) -> Self {
-        match count_open(probes) {
+        match open_ones(probes) {
             _ if probes.is_empty() => Self::default(),
-            Ok(count) => Self { open: Some(count), trouble: None },
-            Err(trouble) => Self { open: None, trouble: Some(trouble) },
+            Ok(open) => Self {
+                open: u32::try_from(open.len()).ok(),
+                gpus: open.into_iter().filter_map(|probe| probe.variable.clone()).collect(),
+                trouble: None,
+            },
+            Err(trouble) => Self { trouble: Some(trouble), ..Self::default() },
         }
     }
 }
 
-/// How many of these devices the calling process can open, as it is now. One that has no node
-/// counts as one that cannot be opened.
+/// Those of these devices that the calling process can open, as it is now. One that has no node
+/// cannot be opened.
 ///
 /// # Errors
 /// A node that is another device, is reached through a link or lies on another file system than
 /// `/dev`; whatever else keeps the question from being asked.
-fn count_open(probes: &[Probe]) -> Result<u32, Failed> {
-    let mut count = 0;
+fn open_ones(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
+    let mut found = Vec::new();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let dev =
         open("/dev", flags, Mode::empty()).map_err(|errno| Failed::new("find", "/dev", errno))?;
     for probe in probes {
-        count += u32::from(can_open(&dev, probe)?);
+        if can_open(&dev, probe)? {
+            found.push(probe);
+        }
     }
-    Ok(count)
+    Ok(found)
 }
 
 fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
@@ -92,6 +100,7 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Variables;
 
     fn probes(texts: &[&str]) -> Vec<Probe> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -102,14 +111,35 @@ mod tests {
 
     #[test]
     fn what_can_be_opened_is_counted_and_what_is_not_there_is_not() {
-        assert_eq!(count_open(&probes(&[MISSING, NULL, "c:1:7:rw /dev/full"])).unwrap(), 2);
-        assert_eq!(count_open(&[]).unwrap(), 0);
+        let tried = Tried::of(&probes(&[MISSING, NULL, "c:1:7:rw /dev/full"]));
+        assert_eq!((tried.open, tried.gpus.len()), (Some(2), 0));
+        assert_eq!(Tried::of(&[]).open, None);
+    }
+
+    #[test]
+    fn what_can_be_opened_is_listed_under_its_names() {
+        let null = |variable| format!("{NULL} {variable}");
+        let lists = [
+            null("CUDA_VISIBLE_DEVICES=GPU-a"),
+            format!("{MISSING} CUDA_VISIBLE_DEVICES=GPU-b"),
+            null("ROCR_VISIBLE_DEVICES=0"),
+            format!("{MISSING} ROCR_VISIBLE_DEVICES=0"),
+            null("CUDA_VISIBLE_DEVICES=GPU-c"),
+            null("ROCR_VISIBLE_DEVICES=0"),
+            null("ROCR_VISIBLE_DEVICES=0"),
+        ];
+        let tried = Tried::of(&probes(&lists.each_ref().map(String::as_str)));
+        let mut variables = Variables::default();
+        tried.gpus.iter().for_each(|gpu| variables.list(gpu));
+        let lists: Vec<_> = variables.iter().map(ToString::to_string).collect();
+        assert_eq!(lists, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
+        assert_eq!(tried.open, Some(5));
     }
 
     #[test]
     fn another_device_at_that_path_is_an_error() {
         for text in ["c:1:5:rw /dev/null", "c:2:3:rw /dev/null", "b:1:3:rw /dev/null"] {
-            let error = count_open(&probes(&[NULL, text])).unwrap_err().to_string();
+            let error = open_ones(&probes(&[NULL, text])).unwrap_err().to_string();
             let device = text.split(' ').next().unwrap();
             assert_eq!(error, format!("probe /dev/null: is another device than {device}"));
         }

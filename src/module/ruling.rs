@@ -222,6 +222,7 @@ impl Case<'_> {
         let mut undo =
             Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
+        joined.tried.gpus.iter().for_each(|gpu| plan.env.list(gpu));
         let variables = environment::set(means.environment, &plan.env);
         let variables = variables.map_err(|failure| undo.back(failure))?;
         undo.commit();

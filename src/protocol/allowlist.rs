@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::environment::Variable;
 use super::schema::{DecodeError, Field, Reader, Text, Writer};
 use super::text::{AbsolutePath, Invalid, decimal};
 
@@ -230,18 +231,22 @@ impl Field for Allowlist {
 }
 
 /// A device node of the scheduler's, which a login is tried on once it is in its job: its path, and
-/// the numbers that it must have. Written as `c:195:0:rw /dev/nvidia0`.
+/// the numbers that it must have. Written as `c:195:0:rw /dev/nvidia0`, and perhaps the variable that
+/// names it for programs behind that, as `CUDA_VISIBLE_DEVICES=0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Type, major and minor; both numbers are given, and the access is `rw`.
     pub device: DeviceRule,
     /// Its path, below `/dev` and of at most 32 bytes.
     pub path: AbsolutePath,
+    /// A list of GPUs with this one alone.
+    pub variable: Option<Variable>,
 }
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.device, self.path)
+        write!(f, "{} {}", self.device, self.path)?;
+        self.variable.iter().try_for_each(|variable| write!(f, " {variable}"))
     }
 }
 
@@ -249,8 +254,10 @@ impl FromStr for Probe {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (device, path) = text.split_once(' ').ok_or(PROBE)?;
-        let probe = Self { device: device.parse()?, path: path.parse()? };
+        let (device, rest) = text.split_once(' ').ok_or(PROBE)?;
+        let (path, variable) = rest.split_once(' ').map_or((rest, None), |(a, b)| (a, Some(b)));
+        let variable = variable.map(Variable::of_gpu).transpose()?;
+        let probe = Self { device: device.parse()?, path: path.parse()?, variable };
         let single = probe.device.minor().is_some() && probe.device.access() == Access::RW;
         let in_dev = path.starts_with("/dev/") && path.len() <= 32;
         if single && in_dev && probe.to_string() == text { Ok(probe) } else { Err(PROBE) }
@@ -308,6 +315,13 @@ mod tests {
     fn nothing_else_is_one() {
         let long = format!("c:195:0:rw /dev/{}", "d".repeat(28));
         for text in [
+            "c:195:0:rw /dev/nvidia0 CUDA_VISIBLE_DEVICES=0,1",
+            "c:195:0:rw /dev/nvidia0 CUDA_VISIBLE_DEVICES=",
+            "c:195:0:rw /dev/nvidia0 CUDA_VISIBLE_DEVICES",
+            "c:195:0:rw /dev/nvidia0 CUDA_VISIBLE_DEVICES=0 ",
+            "c:195:0:rw /dev/nvidia0 GPU_DEVICE_ORDINAL=0",
+            "c:195:0:rw /dev/nvidia0 SLURM_JOB_ID=7",
+            "c:195:0:rw /dev/nvidia0 LD_PRELOAD=/tmp/x",
             "",
             "c:195:0:rw",
             "/dev/nvidia0",

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::schema::{DecodeError, Field, Reader, Text, Writer, item_key};
 use super::text::Invalid;
-use super::{JobId, SourceName};
+use super::{JobId, SourceName, decimal};
 
 /// Most bytes of `NAME=VALUE`.
 const VARIABLE_MAX: usize = 1024;
@@ -80,6 +80,14 @@ impl Variable {
         self.kind.0
     }
 
+    /// A list of GPUs with one of them.
+    pub(super) fn of_gpu(text: &str) -> Result<Self, Invalid> {
+        let one: Self = text.parse()?;
+        let lists = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+        let fits = one.value.len() <= 64 && !one.value.contains(',');
+        if fits && lists.contains(&one.name()) { Ok(one) } else { Err(NAME) }
+    }
+
     /// Bytes of `NAME=VALUE`.
     fn len(&self) -> usize {
         self.name().len() + 1 + self.value.len()
@@ -129,6 +137,18 @@ impl Variables {
         }
         self.0.push(variable);
         Ok(())
+    }
+
+    /// Adds a GPU to the list of this name. A number becomes the next one in it, as a program counts
+    /// which sees these alone.
+    pub fn list(&mut self, gpu: &Variable) {
+        match self.0.iter_mut().find(|list| list.name() == gpu.name()) {
+            Some(list) if decimal(&gpu.value).is_some() => {
+                list.value = format!("{},{}", list.value, list.value.split(',').count());
+            }
+            Some(list) => list.value = format!("{},{}", list.value, gpu.value),
+            None => self.0.push(gpu.clone()),
+        }
     }
 
     /// Requires that a login to this job of that source may have them: each is its scheduler's, and

@@ -48,6 +48,62 @@ fn a_login_has_them_and_sshd_itself_has_not() {
     });
 }
 
+/// What the login's processes are told of GPUs, sorted.
+fn told_of_gpus(node: &Node) -> Vec<String> {
+    let look = "env | grep -e _VISIBLE_DEVICES= -e ZE_AFFINITY_MASK= | sort";
+    let said = node.sshd().ssh(ALICE, look).ok().stdout;
+    said.lines().map(str::to_owned).collect()
+}
+
+/// NVIDIA's by UUID, AMD's by the numbers that a process there counts, whatever the record says.
+#[test]
+fn gpus_are_named_as_far_as_the_login_can_open_them() {
+    on_node(|node| {
+        node.load_drivers(510);
+        node.plug_in_amd();
+        node.plug_in_nvidia();
+        node.configure("env = gpus\n");
+        let [one, other] = [1, 3].map(Node::uuid);
+        let cuda = |list: &[&str]| format!("CUDA_VISIBLE_DEVICES={}", list.join(","));
+        for (gpus, expected) in [
+            (json!([one]), vec![cuda(&[&one])]),
+            (
+                json!([other, one, "83:00.0"]),
+                vec![cuda(&[&one, &other]), "ROCR_VISIBLE_DEVICES=0".into()],
+            ),
+            (json!(["83:00.0", "03:00.0"]), vec!["ROCR_VISIBLE_DEVICES=0,1".into()]),
+            (json!([]), vec![]),
+        ] {
+            let job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus.clone());
+            let _job = job.start();
+            assert_eq!(told_of_gpus(node), expected, "{gpus}");
+        }
+        let _job =
+            node.job(ALICE, "4242").with("options", json!({ "DevicePolicy": "auto" })).start();
+        let all = [0, 1, 2, 3].map(Node::uuid);
+        let all = cuda(&all.each_ref().map(String::as_str));
+        assert_eq!(told_of_gpus(node), [all, "ROCR_VISIBLE_DEVICES=0,1".into()]);
+        node.configure("env = id\n");
+        assert!(told_of_gpus(node).is_empty());
+    });
+}
+
+/// Which GPU a MIG instance is, only its own UUID says, and no file has that.
+#[test]
+fn where_there_are_mig_instances_no_gpu_of_nvidias_is_named() {
+    on_node(|node| {
+        node.load_drivers(510);
+        node.plug_in_nvidia();
+        node.configure("env = gpus\n");
+        let gpus = json!([Node::uuid(1)]);
+        let _job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus).start();
+        assert_eq!(told_of_gpus(node).len(), 1);
+        let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
+        node.place(instance, "DeviceFileMinor: 282\n");
+        assert!(told_of_gpus(node).is_empty());
+    });
+}
+
 /// Opens the session with what refuses passed over, and prints PAM's environment.
 fn session_passed_over(node: &Node) -> crate::support::Outcome {
     node.stack(

@@ -196,9 +196,10 @@ const KEYS: [Key; 17] = [
         let known = [("inherit", SlurmDevices::Inherit), ("closed", SlurmDevices::Closed)];
         put(&mut config.slurm.devices, word(value, &known))
     }),
-    ("env", "none, id or full", |config, value| {
-        use JobEnvironment::{Full, Id, None};
-        put(&mut config.env, word(value, &[("none", None), ("id", Id), ("full", Full)]))
+    ("env", "none, id, gpus or full", |config, value| {
+        use JobEnvironment::{Full, Gpus, Id, None};
+        let known = [("none", None), ("id", Id), ("gpus", Gpus), ("full", Full)];
+        put(&mut config.env, word(value, &known))
     }),
     ("exempt_uids", "a list of numbers", |config, value| {
         put(&mut config.exempt_uids, each(value, decimal))
@@ -368,6 +369,8 @@ pub enum JobEnvironment {
     /// The job's id, as its scheduler names the variable.
     #[default]
     Id,
+    /// The same, and the GPUs that the login can open.
+    Gpus,
     /// What the scheduler gives a shell in the allocation.
     Full,
 }

@@ -10,9 +10,11 @@
 
 use super::JobEnvironment;
 use super::plan::has_list;
+use crate::helper::devices::topology::{self, GpuNodes};
+use crate::helper::devices::{DeviceError, Tree, nvidia};
 use crate::helper::records::Environment;
 use crate::helper::sources::Job;
-use crate::protocol::{Containment, SourceName, Variable, Variables, decimal};
+use crate::protocol::{Containment, MAX_PROBES, Probe, SourceName, Variable, Variables, decimal};
 
 /// Variables of the prolog's that stand for themselves in a login, where they are known.
 const OPTIONAL: [&str; 4] =
@@ -20,6 +22,9 @@ const OPTIONAL: [&str; 4] =
 /// Lists of GPUs, as the libraries of their vendors read them.
 const GPUS: [&str; 4] =
     ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+
+/// Which of them is NVIDIA's.
+const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The variables for a login to `job` under `containment`. What there is not is named in `warnings`.
 pub(super) fn variables(
@@ -40,6 +45,32 @@ pub(super) fn variables(
         }
     }
     only("SLURM_JOB_ID", job)
+}
+
+/// Has each GPU tried, under the variable that names it for programs; without `probes` of the
+/// scheduler's, every GPU of the node. Of NVIDIA's all have a UUID or all are numbers, and none is
+/// named on a node with MIG instances: of these only a UUID that no file tells will do.
+/// Fails: the GPUs of the node cannot be told.
+pub(super) fn name_gpus(tree: &Tree, probes: &mut Vec<Probe>) -> Result<(), DeviceError> {
+    let mut gpus = topology::gpus(tree)?;
+    if nvidia::has_instances(tree)? {
+        let is_cuda = |gpu: &GpuNodes| matches!(gpu.name, Some((of, _)) if of == CUDA);
+        gpus.iter_mut().filter(|gpu| is_cuda(gpu)).for_each(|gpu| gpu.name = None);
+    }
+    if probes.is_empty() {
+        let probe = |gpu: &GpuNodes| format!("{} {}", gpu.own.rule, gpu.own.node).parse().ok();
+        probes.extend(gpus.iter().filter_map(probe).take(MAX_PROBES));
+    }
+    let mut names = gpus.iter().filter_map(|gpu| gpu.name.as_ref());
+    let numbers = names.any(|(of, uuid)| *of == CUDA && uuid.is_none());
+    for probe in probes.iter_mut() {
+        let gpu = gpus.iter().find(|gpu| gpu.own.rule == probe.device);
+        probe.variable = gpu.and_then(|gpu| gpu.name.as_ref()).and_then(|(of, uuid)| {
+            let uuid = uuid.as_deref().filter(|_| !numbers);
+            Variable::new(of, uuid.unwrap_or("0")).ok()
+        });
+    }
+    Ok(())
 }
 
 fn only(name: &str, job: &Job) -> Variables {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::helper::devices::topology::tests::layout::Layout;
 use crate::helper::records::Record;
 use crate::protocol::{Allowlist, Placement};
 
@@ -38,6 +39,54 @@ fn none_is_nothing_and_id_is_the_id() {
     let of = |env| given(&job, env, &Containment::Inherit);
     assert_eq!(of(JobEnvironment::None), (String::new(), vec![]));
     assert_eq!(of(JobEnvironment::Id), ("SLURM_JOB_ID=7".into(), vec![]));
+    assert_eq!(of(JobEnvironment::Gpus), ("SLURM_JOB_ID=7".into(), vec![]));
+}
+
+/// The probes of a node, those that a scheduler gives out or all, with their names.
+fn named(layout: &Layout, probes: &[&str]) -> Vec<String> {
+    let mut probes = probes.iter().map(|text| text.parse().unwrap()).collect();
+    name_gpus(&layout.tree(), &mut probes).unwrap();
+    probes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn each_gpu_is_tried_under_the_name_that_programs_know_it_by() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 1);
+    layout.amd("0000:c1:00.0", 128, 1);
+    layout.amd("0000:c2:00.0", 136, 2);
+    layout.gpu("0000:d0:00.0", "xe", &["card20", "renderD180"]);
+    layout.gpu("0000:d1:00.0", "xe", &["card21", "renderD181"]);
+    layout.gpu("0000:d2:00.0", "other", &["card22", "renderD182"]);
+    layout.habana("0000:e0:00.0", 0);
+    for (function, vendor) in [("d0", "0x8086"), ("d1", "0x8086"), ("d2", "0x1002")] {
+        let path = format!("sys/devices/pci/0000:{function}:00.0/vendor");
+        layout.scratch.file(&path, &format!("{vendor}\n"));
+    }
+    layout.scratch.dir("sys/devices/pci/0000:d1:00.0/tile1");
+    let uuid = "GPU-00000000-0000-0000-0000-000000000001";
+    let all = [
+        format!("c:195:1:rw /dev/nvidia1 CUDA_VISIBLE_DEVICES={uuid}"),
+        "c:226:128:rw /dev/dri/renderD128 ROCR_VISIBLE_DEVICES=0".into(),
+        "c:226:136:rw /dev/dri/renderD136 ROCR_VISIBLE_DEVICES=0".into(),
+        "c:226:137:rw /dev/dri/renderD137 ROCR_VISIBLE_DEVICES=0".into(),
+        "c:226:180:rw /dev/dri/renderD180 ZE_AFFINITY_MASK=0".into(),
+        "c:226:181:rw /dev/dri/renderD181".into(),
+        "c:226:182:rw /dev/dri/renderD182".into(),
+        "c:261:0:rw /dev/accel/accel0".into(),
+    ];
+    assert_eq!(named(&layout, &[]), all);
+    let some = ["c:226:128:rw /dev/dri/renderD128", "c:195:7:rw /dev/nvidia7"];
+    assert_eq!(named(&layout, &some), [&all[1], some[1]]);
+    // One whose UUID the driver does not know yet has numbers for all.
+    layout.nvidia("0000:1c:00.0", 0);
+    let unknown = "proc/driver/nvidia/gpus/0000:1c:00.0/information";
+    layout.scratch.file(unknown, "Device Minor: \t 0\n");
+    let cuda = |layout| named(layout, &["c:195:1:rw /dev/nvidia1"]);
+    assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1 CUDA_VISIBLE_DEVICES=0"]);
+    let live = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
+    layout.scratch.file(live, "DeviceFileMinor: 12\n");
+    assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1"]);
 }
 
 #[test]
@@ -56,6 +105,7 @@ fn of_a_job_of_fluxs_there_is_the_id_alone() {
     for (env, expected) in [
         (JobEnvironment::None, ""),
         (JobEnvironment::Id, "FLUX_JOB_ID=fxyzzy"),
+        (JobEnvironment::Gpus, "FLUX_JOB_ID=fxyzzy"),
         (JobEnvironment::Full, "FLUX_JOB_ID=fxyzzy"),
     ] {
         assert_eq!(given(&job, env, &Containment::Inherit), (expected.to_owned(), vec![]));

@@ -117,7 +117,8 @@ impl Cgroups {
                 _ => failure,
             }
         })?;
-        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), containment, tried: Tried::default() })
+        let tried = Tried::of(&adoption.plan.probes);
+        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), containment, tried })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::{ALICE, Outcome, Slurm, eventually, on_slurm};
+use crate::support::{ALICE, Node, Outcome, Slurm, eventually, on_slurm};
 
 /// Has Slurm run our scripts as they are: devices are Slurm's matter.
 pub(super) fn with_hooks(slurm: &Slurm<'_>) {
@@ -22,6 +22,22 @@ pub(super) fn with_hooks(slurm: &Slurm<'_>) {
 fn variables(login: &Outcome) -> BTreeSet<String> {
     let ours = |line: &&str| line.starts_with("SLURM") || line.contains("_VISIBLE_DEVICES=");
     login.stdout.lines().filter(ours).map(str::to_owned).collect()
+}
+
+/// Slurm's own filter tells, and nobody else is asked.
+#[test]
+fn gpus_of_a_job_are_named_without_a_prolog() {
+    on_slurm(|slurm| {
+        slurm.node.load_drivers(510);
+        slurm.node.plug_in_nvidia();
+        slurm.node.configure("env = gpus\n");
+        let _other = slurm.alloc(ALICE, 1);
+        let job = slurm.alloc(ALICE, 2);
+        let cuda = format!("CUDA_VISIBLE_DEVICES={},{}", Node::uuid(1), Node::uuid(2));
+        let id = format!("SLURM_JOB_ID={}", job.id);
+        let sshd = slurm.node.sshd();
+        assert_eq!(variables(&sshd.ssh(ALICE, "env").ok()), [cuda, id].into());
+    });
 }
 
 #[test]

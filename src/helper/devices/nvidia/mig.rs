@@ -83,6 +83,16 @@ pub(in crate::helper::devices) fn is_instance(tree: &Tree, minor: u32) -> Result
     Ok(false)
 }
 
+/// Whether there is any MIG instance now.
+pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
+    for gpu in numbered(tree, LIVE, "gpu")? {
+        if !numbered(tree, &format!("{gpu}/mig"), "gi")?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
     let text = tree.text(&format!("{dir}/access")).or_else(missing_is(String::new))?;
     Ok(device_file_minor(&text))

@@ -12,8 +12,8 @@ mod node;
 
 pub(super) use information::by_uuid;
 pub use information::{Gpu, confirm, gpus, is_tegra, minors, only_gpu};
-pub use mig::instance;
 pub(super) use mig::{capability_name, is_instance};
+pub use mig::{has_instances, instance};
 pub(super) use node::unborn_warning;
 pub use node::{imex, node, shared, unborn_node};
 

@@ -27,7 +27,7 @@ mod card;
 mod nodes;
 mod parts;
 #[cfg(test)]
-pub(super) mod tests;
+pub(in crate::helper) mod tests;
 
 use super::gpu_name::PciAddress;
 use super::{Device, DeviceError, Found, Tree};
@@ -82,6 +82,8 @@ pub struct GpuNodes {
     pub own: Device,
     /// Everything of it, and what it shares with the others of its vendor.
     pub devices: Found,
+    /// The variable by which programs are told their GPUs, where there is one, and its UUID in that.
+    pub name: Option<(&'static str, Option<String>)>,
 }
 
 /// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
@@ -96,7 +98,7 @@ pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
             _ => device.node.rsplit('/').next().is_some_and(nodes::is_render_or_accel),
         };
         if let Some(own) = devices.devices.iter().find(is_own).cloned() {
-            gpus.push(GpuNodes { own, devices });
+            gpus.push(GpuNodes { own, devices, name: unit.name(tree) });
         }
     }
     Ok(gpus)
@@ -131,6 +133,27 @@ impl Unit {
             Self::Card(card) => nodes::whole(tree, card),
             Self::Part(render) => nodes::partition(tree, *render),
             Self::Integrated(device) => nodes::drm(tree, device),
+        }
+    }
+
+    /// AMD's and Intel's libraries number what they see. A number of Intel's may be that of a tile,
+    /// so that a card of several has none.
+    fn name(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
+        let card = match self {
+            Self::Part(_) => return Some(("ROCR_VISIBLE_DEVICES", None)),
+            Self::Integrated(_) => return None,
+            Self::Card(card) => card,
+        };
+        match &card.make {
+            Make::Nvidia(gpu) => {
+                let uuid = gpu.uuid.as_ref().map(|uuid| format!("GPU-{uuid}"));
+                Some(("CUDA_VISIBLE_DEVICES", uuid))
+            }
+            Make::Amd { .. } => Some(("ROCR_VISIBLE_DEVICES", None)),
+            Make::Other if nodes::is_intel_of_one_tile(tree, card) => {
+                Some(("ZE_AFFINITY_MASK", None))
+            }
+            Make::Habana | Make::Other => None,
         }
     }
 

@@ -144,6 +144,17 @@ pub fn confirm_drm(
     }
 }
 
+/// Whether a card is Intel's and one device to its library (`drivers/gpu/drm/xe/xe_tile_sysfs.c`,
+/// `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`).
+pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
+    let dir = directory(card.address);
+    let intel = tree.text(&format!("{dir}/vendor")).is_ok_and(|id| id.trim_end() == "0x8086");
+    let has = |path: String| tree.names(&path).is_ok();
+    let cards = entries(tree, card.address, "drm").unwrap_or_default();
+    let several = cards.iter().any(|card| has(format!("{dir}/drm/{card}/gt/gt1")));
+    intel && !several && !has(format!("{dir}/tile1"))
+}
+
 /// The accelerator and control nodes of a Habana card. The control device has the number of the
 /// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
 fn accel(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
