@@ -19,7 +19,7 @@
 #   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
 #   make dist       what a release consists of, for glibc 2.28, in target/releases/VERSION, with checksums
-#                   (docs/release.md)
+#                   (docs/release.md). DRAFT=1: for yourself, with no maintainer
 #   make lint       formatting, clippy, documentation, manual pages and the size of the source,
 #                   warnings as errors
 #   make clean
@@ -89,7 +89,7 @@ SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge
     $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
 TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
     setfattr=attr openssl=openssl mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh \
-    $(SLURM_NEEDS)
+    $(filter-out git=%,$(DIST_NEEDS)) lintian=lintian rpmlint=rpmlint $(SLURM_NEEDS)
 RIVAL = /lib/security/pam_slurm_adopt.so
 
 # Asked by Debian's packages whether they may start their services (invoke-rc.d(8)).
@@ -151,7 +151,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall account dist test faults soak demo fuzz corpus bench lint clean
+.PHONY: all install uninstall dist test faults soak demo fuzz corpus bench lint clean
 
 all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
 
@@ -214,6 +214,7 @@ install: all
 	$(call put,0644,packaging/tmpfiles.d/job-adopt.conf,$(PREFIX)/lib/tmpfiles.d/job-adopt.conf)
 	$(call put,0711,$(BUILD)/resolve,$(LIBEXEC)/resolve)
 	$(call put,0755,$(BUILD)/keeper,$(LIBEXEC)/keeper)
+	$(call put,0755,packaging/account,$(LIBEXEC)/account)
 	$(call put,0755,packaging/in-use,$(LIBEXEC)/in-use)
 	$(call put,0755,$(BUILD)/job-adopt,$(PREFIX)/bin/job-adopt)
 	$(call put,0644,$(BUILD)/completions/bash,$(BASH_COMPLETION))
@@ -222,28 +223,19 @@ install: all
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
 	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
-	$(if $(DESTDIR),,$(MAKE) account)
 	$(call put,0644,packaging/dbus/job-adopt.conf,$(DBUS_POLICY))
+	$(if $(DESTDIR),,$(LIBEXEC)/account)
 	$(call put,0644,$(BUILD)/pam_job_adopt.so,$(SECURITYDIR)/pam_job_adopt.so)
 ifneq ($(PREFIX),/usr)
 	@echo "make: both PAM lines need helper=$(LIBEXEC)/resolve"
 endif
 
-# The helper's own account, and the registry's folder until the next boot makes it.
-account:
-	getent passwd job-adopt >/dev/null || \
-	    systemd-sysusers $(PREFIX)/lib/sysusers.d/job-adopt.conf 2>/dev/null || \
-	    useradd --system --user-group --no-create-home --home-dir / \
-	        --shell /usr/sbin/nologin job-adopt
-	usermod --lock --expiredate 1 job-adopt || \
-	    echo "make: please lock and expire the account job-adopt, which is in no file here" >&2
-	install -d -m 0755 /run/job-adopt /run/job-adopt/jobs
-
 # A stack that names a missing module lets nobody in, root included.
 uninstall:
 	@packaging/in-use "$(DESTDIR)"
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
-	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper" "$(DESTDIR)$(LIBEXEC)/in-use"
+	rm -f "$(DESTDIR)$(LIBEXEC)/resolve" "$(DESTDIR)$(LIBEXEC)/keeper"
+	rm -f "$(DESTDIR)$(LIBEXEC)/in-use" "$(DESTDIR)$(LIBEXEC)/account"
 	rm -f "$(DESTDIR)$(BASH_COMPLETION)" "$(DESTDIR)$(ZSH_COMPLETION)" "$(DESTDIR)$(FISH_COMPLETION)"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"
@@ -256,6 +248,8 @@ uninstall:
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 dist: | $(LINKER)
+	@test -n '$(DRAFT)' || ! grep '^Maintainer:.*\.invalid>' debian/control || { \
+	    echo 'make: nobody reads this address: set one, as docs/release.md says, or DRAFT=1' >&2; exit 1; }
 	$(call need,$(BUILD_NEEDS) $(DIST_NEEDS))
 	CARGO='$(CARGO)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 

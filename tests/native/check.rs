@@ -32,6 +32,8 @@ fn a_good_set_up_has_nothing_amiss() {
             "fine pam-session /etc/pam.d/sshd:5: ",
             "fine pam-account /etc/pam.d/sshd:2: ",
             "fine module-version ",
+            "can be loaded",
+            "fine installed ",
             "fine helper /usr/libexec/job-adopt/resolve: is fit, and of version ",
             "fine sshd-pam /usr/sbin/sshd -f /etc/ssh/sshd_config: UsePAM yes",
             "fine sources registry: answers",
@@ -88,6 +90,17 @@ fn what_is_broken_is_named() {
                 &format!("sed -i 's/ speaks to version [0-9]/ speaks to version 9/' {module}"),
                 &format!("sed -i 's/ speaks to version 9/ speaks to version 0/' {module}"),
                 "error module-version",
+            ),
+            // Built for another C library.
+            (
+                &format!(r"sed -i 's/GLIBC_2\.\([1-9][0-9]\)/GLIBC_9.\1/' {module}"),
+                &format!(r"sed -i 's/GLIBC_9\.\([1-9][0-9]\)/GLIBC_2.\1/' {module}"),
+                "error module-loaded",
+            ),
+            (
+                &format!("touch {module}.dpkg-new"),
+                &format!("rm {module}.dpkg-new"),
+                "warning upgrade",
             ),
         ] {
             node.sh(breaks).ok();

@@ -155,7 +155,7 @@ fn holds(dir: &Dir) -> Finding {
 
 /// Has a child enter the cgroup and open two devices of the kernel's own, which nothing happens by.
 fn tried(dir: &Dir) -> Result<i32, Errno> {
-    let child = crate::admin::sys::process::fork_and(|| {
+    in_a_child(|| {
         if dir.write("cgroup.procs", "0").is_err() {
             return status::OUTSIDE;
         }
@@ -166,8 +166,12 @@ fn tried(dir: &Dir) -> Result<i32, Errno> {
             _ => status::OPEN,
         }
     })
-    .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
-    reaped(child)
+}
+
+/// The exit status of a child that runs this, which is ended after a while.
+pub(super) fn in_a_child(body: impl FnOnce() -> i32) -> Result<i32, Errno> {
+    let child = crate::admin::sys::process::fork_and(body);
+    reaped(child.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?)
 }
 
 /// Its exit status, or an end after a while.

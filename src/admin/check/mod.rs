@@ -6,6 +6,7 @@
 mod ask;
 mod config;
 mod finding;
+mod installed;
 mod kernel;
 mod mounts;
 pub(super) mod programs;

@@ -1,7 +1,7 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
 use super::finding::Severity;
-use super::{Account, Check, Finding, Site};
+use super::{Account, Check, Finding, Site, installed};
 use crate::admin::people::HELPER_USER;
 use crate::kernel::sys::clock::now;
 use crate::kernel::sys::file::get_xattr;
@@ -55,7 +55,9 @@ fn module(site: &Site<'_>, name: &str) -> Vec<Finding> {
             Finding::error(FILE, &object, text, "chown root: and chmod go-w what is named")
         }
     };
-    vec![file, release(RELEASE, &object, &real, "install the module again")]
+    let whole = installed::findings(site, &real, &site.scene.at(&site.settings().helper));
+    let own = release(RELEASE, &object, &real, "install the module again");
+    [file, own].into_iter().chain(whole).collect()
 }
 
 /// Module and helper refuse logins where their versions differ.
@@ -211,8 +213,7 @@ fn is_open(shadow: &str) -> bool {
 
 fn judge(own: Option<&Account>, local: &[Account]) -> Finding {
     let object = format!("account {HELPER_USER}");
-    let make = "make a system account of its own: systemd-sysusers, or \
-                useradd --system --shell /usr/sbin/nologin job-adopt";
+    let make = "make a system account of its own: /usr/libexec/job-adopt/account";
     let Some(own) = own else {
         let text = "does not exist: every login is refused (JA09)";
         return Finding::error(ACCOUNT, object, text, make);

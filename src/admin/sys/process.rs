@@ -3,6 +3,7 @@
 use crate::helper::sources::processes;
 use crate::kernel::sys::checked;
 use nix::unistd::{ForkResult, Pid, fork};
+use std::ffi::CStr;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -78,6 +79,22 @@ pub(crate) fn is_ignored(signal: i32) -> io::Result<bool> {
     checked(result.into())?;
     // SAFETY: zeroed memory is one already, and the call has succeeded.
     Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Loads a shared object as libpam does, and runs its constructors: in a child that does nothing else.
+/// Fails: with what dlerror(3) says.
+pub(crate) fn load(path: &CStr) -> Result<(), String> {
+    // SAFETY: the path is NUL-terminated; what is loaded stays.
+    if !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }.is_null() {
+        return Ok(());
+    }
+    // SAFETY: takes nothing.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return Err("unknown".to_owned());
+    }
+    // SAFETY: a NUL-terminated text, which stays until this thread's next call.
+    Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 /// Gives `SIGCHLD` its default disposition: where a caller left it ignored, the kernel would reap

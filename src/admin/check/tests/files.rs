@@ -21,6 +21,21 @@ fn the_modules_file_is_roots_and_of_this_version() {
 }
 
 #[test]
+fn what_an_upgrade_has_left_is_named() {
+    for (file, end) in [
+        ("usr/lib/security/pam_job_adopt.so", ".dpkg-new"),
+        ("usr/libexec/job-adopt/resolve", ".new"),
+        ("usr/libexec/job-adopt/keeper", ".dpkg-tmp"),
+        ("usr/bin/job-adopt", ";65a1f0c3"),
+    ] {
+        let name = file.rsplit('/').next().unwrap();
+        let left = format!("Warning upgrade {name}{end}");
+        Laid::new().file(&format!("{file}{end}"), "").is(&[&left]);
+        Laid::new().file(&format!("{file}-notes"), "").is(&[]);
+    }
+}
+
+#[test]
 fn the_helper_is_fit_to_be_run() {
     let helper = "usr/libexec/job-adopt/resolve";
     Laid::new().mode(helper, 0o644).is(&["Error helper resolve"]);
