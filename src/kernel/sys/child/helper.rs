@@ -275,9 +275,9 @@ struct Haste(Option<libc::c_int>);
 
 impl Haste {
     fn take() -> Self {
-        // SAFETY: asks for a number, of this thread.
-        let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-        Self(set_nice(-20).then_some(before))
+        // SAFETY: asks for a number, of this thread: 20 less its nice value, so that -1 is a failure.
+        let told = unsafe { sys!(SYS_getpriority, libc::PRIO_PROCESS, 0) };
+        Self(libc::c_int::try_from(20 - told).ok().filter(|_| told > 0 && set_nice(-20)))
     }
 }
 
@@ -465,6 +465,22 @@ mod tests {
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(60)
+    }
+
+    /// A thread has a nice value of its own.
+    #[test]
+    fn the_nice_value_is_put_back() {
+        // SAFETY: asks for a number, of this thread.
+        let own = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let cycle = move || {
+            let told = own() + 1;
+            assert!(set_nice(told) && own() == told);
+            let haste = Haste::take();
+            assert_eq!(own(), if haste.0.is_some() { -20 } else { told });
+            drop(haste);
+            assert_eq!(own(), told);
+        };
+        std::thread::spawn(cycle).join().unwrap();
     }
 
     #[test]
