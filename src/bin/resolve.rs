@@ -8,8 +8,5 @@
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 pub extern "C" fn main() -> libc::c_int {
-    // SAFETY: a disposition that is there for good; nothing else runs yet. A scheduler that closes a
-    // connection is an error to tell of, and no end.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     pam_job_adopt::helper::main()
 }

@@ -39,7 +39,7 @@ const WRONG_MOST: usize = 20;
 const RESTORES: [(&str, &str); 4] = [
     ("prctl", "dumpable"),
     ("rt_sigprocmask", "SigBlk"),
-    ("setpriority", "scheduling"),
+    ("sched_setattr", "scheduling"),
     (KILLED, "children"),
 ];
 /// No call: the helper was killed, and nobody waits until it has ended.

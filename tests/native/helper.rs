@@ -78,7 +78,7 @@ fn one_that_says_nothing_or_too_much() {
 #[test]
 fn one_that_ends_badly() {
     refused("killed", "[JA0", Fake::new().verb("raise", 9));
-    refused("crashed", "[JA0", Fake::new().verb("raise", 11));
+    refused("crashed", "[JA0", Fake::new().verb("crash", 0));
     refused("status 1", "[JA0", Fake::new().verb("exit", 1));
 }
 
@@ -87,7 +87,7 @@ fn one_that_ends_badly() {
 fn one_that_answers_and_then_fails() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        for (verb, number) in [("exit", 1), ("raise", 11)] {
+        for (verb, number) in [("exit", 1), ("raise", 9), ("crash", 0)] {
             Fake::new().answers(&admit("4242", &job.cgroup)).verb(verb, number).install(node);
             both_refuse(node, verb, "[JA0");
         }
@@ -322,6 +322,8 @@ fn it_runs_with_nothing() {
         assert_eq!(value("NoNewPrivs:"), "1");
         // At once, and nothing that it may come back to or pass.
         assert_eq!((value("nice "), value("then nice ")), ("-20".into(), "0".into()));
+        let slice = value("slice ");
+        assert!(slice.starts_with("100000 of ") || slice.ends_with(" of 0"), "{slice}");
         for limit in ["Max nice priority", "Max realtime priority"] {
             assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
         }

@@ -5,62 +5,49 @@ use super::v1;
 use super::{Dir, Error, Membership, Mount, Result};
 use crate::kernel::failed::Failed;
 use nix::unistd::write;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-/// Where the login came from, in every hierarchy that is mounted here, each with its
-/// `cgroup.procs` open: the way back needs no path.
+/// Where the login came from, and the way back, which needs no path.
 #[derive(Debug)]
 pub struct Origin {
     before: Membership,
-    ways: Vec<Way>,
-}
-
-/// The way back in one hierarchy.
-#[derive(Debug)]
-struct Way {
-    /// As in [`Membership`]; empty for cgroup v2.
-    controllers: String,
-    path: String,
-    procs: OwnedFd,
+    /// `cgroup.procs`, by controllers as in [`Membership`].
+    ways: BTreeMap<String, OwnedFd>,
 }
 
 impl Origin {
-    /// Opens the calling process's own cgroups. A v1 hierarchy in which there is no way back does
-    /// no harm until a job is found to use it.
+    /// Opens the calling process's own cgroup of version 2, if that is mounted.
     /// Errors: as [`Dir::open_procs`]; [`Error::Unfit`] where the mount shows another part of the
     /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
-    /// [`Error::NotMounted`] for a node that has no hierarchy at all.
     pub fn open() -> Result<Self> {
-        let before = Membership::own()?;
-        let mut ways = Vec::new();
+        let mut origin = Self { before: Membership::own()?, ways: BTreeMap::new() };
         match Mount::open() {
             Ok(mount) => {
                 mount.require_own_namespace()?;
-                let path = unified(&before)?;
-                let procs = lookup(mount.root(), path)?.open_procs()?;
-                ways.push(Way { controllers: String::new(), path: path.to_owned(), procs });
+                origin.add("", &unified(&origin.before)?.to_owned(), mount.root())?;
             }
             // A node that has cgroup v1 only.
             Err(Error::NotMounted) => {}
             Err(error) => return Err(error),
         }
-        if before.legacy().next().is_some() {
-            let mounts = Mounted::all()?;
-            let ways_v1 = before.legacy().filter_map(|(controllers, path)| {
-                let root = v1::root(&mounts, controllers)?;
-                let procs = lookup(&root, path).ok()?.open_procs().ok()?;
-                Some(Way { controllers: controllers.to_owned(), path: path.to_owned(), procs })
-            });
-            ways.extend(ways_v1);
-        }
-        if ways.is_empty() { Err(Error::NotMounted) } else { Ok(Self { before, ways }) }
+        Ok(origin)
     }
 
-    /// Refuses a job that uses a v1 hierarchy in which there is no way back.
-    /// Errors: [`Error::Unfit`].
-    pub fn require(&self, hierarchies: &[String]) -> Result<()> {
-        let open = |wanted: &str| self.ways.iter().any(|way| way.controllers == wanted);
-        match hierarchies.iter().find(|wanted| !open(wanted)) {
+    fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
+        self.ways.insert(controllers.to_owned(), lookup(root, path)?.open_procs()?);
+        Ok(())
+    }
+
+    /// Opens its cgroups of version 1 too, for a job that uses these hierarchies.
+    /// Errors: [`Error::Unfit`] for one of these in which there is no way back.
+    pub fn require(&mut self, hierarchies: &[String], mounts: &[Mounted]) -> Result<()> {
+        for (controllers, path) in self.before.clone().legacy() {
+            if let Some(root) = v1::root(mounts, controllers) {
+                let _ = self.add(controllers, path, &root);
+            }
+        }
+        match hierarchies.iter().find(|wanted| !self.ways.contains_key(*wanted)) {
             None => Ok(()),
             Some(wanted) => Err(Error::Unfit {
                 object: format!("{wanted}:/"),
@@ -74,13 +61,14 @@ impl Origin {
     /// Errors: as `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Elsewhere`] for
     /// a process that is not where it was all the same.
     pub fn back(&self) -> Result<()> {
-        let now = Membership::own();
-        let is_back = |way: &&Way| match &now {
-            Ok(now) => now.path(&way.controllers) == Some(&way.path),
-            Err(_) => false,
-        };
-        let away = self.ways.iter().filter(|way| !is_back(way));
-        let moved = away.map(|way| enter(&way.path, &way.procs)).fold(Ok(()), Result::and);
+        let now = Membership::own().ok();
+        let mut moved = Ok(());
+        for (of, procs) in &self.ways {
+            let path = self.before.path(of);
+            if now.as_ref().and_then(|now| now.path(of)) != path {
+                moved = moved.and(enter(path.unwrap_or_default(), procs));
+            }
+        }
         moved.and_then(|()| self.before.require_same(&Membership::own()?))
     }
 }

@@ -16,7 +16,7 @@ pub mod v1;
 pub use dir::Dir;
 pub use enter::{Origin, enter, stands_in};
 pub use membership::Membership;
-pub use place::{Mount, Place, choose, event, frozen_level};
+pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
 pub use stamp::{MADE, Stamp, pin};
 pub(crate) use stamp::{STAMP, is_marked, mark, mark_pin};
 

@@ -21,7 +21,7 @@ const ROOT_INO: u64 = 1;
 
 /// A mount of the kernel's table (proc(5), `/proc/PID/mountinfo`), as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mounted {
+pub struct Mounted {
     /// Major and minor of the file system.
     pub(super) device: (u64, u64),
     /// What of the file system is seen.
@@ -35,7 +35,7 @@ pub(super) struct Mounted {
 impl Mounted {
     /// All mounts, in order: the last one on a place is the one that is seen. Users' stand there too,
     /// on directories of any name.
-    pub(super) fn all() -> Result<Vec<Self>> {
+    pub fn all() -> Result<Vec<Self>> {
         const FILE: &str = "/proc/self/mountinfo";
         let text = proc::read(FILE).map_err(|error| Failed::new("read", FILE, error))?;
         Ok(text.lines().filter_map(Self::parse).collect())

@@ -75,8 +75,8 @@ impl Job {
     /// the root, which has no freezer: the step's last.
     /// Errors: [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`],
     /// `ENOENT` for a step that is gone.
-    pub fn freezers(&self) -> Result<Vec<Dir>> {
-        let root = root(&Mounted::all()?, "freezer").ok_or_else(|| Error::Unfit {
+    pub fn freezers(&self, mounts: &[Mounted]) -> Result<Vec<Dir>> {
+        let root = root(mounts, "freezer").ok_or_else(|| Error::Unfit {
             object: self.step(),
             why: "is in the hierarchy of the freezer, which is not mounted here",
         })?;

@@ -61,7 +61,7 @@ impl Cgroups {
         let wanted = &adoption.plan.containment;
         let containment = match self.place.try_clone()?.leaf(self.child.as_ref())? {
             Ok(leaf) => {
-                not_frozen(leaf.levels())?;
+                self.child.as_ref().map_or(Ok(()), |_| not_frozen(leaf.levels()))?;
                 bpf::foresee(Branch::of(&leaf)?, 0, wanted)?
             }
             Err(job) => {

@@ -7,7 +7,7 @@
 use super::slurm::add;
 use super::{Joined, frozen, required};
 use crate::kernel::cgroup::v1::{Job, frozen_level};
-use crate::kernel::cgroup::{Dir, Membership};
+use crate::kernel::cgroup::{Dir, Membership, Mounted};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
@@ -21,6 +21,7 @@ pub(crate) struct Step {
     job: Job,
     /// Its cgroups in the hierarchy of the freezer.
     freezers: Vec<Dir>,
+    mounts: Vec<Mounted>,
 }
 
 impl Step {
@@ -30,7 +31,8 @@ impl Step {
     /// [`Failure::Gone`] for a step that ended meanwhile; where the freezer is not mounted; for a
     /// frozen job.
     pub(super) fn open(job: Job) -> Result<Self, Failure> {
-        let step = Self { freezers: job.freezers()?, job };
+        let mounts = Mounted::all()?;
+        let step = Self { freezers: job.freezers(&mounts)?, job, mounts };
         step.not_frozen()?;
         Ok(step)
     }
@@ -75,7 +77,7 @@ impl Step {
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
         let containment = required(self.foresee(adoption)?, adoption)?;
-        undo.origin.require(&self.job.hierarchies)?;
+        undo.origin.require(&self.job.hierarchies, &self.mounts)?;
         add(daemon, adoption, undo)?;
         self.job.require(&Membership::own()?)?;
         let mut tried = Tried::of(&adoption.plan.probes);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -72,6 +73,14 @@ static void tell_lines(const char *path)
         fclose(file);
 }
 
+/* How long a process runs before another has its turn, in nanoseconds; 0 before Linux 6.12. */
+static unsigned long long slice(pid_t pid)
+{
+    struct { unsigned numbers[6]; unsigned long long runtime, deadline, period; } how = {0};
+    syscall(SYS_sched_getattr, pid, &how, sizeof how, 0);
+    return how.runtime;
+}
+
 /* Tells the log what this process looks like from inside: it may write no file. */
 static void describe(void)
 {
@@ -80,6 +89,7 @@ static void describe(void)
         if (inherited[fd])
             syslog(LOG_DEBUG, "helper: fd %d", fd);
     syslog(LOG_DEBUG, "helper: nice %d", getpriority(PRIO_PROCESS, 0));
+    syslog(LOG_DEBUG, "helper: slice %llu of %llu", slice(0), slice(1));
     setpriority(PRIO_PROCESS, 0, 0);
     setpriority(PRIO_PROCESS, 0, -1);
     syslog(LOG_DEBUG, "helper: then nice %d", getpriority(PRIO_PROCESS, 0));
@@ -127,6 +137,8 @@ static void play(const char *verb, long number)
         sleep((unsigned)number);
     else if (!strcmp(verb, "deaf"))
         signal(SIGTERM, SIG_IGN);
+    else if (!strcmp(verb, "crash"))
+        *(volatile int *)number = 0;
     else if (!strcmp(verb, "raise"))
         raise((int)number);
     else if (!strcmp(verb, "close"))

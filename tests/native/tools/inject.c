@@ -54,8 +54,8 @@ static const char *const names[512] = {
     NAME(newfstatat), NAME(readlinkat), NAME(faccessat), NAME(ppoll), NAME(set_robust_list), NAME(dup3),
     NAME(pipe2), NAME(prlimit64), NAME(getrandom), NAME(bpf), NAME(execveat), NAME(statx), NAME(rseq),
     NAME(pidfd_send_signal), NAME(pidfd_open), NAME(clone3), NAME(close_range), NAME(openat2),
-    NAME(faccessat2), NAME(fsetxattr), NAME(fgetxattr), NAME(sigaltstack), NAME(sched_getaffinity),
-    NAME(kill), NAME(setsid), NAME(chdir), NAME(fchdir), NAME(getppid), NAME(getpriority), NAME(setpriority),
+    NAME(faccessat2), NAME(fsetxattr), NAME(fgetxattr), NAME(sigaltstack), NAME(sched_getaffinity), NAME(sched_getattr), NAME(sched_setattr),
+    NAME(kill), NAME(setsid), NAME(setpgid), NAME(chdir), NAME(fchdir), NAME(getppid), NAME(getpriority), NAME(setpriority),
     NAME(timerfd_create), NAME(timerfd_settime), NAME(epoll_ctl), NAME(memfd_create), NAME(name_to_handle_at),
     NAME(accept4), NAME(listen), NAME(socketpair), NAME(flock), NAME(fchmod), NAME(fchown),
 #ifdef SYS_open

@@ -129,8 +129,8 @@ fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String>
         return (gpus > 1)
             .then(|| format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
     }
-    let drivers = tree.drivers().ok()?;
-    let whole = found.devices.iter().filter(|device| device.rule.minor().is_none());
+    let mut whole = found.devices.iter().filter(|device| device.rule.minor().is_none()).peekable();
+    let drivers = whole.peek().and_then(|_| tree.drivers().ok())?;
     let gpus: BTreeSet<_> = whole.flat_map(|device| gpu_drivers(drivers, &device.rule)).collect();
     let gpus: Vec<_> = gpus.into_iter().collect();
     (!gpus.is_empty()).then(|| {

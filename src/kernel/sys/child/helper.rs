@@ -4,8 +4,8 @@
 //! It is made as vfork(2) makes one: until it has executed its program it runs on a stack of its own
 //! in sshd's memory, and the calling thread stands still. Nothing is copied. What sshd would
 //! notice of that is put back: `SIGCHLD` is at its default while the helper is there, so that its
-//! end is ours to collect; signals are blocked until the program runs; and a change of identity,
-//! which takes from the shared memory that it may be traced and dumped, is undone for sshd.
+//! end is ours to collect; and a change of identity, which takes from the shared memory that it may be
+//! traced and dumped, is undone for sshd. Every signal stays blocked: none is of use to the helper.
 //!
 //! The helper is killed through a descriptor that stands for it (pidfd). Kernels before 5.2 have
 //! none; there its number is used, which nobody else can get before it is reaped.
@@ -14,6 +14,7 @@ use super::{
     Action, DEFAULT_ACTION, MASK, SpawnFailure, arrange, execute, limit, step, sys, vfork_with,
 };
 use crate::kernel::sys::process::pidfd_send_signal;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SIGCHLD, kill};
 use nix::unistd::getpid;
@@ -81,7 +82,7 @@ impl Helper {
     fn start_with(spec: &HelperSpec<'_>, pidfds: libc::c_int) -> Result<Self, SpawnFailure> {
         let sigchld = Sigchld::take().map_err(|()| SpawnFailure::last("sigaction"))?;
         let haste = Haste::take();
-        let dumpable = Dumpable::now();
+        let dumpable = Dumpable(Dumpable::get());
         let mut order = Order { spec, parent: getpid().as_raw(), failure: None };
         // SAFETY: makes system calls only.
         let made = unsafe { vfork_with(start_helper, &mut order, libc::SIGCHLD | pidfds) };
@@ -145,14 +146,14 @@ impl Helper {
             // SAFETY: writes a whole structure of this type, or nothing.
             result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), flags) };
             // Before 5.4 a pidfd cannot be waited for.
-            if result != -1 || nix::errno::Errno::last_raw() != libc::EINVAL {
+            if result != -1 || Errno::last_raw() != libc::EINVAL {
                 break;
             }
         }
         // SAFETY: zeroed memory is a siginfo_t.
         let info = unsafe { info.assume_init() };
         if result == -1 {
-            self.reaped = nix::errno::Errno::last_raw() == libc::ECHILD;
+            self.reaped = Errno::last_raw() == libc::ECHILD;
             return self.reaped.then_some(End::Unknown);
         }
         // SAFETY: it is zero, or what waitid has written.
@@ -267,39 +268,41 @@ fn a_child_has_ended() -> bool {
 }
 
 /// Has this thread, and the helper that it starts, run at once where jobs compute on every core: for
-/// half a millisecond, in which they would wait for their turn three times. Holds the nice value
-/// from before, which is put back on drop; without the right to it nothing changes. A class of real
-/// time would take the child to another core, which costs more than it brings.
+/// half a millisecond, in which they would wait for their turn three times. Since Linux 6.6 whoever
+/// runs has its slice first, whatever its nice value, unless the other's is shorter: 100 us is the
+/// shortest (6.12). Put back on drop; without the right to it nothing changes.
 #[derive(Debug)]
-struct Haste(Option<libc::c_int>);
+struct Haste(Option<libc::sched_attr>);
 
 impl Haste {
     fn take() -> Self {
-        // SAFETY: asks for a number, of this thread: 20 less its nice value, so that -1 is a failure.
-        let told = unsafe { sys!(SYS_getpriority, libc::PRIO_PROCESS, 0) };
-        Self(libc::c_int::try_from(20 - told).ok().filter(|_| told > 0 && set_nice(-20)))
+        // SAFETY: zeroed memory is a sched_attr.
+        let mut before: libc::sched_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: writes no more than the size that it is told.
+        let known = unsafe { sys!(SYS_sched_getattr, 0, &raw mut before, size_of_val(&before), 0) }
+            == 0
+            && before.sched_policy == libc::SCHED_OTHER as u32;
+        before.sched_runtime = 0;
+        let hasty = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..before };
+        Self((known && schedule(&hasty)).then_some(before))
     }
 }
 
 impl Drop for Haste {
     fn drop(&mut self) {
-        self.0.take().map(set_nice);
+        self.0.take().map(|before| schedule(&before));
     }
 }
 
-fn set_nice(nice: libc::c_int) -> bool {
-    // SAFETY: sets a number, of this thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
+fn schedule(how: &libc::sched_attr) -> bool {
+    // SAFETY: reads a structure that tells its size, about this thread.
+    unsafe { sys!(SYS_sched_setattr, 0, std::ptr::from_ref(how), 0) == 0 }
 }
 
 /// Whether this process may be traced and dumped, put back on drop.
 struct Dumpable(libc::c_int);
 
 impl Dumpable {
-    fn now() -> Self {
-        Self(Self::get())
-    }
-
     fn get() -> libc::c_int {
         // SAFETY: asks for a number.
         unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }
@@ -376,7 +379,12 @@ unsafe fn become_helper(
         // It has no more than the phase, whatever becomes of sshd.
         limit(libc::RLIMIT_CPU, spec.patience.as_secs() + 1);
         step("timer", end_after(spec.patience))?;
-        step("setsid", sys!(SYS_setsid))?;
+        // Only to leave a terminal: a new session has its turn (autogroup, sched(7)) behind the jobs.
+        let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let terminal = sys!(SYS_openat, libc::AT_FDCWD, c"/dev/tty".as_ptr(), flags, 0);
+        if terminal != -1 || Errno::last_raw() != libc::ENXIO {
+            step("setsid", sys!(SYS_setsid))?;
+        }
         // The raw forms, since glibc's would signal threads that are the parent's. Capabilities are
         // kept over the change of identity, and dropped when nobody may trace us any more: until
         // exec this is sshd's memory, and the helper's account may run other helpers.
@@ -474,7 +482,8 @@ mod tests {
         let own = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let cycle = move || {
             let told = own() + 1;
-            assert!(set_nice(told) && own() == told);
+            // SAFETY: sets a number, of this thread.
+            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, told) }, 0);
             let haste = Haste::take();
             assert_eq!(own(), if haste.0.is_some() { -20 } else { told });
             drop(haste);

@@ -1,6 +1,8 @@
 //! The way to a keeper: a process that is neither sshd's child nor in its session, and that stays.
 
-use super::{SpawnFailure, Stack, arrange, execute, limit, sys, vfork_with};
+use super::{
+    DEFAULT_ACTION, MASK, SpawnFailure, Stack, arrange, block, execute, limit, sys, vfork_with,
+};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::convert::Infallible;
@@ -120,6 +122,11 @@ unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailur
     // before. Nothing allocates or locks.
     unsafe {
         arrange(&mut order.fds)?;
+        // Ignored ones would outlive the exec.
+        for signal in 1..65 {
+            sys!(SYS_rt_sigaction, signal, DEFAULT_ACTION.as_ptr(), 0_usize, MASK);
+        }
+        block(0);
         // A login's own limits may be in force by now.
         for resource in [libc::RLIMIT_CPU, libc::RLIMIT_AS, libc::RLIMIT_FSIZE] {
             limit(resource, libc::RLIM_INFINITY);
