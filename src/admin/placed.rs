@@ -7,8 +7,10 @@ use crate::helper::records::Record;
 use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Branch, Obstacle};
 use crate::kernel::cgroup::{self, Dir, Mount, Place, Stamp};
+use crate::kernel::namespace::Namespace;
 use crate::kernel::sys::file::set_xattr;
 use crate::protocol::{CgroupPath, Containment};
+use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -63,6 +65,16 @@ impl Placed {
             }
         }
         Ok(())
+    }
+
+    /// Notes the namespace that logins join, where they alone look for it; with none, that there is none.
+    /// Fails: [`Error::Failed`] for what is no such namespace, or not the job's.
+    pub(super) fn mark_namespace(&self, name: Option<&str>) -> Result<(), Error> {
+        let dir = self.place.dir()?;
+        let Some(name) = name else { return Ok(withdraw(dir, cgroup::NAMESPACE)?) };
+        Namespace::named(name, dir.path())?;
+        set_xattr(dir.as_fd(), cgroup::NAMESPACE, name.as_bytes(), 0)
+            .map_err(|error| dir.failed("note namespace of", "", error).into())
     }
 
     /// Confines the job from now on, by the code that a login runs.
@@ -127,11 +139,16 @@ impl Stamp {
 
     /// Withdraws a directory's stamp, whatever it says; none is no failure.
     pub fn withdraw(dir: &Dir) -> cgroup::Result<()> {
-        match remove_xattr(dir.as_fd(), cgroup::STAMP) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
-            Err(error) => Err(dir.failed("withdraw stamp of", "", error)),
-        }
+        withdraw(dir, cgroup::STAMP)
+    }
+}
+
+/// Takes away what a directory is marked with; none is no failure.
+fn withdraw(dir: &Dir, mark: &CStr) -> cgroup::Result<()> {
+    match remove_xattr(dir.as_fd(), mark) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+        Err(error) => Err(dir.failed("withdraw mark of", "", error)),
     }
 }
 

@@ -42,6 +42,9 @@ pub(super) struct Options {
     /// The scheduler that places the logins itself
     #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
     pub(super) via: Option<Via>,
+    /// A process of the job, or a path, with the mounts that logins are to see
+    #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
+    pub(super) namespaces: Option<String>,
     /// When the job started, in seconds since the epoch; now unless given
     #[arg(long, value_name = "SECONDS")]
     pub(super) started: Option<i64>,
@@ -98,6 +101,7 @@ pub(super) fn register(
     if let Place::Cgroup(path) = &record.place {
         let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
         placed.not_in_closed_slice()?;
+        placed.mark_namespace(record.namespaces.as_deref())?;
         placed.confine(&wanted, deadline, output)?;
         stamped = Some(placed);
     }

@@ -8,6 +8,7 @@ pub mod choice;
 pub mod failed;
 pub mod lock;
 pub mod log;
+pub mod namespace;
 pub mod proc;
 pub mod sys;
 pub mod trust;

@@ -1,7 +1,7 @@
 //! The variables that describe its job, given to a login: the plan has them, and only such.
 
 use super::Failure;
-use crate::protocol::{Reason, Variables};
+use crate::protocol::{Reason, Variable};
 
 /// The variables that the application will hand to the login's processes; not its own environment.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) struct Environment<'a> {
 /// Errors: where one is not taken; none of them stays then.
 pub(super) fn set(
     environment: Environment<'_>,
-    wanted: &Variables,
+    wanted: &[&Variable],
 ) -> Result<Vec<&'static str>, Failure> {
     let mut done: Vec<&'static str> = Vec::new();
     for variable in wanted.iter().filter(|variable| !(environment.has)(variable.name())) {
@@ -69,17 +69,12 @@ mod tests {
 
         fn set(&self) -> Result<Vec<&'static str>, Failure> {
             let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
-            set(Environment { has: &has, put: &put }, &wanted())
+            let wanted = WANTED.map(|text| text.parse().unwrap());
+            set(Environment { has: &has, put: &put }, &wanted.each_ref())
         }
     }
 
     const WANTED: [&str; 3] = ["SLURM_JOB_ID=1", "SLURM_JOBID=1", "SLURM_NNODES=3"];
-
-    fn wanted() -> Variables {
-        let mut variables = Variables::default();
-        WANTED.iter().for_each(|text| variables.push(text.parse().unwrap()).unwrap());
-        variables
-    }
 
     #[test]
     fn variables_are_set_and_named() {

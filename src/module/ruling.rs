@@ -223,10 +223,16 @@ impl Case<'_> {
             Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
         joined.tried.gpus.iter().for_each(|gpu| plan.env.list(gpu));
-        let variables = environment::set(means.environment, &plan.env);
+        let wanted: Vec<_> = plan.env.iter().chain(&joined.taken.display).collect();
+        let variables = environment::set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;
+        // Last: what is read from here on, the job's namespaces have.
+        undo.enter(&joined.taken.namespaces).map_err(|failure| {
+            variables.iter().for_each(|name| _ = (means.environment.put)(name));
+            undo.back(failure)
+        })?;
         undo.commit();
-        Ok(self.adopted(plan, &joined, &variables))
+        Ok(self.adopted(plan, &joined, &wanted, &variables))
     }
 
     /// Has the helper read the unit's file, and takes over its second plan. That is for the same
@@ -272,14 +278,20 @@ impl Case<'_> {
         self.outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
-    fn adopted(&self, plan: &Plan, joined: &Joined, variables: &[&'static str]) -> Outcome {
+    fn adopted(
+        &self,
+        plan: &Plan,
+        joined: &Joined,
+        wanted: &[&Variable],
+        variables: &[&'static str],
+    ) -> Outcome {
         let line = self.decision("adopt", Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
         let line = self.closed(line);
         let mut outcome = self.outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
         let gpus = joined.tried.open.unwrap_or(plan.gpus);
         outcome.welcome = Some(success_text(plan, gpus, &self.means.login.node));
-        let names = plan.env.iter().map(Variable::name);
+        let names = wanted.iter().map(|variable| variable.name());
         let set_before: Vec<_> = names.filter(|name| !variables.contains(name)).collect();
         let mut remarks = Vec::new();
         if !set_before.is_empty() {

@@ -109,6 +109,10 @@ arguments! {
         Ours "require_devices" require_devices: bool = false, flag;
         /// Whether logins are only written about.
         Ours "observe" observe: bool = false, flag;
+        /// Whether a login joins the job's namespaces.
+        Slurm "join_container" join_container: bool = true, |value| either(value, "true", "false", "is one of true, false");
+        /// Whether it is not given the job's X11 display.
+        Slurm "disable_x11" disable_x11: bool = false, |value| either(value, "1", "0", "is one of 0, 1");
         /// Users who are not judged.
         Ours "exempt_uids" exempt_uids: Vec<u32> = Vec::new(), |value| list(value, NUMBERS);
         /// Groups of such users.
@@ -119,9 +123,7 @@ arguments! {
             settings.log_level = flag(value).map(|_| Severity::Debug)?;
             Ok(())
         };
-        Slurm "disable_x11" |_, value| only(value, "1", X11);
         Slurm "ignore_root" |_, value| only(value, "1", ROOT);
-        Slurm "join_container" |_, value| only(value, "false", CONTAINER);
         Slurm "single_job_skip_rpc" |_, value| only(value, "1", CALLER);
     }
     removed {
@@ -181,11 +183,7 @@ impl Settings {
 }
 
 /// Why the opposite of what the module does is refused, and what to write instead.
-const X11: &str =
-    "logins are not given the job's X11 display; write disable_x11=1, or leave it out";
 const ROOT: &str = "root is never judged; write ignore_root=1, or leave it out";
-const CONTAINER: &str = "logins do not join the job's namespaces in this version; write \
-                         join_container=false, or leave it out";
 const CALLER: &str = "with one job there is nothing to ask the connection's host; write \
                       single_job_skip_rpc=1, or leave it out";
 
@@ -206,6 +204,12 @@ fn flag(value: Option<&str>) -> Parsed<bool> {
 /// An argument of which one value alone is what the module does.
 fn only(value: Option<&str>, done: &str, why: &'static str) -> Parsed<()> {
     if given(value)?.eq_ignore_ascii_case(done) { Ok(()) } else { Err(why) }
+}
+
+/// The word for yes or that for no, in any case; `why` is said of all others.
+fn either(value: Option<&str>, yes: &str, no: &str, why: &'static str) -> Parsed<bool> {
+    let value = given(value)?.to_ascii_lowercase();
+    if value == yes || value == no { Ok(value == yes) } else { Err(why) }
 }
 
 /// One of these words, in any case; `why` is said of all others.
@@ -305,7 +309,7 @@ mod tests {
             "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
              action_generic_failure=ignore service=SSH-alt nodename=gpu017 log_level=debug2 \
              helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-             exempt_groups=wheel,ops",
+             exempt_groups=wheel,ops join_container=false disable_x11=1",
         )
         .unwrap();
         assert_eq!(settings.no_jobs, Action::Ignore);
@@ -319,6 +323,7 @@ mod tests {
         assert_eq!(settings.timeout, Duration::from_secs(9));
         assert_eq!(settings.wait_job, Duration::from_secs(8));
         assert!(settings.require_devices && settings.observe);
+        assert!(settings.disable_x11 && !settings.join_container);
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
     }
@@ -333,10 +338,10 @@ mod tests {
             "action_no_jobs=denied",
             "Observe",
             "CONF=/c",
-            "disable_x11=0",
+            "disable_x11=true",
             "disable_x11=10",
             "ignore_root=0",
-            "join_container=true",
+            "join_container=1",
             "join_container=",
             "single_job_skip_rpc=0",
             "service=*",
@@ -382,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_pam_slurm_adopt_is_told_and_we_do_anyway_changes_nothing() {
-        let same = parsed("disable_x11=1 ignore_root=1 join_container=false single_job_skip_rpc=1");
+        let same = parsed("disable_x11=0 ignore_root=1 join_container=true single_job_skip_rpc=1");
         assert_eq!(same.unwrap(), Settings::default());
     }
 
@@ -411,9 +416,7 @@ mod tests {
     #[test]
     fn what_we_do_not_do_is_refused_with_the_way_out() {
         for (argument, way_out) in [
-            ("disable_x11=0", "disable_x11=1"),
             ("ignore_root=0", "ignore_root=1"),
-            ("join_container=true", "join_container=false"),
             ("single_job_skip_rpc=0", "single_job_skip_rpc=1"),
             ("action_unknown=allow", "newest or deny"),
             ("service=*", "name one"),

@@ -4,6 +4,7 @@
 use super::Failure;
 use super::job::Started;
 use crate::kernel::cgroup::{Dir, MADE, Origin, mark};
+use crate::kernel::namespace::{Namespace, Outside};
 use crate::protocol::LeafName;
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
@@ -13,12 +14,13 @@ pub(super) struct Undo {
     made: Option<(Dir, LeafName)>,
     keeper: Option<Started>,
     moved: bool,
+    outside: Option<Outside>,
 }
 
 impl Undo {
     /// Nothing has been changed yet.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, made: None, keeper: None, moved: false }
+        Self { origin, made: None, keeper: None, moved: false, outside: None }
     }
 
     /// Makes the leaf of that name below `job`, unless it is there.
@@ -42,10 +44,20 @@ impl Undo {
         self.moved = true;
     }
 
+    /// Joins the job's namespaces.
+    /// Errors: As [`Outside::enter`].
+    pub(super) fn enter(&mut self, inside: &[Namespace]) -> Result<(), Failure> {
+        match inside {
+            [] => Ok(()),
+            _ => Ok(self.outside.insert(Outside::open(inside)?).enter(inside)?),
+        }
+    }
+
     /// Everything stays as it is now.
     pub(super) fn commit(mut self) {
         self.made = None;
         self.moved = false;
+        self.outside = None;
         if let Some(keeper) = self.keeper.take() {
             keeper.keep();
         }
@@ -61,6 +73,8 @@ impl Undo {
     }
 
     fn change_back(&mut self) -> crate::kernel::cgroup::Result<()> {
+        // First: the job's namespaces may have another /proc.
+        let left = self.outside.take().map_or(Ok(()), |outside| outside.back());
         let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.
@@ -68,7 +82,7 @@ impl Undo {
         }
         // Last of all, since it looks for itself whether the leaf is still needed.
         self.keeper = None;
-        result
+        Ok(left?).and(result)
     }
 }
 

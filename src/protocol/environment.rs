@@ -75,6 +75,16 @@ impl Variable {
         }
     }
 
+    /// The variables of an X11 display of the job's, and of the file with the keys to it. Its step
+    /// daemon tells them: no answer of the helper can have them. What no login is given is left out.
+    pub fn of_display(number: i32, keys: &str) -> Vec<Self> {
+        let display = if number > 0 { format!("localhost:{number}.0") } else { String::new() };
+        let keys = if keys.starts_with('/') { keys } else { "" };
+        let both = [("DISPLAY", display.as_str()), ("XAUTHORITY", keys)];
+        let given = both.into_iter().filter(|(_, value)| is_plain(value));
+        given.map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.into() }).collect()
+    }
+
     /// The name.
     pub fn name(&self) -> &'static str {
         self.kind.0
@@ -206,12 +216,26 @@ mod tests {
             "", "A", "PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "PYTHONPATH",
             "SLURM_CONF", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOB_ID ",
             "slurm_job_id", "OMPI_MCA_plm_rsh_agent", "CUDA_CACHE_PATH", "CUDA_INJECTION64_PATH",
-            "NVIDIA_VISIBLE_DEVICES",
+            "NVIDIA_VISIBLE_DEVICES", "DISPLAY", "XAUTHORITY",
         ] {
             assert_eq!(Variable::new(bad, "7"), Err(NAME), "{bad:?}");
             assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(NAME), "{bad}");
         }
         assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(NAME));
+    }
+
+    #[test]
+    fn a_display_is_a_number_and_its_keys_are_a_plain_path() {
+        let of = |number, keys: &str| {
+            let given = Variable::of_display(number, keys);
+            given.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of(10, "/tmp/.X-a"), "DISPLAY=localhost:10.0 XAUTHORITY=/tmp/.X-a");
+        assert_eq!(of(10, ""), "DISPLAY=localhost:10.0");
+        for keys in ["", "a", "/a b", "/$x", "-a", "/a\n"] {
+            assert_eq!(of(0, keys), "", "{keys}");
+            assert_eq!(of(-1, keys), "", "{keys}");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod install;
 mod leaf;
 mod login;
 mod mpi;
+mod namespaces;
 mod naming;
 mod nproc;
 mod panic;

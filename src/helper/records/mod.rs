@@ -42,6 +42,11 @@ impl RecordError {
                 "key env is for records via slurm, with the names that job-adopt-record(5) has"
                     .to_owned()
             }
+            "namespaces" => {
+                "key namespaces is for records with cgroup: the number of a process or an \
+                             absolute path of at most 200 bytes"
+                    .to_owned()
+            }
             key => format!("key {key} has a value out of range"),
         })
     }

@@ -162,6 +162,7 @@ impl Record {
             gpus: None,
             gres: None,
             device_dir: None,
+            namespaces: None,
             env: None,
         })
     }

@@ -9,7 +9,7 @@ use super::wire::{ByName, MapOnly, VERSION, WireRecord, json_error, stated};
 use super::{Environment, RecordError};
 use crate::helper::devices::{Named, Policy, Wanted};
 use crate::helper::sources::FluxId;
-use crate::protocol::{CgroupPath, JobId, LeafName, words};
+use crate::protocol::{CgroupPath, JobId, LeafName, decimal, words};
 
 /// Most characters of a device name, and most entries of a list of them.
 const TEXT_MAX: usize = 4096;
@@ -39,6 +39,8 @@ pub struct Record {
     pub gres: Option<BTreeMap<String, Vec<u32>>>,
     /// A directory of device files, absolute.
     pub device_dir: Option<String>,
+    /// What has the mounts that logins are to see: a process of the job, or a path; beside `cgroup` only.
+    pub namespaces: Option<String>,
     /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
     pub env: Option<Environment>,
 }
@@ -132,6 +134,7 @@ impl Record {
             gpus: wire.gpus,
             gres: wire.gres.map(|ByName(gres)| gres),
             device_dir: wire.device_dir,
+            namespaces: wire.namespaces,
             env: wire.env.map(environment).transpose()?,
         };
         record.check()?;
@@ -159,6 +162,7 @@ impl Record {
             gpus: self.gpus.clone(),
             gres: self.gres.clone().map(ByName),
             device_dir: self.device_dir.clone(),
+            namespaces: self.namespaces.clone(),
             env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
         };
         let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
@@ -216,6 +220,7 @@ impl Record {
         let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
         let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
         let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
+        let in_cgroup = matches!(self.place, Place::Cgroup(_));
         let checks = [
             ("uid", Self::may_own(self.uid)),
             ("started", time(self.started)),
@@ -224,6 +229,7 @@ impl Record {
             ("gpus", self.gpus.iter().flatten().all(gpu)),
             ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
             ("device_dir", self.device_dir.iter().all(dir)),
+            ("namespaces", self.namespaces.iter().all(|name| in_cgroup && is_namespace(name))),
             ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
@@ -235,6 +241,11 @@ impl Record {
 
 fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
     Environment::new(variables).ok_or_else(|| RecordError::key("env"))
+}
+
+/// The number of a process, or an absolute path that fits a mark on a cgroup.
+fn is_namespace(name: &str) -> bool {
+    decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
 }
 
 fn is_text(text: &str) -> bool {
@@ -263,7 +274,7 @@ mod tests {
     "options": { "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"], ["char-pts", "rw"]] },
     "cdi": ["nvidia.com/gpu=0"],
     "gpus": ["GPU-edfee158-11c1-52b8-0517-92f30e7fac88", 3, "0000:65:00.0"],
-    "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242" }"#;
+    "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242", "namespaces": "/run/ns/4242" }"#;
 
     /// A record of the required keys, with `more` in front of the closing brace.
     fn with(more: &str) -> Result<Record, RecordError> {

@@ -39,6 +39,8 @@ pub(super) struct WireRecord {
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) device_dir: Option<String>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub(super) namespaces: Option<String>,
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) env: Option<ByName<String>>,
 }
 

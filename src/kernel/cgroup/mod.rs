@@ -17,8 +17,8 @@ pub use dir::Dir;
 pub use enter::{Origin, enter, stands_in};
 pub use membership::Membership;
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
-pub use stamp::{MADE, Stamp, pin};
-pub(crate) use stamp::{STAMP, is_marked, mark, mark_pin};
+pub use stamp::{MADE, Stamp, namespace, pin};
+pub(crate) use stamp::{NAMESPACE, STAMP, is_marked, mark, mark_pin};
 
 use crate::kernel::failed::Failed;
 use thiserror::Error;

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 
 pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
+pub(crate) const NAMESPACE: &CStr = c"trusted.job_adopt_namespace";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
 /// a stamp that stands also says that the job is not over.
@@ -84,6 +85,12 @@ pub fn pin(dir: &Dir) -> Result<Option<u32>> {
 pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
     sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
         .map_err(|error| dir.failed("mark", "", error))
+}
+
+/// What `register` was told to find the job's namespace of mounts by: a path, or the number of a process.
+pub fn namespace(dir: &Dir) -> Result<Option<String>> {
+    let malformed = |_| Error::Malformed(format!("namespace of {}", dir.path()));
+    get(dir, NAMESPACE)?.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
 }
 
 fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {

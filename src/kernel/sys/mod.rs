@@ -10,6 +10,7 @@ pub mod bpf;
 pub mod child;
 pub mod clock;
 pub mod file;
+pub mod namespace;
 pub mod pam;
 pub mod process;
 

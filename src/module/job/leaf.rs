@@ -2,9 +2,10 @@
 //! records and of Flux are such.
 
 use super::keeper::Keep;
-use super::{Joined, not_frozen, required};
+use super::{Joined, Taken, not_frozen, required};
 use crate::kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
 use crate::kernel::cgroup::{self, Dir, Place, Stamp};
+use crate::kernel::namespace::Namespace;
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
@@ -118,7 +119,14 @@ impl Cgroups {
             }
         })?;
         let tried = Tried::of(&adoption.plan.probes);
-        Ok(Joined { cgroup: leaf.dir()?.path().to_owned(), containment, tried })
+        let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
+        let mut taken = Taken::default();
+        if let (true, Some(name)) =
+            (adoption.means.settings.join_container, cgroup::namespace(job)?)
+        {
+            taken.namespaces.push(Namespace::named(&name, job.path())?);
+        }
+        Ok(Joined { cgroup, containment, tried, taken })
     }
 }
 

@@ -16,7 +16,8 @@ use super::probe::Tried;
 use super::ruling::Adoption;
 use super::undo::Undo;
 use crate::kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
-use crate::protocol::{Containment, LeafName, Placement, Plan, Reason};
+use crate::kernel::namespace::Namespace;
+use crate::protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
 use crate::schedulers::stepd::Daemon;
 use flux::Imp;
 pub(crate) use leaf::Cgroups;
@@ -42,6 +43,16 @@ pub(crate) struct Joined {
     pub(crate) containment: &'static str,
     /// What came of the plan's probes.
     pub(super) tried: Tried,
+    pub(super) taken: Taken,
+}
+
+/// What a login takes from its job besides its place.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Namespaces, which it joins last.
+    pub(super) namespaces: Vec<Namespace>,
+    /// The variables of an X11 display.
+    pub(super) display: Vec<Variable>,
 }
 
 impl Job {
@@ -97,7 +108,7 @@ impl Job {
             Self::SlurmV1(_, step) => (step.leaf(), step.foresee(adoption)?),
         };
         let containment = required(containment, adoption)?;
-        Ok(Joined { cgroup, containment, tried: Tried::default() })
+        Ok(Joined { cgroup, containment, tried: Tried::default(), taken: Taken::default() })
     }
 
     /// Takes the calling process into the job.

@@ -7,16 +7,17 @@
 //! accounts by `jobacct_gather/cgroup` at once on to `task_N`, N being the node's number in the job.
 //! Nothing of ours is made there: what the daemon does not know of, it cannot remove.
 
-use super::{Job, Joined, not_frozen, required, slurm_v1};
+use super::{Job, Joined, Taken, not_frozen, required, slurm_v1};
 use crate::kernel::bpf::{self, Branch, Confinement, Reach};
 use crate::kernel::cgroup::{self, Dir, Membership, Mount, Place, stands_in, v1};
+use crate::kernel::namespace::Namespace;
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::protocol::{AbsolutePath, CgroupPath, NodeName, Reason, decimal};
+use crate::protocol::{AbsolutePath, CgroupPath, NodeName, Reason, Variable, decimal};
 use crate::schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
 use std::path::Path;
@@ -63,6 +64,22 @@ pub(super) fn add(
     undo.moving();
     let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.deadline());
     require(adoption, answer.map_err(of_daemon)?)
+}
+
+/// Has the daemon hand over what a login takes from the job.
+pub(super) fn taken(daemon: &Daemon, adoption: &Adoption<'_>) -> Result<Taken, Failure> {
+    let (settings, deadline) = (adoption.means.settings, adoption.deadline());
+    let mut taken = Taken::default();
+    if settings.join_container {
+        for (kind, fd) in daemon.namespaces(deadline).map_err(of_daemon)? {
+            taken.namespaces.push(Namespace::new(fd, kind, "of the job's step daemon")?);
+        }
+    }
+    if !settings.disable_x11 {
+        let (number, keys) = daemon.display(deadline).map_err(of_daemon)?;
+        taken.display = Variable::of_display(number, &keys);
+    }
+    Ok(taken)
 }
 
 /// Why a login was not taken in, as another look at the job says: it may be frozen, and its daemon
@@ -223,7 +240,8 @@ impl Step {
         let tried = Tried::of(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
         stands_in(place.dir()?, place.root()?)?;
-        Ok(Joined { cgroup: place.dir()?.path().to_owned(), containment, tried })
+        let (cgroup, taken) = (place.dir()?.path().to_owned(), taken(daemon, adoption)?);
+        Ok(Joined { cgroup, containment, tried, taken })
     }
 
     /// Reads back that the login is in the leaf, and makes the containment hold there, which is to
@@ -273,9 +291,11 @@ fn of_daemon(error: stepd::Error) -> Failure {
         Error::Gone => Reason::Ended,
         Error::Timeout => Reason::Timeout,
         Error::NotRoots | Error::Peer(_) | Error::Refused => Reason::Configuration,
-        Error::System(..) | Error::Closed | Error::Malformed | Error::NotAdded(_) => {
-            Reason::AdoptionFailed
-        }
+        Error::System(..)
+        | Error::Closed
+        | Error::Malformed
+        | Error::NoNamespace
+        | Error::NotAdded(_) => Reason::AdoptionFailed,
     };
     no_login(reason, error)
 }

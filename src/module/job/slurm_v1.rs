@@ -4,7 +4,7 @@
 //! that are not the job's, and a list of what is denied cannot be read. So the login must be where the
 //! job is, and which devices it can open is tried.
 
-use super::slurm::add;
+use super::slurm::{add, taken};
 use super::{Joined, frozen, required};
 use crate::kernel::cgroup::v1::{Job, frozen_level};
 use crate::kernel::cgroup::{Dir, Membership, Mounted};
@@ -85,6 +85,7 @@ impl Step {
             return Err(Failure::why(Reason::CannotConfine, trouble));
         }
         self.job.require(&Membership::own()?)?;
-        Ok(Joined { cgroup: self.leaf(), containment, tried })
+        let taken = taken(daemon, adoption)?;
+        Ok(Joined { cgroup: self.leaf(), containment, tried, taken })
     }
 }

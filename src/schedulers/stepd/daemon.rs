@@ -17,6 +17,7 @@ use nix::sys::stat::{SFlag, fstatat};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Error, Result, SocketName};
+use crate::kernel::sys;
 use crate::kernel::trust::TrustedDir;
 
 /// Whose daemons are believed.
@@ -31,6 +32,15 @@ const STATE: i32 = 5;
 const UID: i32 = 20;
 /// `REQUEST_ADD_EXTERN_PID`
 const ADD_EXTERN_PID: i32 = 22;
+/// `REQUEST_X11_DISPLAY`
+const X11_DISPLAY: i32 = 23;
+/// `REQUEST_GET_NS_FD`, and `REQUEST_GET_NS_FDS` since Slurm 25.11: that answers the other one only where
+/// there is a namespace.
+const NAMESPACE: i32 = 26;
+const NAMESPACES: i32 = 28;
+const SINCE: i32 = 44 << 8;
+/// Most bytes of the name of a file of keys.
+const KEYS_MOST: usize = 1024;
 
 /// Bytes of [`query`].
 pub const QUERY_LEN: usize = 12;
@@ -85,6 +95,8 @@ pub fn query() -> [u8; QUERY_LEN] {
 #[derive(Debug)]
 pub struct Daemon {
     connection: Connection,
+    /// Of the protocol that it talks.
+    version: i32,
     answer: Answer,
 }
 
@@ -98,7 +110,9 @@ impl Daemon {
         let mut bytes = [0; ANSWER_LEN];
         connection.send(&query(), deadline)?;
         connection.receive(&mut bytes, deadline)?;
-        Ok(Self { connection, answer: Answer::read(&bytes)? })
+        let [a, b, c, d, ..] = bytes;
+        let version = i32::from_ne_bytes([a, b, c, d]);
+        Ok(Self { connection, version, answer: Answer::read(&bytes)? })
     }
 
     /// Its process, as the kernel knows it from when it began to listen. While it answers, the
@@ -126,6 +140,36 @@ impl Daemon {
         match i32::from_ne_bytes(code) {
             0 => answer,
             code => Err(Error::NotAdded(code)),
+        }
+    }
+
+    /// Asks for the job's namespaces: each by its `CLONE_NEW` number and a descriptor.
+    pub fn namespaces(&self, deadline: Instant) -> Result<Vec<(i32, OwnedFd)>> {
+        let several = self.version >= SINCE;
+        let order = if several { NAMESPACES } else { NAMESPACE };
+        // Before, this was the daemon's own number of the descriptor.
+        let count = match self.connection.ask(order, deadline)? {
+            1.. if !several => 1,
+            count @ 0..=8 => count,
+            _ => return Err(Error::NoNamespace),
+        };
+        let one = |_| {
+            let kind = if several { self.connection.number(deadline)? } else { libc::CLONE_NEWNS };
+            Ok((kind, self.connection.descriptor(deadline)?))
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Asks for the job's X11 display and the file with the keys to it: 0 and nothing without one.
+    pub fn display(&self, deadline: Instant) -> Result<(i32, String)> {
+        let number = self.connection.ask(X11_DISPLAY, deadline)?;
+        let length = usize::try_from(self.connection.number(deadline)?);
+        let length = length.ok().filter(|length| *length <= KEYS_MOST).ok_or(Error::Malformed)?;
+        let mut keys = vec![0; length];
+        self.connection.receive(&mut keys, deadline)?;
+        match (keys.pop(), String::from_utf8(keys)) {
+            (None | Some(0), Ok(keys)) => Ok((number, keys)),
+            _ => Err(Error::Malformed),
         }
     }
 
@@ -224,6 +268,27 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends an order and reads the number in answer.
+    fn ask(&self, order: i32, deadline: Instant) -> Result<i32> {
+        self.send(&order.to_ne_bytes(), deadline)?;
+        self.number(deadline)
+    }
+
+    fn number(&self, deadline: Instant) -> Result<i32> {
+        let mut bytes = [0; 4];
+        self.receive(&mut bytes, deadline)?;
+        Ok(i32::from_ne_bytes(bytes))
+    }
+
+    fn descriptor(&self, deadline: Instant) -> Result<OwnedFd> {
+        limit(&self.socket, ReceiveTimeout, deadline)?;
+        match sys::namespace::receive(self.socket.as_fd()) {
+            Ok(found) => found.ok_or(Error::Malformed),
+            Err(Errno::EINTR | Errno::EAGAIN) => self.descriptor(deadline),
+            Err(errno) => Err(Error::System("recvmsg", errno)),
+        }
+    }
+
     /// Reads in full what belongs there.
     fn receive(&self, mut room: &mut [u8], deadline: Instant) -> Result<()> {
         while !room.is_empty() {
@@ -283,7 +348,7 @@ mod tests {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let connection = Connection { socket: socket.into(), pid: 7 };
         let before = Answer { uid: 9, state: State::Running };
-        let mut daemon = Daemon { connection, answer: before };
+        let mut daemon = Daemon { connection, version: 38 << 8, answer: before };
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut say = |numbers: &[i32]| {
             numbers.iter().for_each(|number| peer.write_all(&number.to_ne_bytes()).unwrap());

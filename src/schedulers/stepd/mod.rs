@@ -83,6 +83,9 @@ pub enum Error {
     /// Its answer has no meaning.
     #[error("gave an answer that has no meaning")]
     Malformed,
+    /// It cannot open the job's namespaces.
+    #[error("cannot hand over the job's namespaces")]
+    NoNamespace,
     /// It would not take the process; the number is its return code.
     #[error("would not take the login into the job ({0})")]
     NotAdded(i32),

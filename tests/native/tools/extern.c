@@ -16,6 +16,11 @@
  *   aside        is itself in no step's cgroup
  *   accounted    moves on to "task_3", removing "task_special", as with jobacct_gather/cgroup
  *   pids         numbers processes on its own
+ *   display N    has this X11 display            keys PATH  and this file of keys to it
+ *   ns PATH      hands over this namespace        ns2 PATH   and this one
+ *   kind N       says that they are of this kind  count N    says that they are so many
+ *   no-ns        hands over a byte and no descriptor
+ *   twice        hands over each twice, at once   hang-ns    never hands over any
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,13 +33,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STATE = 5, UID = 20, ADD = 22 };
+enum { STATE = 5, UID = 20, ADD = 22, X11 = 23, NS = 26, NSS = 28, SEVERAL = 44 << 8 };
 
 static int listener;
 static int32_t owner;
@@ -147,6 +154,60 @@ static int ordered(int fd, int32_t pid)
     return 1;
 }
 
+/* Sends a byte with a descriptor, or two of it. */
+static void hand(int socket, int fd, int times)
+{
+    char byte = 0, room[CMSG_SPACE(2 * sizeof fd)] = {0};
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (times) {
+        message.msg_control = room;
+        message.msg_controllen = CMSG_SPACE(times * sizeof fd);
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(times * sizeof fd);
+        for (int at = 0; at < times; at++)
+            memcpy(CMSG_DATA(head) + at * sizeof fd, &fd, sizeof fd);
+    }
+    sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+/* As Slurm from 25.11 on with `several`: how many, and each with its kind in front. Before it tells the
+ * number of its own descriptor. */
+static void namespaces(int socket, int several)
+{
+    const char *paths[] = {fault("ns"), fault("ns2")};
+    int count = !!paths[0] + !!paths[1];
+    if (fault("hang-ns"))
+        hang();
+    if (several || !count || fault("count"))
+        say(socket, number("count", count));
+    for (int at = 0; at < count; at++) {
+        int fd = open(paths[at], O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            die(paths[at]);
+        if (several) {
+            int kind = ioctl(fd, NS_GET_NSTYPE);
+            say(socket, number("kind", kind));
+        } else if (!fault("count")) {
+            say(socket, fd);
+        }
+        hand(socket, fd, fault("no-ns") ? 0 : fault("twice") ? 2 : 1);
+        close(fd);
+    }
+}
+
+static void display(int fd)
+{
+    const char *keys = fault("keys");
+    int32_t length = keys ? (int32_t)strlen(keys) + 1 : 0;
+    say(fd, number("display", 0));
+    say(fd, length);
+    if (keys)
+        send(fd, keys, (size_t)length, MSG_NOSIGNAL);
+}
+
 static void *talk(void *argument)
 {
     int fd = (int)(intptr_t)argument;
@@ -167,6 +228,13 @@ static void *talk(void *argument)
             } else if (word == STATE) {
                 int32_t state = number("state", 2);
                 say(fd, asked_to_add ? number("then-state", state) : state);
+            } else if (word == X11) {
+                display(fd);
+            } else if (word == NS || word == NSS) {
+                int several = number("version", 0) >= SEVERAL;
+                if ((word == NSS) != several)
+                    break;
+                namespaces(fd, several);
             } else if (word != ADD || !get(fd, &added) || !ordered(fd, added)) {
                 break;
             }
