@@ -25,7 +25,8 @@ impl Origin {
         match Mount::open() {
             Ok(mount) => {
                 mount.require_own_namespace()?;
-                origin.add("", &unified(&origin.before)?.to_owned(), mount.root())?;
+                let path = unified(&origin.before)?.to_owned();
+                origin.add("", &path, mount.root())?;
             }
             // A node that has cgroup v1 only.
             Err(Error::NotMounted) => {}
