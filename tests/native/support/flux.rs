@@ -106,8 +106,11 @@ impl Node {
 
     /// The keepers, as this process numbers them.
     pub(crate) fn keepers(&self) -> Vec<i32> {
-        let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        let is_one = |pid: &i32| comm(pid).is_ok_and(|name| name == "job-adopt-keep\n");
+        // By how it was started: to name itself may fail.
+        let is_one = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.starts_with(b"job-adopt keeper")
+        };
         self.processes().into_iter().filter(is_one).collect()
     }
 
