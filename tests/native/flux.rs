@@ -412,8 +412,11 @@ fn an_imp_that_ends_before_the_move_is_seen_after_it() {
 fn a_keeper_that_dies_before_the_move_lets_nobody_in() {
     on_flux(|node| {
         let job = contained(node);
-        let kill = || signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
-        delayed(node, &job, kill).failed();
+        delayed(node, &job, || {
+            signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
+            eventually("it is gone", || node.keepers().is_empty());
+        })
+        .failed();
         node.log.line("no keeper lives");
         nothing_is_left(node, &job, "without a keeper");
     });
