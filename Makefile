@@ -242,7 +242,7 @@ uninstall:
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
 	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
-	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers selinux && rmdir ../job-adopt
+	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
