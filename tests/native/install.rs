@@ -66,6 +66,10 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     assert!(!installed.iter().any(|(path, _)| enabled(path)), "{installed:?}");
     make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
     assert_eq!(files(&stage), []);
+    assert!(
+        !stage.join("usr/share/job-adopt").exists()
+            && !stage.join("usr/libexec/job-adopt").exists()
+    );
     std::fs::remove_dir_all(&stage).unwrap();
 }
 
