@@ -241,8 +241,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
-	-rmdir $(foreach file,$(DROPINS),"$(dir $(call dropin_path,$(file)))")
-	-cd "$(DESTDIR)$(PREFIX)/share/job-adopt" && rmdir systemd containers && rmdir ../job-adopt
+	-find "$(DESTDIR)$(PREFIX)/share/job-adopt" -depth -type d -empty -delete
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
