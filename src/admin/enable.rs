@@ -1,9 +1,9 @@
 //! `enable`: tries both lines in a service's PAM stack for some time, and takes them out again unless
 //! somebody says that they stay.
 //!
-//! The way back needs nothing of ours: a unit of systemd renames the old file over the new one. A
-//! transient timer starts it, and so does the next boot, before anybody logs in. Every step before the new
-//! stack is there is one that the way back is ready at.
+//! The undo needs no program of ours: a systemd unit renames the old file over the new one. A transient
+//! timer starts it, and so does the next boot, before anybody logs in. The undo is ready before the new
+//! stack is in place, so a crash at any step can be undone.
 
 use super::pam::{Stack, Wanted, replace};
 use super::sys::pam::{Phase, Transaction};
@@ -240,7 +240,7 @@ fn systemctl(words: &[&str]) -> Result<(), Error> {
     run("systemctl", words)
 }
 
-/// Runs a program of systemd's, which says by itself what is wrong.
+/// Runs one of systemd's programs. It says by itself what is wrong.
 fn run(program: &str, words: &[&str]) -> Result<(), Error> {
     let status =
         Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();

@@ -128,9 +128,9 @@ impl<'a> Caller<'a> {
 }
 
 impl Node {
-    /// The running jobs of `uid` here, as far as they can be told in half of the time until
-    /// `deadline`, and what may have hidden others. The other half is for finding the one that is
-    /// meant: a daemon that is silent must not use up what the answer needs.
+    /// The running jobs of `uid` here that are found in half of the time until `deadline`, and the
+    /// faults that may have hidden others. The other half of the time is for finding the right job
+    /// among them, so that a silent daemon cannot use it up.
     /// Fails: why no source can be asked.
     pub fn running(
         &self,

@@ -17,10 +17,9 @@ pub(super) enum Choice {
 /// What says which of several jobs a login is to join, in the order of asking.
 const SAYING: [Rule; 2] = [Rule::Caller, Rule::Chosen];
 
-/// Chooses. Only where there are several, `meant` is asked which of them is meant, by each rule that
-/// can say; what is none of them does not count. Of jobs that started in the same second, the one
-/// with the larger id is newer, a longer id counting as larger, as it is with ids that are counted
-/// up.
+/// Chooses. Where there are several jobs, `meant` is asked by each rule that can tell which one is
+/// meant; an answer that names none of them does not count. Of two jobs that started in the same second
+/// the one with the larger id is newer. A longer id is larger.
 pub(super) fn choose(
     mut jobs: Vec<Job>,
     several: Several,

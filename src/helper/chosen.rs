@@ -24,7 +24,7 @@ impl Choices {
     /// This waits for nobody.
     ///
     /// # Errors
-    /// [`TrustError`] where what is there is not to be believed, not even to be this user's wish.
+    /// [`TrustError`] where the file cannot be trusted to be this user's choice.
     pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, TrustError> {
         let base = match self.trust.dir(&self.dir) {
             Ok(base) => base,
@@ -81,8 +81,8 @@ impl Facts {
     }
 }
 
-/// Reads what was found, by its descriptor: nothing else can have taken its place. Without
-/// `O_NONBLOCK` whoever holds a lease on the file would be waited for (fcntl(2)).
+/// Reads the file by the descriptor that found it, so no other can have taken its place. `O_NONBLOCK`
+/// keeps the call from waiting for a lease on the file (fcntl(2)).
 fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
     let by_fd = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;

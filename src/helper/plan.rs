@@ -81,7 +81,7 @@ pub(super) fn unusable<E: std::fmt::Display>(job: &Job) -> impl Fn(E) -> NoPlan 
     move |error| misconfigured(job, format!("job {}: {error}", job.id))
 }
 
-/// What has to hold for a job.
+/// The containment that a job must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contained {
     /// For its devices.
@@ -98,7 +98,7 @@ impl Contained {
     }
 }
 
-/// What has to hold for the devices of a record's job.
+/// The device policy that a record's job must have.
 pub fn contained(
     record: &Record,
     config: &Config,

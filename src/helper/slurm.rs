@@ -1,4 +1,4 @@
-//! What has to hold for the devices of a job that Slurm places.
+//! Which device policy a Slurm job must have.
 
 use super::config::SlurmDevices;
 use super::plan::{Contained, NoPlan, contained, has_list, unusable};

@@ -100,7 +100,7 @@ fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = match open(path, flags, mode) {
         Err(Errno::ENOENT) => {
-            // Usually tmpfiles.d has made it. The unprivileged half has to get through it.
+            // Usually tmpfiles.d has made it. The helper must get through it.
             let made = Trust::root().make_dir(Path::new(RUN_DIR));
             made.map_err(|error| Failed::new("make", RUN_DIR, io::Error::other(error)))?;
             open(path, flags, mode)

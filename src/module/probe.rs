@@ -63,7 +63,7 @@ fn open_ones(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
 
 fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     let path = probe.path.as_str();
-    // A driver sees nothing of what is only found.
+    // O_PATH finds the node without calling its driver.
     let below = Path::new(path.trim_start_matches("/dev/"));
     let node = match open_beneath(dev, below, OFlag::O_PATH) {
         Ok(node) => node,

@@ -226,7 +226,7 @@ impl Case<'_> {
         let wanted: Vec<_> = plan.env.iter().chain(&joined.taken.display).collect();
         let variables = environment::set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;
-        // Last: what is read from here on, the job's namespaces have.
+        // Last, since every later read of a file happens in the job's namespaces.
         undo.enter(&joined.taken.namespaces).map_err(|failure| {
             variables.iter().for_each(|name| _ = (means.environment.put)(name));
             undo.back(failure)
@@ -304,8 +304,8 @@ impl Case<'_> {
     }
 
     /// Refuses a login, unless an argument opens or only observes. The plan is given where the
-    /// helper had admitted it. Nobody is refused for what was carried: the job may have changed, so
-    /// that the helper is asked anew. A login that could not be moved back is past that.
+    /// helper had admitted it. A carried plan refuses nobody, since the job may have changed: the
+    /// helper is asked anew, unless the login could not be moved back.
     fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
         if !self.means.carried.is_empty() && !matches!(failure, Failure::Stuck(..)) {
             self.means.carried = &[];
@@ -419,8 +419,8 @@ impl Case<'_> {
     }
 }
 
-/// The line with what is known of the job, and of where the login is: of devices as many as the list
-/// has, and without one as many as were found open.
+/// The line with what is known of the job and the login's place. It counts the devices on the list, or,
+/// without a list, those that were found open.
 fn with_plan(line: Line, plan: &Plan, joined: Option<&Joined>) -> Line {
     let cgroup = joined.map_or(plan.placement.cgroup(), |joined| &joined.cgroup);
     let containment = joined.map_or("", |joined| joined.containment);

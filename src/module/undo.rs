@@ -1,5 +1,5 @@
-//! Whatever happens between the first change and the proof, also a panic: nothing of this login
-//! stays behind.
+//! If anything fails between the first change and the proof, also by a panic, this login leaves
+//! nothing behind.
 
 use super::Failure;
 use super::job::Started;

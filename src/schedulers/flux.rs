@@ -1,17 +1,17 @@
-//! What both halves know of the jobs of Flux's system instance: how their units are named,
-//! and which processes of a unit say whose it is.
+//! Jobs of Flux's system instance, as both halves know them: how their units are named, and which
+//! processes in a unit tell the job's user.
 //!
-//! Flux's account runs each job of another user's in a unit of its own service manager
-//! (`imp-shell-RANK-ID.service`). The IMP of flux-security is that unit's first process: a setuid
-//! program, so that its real uid is the account's and the others are root's, which no user can
-//! bring about in a cgroup that is the account's. It starts the job's shell as the job's user.
+//! The account of Flux runs each user's job in a unit of its own service manager
+//! (`imp-shell-RANK-ID.service`). The unit's first process is the IMP of flux-security, a setuid
+//! program: its real uid is the account's, its other uids are root's. No user can make such a process in
+//! a cgroup of that account. The IMP starts the job's shell as the job's user.
 
 #![forbid(unsafe_code)]
 
 use crate::kernel::proc::{Proc, Process};
 use crate::protocol::decimal;
 
-/// A unit of a job's, by its name `imp-shell-RANK-ID.service`.
+/// The unit of a job, by its name `imp-shell-RANK-ID.service`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
     /// The job's id as Flux names units: in F58, with an ASCII `f` in front.

@@ -74,8 +74,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file at `path`, which has to be believed. Only the usual one may be missing, for the
-    /// defaults: whoever names another means what is in it.
+    /// Reads the file at `path`, which must be trusted. The usual file may be missing, which means the
+    /// defaults; a file that was named must be there.
     /// Fails: [`ConfigError`] with file, line and key.
     pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
         match trust.read(path, FILE_MAX) {
@@ -88,10 +88,9 @@ impl Config {
         }
     }
 
-    /// Reads where the registry is, and no more: for the end of a job, which a mistake elsewhere in
-    /// the file must not stop. Beside it, what [`Config::read`] would refuse the file for.
-    /// Fails: [`ConfigError`] where the file is not believed, or says of the registry what is no
-    /// path.
+    /// Reads where the registry is, and no more: a mistake elsewhere in the file must not stop the end
+    /// of a job. Also gives the error for which [`Config::read`] would refuse the file.
+    /// Fails: [`ConfigError`] where the file is not trusted, or its registry is no path.
     pub fn registry_at(
         path: &Path,
         trust: &Trust,

@@ -136,8 +136,8 @@ fn hides(job: &Job, containment: &Containment) -> bool {
     }
 }
 
-/// The lists of GPUs, as they are right in a login: what has a name of its own keeps it, and numbers
-/// among all GPUs of the node become those among the ones that can be seen.
+/// The lists of GPUs as a login needs them. A name stays. A number among all GPUs of the node becomes
+/// the number among those that the login sees.
 fn gpus(env: &Environment, hidden: bool) -> Result<Vec<(&'static str, String)>, String> {
     let list = |name: &'static str| env.get(name).map(|value| (name, value));
     let seen = |(name, value): (&'static str, &str)| {

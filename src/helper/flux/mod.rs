@@ -1,4 +1,4 @@
-//! What has to hold for the devices of a job of Flux's.
+//! Which device policy a Flux job must have.
 
 mod unit;
 

@@ -39,7 +39,7 @@ pub struct Record {
     pub gres: Option<BTreeMap<String, Vec<u32>>>,
     /// A directory of device files, absolute.
     pub device_dir: Option<String>,
-    /// What has the mounts that logins are to see: a process of the job, or a path; beside `cgroup` only.
+    /// Where the job's mounts are: a process of the job, or a path. Beside `cgroup` only.
     pub namespaces: Option<String>,
     /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
     pub env: Option<Environment>,

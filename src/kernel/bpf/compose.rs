@@ -17,15 +17,15 @@ use thiserror::Error;
 pub enum Reach {
     /// To the job's own cgroup, where it holds for the whole job, and else to a leaf below.
     Job,
-    /// To the leaf alone: the job's own cgroup is the scheduler's, which attaches there anew at
-    /// any time and would fail beside a filter of ours.
+    /// To the leaf alone: the scheduler may attach anew to the job's own cgroup at any time, and
+    /// would fail beside our filter.
     Leaf,
 }
 
 /// Why the demand is not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Obstacle {
-    /// The scheduler was to constrain the job and no filter of its is there.
+    /// The scheduler should constrain the job, and its filter is not there.
     #[error("the scheduler's device filter is not in force")]
     NothingInForce,
     /// A filter with flags 0 at or above the leaf: the kernel lets nothing be added.
@@ -43,7 +43,7 @@ pub enum Obstacle {
     /// The leaf itself, a child, carries an `ALLOW_OVERRIDE` filter: no pin fits beside it.
     #[error("an ALLOW_OVERRIDE filter of its own lets no other be added")]
     LeafOverridden,
-    /// After all was done, this program has to run at the leaf and does not.
+    /// After all was done, this program must run at the leaf and does not.
     #[error("program {0} is not in force there")]
     NotEffective(u32),
     /// Filters were changed by others as fast as we looked.

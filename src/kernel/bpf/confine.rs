@@ -40,7 +40,7 @@ impl<'a> Branch<'a> {
     /// Decides, with so many levels to come below those that are there.
     fn decide(self, levels: &[Level], missing: usize, wanted: &Containment) -> Decision {
         let own = levels.get(..=self.job).unwrap_or(levels);
-        // One of ours, left by a login under another configuration, is none of the scheduler's.
+        // Ours may stand here from a login under another configuration: that does not count.
         let scheduled = own.iter().any(|level| others(level).next().is_some());
         if !scheduled && matches!(wanted, Containment::Inherit | Containment::Both(_)) {
             return Decision::Refuse(Obstacle::NothingInForce);
@@ -60,7 +60,7 @@ impl<'a> Branch<'a> {
     }
 }
 
-/// The programs of a level that are none of ours; a pin is its original's owner's.
+/// The programs of a level but ours. A pin counts as one of the scheduler's.
 fn others(level: &Level) -> impl Iterator<Item = &Program> {
     level.programs.iter().filter(|program| !program.is_ours())
 }
@@ -119,10 +119,10 @@ const LOOKS: usize = 8;
 /// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
 /// look that finds everything in place and changes nothing counts, since a scheduler may attach
 /// its own filter at any moment, also between our look and our change.
-/// `replace`: another filter of ours gives way to this one; the containment is not an old one.
-/// Errors: [`Obstacle::NeedChild`], and other obstacles where the rules leave no way, and for another
-/// filter of ours that may not be replaced; whatever `bpf(2)` answers. Nothing that was attached is taken off again: another
-/// login may rely on it.
+/// `replace`: this filter may replace our older one, since the containment is not a carried one.
+/// Errors: [`Obstacle::NeedChild`]; another obstacle where the rules allow nothing, or where our older
+/// filter may not be replaced; any error of `bpf(2)`. An attached filter stays: another login may rely
+/// on it.
 pub fn confine(
     branch: Branch<'_>,
     containment: &Containment,
@@ -148,7 +148,7 @@ pub fn confine(
     Err(branch.refused(Obstacle::Unsettled))
 }
 
-/// What is to hold, and the filter of ours for it, not loaded yet.
+/// The containment that is wanted, and our filter for it, which is not loaded yet.
 struct Want<'a> {
     containment: &'a Containment,
     replace: bool,
@@ -158,8 +158,8 @@ struct Want<'a> {
 }
 
 impl Want<'_> {
-    /// One look at the levels: what holds there, verified. `None` where something was missing, which
-    /// was put right where the lock is held, and takes another look.
+    /// Looks at the levels once and verifies which filters hold. `None` where one was missing. With the
+    /// lock it has been attached by then, and the caller looks again.
     fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Confinement>> {
         let levels = branch.read()?;
         let decision = branch.decide(&levels, 0, self.containment);
@@ -232,8 +232,8 @@ impl Point<'_> {
         Ok(cgroup::mark_pin(self.dir, program.id())?)
     }
 
-    /// The id of our filter; `None` where it is missing or another one of ours stands here and, with
-    /// the lock, that has been put right now: exactly one of ours.
+    /// The id of our filter; `None` where it is missing, or where an older one of ours is there. With
+    /// the lock that has been repaired: exactly one of ours is attached then.
     fn ours(&self, want: &Want<'_>) -> Result<Option<u32>> {
         let found: Vec<&Program> =
             self.level.programs.iter().filter(|program| program.is_ours()).collect();

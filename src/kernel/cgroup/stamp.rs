@@ -1,5 +1,5 @@
-//! Marks of ours on a cgroup's directory, which only root can set or see: extended attributes of
-//! the namespace `trusted` (xattr(7)), which live and die with the directory.
+//! Our marks on a cgroup's directory: extended attributes of the namespace `trusted` (xattr(7)). Only
+//! root can set or see them, and they end with the directory.
 
 use super::{Dir, Error, Result};
 use crate::kernel::sys;
@@ -74,8 +74,8 @@ pub(crate) fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
     get(dir, name).map(|value| value.is_some())
 }
 
-/// The id of the pin that we attached to a cgroup: a copy of a filter of somebody else's, which
-/// nothing about the program itself tells from theirs. `None` where there is none.
+/// The id of the pin that we attached to a cgroup; `None` without one. A pin is a copy of somebody
+/// else's filter, and its program looks the same, so the id is kept in an attribute.
 pub fn pin(dir: &Dir) -> Result<Option<u32>> {
     let value = get(dir, PIN)?;
     Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))

@@ -1,8 +1,7 @@
 //! The job that a user wants the next logins to join, of several on this node (`job-adopt use`).
 //!
-//! The choice is the text of one file in a directory that is the user's own, so nothing in it is
-//! believed but that this user wants it: it chooses among the user's running jobs, and anything else
-//! is left unused.
+//! The choice is the text of one file in a directory that the user owns. So it says what this user
+//! wants and no more: it chooses among the user's running jobs, and any other text is ignored.
 //!
 //! | who | does what |
 //! |---|---|
@@ -10,9 +9,9 @@
 //! | the user | writes the file, and replaces it by rename |
 //! | user `job-adopt` | reads it, with care |
 //!
-//! A user may mount a file system of their own over what is theirs and leave whoever looks there
-//! without an answer. So the directory and the file are held by descriptors that open nothing
-//! (`O_PATH`), and are used only where they lie on the mount that root's directory lies on.
+//! A user may mount a file system over this directory and never answer who looks there. So directory
+//! and file are held by descriptors that open nothing (`O_PATH`), and are used only if they lie on the
+//! same mount as root's directory above.
 
 #![forbid(unsafe_code)]
 
@@ -83,10 +82,9 @@ impl Choices {
         Ok(Some(dir))
     }
 
-    /// Makes the directory of a user, whose choices the group `group` may read, and those above it
-    /// where they are missing. One that is there is as good as made; of one that is the user's own,
-    /// group and mode are set right. Any number of logins may do so at once.
-    /// Errors: what is there and is neither root's nor the user's own stays as it is.
+    /// Makes a user's directory, whose files `group` may read, and missing directories above it. An
+    /// existing directory of this user gets the right group and mode. Any number of logins may do so
+    /// at once. Errors: a directory of anybody but root and the user is left alone and refused.
     pub fn make(&self, uid: u32, group: u32) -> Result<(), TrustError> {
         let base = self.trust.make_dir(&self.dir)?;
         let dir = match self.find(&base, uid)? {

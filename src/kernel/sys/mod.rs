@@ -2,7 +2,7 @@
 //! argument for safety.
 //!
 //! Functions here are thin: one system call or one libpam call, owned descriptors in and out,
-//! errors as [`std::io::Error`]. What the calls are for is decided elsewhere.
+//! errors as [`std::io::Error`]. Callers decide when to call them.
 
 #![allow(unsafe_code)]
 

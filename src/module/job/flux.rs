@@ -20,8 +20,8 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Refuses a path that is not that of the plan's job in the service manager of this account, and an
-/// account that can be none of Flux.
+/// Refuses a path other than that of the plan's job below this account's service manager, and an
+/// account that cannot be Flux's.
 pub(super) fn require_unit(
     adoption: &Adoption<'_>,
     path: &CgroupPath,
@@ -38,7 +38,7 @@ pub(super) fn require_unit(
     }
 }
 
-/// The IMP of a job of this user's, held by a descriptor that no other process takes over.
+/// The IMP of this user's job, held by a descriptor that no other process takes over.
 #[derive(Debug)]
 pub(crate) struct Imp {
     pub(crate) pid: i32,
@@ -63,8 +63,8 @@ impl Imp {
         Ok(imp)
     }
 
-    /// The text of the unit's file, which says what devices a unit without a filter should have. The
-    /// IMP attaches its filter before it starts the shell, which has been seen: so none will come.
+    /// The text of the unit's file, which names the devices that a unit without a filter should have. The
+    /// IMP attaches a filter before it starts the shell. The shell has been seen, so none will come.
     /// Errors: for a file that is not the account's or root's, or no text.
     pub(super) fn unit_text(&self, unit: &Place) -> Result<String, Failure> {
         let run = format!("/run/user/{}", self.flux);

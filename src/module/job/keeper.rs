@@ -73,7 +73,7 @@ pub(super) fn ensure(
     if keep.lives()? {
         return Ok(keep);
     }
-    // Logins of one job meet here; no cgroup with a filter of ours has this inode.
+    // All logins of the job take this lock; no cgroup that has our filter has this inode.
     let _lock = Lock::take(keep.leaf, adoption.deadline())?;
     if !keep.lives()? {
         undo.started(start(leaf, imp, adoption)?);
@@ -109,7 +109,7 @@ fn start(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Fa
     let (executable, null) = (executable.as_fd(), null.as_fd());
     spawn_keeper(&KeeperSpec { executable, title: &title, null, handed })
         .map_err(|failure| failed(failure.step, Errno::from_raw(failure.errno)))?;
-    // Its end of what it says has to be the only one.
+    // The keeper must hold the only other end, so that its death is seen.
     drop(theirs);
     let mut talk = UnixStream::from(talk);
     let mut packet = [0; READY.len()];

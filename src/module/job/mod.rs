@@ -1,7 +1,7 @@
-//! The job that a login is to join: one kind for each way in which it is told whose it is.
+//! The job that a login joins. The kinds differ in how the module learns whose the job is.
 //!
-//! The helper is not believed: the registry's carry our stamp, Slurm's are asked for at the daemon of
-//! their extern step, of Flux's the processes are looked at.
+//! It does not believe the helper. A registered job's cgroup carries our stamp; for a Slurm job it asks
+//! the daemon of the extern step; for a Flux job it looks at the unit's processes.
 
 mod flux;
 mod keeper;
@@ -35,13 +35,13 @@ pub(crate) enum Job {
     SlurmV1(Daemon, slurm_v1::Step),
 }
 
-/// Where a login is, or would be, and what holds there.
+/// Where a login is or would be, and its containment there.
 #[derive(Debug)]
 pub(crate) struct Joined {
     pub(crate) cgroup: String,
     /// As the log has it.
     pub(crate) containment: &'static str,
-    /// What came of the plan's probes.
+    /// The outcome of the plan's probes.
     pub(super) tried: Tried,
     pub(super) taken: Taken,
 }
@@ -81,8 +81,8 @@ impl Job {
         }
     }
 
-    /// What the helper must read before the plan can be carried out: the text of the unit's file,
-    /// where the plan goes by the IMP's filter and there is none.
+    /// The text of the unit's file, where the plan relies on the IMP's filter and there is none: the
+    /// helper must read it first.
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         match (self, &plan.containment) {
             (Self::Flux(cgroups, imp), Containment::Inherit | Containment::Both(_))

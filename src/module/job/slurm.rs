@@ -1,11 +1,10 @@
-//! A job of Slurm: the daemon of its extern step says whose it is, and takes the login in. Where the
-//! daemon's own process stands tells how the job is laid out; no path is put together from a job's
-//! number.
+//! A Slurm job. The daemon of its extern step says whose it is, and takes the login in. The daemon's own
+//! cgroup tells how the job is laid out; no path is put together from a job's number.
 //!
 //! On cgroup v2 that is `JOB/step_extern/{slurm,user/task_special,user/task_N}`. The daemon is in
 //! `slurm`. Logins go to `task_special`, which the daemon makes for the first of them, and where Slurm
 //! accounts by `jobacct_gather/cgroup` at once on to `task_N`, N being the node's number in the job.
-//! Nothing of ours is made there: what the daemon does not know of, it cannot remove.
+//! We make no cgroup there: the daemon cannot remove one that it does not know.
 
 use super::{Job, Joined, Taken, not_frozen, required, slurm_v1};
 use crate::kernel::bpf::{self, Branch, Confinement, Reach};
@@ -216,7 +215,7 @@ impl Step {
         Ok(bpf::foresee(branch, self.missing, &adoption.plan.containment)?)
     }
 
-    /// The step's cgroup and those above it, and what is there of those below.
+    /// The step's cgroup, those above it, and as many of those below as exist.
     pub(crate) fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
@@ -232,7 +231,7 @@ impl Step {
         adoption: &Adoption<'_>,
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
-        // What cannot be confined is not moved either.
+        // A login that cannot be confined is not moved.
         required(self.foresee(adoption)?, adoption)?;
         add(daemon, adoption, undo)?;
         let (place, confinement) = self.confined(adoption)?;

@@ -1,8 +1,8 @@
 //! A job of Slurm on cgroup v1, with a directory in each hierarchy that Slurm uses.
 //!
-//! Nothing can be attached there, and what its devices' lines say tells little: Slurm denies those
-//! that are not the job's, and a list of what is denied cannot be read. So the login must be where the
-//! job is, and which devices it can open is tried.
+//! No filter can be attached there. The lines of `devices.list` tell little, since Slurm denies the
+//! devices of other jobs and the kernel shows no list of denials. So the login must be where the job is,
+//! and the module tries which devices it can open.
 
 use super::slurm::{add, taken};
 use super::{Joined, frozen, required};

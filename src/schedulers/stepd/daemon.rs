@@ -23,8 +23,8 @@ use crate::kernel::trust::TrustedDir;
 /// Whose daemons are believed.
 const ROOT: u32 = 0;
 
-/// Our version of the protocol: that of Slurm 26.05. A daemon refuses what is older than the oldest
-/// that it knows, and does no more with a newer one than log it.
+/// Our version of the protocol: that of Slurm 26.05. A daemon refuses versions older than the oldest
+/// that it knows, and only logs a newer one.
 const VERSION: i32 = 45 << 8;
 /// `REQUEST_STATE`
 const STATE: i32 = 5;

@@ -76,7 +76,7 @@ unsafe fn vfork_with<T>(
     order: &mut T,
     flags: libc::c_int,
 ) -> Result<(libc::pid_t, Option<OwnedFd>), SpawnFailure> {
-    // Not on our own stack, which may be a small one of a thread's.
+    // Not on our own stack, which may be a thread's small one.
     let stack = Stack::new();
     let mut pidfd: RawFd = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | flags;
