@@ -12,6 +12,7 @@
 #                   are refused in time or confined, and leave nothing; as root
 #   make soak       LOGINS (10000) logins in waves, to jobs that come and go; as root
 #   make demo       a job, a login to it and a login without one, on a private node; as root
+#   make picture    docs/pictures/demo.svg anew, from what the demo prints; as root
 #   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
 #                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
 #                   that one, with EXECUTIONS=NUMBER each so many times and then no more. What is
@@ -151,7 +152,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall dist test faults soak demo fuzz corpus bench lint clean
+.PHONY: all install uninstall dist test faults soak demo picture fuzz corpus bench lint clean
 
 all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
 
@@ -267,6 +268,12 @@ faults soak: all
 demo: all
 	$(call need,$(DEMO_NEEDS))
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
+
+picture: all
+	$(call need,$(DEMO_NEEDS))
+	mkdir -p $(BUILD)
+	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo >$(BUILD)/demo 2>&1
+	docs/pictures/render <$(BUILD)/demo >docs/pictures/demo.svg
 
 fuzz:
 	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
