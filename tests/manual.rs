@@ -1,5 +1,6 @@
-//! Notes of job-adopt(1) are on options that there are; pam_job_adopt(8) and docs/slurm.md name the
-//! arguments that the module knows, and job_adopt.conf(5) the keys of the configuration.
+//! Notes of job-adopt(1) are on options that there are; pam_job_adopt(8) names the arguments
+//! that the module knows, docs/migrate.md those of pam_slurm_adopt, and job_adopt.conf(5) the keys of the
+//! configuration.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +14,7 @@ const PAGE: &str = include_str!("../docs/man/job-adopt.1");
 const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
 const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
 const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
-const SLURM: &str = include_str!("../docs/slurm.md");
+const MIGRATE: &str = include_str!("../docs/migrate.md");
 const ARGUMENTS: &str = include_str!("../src/module/settings.rs");
 
 /// The options that a text names, with roff's minus signs or without.
@@ -48,14 +49,18 @@ fn every_note_is_on_an_option() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The names of the module's arguments, but for those that were removed.
-fn arguments() -> BTreeSet<String> {
+/// The names of the module's arguments, but for those that were removed; of some origins alone.
+fn arguments_of(origins: &[&str]) -> BTreeSet<String> {
     let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
     let table = table.split("\n    removed {\n").next().unwrap();
     let rows = table.lines().map(str::trim_start);
-    let rows = rows.filter(|line| line.starts_with("Slurm \"") || line.starts_with("Ours \""));
-    let known: BTreeSet<String> =
-        rows.map(|row| row.split('"').nth(1).unwrap().to_owned()).collect();
+    let of = |line: &&str| line.split_once(" \"").is_some_and(|(origin, _)| origins.contains(&origin));
+    let rows = rows.filter(of);
+    rows.map(|row| row.split('"').nth(1).unwrap().to_owned()).collect()
+}
+
+fn arguments() -> BTreeSet<String> {
+    let known = arguments_of(&["Slurm", "Ours"]);
     assert!(known.len() >= 20 && known.contains("single_job_skip_rpc"), "{known:?}");
     known
 }
@@ -76,8 +81,8 @@ fn every_argument_of_the_module_is_in_its_page() {
 }
 
 #[test]
-fn every_argument_of_the_module_is_in_the_table_for_slurm() {
-    let table = SLURM.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
+fn every_argument_of_pam_slurm_adopt_is_in_the_table_for_the_change() {
+    let table = MIGRATE.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let first = |row: &str| row.trim_start_matches("| ").split(" | ").next().unwrap().to_owned();
     let named: BTreeSet<String> = table
         .lines()
@@ -87,7 +92,7 @@ fn every_argument_of_the_module_is_in_the_table_for_slurm() {
             cell.split(", ").map(|name| name.trim_matches('`').to_owned()).collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(named, arguments());
+    assert_eq!(named, arguments_of(&["Slurm"]));
 }
 
 #[test]

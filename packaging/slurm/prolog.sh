@@ -6,7 +6,7 @@
 #   - the variables for "env = full" in job_adopt.conf,
 #   - the end of the job for the welcome text, where Slurm tells it (24.11 does, 22.05 does not).
 # The epilog beside it takes the record away again, and leaves the note by which a user reads that
-# the job has ended. Both want PrologFlags=Contain, as the logins do. docs/slurm.md has the rest.
+# the job has ended. Both want PrologFlags=Contain, as the logins do. docs/quickstart-slurm.md has the rest.
 #
 # Right for jobs without GPUs, arrays and heterogeneous jobs (each part has an id of its own), a job
 # that is requeued under its id, and a prolog that is run twice. Records are in /run: a reboot takes

@@ -1,7 +1,7 @@
 //! What the admin set: the switch that turns the module off, and PAM arguments. These are all of `pam_slurm_adopt`'s with safer defaults, and a few more.
 //!
 //! What is unknown, malformed or given twice is refused by name: a typo must not open a login. So is
-//! what asks for something that this module does not do; docs/slurm.md has the table.
+//! what asks for something that this module does not do; docs/migrate.md has the differences.
 
 use crate::kernel::log::Severity;
 use crate::protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several, words};

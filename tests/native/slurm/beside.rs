@@ -255,7 +255,7 @@ fn same(table: &mut Table<'_>, what: &'static str, job: &SlurmJob<'_>, verdicts:
     }
 }
 
-/// Where they differ, as `docs/slurm.md` says.
+/// Where they differ, as `docs/migrate.md` says.
 fn unusual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let job = slurm.alloc(ALICE, 1);
     // A password is asked for in another process than the session's: that one is adopted.
