@@ -146,18 +146,22 @@ fn the_nearest_filter_decides() {
 
 #[test]
 fn a_job_without_containment_keeps_what_is_there() {
-    for flags in Flags::ALL {
-        for level in Level::ALL {
-            on_node(|node| {
-                let auto = json!({ "DevicePolicy": "auto" });
-                let job = node.job(ALICE, "4242").with("options", auto).start();
-                level.cgroup(node).attach(flags, "foreign", &["195:2"]);
+    on_node(|node| {
+        let auto = json!({ "DevicePolicy": "auto" });
+        let job = node.job(ALICE, "4242").with("options", auto).start();
+        for flags in Flags::ALL {
+            for level in Level::ALL {
+                let cgroup = level.cgroup(node);
+                cgroup.attach(flags, "foreign", &["195:2"]);
+                let before = cgroup.filters();
                 let outcome = node.look(ALICE).ok();
                 outcome.devices(&[("/dev/nvidia1", OPENS), ("/dev/nvidia2", DENIED)]);
                 assert!(job.cgroup.our_filters().is_empty(), "{flags:?} {level:?}");
-            });
+                assert_eq!(cgroup.filters(), before, "{flags:?} {level:?}");
+                cgroup.detach(&before[0]);
+            }
         }
-    }
+    });
 }
 
 #[test]
