@@ -54,7 +54,8 @@ fn arguments_of(origins: &[&str]) -> BTreeSet<String> {
     let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
     let table = table.split("\n    removed {\n").next().unwrap();
     let rows = table.lines().map(str::trim_start);
-    let of = |line: &&str| line.split_once(" \"").is_some_and(|(origin, _)| origins.contains(&origin));
+    let of =
+        |line: &&str| line.split_once(" \"").is_some_and(|(origin, _)| origins.contains(&origin));
     let rows = rows.filter(of);
     rows.map(|row| row.split('"').nth(1).unwrap().to_owned()).collect()
 }
