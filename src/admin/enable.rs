@@ -167,8 +167,10 @@ impl Attempt<'_> {
         });
         made.map_err(|error| Error::failed("link", link.display(), error))?;
         systemctl(&["daemon-reload"])?;
-        // Of an earlier try.
-        let _ = systemctl(&["stop", TIMER]);
+        // Of an earlier try. Usually there is none, of which systemctl would complain.
+        if systemctl(&["is-active", "--quiet", TIMER]).is_ok() {
+            let _ = systemctl(&["stop", TIMER]);
+        }
         let after = format!("--on-active={}", length.as_secs());
         run("systemd-run", &["--quiet", &after, "--timer-property=AccuracySec=1s", "--unit", UNIT])
     }
