@@ -314,23 +314,27 @@ mod tests {
         groups.any(|group| group.get_args().any(|own| own == arg.get_id()))
     }
 
+    fn is_shown(arg: &clap::Arg) -> bool {
+        arg.get_long() != Some("help") && !arg.is_hide_set()
+    }
+
     fn synopsis(command: &clap::Command) -> String {
-        let mut text = format!(".B job\\-adopt {}\n", command.get_name());
-        for arg in command.get_arguments().filter(|arg| arg.get_long() != Some("help")) {
+        let mut text = format!(".SY \"job\\-adopt {}\"\n", command.get_name());
+        for arg in command.get_arguments().filter(|arg| is_shown(arg)) {
             let line = match (names_devices(command, arg), option(arg)) {
-                (true, _) => ".RI [ \"device options\" ]\n".to_owned(),
+                (true, _) => "[\\fIdevice\\~options\\fR]\n".to_owned(),
                 (false, Some((name, value))) => match (value.as_str(), arg.is_required_set()) {
-                    ("", _) => format!(".RB [ {name} ]\n"),
-                    (value, true) => format!(".B {name}\n.I {value}\n"),
-                    (value, false) => format!(".RB [ {name}\n.IR {value} ]\n"),
+                    ("", _) => format!("[\\fB{name}\\fR]\n"),
+                    (value, true) => format!("\\fB{name}\\~\\fI{value}\\fR\n"),
+                    (value, false) => format!("[\\fB{name}\\~\\fI{value}\\fR]\n"),
                 },
                 (false, None) => {
                     let name = arg.get_value_names().into_iter().flatten().next().unwrap();
                     let many = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
-                    let more = if many { " ..." } else { "" };
+                    let more = if many { "\\~...\\&" } else { "" };
                     match (arg.is_last_set(), arg.is_required_set()) {
-                        (true, _) => format!(".B \\-\\-\n\\fI{name}\\fR{more}\n"),
-                        (false, true) => format!(".I {name}\n"),
+                        (true, _) => format!("\\fB\\-\\-\\~\\fI{name}\\fR{more}\n"),
+                        (false, true) => format!("\\fI{name}\\fR\n"),
                         (false, false) => format!("[\\fI{name}\\fR{more}]\n"),
                     }
                 }
@@ -339,7 +343,7 @@ mod tests {
                 text += &line;
             }
         }
-        text
+        text + ".YS\n"
     }
 
     /// What an option does, and what it is unless given.
@@ -356,10 +360,11 @@ mod tests {
     fn options(all: &clap::Command, commands: &[&clap::Command]) -> String {
         let mut entries: std::collections::BTreeMap<(String, String), Vec<&str>> = [].into();
         for command in commands {
-            for arg in command.get_arguments().filter(|arg| arg.get_long() != Some("help")) {
+            for arg in command.get_arguments().filter(|arg| is_shown(arg)) {
                 let Some((name, value)) = option(arg) else { continue };
-                let value = if value.is_empty() { value } else { format!(" \" {value}\"") };
-                let of = entries.entry((format!(".BI {name}{value}"), help(arg))).or_default();
+                let value = if value.is_empty() { value } else { format!("\\~\\fI{value}") };
+                let head = format!("\\fB{name}{value}\\fR");
+                let of = entries.entry((head, help(arg))).or_default();
                 of.push(command.get_name());
             }
         }
@@ -368,7 +373,7 @@ mod tests {
         });
         let general = all.get_arguments().filter_map(|arg| {
             let (short, (long, _)) = (arg.get_short()?, option(arg)?);
-            Some(format!(".TP\n.BR \\-{short} \", \" {long}\n{}.\n", help(arg)))
+            Some(format!(".TP\n\\fB\\-{short}\\fR, \\fB{long}\\fR\n{}.\n", help(arg)))
         });
         own.chain(general).collect()
     }
@@ -380,8 +385,8 @@ mod tests {
         all.build();
         let commands: Vec<_> = all.get_subcommands().filter(|one| !one.is_hide_set()).collect();
         let synopses: Vec<_> = commands.iter().map(|command| synopsis(command)).collect();
-        let synopsis = synopses.join(".br\n")
-            + ".br\n.B job\\-adopt\n.RI [ COMMAND ]\n.B \\-\\-help\n.br\n.B job\\-adopt \\-\\-version\n";
+        let synopsis = synopses.concat()
+            + ".SY job\\-adopt\n[\\fICOMMAND\\fR] \\fB\\-\\-help\\fR\n.YS\n.SY job\\-adopt\n\\fB\\-\\-version\\fR\n.YS\n";
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/man/job-adopt.1");
         let page = std::fs::read_to_string(path).unwrap();
         let mut written = page.clone();

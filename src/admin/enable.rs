@@ -33,15 +33,15 @@ const PATIENCE: &str = "RuntimeMaxSec=120";
     group = ArgGroup::new("what").required(true),
     after_help = "\
 Writes what job-adopt pam --install would, and runs the service's real stack once for USER, who must
-have a job here or be exempt. Where it refuses USER, the file as it was comes back at once; else after TIME, or
-when the node starts, unless job-adopt enable --keep is said before. Needs systemd.
+have a job here or be exempt. If it refuses USER, the old file comes back at once; else after TIME or at the
+next boot, unless you run job-adopt enable --keep before. Needs systemd.
 Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
 )]
 pub(super) struct Options {
-    /// Try them for so long (root): a number with s, m or h
+    /// Try both lines for so long: a number with s, m or h (root)
     #[arg(long = "try", group = "what", value_name = "TIME", value_parser = time, requires = "user")]
     length: Option<Duration>,
-    /// They stay (root)
+    /// Keep the lines (root)
     #[arg(long, group = "what")]
     keep: bool,
     /// Go back now (root)

@@ -17,7 +17,7 @@ pub(super) struct JobOptions {
     /// The job's id, unique on this node
     #[arg(long, value_parser = names::job_id)]
     pub(super) id: Option<JobId>,
-    /// What is allowed besides the devices
+    /// What may be opened besides the devices
     #[arg(long, value_parser = policy())]
     policy: Option<Policy>,
     #[command(flatten)]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 0 fine, 1 a record is broken, 3 cannot tell.")]
 pub(super) struct Options {
-    /// Only this user's
+    /// Only this user, by name or number
     #[arg(long)]
     user: Option<String>,
     /// As JSON
@@ -32,10 +32,7 @@ pub(super) struct Options {
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let user = match &options.user {
-        Some(name) => Some(people::account(name)?.uid.as_raw()),
-        None => None,
-    };
+    let user = options.user.as_deref().map(people::number).transpose()?;
     let users = match user {
         Some(uid) => vec![uid],
         None => config.registry.users()?,

@@ -26,17 +26,17 @@ const PHASES: [&str; 2] = ["account", "session"];
 /// Count logins from the log, for Prometheus
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Adds what the log has since the last call to what was counted before, and shows all of it as Prometheus reads
-it, with what the node is like now. Reads the journal unless a log file is given.
+Adds what was logged since the last call to the counts, and shows them for Prometheus, with the state of the
+node. Reads the journal unless a log file is given.
 Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
 pub(super) struct Options {
-    /// Where counts and the place in the log are kept
+    /// Where the counts are kept
     #[arg(long, value_name = "FILE", default_value = STATE)]
     state: PathBuf,
-    /// A log file of a syslog daemon in place of the journal
+    /// A log file in place of the journal
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Write them there, as a whole, as for node_exporter's textfile collector
+    /// Write to this file, for the textfile collector of node_exporter
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// As JSON

@@ -13,19 +13,19 @@ use std::str::FromStr;
 /// The options that name devices, of `run`, `register` and `devices`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct DeviceOptions {
-    /// A device; may be repeated, ACCESS is rw unless given
+    /// A device, ACCESS rw unless given; repeatable
     #[arg(long, value_name = "SPEC ACCESS", value_parser = device)]
     pub(super) device: Vec<Device>,
-    /// A CDI device; may be repeated
+    /// A CDI device; repeatable
     #[arg(long, value_name = "VENDOR/CLASS=NAME", value_parser = cdi)]
     pub(super) cdi: Vec<String>,
-    /// A GPU by number, UUID or PCI address; may be repeated
+    /// A GPU by number, UUID or PCI address; repeatable
     #[arg(long, value_name = "GPU", value_parser = gpu)]
     pub(super) gpu: Vec<String>,
-    /// A resource in gres.conf, or NAME:TYPE:INDEX; may be repeated
+    /// A resource in gres.conf, or NAME:TYPE:INDEX; repeatable
     #[arg(long, value_name = "NAME:INDEX,...", value_parser = gres)]
     pub(super) gres: Vec<Gres>,
-    /// A directory whose entries name devices
+    /// A directory whose files name devices
     #[arg(long, value_name = "DIRECTORY", value_parser = directory)]
     pub(super) device_dir: Vec<String>,
 }

@@ -28,24 +28,24 @@ const KEPT: &str = "var/lib/job-adopt/pam";
 #[command(
     group = ArgGroup::new("what").required(true),
     after_help = "\
-Only the service's own file changes, as a whole and at once. Lines of pam_slurm_adopt.so in it are
-commented out and their arguments taken over. What cannot be done safely is refused, with the reason.
+Only the service's own file changes, at once. Lines of pam_slurm_adopt.so in it are commented out, and their
+arguments are taken over. What cannot be done safely is refused, with the reason.
 Exit status: 0 fine, also where nothing had to change, 1 lines in other files are left, 2 wrong usage,
 3 refused or not done."
 )]
 pub(super) struct Options {
-    /// Show the service's file as it would be
+    /// Show the file as it would be
     #[arg(long, group = "what")]
     print: bool,
-    /// Write it, and keep the file as it was in /var/lib/job-adopt/pam (root)
+    /// Write both lines (root)
     #[arg(long, group = "what")]
     install: bool,
-    /// Take the lines out, and put back those that were commented out (root)
+    /// Take the lines out, and restore those commented out (root)
     #[arg(long, group = "what")]
     remove: bool,
     #[command(flatten)]
     wanted: Wanted,
-    /// The node's files are below DIR, as for an image
+    /// Change the image of a node below DIR
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
@@ -53,7 +53,7 @@ pub(super) struct Options {
 /// What the stack is to be like.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Wanted {
-    /// Arguments of both lines, besides those of pam_slurm_adopt.so; as they are unless given
+    /// Arguments of both lines, besides those taken over
     #[arg(long, value_name = "WORDS")]
     pub(super) arguments: Option<String>,
     /// The PAM service

@@ -25,30 +25,30 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Make a job known, for a prolog (root)
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(after_help = "\
-Stamps the job's cgroup, confines it to its devices, and writes its record. Without job options the
-record is read from standard input.")]
+Stamps the job's cgroup, confines it to its devices, and writes its record. Without job options it reads
+the record from standard input.")]
 pub(super) struct Options {
     #[command(flatten)]
     pub(super) job: JobOptions,
-    /// Whose job it is, by number
+    /// The uid of the owner
     #[arg(long, value_parser = people::owner)]
     pub(super) uid: Option<u32>,
-    /// The same by name
+    /// The owner of the job
     #[arg(long, conflicts_with = "uid")]
     pub(super) user: Option<String>,
-    /// Its cgroup below the cgroup v2 mount
+    /// A cgroup, below the cgroup v2 mount
     #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
     pub(super) cgroup: Option<CgroupPath>,
-    /// The scheduler that places the logins itself
+    /// The scheduler that places the logins: slurm or flux
     #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
     pub(super) via: Option<Via>,
-    /// A process of the job, or a path, with the mounts that logins are to see
+    /// A process of the job, or a path, whose mounts logins see
     #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
     pub(super) namespaces: Option<String>,
     /// When the job started, in seconds since the epoch; now unless given
     #[arg(long, value_name = "SECONDS")]
     pub(super) started: Option<i64>,
-    /// A variable of Slurm's prolog, for env = full; may be repeated
+    /// A variable of Slurm's prolog, for env = full; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = job::variable)]
     pub(super) env: Vec<(String, String)>,
     #[command(flatten)]

@@ -19,8 +19,8 @@ use std::cell::RefCell;
 /// Show what a login would get, and why, without doing it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Of several jobs, the one that the client of --connection runs in is asked for as at a login.
-The module's own arguments are taken to be the defaults.
+Assumes the default arguments of the module. With --connection and several jobs it asks which job the
+client runs in, as a login does.
 Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
 pub(super) struct Options {
     /// Who logs in
@@ -29,7 +29,7 @@ pub(super) struct Options {
     /// The PAM service
     #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
     service: String,
-    /// The connection, as SSH_CONNECTION has it, in one word
+    /// SSH_CONNECTION of the login, in one word
     #[arg(long, value_name = "TEXT", value_parser = connection)]
     connection: Option<String>,
     /// As JSON

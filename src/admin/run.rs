@@ -41,12 +41,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Start a command as a job of a user, without a scheduler (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The command has a cgroup and devices of its own, and the job ends with it. It runs in the user's home
-directory and has no controlling terminal; script(1) gives it one. INT, QUIT, TERM and HUP end the
-job.
+The job ends with the command, or by INT, QUIT, TERM or HUP. The command runs in the user's home directory
+without a controlling terminal; script(1) gives it one.
 Exit status: that of the command, or 125.")]
 pub(super) struct Options {
-    /// Whose job it is
+    /// The owner of the job
     #[arg(long)]
     user: String,
     #[command(flatten)]

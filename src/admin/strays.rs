@@ -40,14 +40,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Show, or end, what users without a job have running here
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows each process with how it came there, and its open devices that a closed slice would refuse. Users
-who have a job here, exempt accounts and accounts of the system have no strays.
+Shows each process, how it came there, and its open devices that a closed slice would refuse. Users with a job
+here, exempt accounts and accounts of the system have no strays.
 Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done.")]
 pub(super) struct Options {
-    /// Only those of this user, by name or number
+    /// Only this user, by name or number
     #[arg(long)]
     user: Option<String>,
-    /// End them: SIGTERM, and SIGKILL 2 seconds later; shows what is left (root)
+    /// End them, and show what is left (root)
     #[arg(long)]
     kill: bool,
     /// As JSON

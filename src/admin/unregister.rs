@@ -23,17 +23,16 @@ const TIMEOUT_MAX: u64 = 3600;
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends everything in a cgroup that job-adopt made, the logins alone in another. An unknown ID is no
-failure.")]
+Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure.")]
 pub(super) struct Options {
     /// The job
     #[arg(value_parser = names::job_id)]
     id: JobId,
-    /// How long to wait until they are gone, at most 3600
+    /// How long to wait for the end of processes, at most 3600
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     #[arg(value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX))]
     timeout: u64,
-    /// Then end what its owner has running here, if they have no other job (job-adopt strays)
+    /// Then end what the owner has running here without a job
     #[arg(long)]
     strays: bool,
     #[command(flatten)]

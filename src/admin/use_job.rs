@@ -28,11 +28,11 @@ const NAMED: usize = 8;
 /// Choose which of your jobs here your next logins join
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A choice counts while its job runs here; a login from inside another of your jobs joins that one all
-the same. The first login to a node makes room for the choice, and so does a refusal with JA05.
+A choice counts while its job runs here. A login from inside another of your jobs joins that one all the same.
+Your first login into a job here makes the file for the choice, and so does a refusal with JA05.
 Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
 pub(super) struct Options {
-    /// The job; what is chosen is shown unless given
+    /// The job; without it the choice is shown
     #[arg(value_parser = names::job_id, conflicts_with = "clear")]
     job: Option<JobId>,
     /// Choose none

@@ -35,9 +35,8 @@ use std::path::{Path, PathBuf};
 /// Show what is amiss with this node, and what to do about it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows what refuses logins, admits them outside of their jobs, or lets them out of it, the gravest
-first. Anybody may run it; much of it only root can tell. It leaves the node as it was; the kernel is tried
-in a cgroup of its own, for a moment.
+Shows what refuses logins, admits them outside of their jobs, or lets them leave the job, the worst first.
+Much of it only root can tell. It changes nothing; it tries the kernel in a temporary cgroup.
 Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell; --nagios and --nhc
 have their own.")]
 pub(super) struct Options {
@@ -50,10 +49,10 @@ pub(super) struct Options {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// As one line with the exit status that Nagios plugins have: 1 warnings, 2 errors, 3 cannot tell
+    /// As one line, with the exit status of Nagios plugins
     #[arg(long, conflicts_with_all = ["verbose", "json"])]
     nagios: bool,
-    /// As one line for LBNL NHC: exit status 1 where there are errors, which drain the node
+    /// As one line for NHC, which drains the node if there are errors
     #[arg(long, conflicts_with_all = ["verbose", "json", "nagios"])]
     nhc: bool,
     #[command(flatten)]

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
-all NVIDIA GPUs. With --cgroup or --job (root): what the filters there let through.
+all NVIDIA GPUs. With --cgroup or --job it shows what the filters there let through (root).
 Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.")]
 pub(super) struct Options {
     /// Names of devices
@@ -28,13 +28,13 @@ pub(super) struct Options {
     operands: Vec<asked::Operand>,
     #[command(flatten)]
     named: DeviceOptions,
-    /// A cgroup below the cgroup v2 mount
+    /// A cgroup, below the cgroup v2 mount
     #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
     cgroup: Option<CgroupPath>,
-    /// The cgroup that logins to a job of the registry go to
+    /// A registered job
     #[arg(long, value_name = "ID", value_parser = names::job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
-    /// Look names and nodes up below DIR, in files of the caller's
+    /// Look names and nodes up below DIR, for tests
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// As JSON

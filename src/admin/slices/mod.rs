@@ -31,17 +31,15 @@ const LOGINS: &str = include_str!("../../../packaging/dbus/logins.conf");
 /// Have systemd keep what users run outside of jobs from GPUs, and logins in their jobs
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shows the drop-ins by which systemd closes users' slices: what users run outside of jobs opens no
-GPU. One is for all users, with always_allowed of the configuration; one each is for root, for the
-accounts of exempt_uids and exempt_groups, and for Flux's. A policy of the system bus keeps users
-from having systemd move a login out of its job. systemctl makes them count: daemon-reload, reload dbus.
+Shows the drop-ins by which systemd closes users' slices, so that what users run outside of jobs opens no GPU.
+Root, exempt_uids, exempt_groups and flux_user stay open. A policy of the system bus keeps users from moving
+processes out of their job. Then run systemctl daemon-reload and systemctl reload dbus.
 Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
 pub(super) struct Options {
-    /// Write them below /etc/systemd/system and /etc/dbus-1/system.d, and remove those of accounts
-    /// that are not exempt any more (root)
+    /// Write them, and remove those of accounts no longer exempt (root)
     #[arg(long)]
     write: bool,
-    /// Write them below DIR, as for a node's image
+    /// Change the image of a node below DIR
     #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
     #[command(flatten)]
