@@ -1,6 +1,6 @@
 //! job-adopt(1) names no option that there is not; pam_job_adopt(8) names the arguments
-//! that the module knows, docs/migrate.md those of pam_slurm_adopt, and job_adopt.conf(5) the keys of the
-//! configuration.
+//! that the module knows, docs/migrate.md those of pam_slurm_adopt, job_adopt.conf(5) the keys of the
+//! configuration, and docs/settings.md all of these and the variables of the prologs.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,12 +8,15 @@
 )]
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
+use pam_job_adopt::helper::Config;
+use pam_job_adopt::module::{Settings, Severity};
+use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = include_str!("../docs/man/job-adopt.1");
 const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
 const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
 const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
+const SETTINGS: &str = include_str!("../docs/settings.md");
 const MIGRATE: &str = include_str!("../docs/migrate.md");
 const ARGUMENTS: &str = include_str!("../src/module/settings.rs");
 
@@ -86,9 +89,137 @@ fn every_argument_of_pam_slurm_adopt_is_in_the_table_for_the_change() {
     assert_eq!(named, arguments_of(&["Slurm"]));
 }
 
+/// The rows of a table of docs/settings.md: each name with its default.
+fn settings(heading: &str) -> BTreeMap<String, String> {
+    let table = SETTINGS.split(&format!("\n## {heading}\n")).nth(1).unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| `"));
+    rows.flat_map(|row| {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let default = cells[1].to_owned();
+        let names = cells[0].split(", ").map(|name| name.trim_matches('`').to_owned());
+        names.map(move |name| (name, default.clone())).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// A default that can be written out is in backticks.
+fn written(default: &str) -> Option<&str> {
+    default.strip_prefix('`').and_then(|default| default.strip_suffix('`'))
+}
+
+#[test]
+fn every_argument_of_the_module_is_among_the_settings_with_its_default() {
+    let rows = settings("PAM arguments");
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), arguments());
+    for (name, default) in &rows {
+        let Some(value) = written(default) else { continue };
+        let parsed = Settings::parse(&[format!("{name}={value}")]);
+        assert_eq!(parsed, Ok(Settings::default()), "{name}={value}");
+    }
+    let unwritten: Vec<_> = rows.iter().filter(|(_, default)| written(default).is_none()).collect();
+    let unwritten: Vec<_> = unwritten.iter().map(|(name, text)| format!("{name} {text}")).collect();
+    let without = Settings::default();
+    assert!(without.service.is_none() && without.node.is_none());
+    assert!(!without.require_devices && !without.observe && without.log_level != Severity::Debug);
+    assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
+    assert_eq!(
+        unwritten,
+        [
+            "debug off", "exempt_groups none", "exempt_uids none", "nodename host name",
+            "observe off", "require_devices off", "service sshd",
+        ]
+    );
+}
+
+#[test]
+fn every_key_of_the_configuration_is_among_the_settings_with_its_default() {
+    let rows = settings("Keys of the configuration");
+    let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), keys);
+    for (key, default) in &rows {
+        let Some(value) = written(default) else { continue };
+        let parsed = Config::parse(format!("{key} = {value}").as_bytes());
+        assert_eq!(parsed, Ok(Config::default()), "{key} = {value}");
+    }
+    let unwritten: Vec<_> = rows.iter().filter(|(_, default)| written(default).is_none()).collect();
+    let unwritten: Vec<_> = unwritten.iter().map(|(key, text)| format!("{key} {text}")).collect();
+    let without = Config::default();
+    assert!(without.always_allowed.is_empty() && without.caller.networks.is_empty());
+    assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
+    assert!(without.devices.node_name.is_none() && without.devices.slurm_conf.is_none());
+    assert!(without.slurm.spool.is_none());
+    assert!(without.message_file.is_none() && without.hint.is_none());
+    assert_eq!(
+        unwritten,
+        [
+            "always_allowed none",
+            "callerid_networks none",
+            "exempt_groups none",
+            "exempt_uids none",
+            "hint by scheduler",
+            "message_file none",
+            "nodename host name",
+            "slurm_conf usual places",
+            "slurm_spool from `slurm.conf`",
+        ]
+    );
+}
+
+/// What a prolog or an epilog is told by its surroundings, or has at its top for the admin to change, with
+/// the default.
+fn variables(script: &str) -> Vec<(String, Option<String>)> {
+    let name = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(text.len());
+        (text[..end].to_owned(), text[end..].to_owned())
+    };
+    let mut found = Vec::new();
+    for line in script.lines() {
+        if let Some(asked) = line.strip_prefix(": ") {
+            found.extend(asked.split("${").skip(1).map(|word| {
+                let (name, rest) = name(word);
+                (name, rest.starts_with('=').then(|| "empty".to_owned()))
+            }));
+        }
+        let (name, value) = name(line);
+        let value =
+            value.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"'));
+        let fixed = value.filter(|value| !value.is_empty() && !value.contains('$'));
+        if let Some(value) = fixed.filter(|_| !name.is_empty() && name != "LC_ALL") {
+            found.push((name, Some(format!("`{value}`"))));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_variable_of_the_prologs_is_among_the_settings_with_its_default() {
+    let rows = settings("Variables of prologs and epilogs");
+    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let scripts =
+        ["slurm", "flux", "examples"].map(|folder| std::fs::read_dir(packaging.join(folder)));
+    let mut seen = BTreeSet::new();
+    for script in scripts.into_iter().flat_map(Result::unwrap) {
+        let script = std::fs::read_to_string(script.unwrap().path()).unwrap();
+        for (name, default) in variables(&script) {
+            let said = rows.get(&name).unwrap_or_else(|| panic!("{name} has no row"));
+            if let Some(default) = default {
+                assert_eq!(*said, default, "{name}");
+            } else {
+                assert!(
+                    written(said).is_none() && said != "empty",
+                    "{name} has no default: {said}"
+                );
+            }
+            seen.insert(name);
+        }
+    }
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), seen);
+}
+
 #[test]
 fn every_key_of_the_configuration_is_in_its_page() {
-    for key in pam_job_adopt::helper::Config::keys() {
+    for key in Config::keys() {
         assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
     }
 }
