@@ -45,6 +45,20 @@ fn arrows_run_one_way() {
     assert!(wrong.is_empty(), "arrows that run back:\n{}", wrong.join("\n"));
 }
 
+/// The lints deny it everywhere else.
+#[test]
+fn unsafe_code_stands_where_it_may() {
+    let manifest = fs::read_to_string(root().with_file_name("Cargo.toml")).unwrap();
+    assert!(manifest.contains("\nunsafe_code = \"deny\"\n"));
+    let mut found: Vec<_> = sources(&root())
+        .into_iter()
+        .filter(|file| code(&fs::read_to_string(file).unwrap()).contains("(unsafe_code)"))
+        .map(|file| file.strip_prefix(root()).unwrap().to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, ["admin/sys/mod.rs", "bin/resolve.rs", "kernel/sys/mod.rs", "module/pam.rs"]);
+}
+
 #[test]
 fn every_folder_has_its_arrows() {
     let entries = fs::read_dir(root()).unwrap().map(Result::unwrap);

@@ -1,11 +1,10 @@
 //! Layouts of device programs to compare ours with.
 
 use pam_job_adopt::admin::filters::interpret::BPF_RSH;
-use pam_job_adopt::kernel::bpf::Insn;
-use pam_job_adopt::kernel::bpf::insn::{
+use pam_job_adopt::kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
-    Register,
 };
+use pam_job_adopt::kernel::bpf::generate::{Insn, Register};
 use pam_job_adopt::protocol::DeviceRule;
 
 const MAJOR: Register = 2;

@@ -41,9 +41,8 @@ pub(super) struct Ending {
 }
 
 /// Ends what is ours to end of a job in this place.
-///
-/// # Errors
-/// [`Error::Failed`] where processes are left at the deadline, or a directory cannot be removed.
+/// Errors: [`Error::Failed`] where processes are left at the deadline, or a directory cannot be
+/// removed.
 pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<Ending, Error> {
     let job = place.dir()?;
     let leaves = made_leaves(job)?;
@@ -140,9 +139,8 @@ fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
 const NAMED: usize = 8;
 
 /// Kills everything in a cgroup and below it. What is frozen dies as well.
-///
-/// # Errors
-/// [`Error::Failed`] where anything is left at the deadline, or where we are in there ourselves.
+/// Errors: [`Error::Failed`] where anything is left at the deadline, or where we are in there
+/// ourselves.
 fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     let own = nix::unistd::getpid().as_raw();
     if subtree::processes(dir).all.contains(&own) {
@@ -179,10 +177,8 @@ fn one_by_one(dir: &Dir) -> Result<(), Error> {
 
 /// Kills the logins in a scheduler's cgroup. They are stopped first, until there are no new ones:
 /// what is stopped starts nothing that could get away.
-///
-/// # Errors
-/// [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be seen;
-/// what was found is killed all the same.
+/// Errors: [`Error::Failed`] where any is left at the deadline, or where not every cgroup could be
+/// seen; what was found is killed all the same.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
     let find = |stopped: &BTreeSet<Identity>| {
         let Found { all, cut } = logins_in(job, leaves, owner, stopped);
@@ -205,9 +201,7 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
 /// Kills the processes that `find` finds, given those that are stopped: they are stopped first,
 /// until there are no new ones. Returns those that are left at the deadline, killed as well: whoever
 /// still starts others saves nobody.
-///
-/// # Errors
-/// That of `find`, and [`Error::Failed`] for a process that takes no signal.
+/// Errors: that of `find`, and [`Error::Failed`] for a process that takes no signal.
 pub(super) fn hunt(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,

@@ -3,9 +3,9 @@
 use crate::helper::ConfigError;
 use crate::helper::printable;
 use crate::helper::records::RecordError;
+use crate::kernel::Failed;
 use crate::kernel::bpf;
 use crate::kernel::cgroup;
-use crate::kernel::failed::Failed;
 use crate::kernel::trust::TrustError;
 use std::fmt;
 use std::io;

@@ -28,7 +28,7 @@ mod unregister;
 mod use_job;
 
 use crate::helper::printable;
-use crate::kernel::log::{self, Line, Severity, Speaker};
+use crate::kernel::log::{self, Line, Severity};
 use command_line::{Asked, Command, Conf};
 use error::Error;
 use nix::unistd::Uid;
@@ -154,7 +154,7 @@ fn require_root(what: &str) -> Result<(), Error> {
 
 /// Writes one line to syslog.
 fn log(line: Line) {
-    log::write(&[line], Severity::Info, Speaker { process: "job-adopt", prefix: "" });
+    log::write(&[line], Severity::Info, "job-adopt", "");
 }
 
 #[cfg(test)]

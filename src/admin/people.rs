@@ -17,9 +17,7 @@ pub(super) fn account(name: &str) -> Result<User, Error> {
 }
 
 /// The number of a user who is given by name or number.
-///
-/// # Errors
-/// As [`account`].
+/// Errors: as [`account`].
 pub(super) fn number(text: &str) -> Result<u32, Error> {
     match (account(text), decimal(text)) {
         (Err(_), Some(uid)) => Ok(uid),

@@ -126,7 +126,7 @@ fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
 
 impl Stamp {
     /// Stamps a directory; the same stamp again is no failure.
-    /// Fails: [`cgroup::Error::Unfit`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+    /// Fails: [`cgroup::Error::Wrong`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
     pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
         let text = self.to_string();
         let create = libc::XATTR_CREATE;

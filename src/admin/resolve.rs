@@ -7,8 +7,8 @@ use crate::helper::callerid::Flow;
 use crate::helper::{Evidence, Node};
 use crate::kernel::bpf::Level;
 use crate::kernel::cgroup::Dir;
-use crate::module::{Budget, Cgroups, Environment, Failure, Job, Joined, Login, Means, Settings};
-use crate::module::{OFF, is_off, judge, node_name};
+use crate::module::{Budget, Cgroups, Environment, Failure, Job, Joined, Means, OFF, Owner};
+use crate::module::{Settings, is_off, judge, node_name};
 use crate::protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
 use crate::schedulers::stepd::Daemon;
 use clap::Args;
@@ -50,26 +50,21 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let conf = options.conf.path()?;
     let account = people::account(&options.user)?;
     let connection = options.connection.as_deref().unwrap_or_default();
-    let login = login(account, &options.service, connection);
+    // As far as it is known before there is one.
+    let login = Request {
+        user: account.name,
+        uid: account.uid.as_raw(),
+        service: options.service.clone(),
+        ssh_connection: connection.to_owned(),
+        node: node_name(),
+        ..Request::default()
+    };
     let case = Case::of(&login, &conf.to_string_lossy());
     match options.json {
         true => case.write_json(output)?,
         false => case.write_text(output)?,
     }
     Ok(case.finding.code())
-}
-
-/// A login, as far as it is known before there is one.
-fn login(account: User, service: &str, connection: &str) -> Login {
-    Login {
-        phase: Phase::Account,
-        user: account.name,
-        uid: account.uid.as_raw(),
-        service: service.to_owned(),
-        rhost: String::new(),
-        ssh_connection: connection.to_owned(),
-        node: node_name(),
-    }
 }
 
 #[derive(Debug)]
@@ -79,7 +74,7 @@ struct Case {
 }
 
 impl Case {
-    fn of(login: &Login, conf: &str) -> Self {
+    fn of(login: &Request, conf: &str) -> Self {
         let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
         if login.uid == 0 {
             case.finding = Finding::Ignored("root is never judged".into());
@@ -94,13 +89,13 @@ impl Case {
     }
 
     /// What the module rules. What `session` would say counts where `account` would admit.
-    fn both_phases(&mut self, login: &Login, conf: &str) -> Finding {
+    fn both_phases(&mut self, login: &Request, conf: &str) -> Finding {
         let finding = self.rule(login, conf);
         if !matches!(finding, Finding::Admitted) {
             return finding;
         }
         let mut session = Self { finding: Finding::Admitted, evidence: Vec::new() };
-        match session.rule(&Login { phase: Phase::Session, ..login.clone() }, conf) {
+        match session.rule(&Request { phase: Phase::Session, ..login.clone() }, conf) {
             Finding::Admitted => finding,
             other => {
                 self.add("phase", "account admits, and session does not");
@@ -111,7 +106,7 @@ impl Case {
     }
 
     /// The module's own ruling, with its default arguments, that only looks.
-    fn rule(&mut self, login: &Login, conf: &str) -> Finding {
+    fn rule(&mut self, login: &Request, conf: &str) -> Finding {
         let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
         let budget = Budget::start(settings.timeout);
         let found = RefCell::new(Found::default());
@@ -171,22 +166,19 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
         ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.answer().uid))
     };
     let (proof, leaf, levels) = match job {
-        Job::Registered(cgroups, stamp) => {
-            (("stamp", stamp.to_string()), leaf(cgroups), levels(cgroups))
+        Job::Leaf(cgroups) => {
+            let proof = match &cgroups.owner {
+                Owner::Stamp(stamp) => ("stamp", stamp.to_string()),
+                Owner::Imp(imp) => ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user)),
+            };
+            (proof, leaf(cgroups), cgroups.place.levels())
         }
-        Job::Flux(cgroups, imp) => {
-            let text = format!("pid {}, shell of uid {}", imp.pid, imp.user);
-            (("imp", text), leaf(cgroups), levels(cgroups))
-        }
-        Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels().iter().collect()),
-        Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Vec::new()),
+        Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels()),
+        Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Default::default()),
     };
     let mut evidence = vec![proof, ("leaf", leaf)];
-    let below = match job {
-        Job::Registered(cgroups, _) | Job::Flux(cgroups, _) => child(cgroups),
-        Job::Slurm(..) | Job::SlurmV1(..) => None,
-    };
-    for dir in levels.into_iter().chain(&below) {
+    let below = if let Job::Leaf(cgroups) = job { child(cgroups) } else { None };
+    for dir in levels.iter().chain(&below) {
         let text = match Level::read(dir) {
             Ok(level) => {
                 let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
@@ -197,10 +189,6 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
         evidence.push(("filters", text.trim_end().to_owned()));
     }
     evidence
-}
-
-fn levels(cgroups: &Cgroups) -> Vec<&Dir> {
-    cgroups.place.levels().iter().collect()
 }
 
 /// Which cgroup takes the login.

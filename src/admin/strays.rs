@@ -86,9 +86,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// How many there are; nothing where it cannot be told who has a job.
-///
-/// # Errors
-/// As [`Look::at`].
+/// Errors: as [`Look::at`].
 pub(super) fn count(config: &Config) -> Result<Option<usize>, Error> {
     let look = Look::at(config)?;
     Ok(if look.unsure.is_empty() { Some(look.strays(None).len()) } else { None })
@@ -96,9 +94,7 @@ pub(super) fn count(config: &Config) -> Result<Option<usize>, Error> {
 
 /// What an epilog asks for: ends the strays of a user who had a job here. Where logins join no
 /// jobs, it says so, and that is all.
-///
-/// # Errors
-/// As [`end`], and where processes are left.
+/// Errors: as [`end`], and where processes are left.
 pub(super) fn end_all(config: &Config, uid: u32, output: &mut Output<'_>) -> Result<(), Error> {
     if let Err(why) = joined(config) {
         output.warn(format_args!("warning: strays are not ended: {why}"));
@@ -132,9 +128,8 @@ fn joined(config: &Config) -> Result<(), &'static str> {
 
 /// Ends the strays of a user, or of all, for as long as they have no job; returns how many were
 /// ended. What is left shows in the next look.
-///
-/// # Errors
-/// [`Error::Failed`] where it cannot be told who has a job: nobody's processes are ended then.
+/// Errors: [`Error::Failed`] where it cannot be told who has a job: nobody's processes are ended
+/// then.
 fn end(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     let find = || -> Result<Vec<Identity>, Error> {
         joined(config).map_err(|why| Error::failed("end", "strays", why))?;
@@ -212,9 +207,7 @@ pub(super) struct Look {
 
 impl Look {
     /// First the processes are read, then the jobs: what a job started in between is not among them.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for what cannot be read of accounts, processes or records.
+    /// Errors: [`Error::Failed`] for what cannot be read of accounts, processes or records.
     pub(super) fn at(config: &Config) -> Result<Self, Error> {
         let (mut people, mut look, ours) = (People::of(config)?, Self::default(), lineage());
         let flux = Account::Name(config.flux_user.clone()).uid().ok();

@@ -57,10 +57,8 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// Makes the jobs of an id unknown and ends what is theirs to end; returns whose they were.
-///
-/// # Errors
-/// [`Error`] for the first thing that failed; everything else was done all the same, and the same
-/// call again takes up what is left.
+/// Errors: [`Error`] for the first thing that failed; everything else was done all the same, and
+/// the same call again takes up what is left.
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,

@@ -164,10 +164,8 @@ const FILE_MODE: u32 = 0o640;
 
 impl Choices {
     /// Chooses a job for the next logins of the calling user.
-    ///
-    /// # Errors
-    /// [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where the user has
-    /// changed it so that the helper could not read a choice in it.
+    /// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where
+    /// the user has changed it so that the helper could not read a choice in it.
     pub(crate) fn put(&self, uid: u32, id: &JobId) -> Result<(), TrustError> {
         let dir = self.own(uid)?;
         let mode = permissions(&dir.facts);
@@ -184,9 +182,7 @@ impl Choices {
     }
 
     /// Chooses none; `false` where none was chosen.
-    ///
-    /// # Errors
-    /// As [`Choices::put`].
+    /// Errors: as [`Choices::put`].
     pub(crate) fn clear(&self, uid: u32) -> Result<bool, TrustError> {
         let dir = self.own(uid)?;
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {

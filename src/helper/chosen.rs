@@ -22,9 +22,7 @@ const OTHERS_WRITE: u32 = 0o022;
 impl Choices {
     /// The job that the user wants; `None` where there is no directory of theirs, or no file in it.
     /// This waits for nobody.
-    ///
-    /// # Errors
-    /// [`TrustError`] where the file cannot be trusted to be this user's choice.
+    /// Errors: [`TrustError`] where the file cannot be trusted to be this user's choice.
     pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, TrustError> {
         let base = match self.trust.dir(&self.dir) {
             Ok(base) => base,
@@ -97,9 +95,7 @@ fn read(found: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
 }
 
 /// The id that a choice is: alone on the one line of its file.
-///
-/// # Errors
-/// [`Distrust::TooLarge`], [`Distrust::Lacks`].
+/// Errors: [`Distrust::TooLarge`], [`Distrust::Lacks`].
 pub fn parse(text: &[u8]) -> Result<JobId, Distrust> {
     if text.len() as u64 > FILE_MAX {
         return Err(Distrust::TooLarge(FILE_MAX));

@@ -5,8 +5,6 @@
 //!                 \-> stack: does the service's PAM stack run our session line?
 //! ```
 
-#![forbid(unsafe_code)]
-
 mod answer;
 mod caller;
 pub mod callerid;

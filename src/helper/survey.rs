@@ -239,9 +239,7 @@ pub struct Health {
 impl Node {
     /// Asks each source of the configuration about a user, as at a login to the node of that name,
     /// for `each` at most.
-    ///
-    /// # Errors
-    /// A text where none can be asked.
+    /// Errors: a text where none can be asked.
     pub fn health(
         &self,
         node: &str,

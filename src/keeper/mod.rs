@@ -4,17 +4,15 @@
 //! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
 //! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
 //! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`crate::kernel::lock::Keepers`]). Told to end before the job does, it
+//! That it lives, a lock tells ([`crate::kernel::lock::keepers`]). Told to end before the job does, it
 //! ends the logins first: none is to be in a leaf that nobody keeps.
-
-#![forbid(unsafe_code)]
 
 pub mod subtree;
 
+use crate::kernel::Failed;
 use crate::kernel::cgroup::{self, Dir, Membership, event};
-use crate::kernel::failed::Failed;
 use crate::kernel::lock;
-use crate::kernel::log::{self, Line, Severity, Speaker};
+use crate::kernel::log::{self, Line, Severity};
 use crate::kernel::sys::child::Handed;
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::{CgroupPath, LeafName};
@@ -59,8 +57,7 @@ pub fn main() -> ExitCode {
 
 fn tell(trouble: &Trouble) {
     let line = Line::new(Severity::Error).with("keeper", std::process::id()).with("error", trouble);
-    let speaker = Speaker { process: "job-adopt", prefix: "" };
-    log::write(&[line], Severity::Debug, speaker);
+    log::write(&[line], Severity::Debug, "job-adopt", "");
 }
 
 /// A keeper in its place.
@@ -210,9 +207,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Kills what is in the leaf until it can be removed. A login that is still on its way into it may
 /// arrive between two rounds.
-///
-/// # Errors
-/// [`Trouble::Left`] at the deadline.
+/// Errors: [`Trouble::Left`] at the deadline.
 fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
     let mut pause = PAUSE;
     let mut first = true;
@@ -273,9 +268,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// That is its service manager's to do. But a manager that meets logins where the job has ended
 /// leaves it for later, and may forget the unit before it hears that they are gone, as systemd 252
 /// was seen to do: then nobody would remove it.
-///
-/// # Errors
-/// As [`Dir::children`] and [`Dir::remove_child`].
+/// Errors: as [`Dir::children`] and [`Dir::remove_child`].
 fn release(unit: &Dir) -> cgroup::Result<()> {
     sleep(GRACE);
     if unless_gone(event(unit, "populated"))?.flatten() != Some(false) {

@@ -60,9 +60,7 @@ pub struct Found<T> {
 
 impl<T> Found<T> {
     /// All there is.
-    ///
-    /// # Errors
-    /// The one that ended the walk.
+    /// Errors: the one that ended the walk.
     pub fn complete(self) -> Result<Vec<T>> {
         match self.cut {
             None => Ok(self.all),
@@ -74,9 +72,8 @@ impl<T> Found<T> {
 /// Visits the cgroup itself and its descendants, parents before children. Those that go away
 /// meanwhile are left out. One descriptor and one path are held, however many cgroups there are in
 /// one another: a user who owns the inside of a job's cgroup decides how many.
-///
-/// # Errors
-/// As [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Unfit`] past `DIRS_MAX` cgroups.
+/// Errors: as [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Wrong`] past `DIRS_MAX`
+/// cgroups.
 pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
     let mut dir = top.try_clone()?;
@@ -93,8 +90,7 @@ pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> 
         let Some(child) = unless_gone(dir.child(&name))? else { continue };
         seen += 1;
         if seen > DIRS_MAX {
-            let object = top.path().to_owned();
-            return Err(Error::Unfit { object, why: "has more cgroups in it than are looked at" });
+            return Err(Error::unfit(top.path(), "has more cgroups in it than are looked at"));
         }
         visit(&child)?;
         levels.push(children(&child)?);
@@ -128,9 +124,7 @@ fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
 }
 
 /// `None` where the cgroup is gone, which is no failure here.
-///
-/// # Errors
-/// Any other one.
+/// Errors: any other one.
 pub fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -5,9 +5,7 @@
 //! is no inode, for the registry. No user can hold it, as anyone could hold a lock on the cgroup's
 //! own directory.
 
-#![forbid(unsafe_code)]
-
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -56,23 +54,17 @@ impl Lock {
 /// The file in which each keeper holds the byte of its leaf for as long as it lives: so whoever
 /// sees the byte held knows that there is one. The lock goes by the open file, which a keeper is
 /// given when it is started (fcntl(2), "Open file description locks").
-#[derive(Debug)]
-pub struct Keepers(pub(crate) OwnedFd);
+/// Errors: `EPERM` for a file that is not root's alone.
+pub fn keepers() -> Result<OwnedFd, Failed> {
+    open_root_only(KEEPERS_FILE)
+}
 
-impl Keepers {
-    /// Opens it.
-    /// Errors: `EPERM` for a file that is not root's alone.
-    pub fn open() -> Result<Self, Failed> {
-        open_root_only(KEEPERS_FILE).map(Self)
-    }
-
-    /// Whether some keeper holds the byte of the leaf with this inode.
-    pub fn has(&self, leaf: u64) -> Result<bool, Failed> {
-        let mut range = byte(leaf);
-        fcntl(&self.0, FcntlArg::F_OFD_GETLK(&mut range))
-            .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
-        Ok(range.l_type != libc::F_UNLCK as libc::c_short)
-    }
+/// Whether some keeper holds the byte of the leaf with this inode.
+pub fn is_kept(keepers: &OwnedFd, leaf: u64) -> Result<bool, Failed> {
+    let mut range = byte(leaf);
+    fcntl(keepers, FcntlArg::F_OFD_GETLK(&mut range))
+        .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
+    Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 
 /// The lock on this byte, for a writer.

@@ -3,8 +3,6 @@
 //! Through a socket of our own for the time of one call: the C library's `syslog(3)` would leave
 //! its descriptor, and the name it was opened with, behind in sshd.
 
-#![forbid(unsafe_code)]
-
 use crate::kernel::sys::clock::{local_time, now};
 use nix::unistd::getpid;
 use std::fmt::{self, Write as _};
@@ -104,25 +102,17 @@ const SOCKET: &str = "/dev/log";
 /// cannot be written in this time the rest is given up.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// In whose name a line is written.
-#[derive(Clone, Copy, Debug)]
-pub struct Speaker<'a> {
-    /// Name of the program, before the process id.
-    pub process: &'a str,
-    /// What every line begins with; may be empty.
-    pub prefix: &'a str,
-}
-
-/// Writes the lines that are at least as severe as `least`, in order. Where there is no syslog
-/// daemon they are lost, as with `syslog(3)`.
-pub fn write(lines: &[Line], least: Severity, speaker: Speaker<'_>) {
+/// Writes the lines that are at least as severe as `least`, in order: under the program's name
+/// `process`, each after `prefix`, which may be empty. Where there is no syslog daemon they are lost,
+/// as with `syslog(3)`.
+pub fn write(lines: &[Line], least: Severity, process: &str, prefix: &str) {
     let wanted: Vec<&Line> = lines.iter().filter(|line| line.severity <= least).collect();
     if wanted.is_empty() {
         return;
     }
     let Ok(socket) = connect() else { return };
     for line in wanted {
-        if socket.send(record(line, speaker, getpid().as_raw()).as_bytes()).is_err() {
+        if socket.send(record(line, process, prefix).as_bytes()).is_err() {
             return;
         }
     }
@@ -140,7 +130,7 @@ const MONTHS: [&str; 12] =
 
 /// A line in the form of RFC 3164 without a host name, as syslog(3) writes it. The crate's own brings a
 /// library of times and time zones into sshd, and panics where that finds no zone.
-fn record(line: &Line, speaker: Speaker<'_>, pid: i32) -> String {
+fn record(line: &Line, process: &str, prefix: &str) -> String {
     let priority = Facility::LOG_AUTHPRIV as u8 | line.severity as u8;
     let when = local_time(now()).and_then(|time| {
         let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
@@ -149,8 +139,7 @@ fn record(line: &Line, speaker: Speaker<'_>, pid: i32) -> String {
     });
     // Without a time the daemon takes its own.
     let when = when.unwrap_or_default();
-    let (process, prefix, text) = (speaker.process, speaker.prefix, line.text());
-    format!("<{priority}>{when}{process}[{pid}]: {prefix}{text}")
+    format!("<{priority}>{when}{process}[{}]: {prefix}{}", getpid(), line.text())
 }
 
 #[cfg(test)]
@@ -185,10 +174,10 @@ mod tests {
     #[test]
     fn a_line_has_the_form_of_rfc_3164() {
         let line = Line::new(Severity::Notice).with("a", "b");
-        let line = record(&line, Speaker { process: "sshd", prefix: "p: " }, 17);
+        let line = record(&line, "sshd", "p: ");
         let rest = line.strip_prefix("<85>").unwrap();
         let (time, rest) = rest.split_at_checked("Nov  1 04:05:06 ".len()).unwrap();
-        assert_eq!(rest, "sshd[17]: p: a=b");
+        assert_eq!(rest, format!("sshd[{}]: p: a=b", getpid()));
         let (month, time) = time.split_at_checked(3).unwrap();
         assert!(MONTHS.contains(&month), "{line}");
         let shape: String =

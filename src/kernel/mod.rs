@@ -5,10 +5,40 @@
 pub mod bpf;
 pub mod cgroup;
 pub mod choice;
-pub mod failed;
 pub mod lock;
 pub mod log;
 pub mod namespace;
 pub mod proc;
 pub mod sys;
 pub mod trust;
+
+use std::io;
+use thiserror::Error;
+
+/// An operation, the object it was done on, and the kernel's answer.
+#[derive(Debug, Error)]
+#[error("{operation} {object}: {source}")]
+pub struct Failed {
+    /// What was done.
+    pub operation: &'static str,
+    /// To which file, cgroup or program.
+    pub object: String,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+impl Failed {
+    /// That `operation` on `object` failed, and why.
+    pub fn new(
+        operation: &'static str,
+        object: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self { operation, object: object.into(), source: source.into() }
+    }
+
+    /// Whether it was not to be had in time.
+    pub fn timed_out(&self) -> bool {
+        self.source.kind() == io::ErrorKind::TimedOut
+    }
+}

@@ -4,9 +4,9 @@
 //! whose mounts a user may change, nor one where sshd and PAM would find other programs and settings than
 //! the node's.
 
+use super::Failed;
 use super::cgroup::Membership;
-use super::failed::Failed;
-use super::sys::namespace as sys;
+use super::sys::process as sys;
 use super::trust::{Trust, open_below};
 use crate::protocol::{decimal, is_within};
 use nix::fcntl::{OFlag, open};

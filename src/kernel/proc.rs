@@ -4,8 +4,6 @@
 //! Names of processes and of cgroups stand in these files, and are whatever bytes their users like.
 //! Bytes that are no UTF-8 are replaced, so that nobody hides behind such a name.
 
-#![forbid(unsafe_code)]
-
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

@@ -20,10 +20,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Asks, and waits for the answer until the budget is used up. Only one that is whole, and followed
 /// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
-///
-/// # Errors
-/// For a helper that is not fit to be run, or cannot be, and for anything but one whole reply of this
-/// version.
+/// Errors: for a helper that is not fit to be run, or cannot be, and for anything but one whole
+/// reply of this version.
 pub(crate) fn ask(
     helper: &str,
     account: Option<Account>,
@@ -42,11 +40,8 @@ pub(crate) fn ask(
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(start("open /dev/null"))?;
     let spec = HelperSpec {
-        executable: program.as_fd(),
+        fds: [question.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
         name: c"resolve",
-        stdin: question.as_fd(),
-        stdout: stdout.as_fd(),
-        stderr: null.as_fd(),
         uid: account.uid,
         gid: account.gid,
         patience: budget.left(),

@@ -1,6 +1,6 @@
 //! Why a login was not taken into its job.
 
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::{bpf, cgroup};
 use crate::protocol::{Reason, Refusal};
 use std::fmt;

@@ -2,11 +2,11 @@
 //! verify. Runs as root inside sshd.
 //!
 //! `account` admits or refuses and changes nothing; `session` takes the login into the job, or
-//! leaves everything as it was. Neither knows of PAM: facts of the login go in, an [`Outcome`]
-//! with the texts for user and log comes out.
+//! leaves everything as it was. Neither knows of PAM: the facts of a login go in, as the
+//! [`Request`](crate::protocol::Request) has them; an [`Outcome`] with the texts for user and log
+//! comes out.
 
 mod ask;
-mod environment;
 mod error;
 mod job;
 pub mod pam;
@@ -18,34 +18,14 @@ mod undo;
 
 pub use crate::kernel::log::{Line, Severity};
 pub(crate) use ask::ask;
-pub(crate) use environment::Environment;
 pub(crate) use error::Failure;
-pub(crate) use job::{Cgroups, Job, Joined};
+pub(crate) use job::{Cgroups, Job, Joined, Owner};
 pub(crate) use ruling::{Means, judge};
 pub use ruling::{Outcome, Ruling, decision_line, misconfigured};
 pub use settings::{Action, OFF, Settings, is_off};
+pub(crate) use undo::Environment;
 
-use crate::protocol::Phase;
 use std::time::{Duration, Instant};
-
-/// The facts of one login, as PAM tells them. Texts that it does not tell are empty.
-#[derive(Clone, Debug)]
-pub struct Login {
-    /// Which phase it is in.
-    pub phase: Phase,
-    /// `PAM_USER`.
-    pub user: String,
-    /// Numeric user id, never 0.
-    pub uid: u32,
-    /// `PAM_SERVICE`.
-    pub service: String,
-    /// `PAM_RHOST`.
-    pub rhost: String,
-    /// PAM's `SSH_CONNECTION`.
-    pub ssh_connection: String,
-    /// Name of this node.
-    pub node: String,
-}
 
 /// This node's name where the admin gives none: the host name up to its first dot.
 pub fn node_name() -> String {

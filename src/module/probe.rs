@@ -5,7 +5,7 @@
 //! `inode_permission`), of the filters of cgroup v2 and of the controller of v1 alike. Root is not
 //! kept out by a file's mode, so that in sshd only those say no.
 
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::sys::file::open_beneath;
 use crate::protocol::{DeviceType, Probe, Variable};
 use nix::errno::Errno;
@@ -44,10 +44,8 @@ impl Tried {
 
 /// Those of these devices that the calling process can open, as it is now. One that has no node
 /// cannot be opened.
-///
-/// # Errors
-/// A node that is another device, is reached through a link or lies on another file system than
-/// `/dev`; whatever else keeps the question from being asked.
+/// Errors: a node that is another device, is reached through a link or lies on another file system
+/// than `/dev`; whatever else keeps the question from being asked.
 fn open_ones(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
     let mut found = Vec::new();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

@@ -1,10 +1,9 @@
 //! From the facts of a login to a ruling, with the words for the user and for the log.
 
-use super::environment::{self, Environment};
 use super::job::{Job, Joined};
 use super::text::{Words, refusal_text, success_text};
-use super::undo::Undo;
-use super::{Action, Budget, Failure, Line, Login, Settings, Severity};
+use super::undo::{Environment, Undo, set};
+use super::{Action, Budget, Failure, Line, Settings, Severity};
 use crate::kernel::cgroup::{Membership, Origin};
 use crate::kernel::choice::Choices;
 use crate::protocol::{
@@ -16,18 +15,19 @@ use std::time::{Duration, Instant};
 const DETAILS_MAX: usize = 16;
 
 /// What becomes of the login as far as this module goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ruling {
     /// `PAM_SUCCESS`.
     Admit,
     /// `PAM_IGNORE`: the other modules decide.
     Ignore,
     /// Refused.
+    #[default]
     Refuse,
 }
 
 /// A ruling, and what there is to say about it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// The ruling.
     pub ruling: Ruling,
@@ -49,7 +49,8 @@ pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Joined>);
 /// One login, and what a ruling on it needs of its surroundings.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
-    pub(crate) login: &'a Login,
+    /// Its facts.
+    pub(crate) login: &'a Request,
     /// The module's arguments.
     pub(crate) settings: &'a Settings,
     /// Asks the unprivileged half.
@@ -98,11 +99,12 @@ pub(crate) fn judge(means: Means<'_>) -> Outcome {
 }
 
 /// The refusal of a login whose PAM line has an argument that is wrong.
-pub fn misconfigured(login: &Login, why: &str) -> Outcome {
+pub fn misconfigured(login: &Request, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
     let words = Words { login, refusal: &refusal(reason, None), reply: None, waited: 0 };
-    Outcome { refusal: Some(refusal_text(&words)), ..outcome(Ruling::Refuse, reason, line) }
+    let refusal = Some(refusal_text(&words));
+    Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
 }
 
 /// The beginning of a decision's line.
@@ -110,7 +112,7 @@ pub fn decision_line(
     severity: Severity,
     decision: &str,
     reason: Option<Reason>,
-    login: &Login,
+    login: &Request,
 ) -> Line {
     Line::new(severity)
         .with("decision", decision)
@@ -120,17 +122,6 @@ pub fn decision_line(
         .with("rhost", &login.rhost)
         .with("service", &login.service)
         .with("phase", login.phase.as_str())
-}
-
-fn outcome(ruling: Ruling, reason: Reason, line: Line) -> Outcome {
-    Outcome {
-        ruling,
-        reason: Some(reason),
-        refusal: None,
-        welcome: None,
-        lines: vec![line],
-        cause: String::new(),
-    }
 }
 
 fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
@@ -181,18 +172,11 @@ impl Case<'_> {
         let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
         let Means { login, settings, .. } = self.means;
         Request {
-            phase: login.phase,
-            user: login.user.clone(),
-            uid: login.uid,
-            service: login.service.clone(),
-            node: login.node.clone(),
-            rhost: login.rhost.clone(),
-            ssh_connection: login.ssh_connection.clone(),
             conf: settings.conf.clone(),
             several: settings.several,
             budget_ms: millis(self.means.budget.left()),
             wait_ms: millis(settings.wait_job),
-            unit: String::new(),
+            ..login.clone()
         }
     }
 
@@ -223,11 +207,11 @@ impl Case<'_> {
             Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
         joined.tried.gpus.iter().for_each(|gpu| plan.env.list(gpu));
-        let wanted: Vec<_> = plan.env.iter().chain(&joined.taken.display).collect();
-        let variables = environment::set(means.environment, &wanted);
+        let wanted: Vec<_> = plan.env.iter().chain(&joined.display).collect();
+        let variables = set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;
         // Last, since every later read of a file happens in the job's namespaces.
-        undo.enter(&joined.taken.namespaces).map_err(|failure| {
+        undo.enter(&joined.namespaces).map_err(|failure| {
             variables.iter().for_each(|name| _ = (means.environment.put)(name));
             undo.back(failure)
         })?;
@@ -401,7 +385,8 @@ impl Case<'_> {
         let details = warnings.map(|text| about("warning", text));
         let details = details.chain(dropped.map(|text| about("dropped", text)));
         // The decision first: should the log not take everything, that is what must be in it.
-        let mut outcome = outcome(ruling, reason, decision);
+        let (reason, lines) = (Some(reason), vec![decision]);
+        let mut outcome = Outcome { ruling, reason, lines, ..Outcome::default() };
         outcome.lines.extend(details.clone().take(DETAILS_MAX));
         let left_out = details.count().saturating_sub(DETAILS_MAX);
         if left_out > 0 {

@@ -1,4 +1,5 @@
-//! What the admin set: the switch that turns the module off, and PAM arguments. These are all of `pam_slurm_adopt`'s with safer defaults, and a few more.
+//! What the admin set: the switch that turns the module off, and PAM arguments. These are all of
+//! `pam_slurm_adopt`'s with safer defaults, and a few more.
 //!
 //! What is unknown, malformed or given twice is refused by name: a typo must not open a login. So is
 //! what asks for something that this module does not do; docs/migrate.md has the differences.
@@ -82,15 +83,15 @@ arguments! {
     settings {
         /// Of users without a job here.
         Slurm "action_no_jobs" no_jobs: Action = Deny,
-            |value| action(value, &[Deny, Ignore], "is one of deny, ignore");
+            |value| one_of(value, &[Deny, Ignore].map(said), "is one of deny, ignore");
         /// Of users with several jobs.
         Slurm "action_unknown" several: Several = Several::Newest, several;
         /// Where the login cannot join the job, or cannot be confined.
         Slurm "action_adopt_failure" adopt_failure: Action = Deny,
-            |value| action(value, &[Deny, Allow], "is one of deny, allow");
+            |value| one_of(value, &[Deny, Allow].map(said), "is one of deny, allow");
         /// Where the node is at fault.
         Slurm "action_generic_failure" generic_failure: Action = Deny,
-            |value| action(value, &Action::ALL, "is one of deny, ignore, allow");
+            |value| one_of(value, &Action::ALL.map(said), "is one of deny, ignore, allow");
         /// The only PAM service that is not ignored, in lower case; `sshd` unless given.
         Slurm "service" service: Option<String> = None, |value| service(value).map(Some);
         /// The node's name.
@@ -110,9 +111,11 @@ arguments! {
         /// Whether logins are only written about.
         Ours "observe" observe: bool = false, flag;
         /// Whether a login joins the job's namespaces.
-        Slurm "join_container" join_container: bool = true, |value| either(value, "true", "false", "is one of true, false");
+        Slurm "join_container" join_container: bool = true,
+            |value| one_of(value, &[("true", true), ("false", false)], "is one of true, false");
         /// Whether it is not given the job's X11 display.
-        Slurm "disable_x11" disable_x11: bool = false, |value| either(value, "1", "0", "is one of 0, 1");
+        Slurm "disable_x11" disable_x11: bool = false,
+            |value| one_of(value, &[("1", true), ("0", false)], "is one of 0, 1");
         /// Users who are not judged.
         Ours "exempt_uids" exempt_uids: Vec<u32> = Vec::new(), |value| list(value, NUMBERS);
         /// Groups of such users.
@@ -123,8 +126,8 @@ arguments! {
             settings.log_level = flag(value).map(|_| Severity::Debug)?;
             Ok(())
         };
-        Slurm "ignore_root" |_, value| only(value, "1", ROOT);
-        Slurm "single_job_skip_rpc" |_, value| only(value, "1", CALLER);
+        Slurm "ignore_root" |_, value| one_of(value, &[("1", ())], ROOT);
+        Slurm "single_job_skip_rpc" |_, value| one_of(value, &[("1", ())], CALLER);
     }
     removed {
         "cdi_env" CDI_ENV;
@@ -201,21 +204,15 @@ fn flag(value: Option<&str>) -> Parsed<bool> {
     if value.is_none() { Ok(true) } else { Err("takes no value") }
 }
 
-/// An argument of which one value alone is what the module does.
-fn only(value: Option<&str>, done: &str, why: &'static str) -> Parsed<()> {
-    if given(value)?.eq_ignore_ascii_case(done) { Ok(()) } else { Err(why) }
+/// What one of these words stands for, in any case; `why` is said of all others.
+fn one_of<T: Copy>(value: Option<&str>, words: &[(&str, T)], why: &'static str) -> Parsed<T> {
+    let value = given(value)?;
+    let found = words.iter().find(|(word, _)| value.eq_ignore_ascii_case(word));
+    found.map(|(_, meant)| *meant).ok_or(why)
 }
 
-/// The word for yes or that for no, in any case; `why` is said of all others.
-fn either(value: Option<&str>, yes: &str, no: &str, why: &'static str) -> Parsed<bool> {
-    let value = given(value)?.to_ascii_lowercase();
-    if value == yes || value == no { Ok(value == yes) } else { Err(why) }
-}
-
-/// One of these words, in any case; `why` is said of all others.
-fn action(value: Option<&str>, among: &[Action], why: &'static str) -> Parsed<Action> {
-    let action = given(value)?.to_ascii_lowercase().parse().ok();
-    action.filter(|action| among.contains(action)).ok_or(why)
+fn said(action: Action) -> (&'static str, Action) {
+    (action.as_str(), action)
 }
 
 fn several(value: Option<&str>) -> Parsed<Several> {

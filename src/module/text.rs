@@ -1,14 +1,13 @@
 //! What users read. Line 1: what and why; line 2: what to do. 80 columns, ASCII, the node's name,
 //! their own job ids, no paths and no errno. Launchers look for the code in brackets.
 
-use super::Login;
 use crate::kernel::sys::clock::{local_time, now};
-use crate::protocol::{JobId, Plan, Reason, Refusal, Reply};
+use crate::protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
 
 /// The facts that a refusal's text may name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'a> {
-    pub(super) login: &'a Login,
+    pub(super) login: &'a Request,
     pub(super) refusal: &'a Refusal,
     /// The scheduler's own command for "my jobs", and the site's text.
     pub(super) reply: Option<&'a Reply>,
@@ -169,7 +168,7 @@ fn ascii_char(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Phase, Stack, Verdict};
+    use crate::protocol::{Stack, Verdict};
 
     /// The text of a refusal that names these jobs, with this hint and this message.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {
@@ -179,15 +178,7 @@ mod tests {
     }
 
     fn said(refusal: &Refusal, node: &str, message: &str) -> String {
-        let login = Login {
-            phase: Phase::Account,
-            user: "alice".into(),
-            uid: 1001,
-            service: "sshd".into(),
-            rhost: String::new(),
-            ssh_connection: String::new(),
-            node: node.into(),
-        };
+        let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
         let reply = Reply {
             stack: Stack::Effective,
             detail: String::new(),

@@ -4,12 +4,9 @@
 //! output, both as RFC 38 key-values in a fixed order of keys. Everything that crosses is decoded
 //! strictly: a key that is missing, doubled, unknown or out of place refuses the login.
 
-#![forbid(unsafe_code)]
-
 mod allowlist;
 mod environment;
-mod reply;
-mod request;
+mod message;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -19,11 +16,10 @@ pub use allowlist::{
     Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_PROBES, MINOR_MAX, Probe,
 };
 pub use environment::{ENVIRONMENT_MAX, Variable, Variables};
-pub use reply::{
-    Containment, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Rule, SourceName, Stack,
-    Verdict,
+pub use message::{
+    Containment, Phase, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Request, Rule, Several,
+    SourceName, Stack, Verdict,
 };
-pub use request::{Phase, Request, Several};
 pub use schema::DecodeError;
 pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
 pub(crate) use text::{decimal, words};

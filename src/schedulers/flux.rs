@@ -6,8 +6,6 @@
 //! program: its real uid is the account's, its other uids are root's. No user can make such a process in
 //! a cgroup of that account. The IMP starts the job's shell as the job's user.
 
-#![forbid(unsafe_code)]
-
 use crate::kernel::proc::{Proc, Process};
 use crate::protocol::decimal;
 

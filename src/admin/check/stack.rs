@@ -164,11 +164,6 @@ fn arguments(site: &Site<'_>) -> Vec<Finding> {
 /// Whatever lets a login be outside of a job.
 fn opens(settings: &Settings, place: &Place) -> Vec<Finding> {
     let default = |action| action == Action::Deny;
-    let word = |action| match action {
-        Action::Deny => "deny",
-        Action::Ignore => "ignore",
-        Action::Allow => "allow",
-    };
     let knobs = [
         ("action_no_jobs", settings.no_jobs, "users without a job are left to other modules"),
         ("action_adopt_failure", settings.adopt_failure, "logins that cannot join are let in"),
@@ -176,7 +171,7 @@ fn opens(settings: &Settings, place: &Place) -> Vec<Finding> {
     ];
     let mut found = Vec::new();
     for (name, action, does) in knobs.into_iter().filter(|(_, action, _)| !default(*action)) {
-        let text = format!("{name}={} opens: {does}, outside of jobs", word(action));
+        let text = format!("{name}={action} opens: {does}, outside of jobs");
         found.push(Finding::warning(OPEN, place, text, format!("take {name} away")));
     }
     if settings.observe {

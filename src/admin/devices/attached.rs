@@ -8,8 +8,8 @@ use crate::admin::filters::{Filter, Inspection, Judge};
 use crate::helper::devices::{Node, Tree};
 use crate::helper::printable;
 use crate::helper::records::{self, Record};
+use crate::kernel::Failed;
 use crate::kernel::cgroup::{self, Dir, Mount, Place};
-use crate::kernel::failed::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::{Access, CgroupPath, JobId};
 use serde::Serialize;
@@ -255,7 +255,7 @@ fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::bpf::{Insn, allow};
+    use crate::kernel::bpf::{Insn, allow_rules};
     use crate::kernel::trust::tests::Scratch;
     use crate::protocol::Allowlist;
     use nix::errno::Errno;
@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn every_node_is_judged_by_all_programs() {
-        let one = allow(&list(&["c:1:3:rwm", "c:195:0:r"]));
-        let other = allow(&list(&["c:1:3:rw", "c:195:-1:rwm"]));
+        let one = allow_rules(list(&["c:1:3:rwm", "c:195:0:r"]).rules());
+        let other = allow_rules(list(&["c:1:3:rw", "c:195:-1:rwm"]).rules());
         let all = report(vec![(4, Some(one)), (9, Some(other))]);
         super::super::tests::documented(&all);
         super::super::tests::documented(&ShownFilter {
@@ -304,7 +304,8 @@ mod tests {
     fn what_cannot_be_told_is_said() {
         let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
         for (program, why) in [(None, "does not show"), (Some(call), "not understood")] {
-            let unclear = report(vec![(4, Some(allow(&list(&["c:1:3:rwm"])))), (5, program)]);
+            let unclear =
+                report(vec![(4, Some(allow_rules(list(&["c:1:3:rwm"]).rules()))), (5, program)]);
             let expected = ["/dev/null char 1:3 cannot tell mem ", "/dev/nvidia0 char 195:0 - - 4"];
             assert_eq!(rows(&unclear), expected);
             assert_eq!(unclear.code(), EXIT_FAILED);

@@ -1,15 +1,13 @@
 //! What the filters at a cgroup are, and what they let through: programs that are read back and
 //! run without the kernel, whoever wrote them.
 
-#![forbid(unsafe_code)]
-
 pub mod interpret;
 mod owner;
 
 use crate::admin::sys::bpf::xlated;
+use crate::kernel::Failed;
 use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
 use crate::kernel::cgroup::{self, Dir};
-use crate::kernel::failed::Failed;
 use interpret::Request;
 use nix::errno::Errno;
 use std::os::fd::AsFd;

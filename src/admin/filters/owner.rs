@@ -1,9 +1,7 @@
 //! Whose a filter is, by what its program looks like.
 
-#![forbid(unsafe_code)]
-
 use super::interpret::BPF_RSH;
-use crate::kernel::bpf::insn::{
+use crate::kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };

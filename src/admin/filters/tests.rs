@@ -1,7 +1,7 @@
 use super::interpret::BPF_RSH;
 use super::*;
-use crate::kernel::bpf::allow;
-use crate::kernel::bpf::insn::{
+use crate::kernel::bpf::allow_rules;
+use crate::kernel::bpf::generate::code::{
     BPF_ALU, BPF_ALU64, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, BPF_X,
 };
 use crate::protocol::{Access, Allowlist, DeviceType};
@@ -35,8 +35,8 @@ fn the_nearest_level_counts_and_multi_ones_above_it() {
 
 #[test]
 fn one_that_refuses_is_enough_and_every_one_is_named() {
-    let opens = allow(&list(&["c:1:3:rw"]));
-    let refuses = allow(&list(&["c:1:3:r"]));
+    let opens = allow_rules(list(&["c:1:3:rw"]).rules());
+    let refuses = allow_rules(list(&["c:1:3:r"]).rules());
     assert_eq!(answer(Vec::new()).allowed(), Some(true));
     assert_eq!(answer(vec![(1, Some(opens.clone()))]).allowed(), Some(true));
     let all = vec![(1, Some(refuses.clone())), (2, Some(opens)), (3, Some(refuses))];
@@ -46,13 +46,13 @@ fn one_that_refuses_is_enough_and_every_one_is_named() {
 
 #[test]
 fn what_is_not_understood_or_not_shown_is_never_guessed() {
-    let opens = allow(&list(&["c:1:3:rw"]));
+    let opens = allow_rules(list(&["c:1:3:rw"]).rules());
     let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
     for unclear in [None, Some(call)] {
         let with = answer(vec![(1, Some(opens.clone())), (2, unclear.clone())]);
         assert_eq!((with.allowed(), with.unclear.as_slice()), (None, &[2][..]));
         // Whatever the other one says, this one refuses.
-        let refuses = Some(allow(&list(&[])));
+        let refuses = Some(allow_rules(list(&[]).rules()));
         assert_eq!(answer(vec![(1, unclear), (2, refuses)]).allowed(), Some(false));
     }
     assert_eq!(Judge::over(vec![(4, None), (5, Some(opens))]).hidden().collect::<Vec<_>>(), [4]);

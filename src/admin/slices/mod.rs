@@ -66,10 +66,8 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// The names of the folders, and what their files say.
-///
-/// # Errors
-/// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group
-/// that cannot be looked up: nothing is left out in silence.
+/// Errors: [`Error`] for an entry of `always_allowed` that is no device here, and for an account or
+/// group that cannot be looked up: nothing is left out in silence.
 fn files(
     config: &Config,
     resolver: &Resolver,
@@ -130,9 +128,7 @@ fn always_allowed(
 }
 
 /// Whose slices are not closed, and why.
-///
-/// # Errors
-/// [`Error::Failed`] for what cannot be looked up.
+/// Errors: [`Error::Failed`] for what cannot be looked up.
 pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
     let mut add = |uid: u32, why: String| {

@@ -50,9 +50,7 @@ impl Query {
     }
 
     /// Reads the line of a question, with or without its end: two ports, neither of them 0.
-    ///
-    /// # Errors
-    /// [`Unreadable`], to which [`Answer::InvalidPort`] is the answer.
+    /// Errors: [`Unreadable`], to which [`Answer::InvalidPort`] is the answer.
     pub fn parse(line: &[u8]) -> Result<Self, Unreadable> {
         Self::of_pair(text(line)?)
             .filter(|query| query.local > 0 && query.foreign > 0)
@@ -85,10 +83,8 @@ impl Answer {
 
     /// Reads the line of an answer to that question, with or without its end. An error of the
     /// sender's own, which has an `X` in front, is [`Answer::Unknown`].
-    ///
-    /// # Errors
-    /// [`Unreadable`] for anything else, for an answer about other ports, and for what names no job:
-    /// the user of a real system, or an id that no job can have.
+    /// Errors: [`Unreadable`] for anything else, for an answer about other ports, and for what
+    /// names no job: the user of a real system, or an id that no job can have.
     pub fn parse(line: &[u8], query: Query) -> Result<Self, Unreadable> {
         Self::of_text(text(line)?, query).ok_or(Unreadable)
     }

@@ -10,8 +10,6 @@
 //! resolve -> Flow -> ask  -- port 113 -->  job-adopt callerid -> diag -> holder -> job
 //! ```
 
-#![forbid(unsafe_code)]
-
 mod ask;
 pub mod diag;
 mod flow;

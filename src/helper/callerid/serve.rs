@@ -9,7 +9,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::AcceptConn;
 
 use super::{Answer, Flow, LINE_MAX, Networks, Query, plain};
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use thiserror::Error;
 
 /// A connection that a question comes in on.
@@ -58,9 +58,7 @@ impl Patience {
 
 impl Connection {
     /// The connection behind a descriptor.
-    ///
-    /// # Errors
-    /// [`NoConnection`] for what is no connected TCP socket.
+    /// Errors: [`NoConnection`] for what is no connected TCP socket.
     pub fn of(socket: OwnedFd) -> Result<Self, NoConnection> {
         let stream = TcpStream::from(socket);
         let failed = |operation| {

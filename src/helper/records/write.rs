@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Note, Record, Registry};
 use crate::helper::sources::FluxId;
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
 

@@ -3,8 +3,6 @@
 //! A source knows the jobs of one user on this node. It reads and judges nothing else: which job
 //! a login joins is [`crate::helper`]'s to decide.
 
-#![forbid(unsafe_code)]
-
 mod flux;
 pub(crate) mod processes;
 mod registry;

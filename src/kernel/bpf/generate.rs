@@ -10,11 +10,113 @@
 //! to the instruction after it. Jumps compare 32 bits (kernel 5.1), and only register 0, which is
 //! returned, is written as 64 bits, so no extension of the sign or of zeros is put in either.
 
-use super::insn::{
-    ACCESS_SHIFT, BPF_AND, BPF_JGE, BPF_JNE, BPF_JSET, BPF_LSH, BPF_MOV, BPF_OR, CTX_ACCESS_TYPE,
-    CTX_MAJOR, CTX_MINOR, Insn, Register,
-};
-use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType};
+use crate::protocol::{Access, DeviceRule, DeviceType};
+
+/// How an instruction is coded, by the names of `linux/bpf.h`.
+#[allow(missing_docs, reason = "said beside each")]
+pub mod code {
+    pub const BPF_LDX: u8 = 0x01; // class: load from memory into a register
+    pub const BPF_ALU: u8 = 0x04; // class: 32-bit arithmetic; clears the destination's upper half
+    pub const BPF_JMP: u8 = 0x05; // class: jumps that compare 64 bits, and exit
+    pub const BPF_JMP32: u8 = 0x06; // class: jumps that compare the lower 32 bits (kernel 5.1)
+    pub const BPF_ALU64: u8 = 0x07; // class: 64-bit arithmetic
+
+    pub const BPF_W: u8 = 0x00; // size of a load: 4 bytes
+    pub const BPF_MEM: u8 = 0x60; // mode of a load: register plus offset
+    pub const BPF_K: u8 = 0x00; // second operand: the immediate
+    pub const BPF_X: u8 = 0x08; // second operand: the source register
+
+    pub const BPF_OR: u8 = 0x40; // dst |= operand
+    pub const BPF_AND: u8 = 0x50; // dst &= operand
+    pub const BPF_LSH: u8 = 0x60; // dst <<= operand
+    pub const BPF_MOV: u8 = 0xb0; // dst = operand
+
+    pub const BPF_JA: u8 = 0x00; // jump always
+    pub const BPF_JGE: u8 = 0x30; // jump if greater or equal, unsigned
+    pub const BPF_JSET: u8 = 0x40; // jump if a bit of the operand is set
+    pub const BPF_JNE: u8 = 0x50; // jump if not equal
+    pub const BPF_EXIT: u8 = 0x90; // return from the program with the value of register 0
+
+    // Offsets in struct bpf_cgroup_dev_ctx, and in its first word.
+    pub const CTX_ACCESS_TYPE: i16 = 0; // the type in the lower half, the requested access above
+    pub const CTX_MAJOR: i16 = 4;
+    pub const CTX_MINOR: i16 = 8;
+    pub const ACCESS_SHIFT: u32 = 16; // how far the access is shifted to the left
+}
+use code::*;
+
+/// Length of an instruction in bytes.
+pub const INSN_LEN: usize = 8;
+
+/// The C bit field puts its first member, `dst_reg`, where the byte order puts its first byte.
+pub(crate) const DST_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
+pub(crate) const SRC_SHIFT: u32 = 4 - DST_SHIFT;
+
+/// A register, 0 to 10: 0 is the return value, 1 the context on entry.
+pub type Register = u8;
+
+/// `struct bpf_insn` of `linux/bpf.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Insn {
+    /// Class, operation and kind of operand, or class, size and mode.
+    pub code: u8,
+    /// Destination and source register, four bits each, as the byte order has them.
+    pub registers: u8,
+    /// Instructions to skip by a jump, or bytes to add to an address.
+    pub offset: i16,
+    /// The immediate operand.
+    pub imm: i32,
+}
+
+impl Insn {
+    /// An instruction of its five fields.
+    pub const fn new(code: u8, dst: Register, src: Register, offset: i16, imm: i32) -> Self {
+        Self { code, registers: (dst & 0xf) << DST_SHIFT | (src & 0xf) << SRC_SHIFT, offset, imm }
+    }
+
+    /// `dst = *(u32 *)(src + offset)`
+    pub const fn load_word(dst: Register, src: Register, offset: i16) -> Self {
+        Self::new(BPF_LDX | BPF_W | BPF_MEM, dst, src, offset, 0)
+    }
+
+    /// `dst = imm`, all 64 bits.
+    pub const fn mov64_imm(dst: Register, imm: i32) -> Self {
+        Self::new(BPF_ALU64 | BPF_MOV | BPF_K, dst, 0, 0, imm)
+    }
+
+    /// `dst = dst operation imm` on 32 bits.
+    pub const fn alu32_imm(operation: u8, dst: Register, imm: i32) -> Self {
+        Self::new(BPF_ALU | operation | BPF_K, dst, 0, 0, imm)
+    }
+
+    /// `dst = dst operation src` on 32 bits.
+    pub const fn alu32_reg(operation: u8, dst: Register, src: Register) -> Self {
+        Self::new(BPF_ALU | operation | BPF_X, dst, src, 0, 0)
+    }
+
+    /// Skips `offset` instructions if `dst condition imm` holds for 32 unsigned bits.
+    pub const fn jump32_imm(condition: u8, dst: Register, imm: u32, offset: i16) -> Self {
+        Self::new(BPF_JMP32 | condition | BPF_K, dst, 0, offset, imm as i32)
+    }
+
+    /// Skips `offset` instructions.
+    pub const fn jump(offset: i16) -> Self {
+        Self::new(BPF_JMP | BPF_JA, 0, 0, offset, 0)
+    }
+
+    /// Ends the program.
+    pub const fn exit() -> Self {
+        Self::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
+    }
+
+    /// The instruction as the kernel reads it.
+    pub fn to_bytes(self) -> [u8; INSN_LEN] {
+        let [offset_0, offset_1] = self.offset.to_ne_bytes();
+        let [imm_0, imm_1, imm_2, imm_3] = self.imm.to_ne_bytes();
+        [self.code, self.registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3]
+    }
+}
 
 /// The answer, 0 or 1.
 const ANSWER: Register = 0;
@@ -39,15 +141,9 @@ const TYPE_MASK: u32 = (1 << ACCESS_SHIFT) - 1;
 /// A program that allows what is listed and refuses everything else.
 ///
 /// A request is allowed if its device is listed and every access that it wants is, by any of the
-/// device's entries. One that wants none is allowed for listed devices only.
-pub fn allow(list: &Allowlist) -> Vec<Insn> {
-    allow_rules(list.rules())
-}
-
-/// As [`allow`], for any number of entries.
-///
-/// Jumps reach 32,767 instructions, which is enough for 8,192 entries of any kind. Where a longer
-/// list does not fit, the program refuses everything.
+/// device's entries. One that wants none is allowed for listed devices only. Jumps reach 32,767
+/// instructions, which is enough for 8,192 entries of any kind: a longer list that does not fit gives a
+/// program that refuses everything.
 pub fn allow_rules(rules: &[DeviceRule]) -> Vec<Insn> {
     program(rules).unwrap_or_else(|| answer(false).to_vec())
 }
@@ -219,7 +315,6 @@ impl Backwards {
 mod tests {
     use super::*;
     use crate::admin::filters::interpret::{Request, run};
-    use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_JMP, BPF_JMP32, BPF_K};
     use crate::protocol::{MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
     use crate::random::Random;
 
@@ -342,8 +437,7 @@ mod tests {
 
     #[test]
     fn no_entries_answer_at_once() {
-        let list = Allowlist::new();
-        assert_eq!(allow(&list), [Insn::mov64_imm(0, 0), Insn::exit()]);
+        assert_eq!(allow_rules(&[]), [Insn::mov64_imm(0, 0), Insn::exit()]);
     }
 
     #[test]
@@ -511,5 +605,35 @@ mod tests {
         assert_eq!(of(&rules), steps);
         assert_eq!(of(&["c:4095:-1:r"]), [step(0, 0, ""), step(4095, 0, "r")]);
         assert_eq!(of(&["c:0:-1:r"]), [step(0, 0, "r"), step(1, 0, "")]);
+    }
+
+    #[test]
+    fn layout_is_that_of_the_kernel() {
+        assert_eq!(size_of::<Insn>(), INSN_LEN);
+        let jump = Insn::new(BPF_JMP32 | BPF_JSET, 2, 5, -2, 0x0102_0304);
+        let bytes = if cfg!(target_endian = "little") {
+            [0x46, 0x52, 0xfe, 0xff, 4, 3, 2, 1]
+        } else {
+            [0x46, 0x25, 0xff, 0xfe, 1, 2, 3, 4]
+        };
+        assert_eq!(jump.to_bytes(), bytes);
+        assert_eq!(Insn::from_bytes(bytes), jump);
+        assert_eq!((jump.dst(), jump.src()), (2, 5));
+    }
+
+    #[test]
+    fn codes_are_those_of_the_kernel() {
+        let codes = [
+            (Insn::load_word(2, 1, CTX_MAJOR), 0x61),
+            (Insn::mov64_imm(0, 1), 0xb7),
+            (Insn::alu32_imm(BPF_AND, 5, 0xffff), 0x54),
+            (Insn::alu32_reg(BPF_OR, 3, 4), 0x4c),
+            (Insn::jump32_imm(BPF_JGE, 3, u32::MAX, 1), 0x36),
+            (Insn::jump(1), 0x05),
+            (Insn::exit(), 0x95),
+        ];
+        for (insn, code) in codes {
+            assert_eq!(insn.code, code, "{insn:?}");
+        }
     }
 }

@@ -1,26 +1,19 @@
 //! Device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
 //!
-//! The pure part: [`generate`] turns an allowlist into instructions ([`insn`]), and `compose`
-//! decides what may be attached where. The rest carries that out: `program` reads and loads,
-//! `confine` attaches under a lock and proves the result.
-
-#![forbid(unsafe_code)]
+//! [`generate`] turns an allowlist into instructions, `program` reads and loads, and `compose` decides
+//! what may be attached where, attaches under a lock and proves the result.
 
 mod compose;
-mod confine;
 pub mod generate;
-pub mod insn;
 mod program;
 
-use crate::kernel::cgroup;
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
+use crate::kernel::cgroup::{self, Dir};
 use std::io;
 use thiserror::Error;
 
-pub use compose::{Obstacle, Reach};
-pub use confine::{Branch, Confinement, confine, foresee};
-pub use generate::{allow, allow_rules};
-pub use insn::{INSN_LEN, Insn};
+pub use compose::{Branch, Confinement, Obstacle, Reach, confine, foresee};
+pub use generate::{INSN_LEN, Insn, allow_rules};
 pub(crate) use program::is_ours;
 pub use program::{Attached, Level, Program, effective};
 
@@ -41,6 +34,12 @@ pub enum Error {
         /// Why not.
         why: Obstacle,
     },
+}
+
+impl Error {
+    fn obstacle(leaf: &Dir, why: Obstacle) -> Self {
+        Self::Obstacle { object: leaf.path().to_owned(), why }
+    }
 }
 
 impl From<cgroup::Error> for Error {

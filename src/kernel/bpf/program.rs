@@ -1,8 +1,8 @@
 //! Device programs in the kernel: one, the ones attached to a cgroup, and the names of ours.
 
 use super::{Insn, Result};
+use crate::kernel::Failed;
 use crate::kernel::cgroup::Dir;
-use crate::kernel::failed::Failed;
 use crate::kernel::sys::bpf as kernel;
 use nix::errno::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};

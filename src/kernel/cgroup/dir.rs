@@ -1,7 +1,7 @@
 //! One cgroup, by a descriptor of its directory.
 
 use super::{Error, Result};
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::sys::file::{open_beneath, read_to_end};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -91,7 +91,7 @@ impl Dir {
 
     /// Reads a file of the interface to its end, up to 64 MiB: `cgroup.procs` has a line for every
     /// process. `None` where the cgroup is there, which `cgroup.procs` tells, and has no such file.
-    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Malformed`] for what is no UTF-8;
+    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Wrong`] for what is no UTF-8;
     /// `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
         let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
@@ -103,7 +103,7 @@ impl Dir {
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
         let bytes = read_to_end(fd, FILE_MAX).map_err(|error| self.failed("read", file, error))?;
-        let malformed = |_| Error::Malformed(self.path_of(file));
+        let malformed = |_| Error::malformed(&self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 

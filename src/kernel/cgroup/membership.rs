@@ -1,8 +1,13 @@
-//! Which cgroups a process is in, one for each hierarchy: `/proc/PID/cgroup` (cgroups(7)).
+//! Which cgroups a process is in, one for each hierarchy: `/proc/PID/cgroup` (cgroups(7)). The move into
+//! one, back out, and the proof of where we are.
 
-use super::{Error, Result};
-use crate::kernel::failed::Failed;
+use super::place::Mounted;
+use super::{Dir, Error, Mount, Result, v1};
+use crate::kernel::Failed;
 use crate::kernel::proc;
+use nix::unistd::write;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 /// The cgroups of one process: for each hierarchy its controllers, with commas between them (none for
 /// that of cgroup v2), and the path there.
@@ -16,7 +21,7 @@ impl Membership {
     }
 
     /// That of a process.
-    /// Errors: `ENOENT` or `ESRCH` for one that is gone; [`Error::Malformed`] for lines that are
+    /// Errors: `ENOENT` or `ESRCH` for one that is gone; [`Error::Wrong`] for lines that are
     /// not as documented.
     pub fn of(pid: i32) -> Result<Self> {
         Self::read(&format!("/proc/{pid}/cgroup"))
@@ -24,7 +29,7 @@ impl Membership {
 
     fn read(file: &str) -> Result<Self> {
         let text = proc::read(file).map_err(|error| Failed::new("read", file, error))?;
-        Self::parse(&text).ok_or_else(|| Error::Malformed(file.to_owned()))
+        Self::parse(&text).ok_or_else(|| Error::malformed(file))
     }
 
     /// Reads the text of such a file; `None` for one that is not as documented.
@@ -54,15 +59,15 @@ impl Membership {
     }
 
     /// Checks that `now` is the same in every hierarchy that this one knows of.
-    /// Errors: [`Error::Elsewhere`] for the first in which it is not.
-    pub(super) fn require_same(&self, now: &Self) -> Result<()> {
+    /// Errors: [`Error::Wrong`] for the first in which it is not.
+    fn require_same(&self, now: &Self) -> Result<()> {
         let found = |controllers: &str| now.path(controllers).unwrap_or_default();
         match self.0.iter().find(|(controllers, path)| found(controllers) != path) {
             None => Ok(()),
-            Some((controllers, path)) => Err(Error::Elsewhere {
-                wanted: format!("{controllers}:{path}"),
-                found: format!("{controllers}:{}", found(controllers)),
-            }),
+            Some((controllers, path)) => Err(Error::elsewhere(
+                &format!("{controllers}:{path}"),
+                &format!("{controllers}:{}", found(controllers)),
+            )),
         }
     }
 
@@ -71,6 +76,111 @@ impl Membership {
         let v1 = self.0.iter().filter(|(controllers, _)| !controllers.is_empty());
         v1.map(|(controllers, path)| (controllers.as_str(), path.as_str()))
     }
+}
+
+/// Where the login came from, and the way back, which needs no path.
+#[derive(Debug)]
+pub struct Origin {
+    before: Membership,
+    /// `cgroup.procs`, by controllers as in [`Membership`].
+    ways: BTreeMap<String, OwnedFd>,
+}
+
+impl Origin {
+    /// Opens the calling process's own cgroup of version 2, if that is mounted.
+    /// Errors: as [`Dir::open_procs`]; [`Error::Wrong`] where the mount shows another part of the
+    /// hierarchy than `/proc/self/cgroup` speaks of: the way back would lead elsewhere.
+    pub fn open() -> Result<Self> {
+        let mut origin = Self { before: Membership::own()?, ways: BTreeMap::new() };
+        match Mount::open() {
+            Ok(mount) => {
+                mount.require_own_namespace()?;
+                let path = unified(&origin.before)?.to_owned();
+                origin.add("", &path, mount.root())?;
+            }
+            // A node that has cgroup v1 only.
+            Err(Error::NotMounted) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(origin)
+    }
+
+    fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
+        self.ways.insert(controllers.to_owned(), lookup(root, path)?.open_procs()?);
+        Ok(())
+    }
+
+    /// Opens its cgroups of version 1 too, for a job that uses these hierarchies.
+    /// Errors: [`Error::Wrong`] for one of these in which there is no way back.
+    pub fn require(&mut self, hierarchies: &[String], mounts: &[Mounted]) -> Result<()> {
+        for (controllers, path) in self.before.clone().legacy() {
+            if let Some(root) = v1::root(mounts, controllers) {
+                let _ = self.add(controllers, path, &root);
+            }
+        }
+        match hierarchies.iter().find(|wanted| !self.ways.contains_key(*wanted)) {
+            None => Ok(()),
+            Some(wanted) => Err(Error::unfit(
+                &format!("{wanted}:/"),
+                "is in use by the job and not mounted here: no way back would lead there",
+            )),
+        }
+    }
+
+    /// Moves the calling process back, in every hierarchy in which it is elsewhere now; where one
+    /// bars the way, still in all others.
+    /// Errors: as `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Wrong`] for
+    /// a process that is not where it was all the same.
+    pub fn back(&self) -> Result<()> {
+        let now = Membership::own().ok();
+        let mut moved = Ok(());
+        for (of, procs) in &self.ways {
+            let path = self.before.path(of);
+            if now.as_ref().and_then(|now| now.path(of)) != path {
+                moved = moved.and(enter(path.unwrap_or_default(), procs));
+            }
+        }
+        moved.and_then(|()| self.before.require_same(&Membership::own()?))
+    }
+}
+
+/// Moves the calling process, with all its threads, into a cgroup, by its `cgroup.procs`. It writes
+/// `0`, which the kernel takes for the writer: no process id that could mean another one by then.
+/// Errors: `ENODEV` when the cgroup is gone, `EBUSY` and `EOPNOTSUPP` when it can take no process.
+pub fn enter(path: &str, procs: &OwnedFd) -> Result<()> {
+    Ok(write(procs, b"0").map(drop).map_err(|errno| Failed::new("move to", path, errno))?)
+}
+
+/// Reads back where the calling process is: the leaf's path, and the same directory.
+/// Errors: [`Error::Wrong`] for anything but this leaf.
+pub fn stands_in(leaf: &Dir, root: &Dir) -> Result<()> {
+    let found = unified(&Membership::own()?)?.to_owned();
+    if found != leaf.path() {
+        return Err(Error::elsewhere(leaf.path(), &found));
+    }
+    if lookup(root, &found)?.identity()? != leaf.identity()? {
+        let found = format!("another cgroup of that name, {found}");
+        return Err(Error::elsewhere(leaf.path(), &found));
+    }
+    Ok(())
+}
+
+/// The cgroup v2 path among a process's own.
+fn unified(own: &Membership) -> Result<&str> {
+    own.unified().ok_or_else(|| Error::malformed("/proc/self/cgroup"))
+}
+
+/// Opens a cgroup by a path of `/proc/self/cgroup`. A path with `..` lies outside our cgroup
+/// namespace, one that ends in ` (deleted)` is gone: neither can be opened, which is right.
+fn lookup(root: &Dir, path: &str) -> Result<Dir> {
+    let mut dir = root.try_clone()?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        if name == ".." {
+            return Err(Error::unfit(path, "lies outside this cgroup namespace"));
+        }
+        dir = dir.child(name)?;
+    }
+    Ok(dir)
 }
 
 #[cfg(test)]

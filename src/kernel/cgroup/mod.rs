@@ -4,23 +4,19 @@
 //! Everything is done on descriptors that were opened once, component by component from the
 //! mount, so that checks, stamp, filter and move are about one and the same directory.
 
-#![forbid(unsafe_code)]
-
 mod dir;
-mod enter;
 mod membership;
 mod place;
 mod stamp;
 pub mod v1;
 
 pub use dir::Dir;
-pub use enter::{Origin, enter, stands_in};
-pub use membership::Membership;
+pub use membership::{Membership, Origin, enter, stands_in};
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
 pub use stamp::{MADE, Stamp, namespace, pin};
 pub(crate) use stamp::{NAMESPACE, STAMP, is_marked, mark, mark_pin};
 
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use thiserror::Error;
 
 /// Result of this layer.
@@ -35,28 +31,27 @@ pub enum Error {
     /// No cgroup v2 hierarchy at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
     #[error("no cgroup v2 hierarchy is mounted")]
     NotMounted,
-    /// The cgroup is there but cannot take a login.
-    #[error("cgroup {object} {why}")]
-    Unfit {
-        /// The cgroup.
-        object: String,
-        /// In what way it is unfit.
-        why: &'static str,
-    },
-    /// A file of the kernel's interface does not read as documented.
-    #[error("read {0}: not as documented")]
-    Malformed(String),
-    /// The login is not where it should be.
-    #[error("the login should be in {wanted} and is in {found}")]
-    Elsewhere {
-        /// Where it should be.
-        wanted: String,
-        /// Where `/proc/self/cgroup` says it is.
-        found: String,
-    },
+    /// Something there is not as it must be; the words for it.
+    #[error("{0}")]
+    Wrong(String),
 }
 
 impl Error {
+    /// The cgroup is there but cannot take a login.
+    pub(crate) fn unfit(cgroup: &str, why: &str) -> Self {
+        Self::Wrong(format!("cgroup {cgroup} {why}"))
+    }
+
+    /// A file of the kernel's interface does not read as documented.
+    pub(crate) fn malformed(what: &str) -> Self {
+        Self::Wrong(format!("read {what}: not as documented"))
+    }
+
+    /// The login is not where it should be, says `/proc/self/cgroup`.
+    pub(crate) fn elsewhere(wanted: &str, found: &str) -> Self {
+        Self::Wrong(format!("the login should be in {wanted} and is in {found}"))
+    }
+
     /// The kernel's answer, where a system call failed.
     pub fn errno(&self) -> Option<i32> {
         match self {

@@ -2,7 +2,7 @@
 //! "Core Interface Files").
 
 use super::{Dir, Error, Result};
-use crate::kernel::failed::Failed;
+use crate::kernel::Failed;
 use crate::kernel::proc;
 use crate::protocol::{CgroupPath, LeafName};
 use nix::errno::Errno;
@@ -95,7 +95,7 @@ impl Mount {
     }
 
     /// Refuses a mount whose root is not the root of our cgroup namespace (cgroup_namespaces(7)).
-    /// Errors: [`Error::Unfit`] for such a mount, or one that `/proc/self/mountinfo` does not have.
+    /// Errors: [`Error::Wrong`] for such a mount, or one that `/proc/self/mountinfo` does not have.
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
             .map_err(|errno| Failed::new("stat", "/proc/self/ns/cgroup", errno))?;
@@ -108,10 +108,7 @@ impl Mount {
             .filter(|mount| mount.kind == "cgroup2" && mount.at == self.at);
         match here.next_back() {
             Some(mount) if mount.root == "/" => Ok(()),
-            _ => Err(Error::Unfit {
-                object: self.at.to_owned(),
-                why: "is mounted for another cgroup namespace than ours",
-            }),
+            _ => Err(Error::unfit(self.at, "is mounted for another cgroup namespace than ours")),
         }
     }
 
@@ -182,15 +179,12 @@ impl Place {
 
     /// The leaf of this job: a child of that name, or the job's own cgroup. Gives the job back where
     /// there is no such child.
-    /// Fails: [`Error::Unfit`] for a child that can take no process.
+    /// Errors: [`Error::Wrong`] for a child that can take no process.
     pub fn leaf(self, child: Option<&LeafName>) -> Result<std::result::Result<Self, Self>> {
         let Some(name) = child else { return Ok(Ok(self)) };
         match self.dir()?.child(name.as_str()) {
             Ok(dir) if is_leaf(&dir)? => Ok(Ok(self.below(dir))),
-            Ok(dir) => {
-                let why = "is to take logins and is no leaf";
-                Err(Error::Unfit { object: dir.path().to_owned(), why })
-            }
+            Ok(dir) => Err(Error::unfit(dir.path(), "is to take logins and is no leaf")),
             Err(error) if error.is_gone() => Ok(Err(self)),
             Err(error) => Err(error),
         }
@@ -206,7 +200,7 @@ pub fn choose(job: &Dir, wanted: Option<&LeafName>) -> Result<Option<LeafName>> 
 }
 
 /// Whether a cgroup can hold processes itself: it has no children, and hands no controllers to any.
-/// Errors: [`Error::Unfit`] for a threaded or invalid one, which takes no process.
+/// Errors: [`Error::Wrong`] for a threaded or invalid one, which takes no process.
 fn is_leaf(dir: &Dir) -> Result<bool> {
     let kind = dir.read("cgroup.type")?.unwrap_or_default();
     let why = match kind.trim_end() {
@@ -218,7 +212,7 @@ fn is_leaf(dir: &Dir) -> Result<bool> {
         "domain invalid" => "is in an invalid domain and takes no process",
         _ => "has an unknown cgroup.type",
     };
-    Err(Error::Unfit { object: dir.path().to_owned(), why })
+    Err(Error::unfit(dir.path(), why))
 }
 
 /// Whether any of these cgroups is frozen or about to be: moving below one would stop us at once,

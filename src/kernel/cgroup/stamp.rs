@@ -30,11 +30,11 @@ impl fmt::Display for Stamp {
 
 impl Stamp {
     /// Reads a directory's stamp; `None` when it has none.
-    /// Errors: as `fgetxattr(2)`; [`Error::Malformed`] for a stamp that is not of the form
+    /// Errors: as `fgetxattr(2)`; [`Error::Wrong`] for a stamp that is not of the form
     /// `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
         let Some(value) = get(dir, STAMP)? else { return Ok(None) };
-        let malformed = || Error::Malformed(format!("stamp of {}", dir.path()));
+        let malformed = || Error::malformed(&format!("stamp of {}", dir.path()));
         let text = String::from_utf8(value).map_err(|_| malformed())?;
         let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
         let stamp = Self {
@@ -45,14 +45,14 @@ impl Stamp {
     }
 
     /// Refuses a directory that does not carry exactly this stamp.
-    /// Errors: [`Error::Unfit`] without a stamp or with another one, else as [`Stamp::read`].
+    /// Errors: [`Error::Wrong`] without a stamp or with another one, else as [`Stamp::read`].
     pub fn require(&self, dir: &Dir) -> Result<()> {
         let why = match Self::read(dir)? {
             Some(found) if found == *self => return Ok(()),
             Some(_) => "is stamped for another job",
             None => "is not stamped for a job",
         };
-        Err(Error::Unfit { object: dir.path().to_owned(), why })
+        Err(Error::unfit(dir.path(), why))
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
 
 /// What `register` was told to find the job's namespace of mounts by: a path, or the number of a process.
 pub fn namespace(dir: &Dir) -> Result<Option<String>> {
-    let malformed = |_| Error::Malformed(format!("namespace of {}", dir.path()));
+    let malformed = |_| Error::malformed(&format!("namespace of {}", dir.path()));
     get(dir, NAMESPACE)?.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
 }
 

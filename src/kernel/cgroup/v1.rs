@@ -73,13 +73,11 @@ impl Job {
 
     /// Opens the extern step's cgroup in the hierarchy of the freezer, and those above it but for
     /// the root, which has no freezer: the step's last.
-    /// Errors: [`Error::Unfit`] where the hierarchy is not mounted here; as [`Dir::child`],
+    /// Errors: [`Error::Wrong`] where the hierarchy is not mounted here; as [`Dir::child`],
     /// `ENOENT` for a step that is gone.
     pub fn freezers(&self, mounts: &[Mounted]) -> Result<Vec<Dir>> {
-        let root = root(mounts, "freezer").ok_or_else(|| Error::Unfit {
-            object: self.step(),
-            why: "is in the hierarchy of the freezer, which is not mounted here",
-        })?;
+        let why = "is in the hierarchy of the freezer, which is not mounted here";
+        let root = root(mounts, "freezer").ok_or_else(|| Error::unfit(&self.step(), why))?;
         let mut levels: Vec<Dir> = Vec::new();
         for name in self.step().split('/').skip(1) {
             levels.push(levels.last().unwrap_or(&root).child(name)?);
@@ -88,19 +86,16 @@ impl Job {
     }
 
     /// Checks that a process is in the extern step, in every hierarchy that the job uses.
-    /// Errors: [`Error::Elsewhere`] for the first in which it is not.
+    /// Errors: [`Error::Wrong`] for the first in which it is not.
     pub fn require(&self, login: &Membership) -> Result<()> {
         let step = self.step();
-        for wanted in &self.hierarchies {
-            let found = login.path(wanted).unwrap_or_default();
-            if !is_within(found, &step) {
-                return Err(Error::Elsewhere {
-                    wanted: format!("{wanted}:{step}"),
-                    found: format!("{wanted}:{found}"),
-                });
+        let found = |hierarchy: &str| login.path(hierarchy).unwrap_or_default();
+        match self.hierarchies.iter().find(|one| !is_within(found(one), &step)) {
+            None => Ok(()),
+            Some(one) => {
+                Err(Error::elsewhere(&format!("{one}:{step}"), &format!("{one}:{}", found(one))))
             }
         }
-        Ok(())
     }
 }
 

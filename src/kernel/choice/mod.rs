@@ -13,8 +13,6 @@
 //! and file are held by descriptors that open nothing (`O_PATH`), and are used only if they lie on the
 //! same mount as root's directory above.
 
-#![forbid(unsafe_code)]
-
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,9 @@
 //! 6.17 to 7.1 write eight bytes at offset 56 on a query, whatever size the caller gave.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use super::{checked, made_fd};
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_ATTACH: libc::c_int = 8;
@@ -63,22 +65,19 @@ impl Attr {
 
     /// # Safety
     /// Every pointer in the attribute must be valid for what `command` does with it.
-    unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
+    unsafe fn call(&mut self, command: libc::c_int) -> libc::c_long {
         // SAFETY: the attribute is 128 bytes, aligned, initialised and ours alone; the caller
         // answers for the pointers in it.
-        super::checked(unsafe {
-            libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len())
-        })
+        unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len()) }
     }
 
     /// # Safety
     /// As [`Attr::call`], for a command that returns a new descriptor.
     unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: passed on to the caller.
-        let fd = unsafe { self.call(command) }?;
-        let fd = libc::c_int::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let result = unsafe { self.call(command) };
+        // SAFETY: such a command, says the caller.
+        unsafe { made_fd(result) }
     }
 }
 
@@ -121,7 +120,7 @@ pub fn prog_attach(
         attr = attr.u32(12, flags | BPF_F_REPLACE).fd(16, old);
     }
     // SAFETY: the command takes no pointers.
-    unsafe { attr.call(BPF_PROG_ATTACH) }.map(drop)
+    checked(unsafe { attr.call(BPF_PROG_ATTACH) }).map(drop)
 }
 
 /// Takes a device program off a cgroup directory.
@@ -129,7 +128,7 @@ pub fn prog_attach(
 pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = Attr::new().fd(0, cgroup).fd(4, program).u32(8, BPF_CGROUP_DEVICE);
     // SAFETY: the command takes no pointers.
-    unsafe { attr.call(BPF_PROG_DETACH) }.map(drop)
+    checked(unsafe { attr.call(BPF_PROG_DETACH) }).map(drop)
 }
 
 /// The device programs of a cgroup directory: their ids, and the flags they are attached with.
@@ -147,7 +146,7 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
             .u32(24, u32::try_from(room).unwrap_or(0));
         // SAFETY: the ids are exclusively borrowed and as many as the attribute says; the
         // attribute has room for the kernel's write at offset 56.
-        let result = unsafe { attr.call(BPF_PROG_QUERY) };
+        let result = checked(unsafe { attr.call(BPF_PROG_QUERY) });
         let count = read_u32(&attr.0, 24) as usize;
         match result {
             Ok(_) => {
@@ -214,5 +213,5 @@ pub(crate) unsafe fn read_info(program: BorrowedFd<'_>, info: &mut Info) -> io::
     let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, info);
     // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute says; the caller
     // answers for what it points to.
-    unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }.map(drop)
+    checked(unsafe { attr.call(BPF_OBJ_GET_INFO_BY_FD) }).map(drop)
 }

@@ -1,6 +1,6 @@
 //! libpam, as a module sees it: `pam_modules.h`, `pam_modutil.h`, `pam_ext.h`.
 
-use pam_sys::{PamConversation, PamHandle, PamMessage, PamResponse};
+use pam_sys::{PamConversation, PamHandle, PamItemType, PamMessage, PamMessageStyle, PamResponse};
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -13,34 +13,10 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The items of `_pam_types.h` that the module reads.
-#[derive(Clone, Copy, Debug)]
-#[repr(i32)]
-pub enum Item {
-    /// `PAM_SERVICE`
-    Service = 1,
-    /// `PAM_USER`
-    User = 2,
-    /// `PAM_RHOST`
-    Rhost = 4,
-}
-
 /// What the module keeps from one call to a later one of the same transaction.
 type Kept = Option<Box<dyn Any>>;
 /// Under this name; a module of another version that is loaded as well keeps other things.
 const KEPT: &str = concat!("pam_job_adopt ", env!("CARGO_PKG_VERSION"), "\0");
-
-const PAM_CONV: c_int = 5;
-
-/// Kind of a text for the user.
-#[derive(Clone, Copy, Debug)]
-#[repr(i32)]
-pub enum Style {
-    /// `PAM_ERROR_MSG`
-    Error = 3,
-    /// `PAM_TEXT_INFO`
-    Info = 4,
-}
 
 /// The handle of one PAM transaction, for the time of one call of the module.
 #[derive(Debug)]
@@ -66,14 +42,14 @@ impl Handle {
     }
 
     /// A text item; `None` where it is not set.
-    pub fn item(&self, item: Item) -> Option<String> {
-        text(self.get(item as c_int)?.cast())
+    pub fn item(&self, item: PamItemType) -> Option<String> {
+        text(self.get(item)?.cast())
     }
 
-    fn get(&self, item: c_int) -> Option<*const c_void> {
+    fn get(&self, item: PamItemType) -> Option<*const c_void> {
         let mut value: *const c_void = std::ptr::null();
         // SAFETY: the handle is valid (see `from_raw`); libpam writes one pointer on success.
-        let code = unsafe { pam_sys::raw::pam_get_item(self.0, item, &raw mut value) };
+        let code = unsafe { pam_sys::raw::pam_get_item(self.0, item as c_int, &raw mut value) };
         (code == 0).then_some(value)
     }
 
@@ -146,7 +122,7 @@ impl Handle {
 
     /// Says one text to the user through the application's conversation. An application that has
     /// none, or refuses, leaves the user without the text; that is no failure of the login.
-    pub fn say(&self, style: Style, words: &str) {
+    pub fn say(&self, style: PamMessageStyle, words: &str) {
         let Ok(words) = CString::new(words) else { return };
         let Some((function, data)) = self.conversation() else { return };
         let message = PamMessage { msg_style: style as c_int, msg: words.as_ptr() };
@@ -159,7 +135,7 @@ impl Handle {
     }
 
     fn conversation(&self) -> Option<(pam_sys::ConvClosure, *mut c_void)> {
-        let value = self.get(PAM_CONV)?.cast::<PamConversation>();
+        let value = self.get(PamItemType::CONV)?.cast::<PamConversation>();
         // SAFETY: null, or the application's conversation, valid for the transaction.
         let conversation = unsafe { value.as_ref() }?;
         Some((conversation.conv?, conversation.data_ptr))

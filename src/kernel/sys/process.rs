@@ -1,17 +1,18 @@
 //! Descriptors that stand for processes: a signal through one cannot meet a process that took over
-//! the number.
+//! the number. What the kernel says of a namespace (ioctl_ns(2)), and a descriptor that another
+//! process sends.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A descriptor that stands for this process, whatever becomes of its number.
 /// Errors: `ESRCH` when there is none, `ENOSYS` before Linux 5.3.
 pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes numbers only.
-    let fd = super::checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-    let fd = libc::c_int::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: it makes a descriptor.
+    unsafe { super::made_fd(result) }
 }
 
 /// Sends a signal to the process behind a descriptor.
@@ -28,4 +29,36 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
         )
     })
     .map(drop)
+}
+
+/// Which `CLONE_NEW` a namespace is. Only for files of nsfs: to others this request may mean anything.
+pub fn kind(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    // SAFETY: NS_GET_NSTYPE of linux/nsfs.h has no argument.
+    let kind = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb703) };
+    super::checked(kind.into()).map(|_| kind)
+}
+
+/// The user namespace whose root may change it. Likewise.
+/// Errors: `EPERM` for one that is none of ours to see.
+pub fn owner(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: NS_GET_USERNS has no argument.
+    let owner = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb701) };
+    // SAFETY: it makes a descriptor.
+    unsafe { super::made_fd(owner.into()) }
+}
+
+/// Receives one byte, and the descriptor that comes with it; `None` unless it is exactly one.
+pub fn receive(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
+    let (mut byte, mut room) = ([0], nix::cmsg_space!([RawFd; 1]));
+    let mut slices = [IoSliceMut::new(&mut byte)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut room), flags)?;
+    let mut found = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            // SAFETY: the kernel has just made these descriptors for us, and names each once.
+            found.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(found.pop().filter(|_| found.is_empty()))
 }

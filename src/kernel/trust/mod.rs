@@ -6,8 +6,6 @@
 //! the same holds. No symbolic link is followed, so a path that was checked is the path that was
 //! read.
 
-#![forbid(unsafe_code)]
-
 use crate::kernel::sys::file::read_to_end;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -199,41 +197,33 @@ pub struct TrustError {
 
 /// What is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "each says it")]
 pub enum Distrust {
     /// It cannot be opened or listed; `ELOOP` and `ENOTDIR` are what a symbolic link answers.
     #[error("{}", cannot_open(*.0))]
     Open(Errno),
-    /// The path does not lie below the directory from which it must be checked.
     #[error("not an absolute path without ..")]
     Outside,
-    /// It is no regular file.
     #[error("not a regular file")]
     NotRegular,
-    /// It belongs to this user.
     #[error("owned by uid {0}")]
     Owner(u32),
-    /// Group or others may write it; the mode.
     #[error("writable by others (mode {0:04o})")]
     Writable(u32),
     /// It has this many names; a second one may lie in a directory of someone else's.
     #[error("has {0} names")]
     Links(u64),
-    /// It has more bytes than this.
     #[error("larger than {0} bytes")]
     TooLarge(u64),
-    /// The directory has more names than this.
     #[error("holds more than {0} names")]
     Crowded(usize),
-    /// Something is mounted there.
     #[error("a file system is mounted there")]
     Mounted,
     /// It has this mode, by which others may write it, or the helper not read what is made in it.
     #[error("has mode {0:04o}")]
     Mode(u32),
-    /// It does not hold this.
     #[error("holds no {0}")]
     Lacks(&'static str),
-    #[allow(missing_docs)]
     #[error("cannot {operation}: {}", errno.desc())]
     Cannot { operation: &'static str, errno: Errno },
 }

@@ -1,8 +1,8 @@
 //! A job whose logins go into a leaf that we choose: the job's own cgroup, or a child of it. Jobs of
 //! records and of Flux are such.
 
-use super::keeper::Keep;
-use super::{Joined, Taken, not_frozen, required};
+use super::flux::{Imp, ensure_keeper, keeper_executable};
+use super::{Joined, not_frozen, required};
 use crate::kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
 use crate::kernel::cgroup::{self, Dir, Place, Stamp};
 use crate::kernel::namespace::Namespace;
@@ -12,37 +12,34 @@ use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
 use crate::protocol::{LeafName, Reason};
 
-/// A job's cgroup and those above it.
+/// A job's cgroup and those above it, and what says whose it is.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
+    pub(crate) owner: Owner,
     pub(crate) place: Place,
     /// The child that takes the login; `None` where the job's own cgroup does.
     pub(crate) child: Option<LeafName>,
 }
 
 /// What says whose the job is, and that it is alive.
-pub(super) trait Owner {
-    /// Errors: any [`Failure`] for a job that is over, or not the user's.
-    fn require(&self, job: &Dir) -> Result<(), Failure>;
-
-    /// What ends the logins of the leaf with the job, where the scheduler does not. It must live
-    /// before one goes in.
-    fn keep(
-        &self,
-        _leaf: &Place,
-        _adoption: &Adoption<'_>,
-        _undo: &mut Undo,
-    ) -> Result<Option<Keep>, Failure> {
-        Ok(None)
-    }
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// Of a record: our stamp on its cgroup.
+    Stamp(Stamp),
+    /// Of Flux: the process in its unit that has started the job's shell.
+    Imp(Imp),
 }
 
-impl Owner for Stamp {
-    /// It was there when the job was opened, and `unregister` withdraws it first of all.
+impl Owner {
+    /// Errors: any [`Failure`] for a job that is over, or not the user's.
     fn require(&self, job: &Dir) -> Result<(), Failure> {
-        match Self::read(job)? {
-            None => Err(Failure::why(Reason::Ended, "the job's stamp was withdrawn")),
-            Some(_) => Ok(Self::require(self, job)?),
+        match self {
+            Self::Imp(imp) => imp.require(job),
+            // It was there when the job was opened, and `unregister` withdraws it first of all.
+            Self::Stamp(stamp) => match Stamp::read(job)? {
+                None => Err(Failure::why(Reason::Ended, "the job's stamp was withdrawn")),
+                Some(_) => Ok(stamp.require(job)?),
+            },
         }
     }
 }
@@ -59,6 +56,9 @@ impl Cgroups {
         &self,
         adoption: &Adoption<'_>,
     ) -> Result<(String, &'static str), Failure> {
+        if let Owner::Imp(_) = self.owner {
+            keeper_executable(adoption)?;
+        }
         let wanted = &adoption.plan.containment;
         let containment = match self.place.try_clone()?.leaf(self.child.as_ref())? {
             Ok(leaf) => {
@@ -75,18 +75,13 @@ impl Cgroups {
 
     /// Takes the calling process into the job. A leaf can go away while this login is on its way
     /// into it, when another login that made it fails: then it is tried once more.
-    pub(super) fn join(
-        &self,
-        owner: &dyn Owner,
-        adoption: &Adoption<'_>,
-        undo: &mut Undo,
-    ) -> Result<Joined, Failure> {
+    pub(super) fn join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<Joined, Failure> {
         let mut again = true;
         loop {
-            match self.attempt(owner, adoption, undo).map_err(|failure| undo.back(failure)) {
+            match self.attempt(adoption, undo).map_err(|failure| undo.back(failure)) {
                 // It may be the job that has gone, or only its leaf, which is no end of the job.
                 // Nothing is made in a cgroup that may be another's by now.
-                Err(Failure::Gone(error)) if self.require(owner).is_ok() => {
+                Err(Failure::Gone(error)) if self.require().is_ok() => {
                     if !std::mem::take(&mut again) {
                         return Err(Failure::why(Reason::AdoptionFailed, error));
                     }
@@ -97,36 +92,61 @@ impl Cgroups {
     }
 
     /// Requires that the job is there, the user's, and not frozen.
-    fn require(&self, owner: &dyn Owner) -> Result<(), Failure> {
-        owner.require(self.place.dir()?)?;
+    fn require(&self) -> Result<(), Failure> {
+        self.owner.require(self.place.dir()?)?;
         not_frozen(self.place.levels())
     }
 
-    fn attempt(
-        &self,
-        owner: &dyn Owner,
-        adoption: &Adoption<'_>,
-        undo: &mut Undo,
-    ) -> Result<Joined, Failure> {
+    fn attempt(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<Joined, Failure> {
         let place = self.place.try_clone()?;
         let (leaf, confinement) = confined(place, self.child.as_ref(), adoption, undo)?;
         let containment = required(confinement.name, adoption)?;
-        enter(&leaf, owner, &confinement, adoption, undo).map_err(|failure| {
+        self.enter(&leaf, &confinement, adoption, undo).map_err(|failure| {
             // The end of a job that was alive when it was checked is the reason.
-            match leaf.job().map_err(Failure::from).and_then(|(job, _)| owner.require(job)) {
+            match leaf.job().map_err(Failure::from).and_then(|(job, _)| self.owner.require(job)) {
                 Err(over @ Failure::Why(Reason::Ended, _)) => over,
                 _ => failure,
             }
         })?;
         let tried = Tried::of(&adoption.plan.probes);
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
-        let mut taken = Taken::default();
-        if let (true, Some(name)) =
-            (adoption.means.settings.join_container, cgroup::namespace(job)?)
-        {
-            taken.namespaces.push(Namespace::named(&name, job.path())?);
+        let mut joined = Joined { cgroup, containment, tried, ..Joined::default() };
+        let wanted = adoption.means.settings.join_container;
+        if let (true, Some(name)) = (wanted, cgroup::namespace(job)?) {
+            joined.namespaces.push(Namespace::named(&name, job.path())?);
         }
-        Ok(Joined { cgroup, containment, tried, taken })
+        Ok(joined)
+    }
+
+    /// Moves, and proves that all is as it must be: what ends the login with the job alive, the job
+    /// still the user's and alive, every required filter in force, the login in the leaf.
+    fn enter(
+        &self,
+        leaf: &Place,
+        confinement: &Confinement,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<(), Failure> {
+        let procs = leaf.dir()?.open_procs()?;
+        // Before the login goes in, what ends it with the job where the scheduler does not.
+        let keep = match &self.owner {
+            Owner::Imp(imp) => Some(ensure_keeper(leaf, imp, adoption, undo)?),
+            Owner::Stamp(_) => None,
+        };
+        if adoption.means.budget.left().is_zero() {
+            let why = "the time budget was used up before the move";
+            return Err(Failure::why(Reason::Timeout, why));
+        }
+        undo.moved = true;
+        cgroup::enter(leaf.dir()?.path(), &procs)?;
+        #[cfg(debug_assertions)]
+        provoke_panic(adoption);
+        if let Some(keep) = keep {
+            keep.verify()?;
+        }
+        self.owner.require(leaf.job()?.0)?;
+        confinement.verify(leaf.dir()?)?;
+        Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
     }
 }
 
@@ -160,36 +180,8 @@ fn open_or_make(place: Place, child: Option<&LeafName>, undo: &mut Undo) -> Resu
     if let Some(name) = child {
         undo.make_leaf(job.dir()?, name)?;
     }
-    let object = job.dir()?.path().to_owned();
-    let why = "lost the leaf that was just made";
-    job.leaf(child)?.map_err(|_| Failure::Gone(cgroup::Error::Unfit { object, why }))
-}
-
-/// Moves, and proves that all is as it must be: what ends the login with the job alive, the job still
-/// the user's and alive, every required filter in force, the login in the leaf.
-fn enter(
-    leaf: &Place,
-    owner: &dyn Owner,
-    confinement: &Confinement,
-    adoption: &Adoption<'_>,
-    undo: &mut Undo,
-) -> Result<(), Failure> {
-    let procs = leaf.dir()?.open_procs()?;
-    let keep = owner.keep(leaf, adoption, undo)?;
-    if adoption.means.budget.left().is_zero() {
-        let why = "the time budget was used up before the move";
-        return Err(Failure::why(Reason::Timeout, why));
-    }
-    undo.moving();
-    cgroup::enter(leaf.dir()?.path(), &procs)?;
-    #[cfg(debug_assertions)]
-    provoke_panic(adoption);
-    if let Some(keep) = keep {
-        keep.verify()?;
-    }
-    owner.require(leaf.job()?.0)?;
-    confinement.verify(leaf.dir()?)?;
-    Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
+    let lost = cgroup::Error::unfit(job.dir()?.path(), "lost the leaf that was just made");
+    job.leaf(child)?.map_err(|_| Failure::Gone(lost))
 }
 
 /// Stands in for a fault nobody has thought of, at the worst moment; for one test. What is installed

@@ -4,12 +4,10 @@
 //! the daemon of the extern step; for a Flux job it looks at the unit's processes.
 
 mod flux;
-mod keeper;
 mod leaf;
 mod slurm;
-mod slurm_v1;
 
-pub(super) use keeper::Started;
+pub(super) use flux::Started;
 
 use super::Failure;
 use super::probe::Tried;
@@ -20,38 +18,30 @@ use crate::kernel::namespace::Namespace;
 use crate::protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
 use crate::schedulers::stepd::Daemon;
 use flux::Imp;
-pub(crate) use leaf::Cgroups;
+pub(crate) use leaf::{Cgroups, Owner};
 
 /// A job that is there, is the user's, and is not frozen.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Of a record, with our stamp on its cgroup.
-    Registered(Cgroups, Stamp),
-    /// In a unit of Flux, with the process that has started the job's shell.
-    Flux(Cgroups, Imp),
+    /// Of a record or of Flux: its logins go into a leaf that we choose.
+    Leaf(Cgroups),
     /// Of Slurm on cgroup v2, with the daemon of its extern step.
     Slurm(Daemon, slurm::Step),
     /// Of Slurm on cgroup v1.
-    SlurmV1(Daemon, slurm_v1::Step),
+    SlurmV1(Daemon, slurm::StepV1),
 }
 
-/// Where a login is or would be, and its containment there.
-#[derive(Debug)]
+/// Where a login is or would be, its containment there, and what it takes from its job.
+#[derive(Debug, Default)]
 pub(crate) struct Joined {
     pub(crate) cgroup: String,
     /// As the log has it.
     pub(crate) containment: &'static str,
     /// The outcome of the plan's probes.
     pub(super) tried: Tried,
-    pub(super) taken: Taken,
-}
-
-/// What a login takes from its job besides its place.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    /// Namespaces, which it joins last.
+    /// The job's namespaces, which it joins last.
     pub(super) namespaces: Vec<Namespace>,
-    /// The variables of an X11 display.
+    /// The variables of the job's X11 display.
     pub(super) display: Vec<Variable>,
 }
 
@@ -67,16 +57,16 @@ impl Job {
                 stamp.require(place.dir()?)?;
                 not_frozen(place.levels())?;
                 let child = choose(place.dir()?, leaf.as_ref())?;
-                Ok(Self::Registered(Cgroups { place, child }, stamp))
+                Ok(Self::Leaf(Cgroups { place, child, owner: Owner::Stamp(stamp) }))
             }
             Placement::Extern { spool, node } => slurm::open(adoption, spool, node),
             Placement::Unit { path, flux } => {
                 flux::require_unit(adoption, path, *flux)?;
                 let place = Mount::open()?.place(path)?;
-                let imp = Imp::find(place.dir()?, *flux, uid)?;
+                let owner = Owner::Imp(Imp::find(place.dir()?, *flux, uid)?);
                 not_frozen(place.levels())?;
                 // Never the unit itself: Flux waits until nothing is in it.
-                Ok(Self::Flux(Cgroups { place, child: Some(LeafName::default()) }, imp))
+                Ok(Self::Leaf(Cgroups { place, child: Some(LeafName::default()), owner }))
             }
         }
     }
@@ -84,10 +74,11 @@ impl Job {
     /// The text of the unit's file, where the plan relies on the IMP's filter and there is none: the
     /// helper must read it first.
     pub(super) fn unread(&self, plan: &Plan) -> Result<Option<String>, Failure> {
-        match (self, &plan.containment) {
-            (Self::Flux(cgroups, imp), Containment::Inherit | Containment::Both(_))
-                if !cgroups.has_filter()? =>
-            {
+        let Self::Leaf(cgroups @ Cgroups { owner: Owner::Imp(imp), .. }) = self else {
+            return Ok(None);
+        };
+        match &plan.containment {
+            Containment::Inherit | Containment::Both(_) if !cgroups.has_filter()? => {
                 Ok(Some(imp.unit_text(&cgroups.place)?))
             }
             _ => Ok(None),
@@ -99,16 +90,12 @@ impl Job {
     /// something, and for a keeper that is not fit to be run.
     pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<Joined, Failure> {
         let (cgroup, containment) = match self {
-            Self::Registered(cgroups, _) => cgroups.foresee(adoption)?,
-            Self::Flux(cgroups, _) => {
-                keeper::executable(adoption)?;
-                cgroups.foresee(adoption)?
-            }
+            Self::Leaf(cgroups) => cgroups.foresee(adoption)?,
             Self::Slurm(_, step) => (step.leaf(), step.foresee(adoption)?),
             Self::SlurmV1(_, step) => (step.leaf(), step.foresee(adoption)?),
         };
         let containment = required(containment, adoption)?;
-        Ok(Joined { cgroup, containment, tried: Tried::default(), taken: Taken::default() })
+        Ok(Joined { cgroup, containment, ..Joined::default() })
     }
 
     /// Takes the calling process into the job.
@@ -120,8 +107,7 @@ impl Job {
         undo: &mut Undo,
     ) -> Result<Joined, Failure> {
         match self {
-            Self::Registered(cgroups, stamp) => cgroups.join(stamp, adoption, undo),
-            Self::Flux(cgroups, imp) => cgroups.join(imp, adoption, undo),
+            Self::Leaf(cgroups) => cgroups.join(adoption, undo),
             Self::Slurm(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
                 let failure = undo.back(failure);
                 slurm::explain(failure, adoption, not_frozen(step.levels()))

@@ -6,9 +6,9 @@
 //! accounts by `jobacct_gather/cgroup` at once on to `task_N`, N being the node's number in the job.
 //! We make no cgroup there: the daemon cannot remove one that it does not know.
 
-use super::{Job, Joined, Taken, not_frozen, required, slurm_v1};
+use super::{Job, Joined, frozen, not_frozen, required};
 use crate::kernel::bpf::{self, Branch, Confinement, Reach};
-use crate::kernel::cgroup::{self, Dir, Membership, Mount, Place, stands_in, v1};
+use crate::kernel::cgroup::{self, Dir, Membership, Mount, Mounted, Place, stands_in, v1};
 use crate::kernel::namespace::Namespace;
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
@@ -16,7 +16,8 @@ use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
-use crate::protocol::{AbsolutePath, CgroupPath, NodeName, Reason, Variable, decimal};
+use crate::protocol::{AbsolutePath, CgroupPath, Containment, NodeName, Reason};
+use crate::protocol::{Variable, decimal};
 use crate::schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
 use std::path::Path;
@@ -41,7 +42,7 @@ pub(super) fn open(
         return Ok(Job::Slurm(daemon, step));
     }
     if let Some(job) = v1::Job::of(&place) {
-        return Ok(Job::SlurmV1(daemon, slurm_v1::Step::open(job)?));
+        return Ok(Job::SlurmV1(daemon, StepV1::open(job)?));
     }
     // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
     require(adoption, daemon.ask_again(adoption.deadline()).map_err(of_daemon)?)?;
@@ -55,30 +56,25 @@ pub(super) fn open(
 
 /// Has the daemon add the calling process; it must say afterwards that the job is still the user's
 /// and takes logins. With no time left nothing is sent.
-pub(super) fn add(
-    daemon: &mut Daemon,
-    adoption: &Adoption<'_>,
-    undo: &mut Undo,
-) -> Result<(), Failure> {
-    undo.moving();
+fn add(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<(), Failure> {
+    undo.moved = true;
     let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.deadline());
     require(adoption, answer.map_err(of_daemon)?)
 }
 
 /// Has the daemon hand over what a login takes from the job.
-pub(super) fn taken(daemon: &Daemon, adoption: &Adoption<'_>) -> Result<Taken, Failure> {
+fn take(mut joined: Joined, daemon: &Daemon, adoption: &Adoption<'_>) -> Result<Joined, Failure> {
     let (settings, deadline) = (adoption.means.settings, adoption.deadline());
-    let mut taken = Taken::default();
     if settings.join_container {
         for (kind, fd) in daemon.namespaces(deadline).map_err(of_daemon)? {
-            taken.namespaces.push(Namespace::new(fd, kind, "of the job's step daemon")?);
+            joined.namespaces.push(Namespace::new(fd, kind, "of the job's step daemon")?);
         }
     }
     if !settings.disable_x11 {
         let (number, keys) = daemon.display(deadline).map_err(of_daemon)?;
-        taken.display = Variable::of_display(number, &keys);
+        joined.display = Variable::of_display(number, &keys);
     }
-    Ok(taken)
+    Ok(joined)
 }
 
 /// Why a login was not taken in, as another look at the job says: it may be frozen, and its daemon
@@ -183,10 +179,8 @@ pub(crate) struct Step {
 
 impl Step {
     /// Opens them.
-    ///
-    /// # Errors
-    /// [`Failure::Gone`] for a step that ended meanwhile.
-    pub(super) fn open(step: &CgroupPath) -> Result<Self, Failure> {
+    /// Errors: [`Failure::Gone`] for a step that ended meanwhile.
+    fn open(step: &CgroupPath) -> Result<Self, Failure> {
         let path = step.as_str().to_owned();
         let mut place = Mount::open()?.place(step)?;
         let (step, mut missing) = (place.try_clone()?, WAY.len());
@@ -207,8 +201,7 @@ impl Step {
         format!("{}/{user}/{leaf}", self.path)
     }
 
-    /// # Errors
-    /// As [`Job::foresee`].
+    /// Errors: as [`Job::foresee`].
     pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
         let job = JOB - self.missing;
         let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
@@ -222,9 +215,7 @@ impl Step {
 
     /// Has the daemon take the calling process in, makes the containment hold where it is then, and
     /// looks at all of it once more.
-    ///
-    /// # Errors
-    /// Any [`Failure`]; undoing is the caller's.
+    /// Errors: any [`Failure`]; undoing is the caller's.
     pub(super) fn join(
         &self,
         daemon: &mut Daemon,
@@ -239,22 +230,20 @@ impl Step {
         let tried = Tried::of(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
         stands_in(place.dir()?, place.root()?)?;
-        let (cgroup, taken) = (place.dir()?.path().to_owned(), taken(daemon, adoption)?);
-        Ok(Joined { cgroup, containment, tried, taken })
+        let cgroup = place.dir()?.path().to_owned();
+        let joined = Joined { cgroup, containment, tried, ..Joined::default() };
+        take(joined, daemon, adoption)
     }
 
     /// Reads back that the login is in the leaf, and makes the containment hold there, which is to
     /// be verified.
-    ///
-    /// # Errors
-    /// For a login that is elsewhere: the daemon says that it added one even where its own move
+    /// Errors: for a login that is elsewhere: the daemon says that it added one even where its own move
     /// failed.
     fn confined(&self, adoption: &Adoption<'_>) -> Result<(Place, Confinement), Failure> {
         let [user, special] = WAY;
         let found = Membership::own()?.unified().unwrap_or_default().to_owned();
         let Some(name) = leaf_of(&found, &format!("{}/{user}", self.path)) else {
-            let wanted = self.leaf();
-            return Err(cgroup::Error::Elsewhere { wanted, found }.into());
+            return Err(cgroup::Error::elsewhere(&self.leaf(), &found).into());
         };
         let place = self.way_down([user, name])?;
         // Whatever outlives its login is added anew by the daemon, and on its way to a leaf of the
@@ -279,6 +268,79 @@ impl Step {
     }
 }
 
+/// The cgroups of an extern step, and of its job, on cgroup v1: one in each hierarchy that Slurm uses.
+///
+/// No filter can be attached there. The lines of `devices.list` tell little, since Slurm denies the
+/// devices of other jobs and the kernel shows no list of denials. So the login must be where the job is,
+/// and the module tries which devices it can open.
+#[derive(Debug)]
+pub(crate) struct StepV1 {
+    job: v1::Job,
+    /// Its cgroups in the hierarchy of the freezer.
+    freezers: Vec<Dir>,
+    mounts: Vec<Mounted>,
+}
+
+impl StepV1 {
+    /// Opens them.
+    /// Errors: [`Failure::Gone`] for a step that ended meanwhile; where the freezer is not mounted; for a
+    /// frozen job.
+    fn open(job: v1::Job) -> Result<Self, Failure> {
+        let mounts = Mounted::all()?;
+        let step = Self { freezers: job.freezers(&mounts)?, job, mounts };
+        step.not_frozen()?;
+        Ok(step)
+    }
+
+    /// Where the login will be, in every hierarchy.
+    pub(crate) fn leaf(&self) -> String {
+        self.job.step()
+    }
+
+    /// As `not_frozen` of cgroup v2.
+    pub(super) fn not_frozen(&self) -> Result<(), Failure> {
+        v1::frozen_level(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen(dir)))
+    }
+
+    /// What would hold for the login.
+    /// Errors: where a list is to be enforced, and for a job without a cgroup for its devices.
+    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
+        let containment = &adoption.plan.containment;
+        let why = match containment {
+            Containment::Inherit if !self.job.holds_devices() => {
+                "Slurm was to constrain the job's devices, and has made no devices cgroup for it"
+            }
+            Containment::Enforce(_) | Containment::Both(_) => {
+                "a list of devices cannot be enforced on cgroup v1, where filters are not to be had"
+            }
+            Containment::None | Containment::Inherit => return Ok(containment.as_str()),
+        };
+        Err(Failure::why(Reason::CannotConfine, why))
+    }
+
+    /// Has the daemon take the calling process in, and looks at it afterwards.
+    /// Errors: for a login that is elsewhere, be it in a single hierarchy, for a hierarchy in which there is
+    /// no way back, and where devices cannot be tried: what a login can open is all there is to see.
+    pub(super) fn join(
+        &self,
+        daemon: &mut Daemon,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<Joined, Failure> {
+        let containment = required(self.foresee(adoption)?, adoption)?;
+        undo.origin.require(&self.job.hierarchies, &self.mounts)?;
+        add(daemon, adoption, undo)?;
+        self.job.require(&Membership::own()?)?;
+        let mut tried = Tried::of(&adoption.plan.probes);
+        if let Some(trouble) = tried.trouble.take() {
+            return Err(Failure::why(Reason::CannotConfine, trouble));
+        }
+        self.job.require(&Membership::own()?)?;
+        let joined = Joined { cgroup: self.leaf(), containment, tried, ..Joined::default() };
+        take(joined, daemon, adoption)
+    }
+}
+
 /// Why the daemon takes no login.
 fn no_login(reason: Reason, why: impl Display) -> Failure {
     Failure::Why(reason, format!("the job's step daemon: {why}"))
@@ -290,11 +352,7 @@ fn of_daemon(error: stepd::Error) -> Failure {
         Error::Gone => Reason::Ended,
         Error::Timeout => Reason::Timeout,
         Error::NotRoots | Error::Peer(_) | Error::Refused => Reason::Configuration,
-        Error::System(..)
-        | Error::Closed
-        | Error::Malformed
-        | Error::NoNamespace
-        | Error::NotAdded(_) => Reason::AdoptionFailed,
+        _ => Reason::AdoptionFailed,
     };
     no_login(reason, error)
 }

@@ -7,15 +7,14 @@
 //! to itself that clear its upper half (`insn_is_zext` in `linux/filter.h`). A program that does
 //! anything else (calls, maps, memory of its own) is not judged.
 
-#![forbid(unsafe_code)]
-
 use thiserror::Error;
 
-use crate::kernel::bpf::insn::{
+use crate::kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
     BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR,
-    CTX_MINOR, DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT,
+    CTX_MINOR,
 };
+use crate::kernel::bpf::generate::{DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT};
 use crate::protocol::{Access, DeviceType};
 
 // What programs of others have, and ours have not (`linux/bpf.h`).

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::bpf::insn::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
+use crate::kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
@@ -165,7 +165,7 @@ fn blinded_constants_change_no_answer() {
     for rule in ["c:195:0:rw", "c:195:255:r", "b:7:-1:rwm", "c:1:3:rwm", "c:4095:0:m"] {
         list.push(rule.parse().unwrap()).unwrap();
     }
-    let plain = crate::kernel::bpf::allow(&list);
+    let plain = crate::kernel::bpf::allow_rules(list.rules());
     let blinded = blinded(&plain);
     assert!(blinded.len() > plain.len() * 2);
     for kind in [DeviceType::Char, DeviceType::Block] {

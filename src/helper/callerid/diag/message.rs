@@ -70,9 +70,7 @@ fn wide(ip: Ipv4Addr) -> [u8; 16] {
 
 /// Reads the answer about the connection from `local` to `remote`; `None` where the kernel tells of
 /// another one, or of none.
-///
-/// # Errors
-/// [`DiagError`] for an error of the kernel's, and for bytes that are no answer.
+/// Errors: [`DiagError`] for an error of the kernel's, and for bytes that are no answer.
 pub fn read(
     bytes: &[u8],
     local: SocketAddr,

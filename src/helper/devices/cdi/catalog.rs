@@ -136,9 +136,8 @@ impl Unusable {
 
 impl Catalog {
     /// What these directories hold, the last of which comes first in precedence.
-    ///
-    /// # Errors
-    /// A directory cannot be listed, is not believed, or holds more than 256 specifications.
+    /// Errors: a directory cannot be listed, is not believed, or holds more than 256
+    /// specifications.
     pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
         scan::read(tree, dirs)
     }

@@ -202,9 +202,7 @@ pub enum Account {
 
 impl Account {
     /// Its number; never root's, since everything of root's would look like an IMP.
-    ///
-    /// # Errors
-    /// [`SourceError::Absent`] where there is no such account.
+    /// Errors: [`SourceError::Absent`] where there is no such account.
     pub fn uid(&self) -> Result<u32, SourceError> {
         let uid = match self {
             Self::Uid(uid) => *uid,

@@ -11,10 +11,8 @@ const LINKS_MAX: usize = 40;
 impl Trust {
     /// The path without links. A link is followed where the directory that it lies in is believed:
     /// whoever can change a link decides what is found behind it.
-    ///
-    /// # Errors
-    /// `TrustError` for the first directory with a link in it that is not believed, for a name
-    /// that is missing, and for more links than the kernel would follow.
+    /// Errors: `TrustError` for the first directory with a link in it that is not believed, for a
+    /// name that is missing, and for more links than the kernel would follow.
     pub(super) fn follow(&self, path: &Path) -> Result<PathBuf, TrustError> {
         let mut real = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = names(path);

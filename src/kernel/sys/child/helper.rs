@@ -27,16 +27,10 @@ use std::time::{Duration, Instant};
 /// Who the helper runs as and on what.
 #[derive(Debug)]
 pub struct HelperSpec<'a> {
-    /// The executable, opened and checked.
-    pub executable: BorrowedFd<'a>,
+    /// Its standard input, output and error, and the executable, opened and checked.
+    pub fds: [BorrowedFd<'a>; 4],
     /// Its `argv[0]`.
     pub name: &'a CStr,
-    /// Becomes its standard input.
-    pub stdin: BorrowedFd<'a>,
-    /// Becomes its standard output.
-    pub stdout: BorrowedFd<'a>,
-    /// Becomes its standard error.
-    pub stderr: BorrowedFd<'a>,
     /// Numeric user id, never 0.
     pub uid: u32,
     /// Numeric group id.
@@ -139,34 +133,19 @@ impl Helper {
         }
         let by_number = (libc::P_PID, self.pid.unsigned_abs());
         let by_fd = self.pidfd.as_ref().map(|fd| (libc::P_PIDFD, fd.as_raw_fd().unsigned_abs()));
-        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        let mut result = -1;
+        let mut ended = Err(Errno::EINVAL);
         for (kind, id) in by_fd.into_iter().chain([by_number]) {
-            let flags = libc::WEXITED | libc::WNOHANG;
-            // SAFETY: writes a whole structure of this type, or nothing.
-            result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), flags) };
             // Before 5.4 a pidfd cannot be waited for.
-            if result != -1 || Errno::last_raw() != libc::EINVAL {
-                break;
+            if ended == Err(Errno::EINVAL) {
+                ended = wait_id(kind, id, 0);
             }
         }
-        // SAFETY: zeroed memory is a siginfo_t.
-        let info = unsafe { info.assume_init() };
-        if result == -1 {
-            self.reaped = Errno::last_raw() == libc::ECHILD;
-            return self.reaped.then_some(End::Unknown);
-        }
-        // SAFETY: it is zero, or what waitid has written.
-        if unsafe { info.si_pid() } == 0 {
-            return None;
-        }
-        self.reaped = true;
-        // SAFETY: waitid has written it.
-        let status = unsafe { info.si_status() };
-        Some(match info.si_code {
-            libc::CLD_EXITED => End::Exited(status),
-            _ => End::Killed(status),
-        })
+        let end = match ended {
+            Ok(end) => end,
+            Err(errno) => (errno == Errno::ECHILD).then_some(End::Unknown),
+        };
+        self.reaped = end.is_some();
+        end
     }
 
     fn kill(&self) {
@@ -231,7 +210,7 @@ impl Drop for Sigchld {
         }
         drop(kept);
         // Nobody was told of the application's own children meanwhile.
-        if self.pending || a_child_has_ended() {
+        if self.pending || wait_id(libc::P_ALL, 0, libc::WNOWAIT).is_ok_and(|end| end.is_some()) {
             let _ = kill(getpid(), SIGCHLD);
         }
     }
@@ -256,15 +235,17 @@ fn sigchld_is_pending() -> bool {
     set & (1 << (libc::SIGCHLD - 1)) != 0
 }
 
-fn a_child_has_ended() -> bool {
-    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: writes a whole structure of this type, or nothing.
-    let result = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), flags) };
+/// How such a child has ended (waitid(2)); `None` where none has.
+fn wait_id(kind: libc::idtype_t, id: libc::id_t, flags: libc::c_int) -> nix::Result<Option<End>> {
     // SAFETY: zeroed memory is a siginfo_t.
-    let info = unsafe { info.assume_init() };
-    // SAFETY: it is zero, or what waitid has written.
-    result == 0 && unsafe { info.si_pid() } != 0
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | flags;
+    // SAFETY: writes a whole structure of this type, or nothing.
+    Errno::result(unsafe { libc::waitid(kind, id, &raw mut info, flags) })?;
+    // SAFETY: they are zero, or what waitid has written.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let end = if info.si_code == libc::CLD_EXITED { End::Exited } else { End::Killed };
+    Ok((pid != 0).then_some(end(status)))
 }
 
 /// Has this thread, and the helper that it starts, run at once where jobs compute on every core: for
@@ -365,14 +346,12 @@ unsafe fn become_helper(
     spec: &HelperSpec<'_>,
     parent: libc::pid_t,
 ) -> Result<Infallible, SpawnFailure> {
-    let fds = [spec.stdin, spec.stdout, spec.stderr, spec.executable];
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on descriptors, numbers and NUL-terminated or length-delimited memory
     // that was laid out before or is on this stack. Nothing allocates, locks or panics, and of the
     // parent's memory nothing is written but the failure and the calling thread's `errno`.
     unsafe {
         // First of all: how many descriptors there may be is what sshd's own limit tells.
-        arrange(&mut fds.map(|fd| fd.as_raw_fd()))?;
+        arrange(&mut spec.fds.map(|fd| fd.as_raw_fd()))?;
         for (resource, wanted) in LIMITS {
             limit(resource, wanted);
         }
@@ -420,7 +399,6 @@ unsafe fn end_after(patience: Duration) -> libc::c_long {
     };
     let once = libc::itimerspec { it_interval: zero, it_value: after };
     let mut timer: libc::c_int = 0;
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: structures on our own stack; zeroed, a sigevent is one.
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
@@ -443,7 +421,6 @@ unsafe fn drop_capabilities() -> libc::c_long {
     const CLEAR_ALL: usize = libc::PR_CAP_AMBIENT_CLEAR_ALL as usize;
     let header: [u32; 2] = [LINUX_CAPABILITY_VERSION_3, 0];
     let sets = [0_u32; 6];
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: header and sets have the layout of version 3 in linux/capability.h.
     unsafe {
         sys!(SYS_prctl, libc::PR_CAP_AMBIENT, CLEAR_ALL, NIL, NIL, NIL);
@@ -549,11 +526,8 @@ mod tests {
             let program = std::fs::File::open("/usr/bin/id").unwrap();
             let (answer, stdout) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
             let spec = HelperSpec {
-                executable: program.as_fd(),
+                fds: [null.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
                 name: c"id",
-                stdin: null.as_fd(),
-                stdout: stdout.as_fd(),
-                stderr: null.as_fd(),
                 uid: 65_534,
                 gid: 65_534,
                 patience: Duration::from_secs(60),
@@ -579,16 +553,7 @@ mod tests {
         let name = c"nothing";
         let patience = Duration::from_secs(60);
         let (uid, gid) = (65_534, 65_534);
-        let spec = HelperSpec {
-            executable: fd,
-            name,
-            stdin: fd,
-            stdout: fd,
-            stderr: fd,
-            uid,
-            gid,
-            patience,
-        };
+        let spec = HelperSpec { fds: [fd; 4], name, uid, gid, patience };
         let failure = Helper::start(&spec).map(drop).unwrap_err();
         assert_eq!(failure, SpawnFailure { step: "execveat", errno: libc::EACCES });
     }

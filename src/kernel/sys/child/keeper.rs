@@ -92,7 +92,6 @@ extern "C" fn stand_between(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: our parent's order, which nobody else touches while that is held.
     let between = unsafe { &mut *order.cast::<Order<'_>>() };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: as in `vfork_with`: this process is held until the keeper has executed its program, on
     // a stack that is nobody else's, and our parent is until this one has ended.
     unsafe {
@@ -117,7 +116,6 @@ extern "C" fn start_keeper(order: *mut libc::c_void) -> libc::c_int {
 /// # Safety
 /// Only in a process that [`stand_between`] has just made.
 unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailure> {
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: system calls on descriptors, numbers and NUL-terminated memory that was laid out
     // before. Nothing allocates or locks.
     unsafe {

@@ -1,6 +1,9 @@
 //! Processes that sshd's own code does not know of: the helper, which is gone when it has answered,
 //! and the keepers of leaves, which outlive the login.
 
+// Between vfork and exec every line is a system call, and one argument holds for all.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
 mod helper;
 mod keeper;
 
@@ -41,16 +44,10 @@ macro_rules! sys {
 }
 use sys;
 
-/// In pieces that are aligned as the ABIs of all 64-bit Linux machines want a stack.
-#[repr(align(16))]
-#[derive(Clone, Copy)]
-struct Piece(#[allow(dead_code)] [u8; 16]);
-
-/// As many as a child has: far more than it needs.
-const PIECES: usize = 64 * 1024 / size_of::<Piece>();
-
-/// What a child runs on until it has executed its program.
-struct Stack(Vec<Piece>);
+/// What a child runs on until it has executed its program: far more than it needs, in pieces that are
+/// aligned as the ABIs of all 64-bit Linux machines want a stack.
+struct Stack(Vec<u128>);
+const PIECES: usize = 64 * 1024 / size_of::<u128>();
 
 impl Stack {
     fn new() -> Self {
@@ -103,7 +100,6 @@ unsafe fn vfork_with<T>(
 /// Only in a new process, which has a table of descriptors of its own.
 unsafe fn arrange<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), SpawnFailure> {
     let count = N as RawFd;
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: plain numbers, NUL-terminated paths, and an empty write.
     unsafe {
         // The SELinux context that pam_selinux has asked for the user's shell would apply to our
@@ -146,7 +142,6 @@ unsafe fn execute(program: RawFd, name: &CStr) -> Result<Infallible, SpawnFailur
 /// # Safety
 /// Only in a new process, which has a table of descriptors of its own.
 unsafe fn close_from(first: RawFd) {
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: plain numbers, and a structure on our own stack. The loop is for kernels before 5.9
     // (no close_range).
     unsafe {
@@ -184,7 +179,6 @@ fn block(signals: u64) -> u64 {
 /// # Safety
 /// Only in a new process, which has limits of its own.
 unsafe fn limit(resource: libc::__rlimit_resource_t, wanted: libc::rlim_t) {
-    #[allow(clippy::multiple_unsafe_ops_per_block)]
     // SAFETY: plain numbers and a structure on our own stack.
     unsafe {
         let both = libc::rlimit { rlim_cur: wanted, rlim_max: wanted };

@@ -1,21 +1,103 @@
-//! One call of libpam, from its handle and arguments to a return code.
+//! The C edge: what libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)), and what is said to it.
+//!
+//! But for what libpam keeps, nothing here outlives a call: no state, no thread, no handler; a panic
+//! ends at the entry point as a refusal.
 
-use crate::kernel::log::{self, Speaker};
-use crate::kernel::sys::pam::{Handle, Item, Style};
-use crate::module::{
-    self, Budget, Environment, Line, Login, Means, Outcome, Ruling, Settings, Severity,
-};
+#![allow(unsafe_code)]
+
+use crate::kernel::log;
+use crate::kernel::sys::pam::{Handle, arguments};
+use crate::module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use crate::protocol::{Phase, Reason, Reply, Request, Verdict};
-use pam_sys::PamReturnCode;
+use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use std::cell::RefCell;
+use std::ffi::{c_char, c_int};
+use std::panic::{catch_unwind, set_hook};
 use std::time::{Duration, Instant};
+
+/// `account`: has the user a job here? Moves nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn pam_sm_acct_mgmt(
+    handle: *mut PamHandle,
+    flags: c_int,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    caught(Phase::Account, handle, flags, argc, argv)
+}
+
+/// `session`: takes the login into the job.
+#[unsafe(no_mangle)]
+pub extern "C" fn pam_sm_open_session(
+    handle: *mut PamHandle,
+    flags: c_int,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    caught(Phase::Session, handle, flags, argc, argv)
+}
+
+/// Entry points that answer the same to whatever they are asked.
+macro_rules! always {
+    ($($(#[$doc:meta])* $name:ident $answer:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(
+            _handle: *mut PamHandle,
+            _flags: c_int,
+            _argc: c_int,
+            _argv: *const *const c_char,
+        ) -> c_int {
+            PamReturnCode::$answer as c_int
+        }
+    )*};
+}
+
+always! {
+    /// Nothing to undo: the login ends with its processes, and sshd does not always get here.
+    pam_sm_close_session SUCCESS;
+    /// Nothing is ours to answer in `auth`. A line of ours there is left to the other modules, where
+    /// a missing function would refuse root as well.
+    pam_sm_authenticate IGNORE;
+    /// As [`pam_sm_authenticate`].
+    pam_sm_setcred IGNORE;
+}
+
+/// No panic crosses into C: it becomes a refusal, and what was begun has been undone on the way.
+fn caught(
+    phase: Phase,
+    handle: *mut PamHandle,
+    flags: c_int,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    let refused = match phase {
+        Phase::Account => PamReturnCode::PERM_DENIED,
+        Phase::Session => PamReturnCode::SESSION_ERR,
+    };
+    // The default hook would write to sshd's standard error. This one belongs to this library's
+    // own copy of the standard library and is nobody else's.
+    set_hook(Box::new(|_| {}));
+    let answered = catch_unwind(move || {
+        // SAFETY: libpam passes the handle of this call, and lends it until we return.
+        let Some(handle) = (unsafe { Handle::from_raw(handle) }) else { return refused };
+        // SAFETY: libpam passes argc strings, or null when there are none.
+        let arguments = unsafe { arguments(argc, argv) };
+        answer(phase, &handle, flags, &arguments)
+    });
+    let code = answered.unwrap_or_else(|payload| {
+        let words = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+        let words = words.or_else(|| payload.downcast_ref::<String>().cloned());
+        let _ = catch_unwind(|| panicked(phase, &words.unwrap_or_default()));
+        refused
+    });
+    code as c_int
+}
 
 /// System user that the unprivileged half runs as.
 const HELPER_USER: &str = "job-adopt";
 /// System user that Slurm's daemons run as at most sites (`SlurmUser` of slurm.conf(5)).
 const SLURM_USER: &str = "slurm";
-/// `PAM_SILENT` of `_pam_types.h`: say nothing to the user.
-const PAM_SILENT: i32 = 0x8000;
 
 /// The uid that nobody has (credentials(7)), for a user without an account.
 const UNKNOWN: u32 = u32::MAX;
@@ -41,19 +123,23 @@ impl Carried {
 }
 
 /// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
-pub(super) fn answer(
-    phase: Phase,
-    handle: &Handle,
-    flags: i32,
-    arguments: &[String],
-) -> PamReturnCode {
-    let user = handle.item(Item::User).unwrap_or_default();
+fn answer(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
+    let user = handle.item(PamItemType::USER).unwrap_or_default();
     let account = handle.account(&user);
     // Root first of all: no typo further down may lock it out.
     if account.is_some_and(|account| account.uid == 0) {
         return PamReturnCode::IGNORE;
     }
-    let login = login(phase, handle, user, account.map_or(UNKNOWN, |account| account.uid));
+    let login = Request {
+        phase,
+        user,
+        uid: account.map_or(UNKNOWN, |account| account.uid),
+        service: handle.item(PamItemType::SERVICE).unwrap_or_default(),
+        rhost: handle.item(PamItemType::RHOST).unwrap_or_default(),
+        ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
+        node: module::node_name(),
+        ..Request::default()
+    };
     let call = Call { handle, login };
     if module::is_off() {
         call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", module::OFF)]);
@@ -66,7 +152,7 @@ pub(super) fn answer(
 }
 
 /// Logs a panic: it was caught, the login is refused, and somebody should read this.
-pub(super) fn panicked(phase: Phase, words: &str) {
+fn panicked(phase: Phase, words: &str) {
     let line = Line::new(Severity::Alert)
         .with("decision", "refuse")
         .with("code", Reason::Configuration)
@@ -75,21 +161,9 @@ pub(super) fn panicked(phase: Phase, words: &str) {
     write_log(&[line], Severity::Alert, "pam", phase);
 }
 
-fn login(phase: Phase, handle: &Handle, user: String, uid: u32) -> Login {
-    Login {
-        phase,
-        user,
-        uid,
-        service: handle.item(Item::Service).unwrap_or_default(),
-        rhost: handle.item(Item::Rhost).unwrap_or_default(),
-        ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
-        node: module::node_name(),
-    }
-}
-
 struct Call<'a> {
     handle: &'a Handle,
-    login: Login,
+    login: Request,
 }
 
 impl Call<'_> {
@@ -167,12 +241,12 @@ impl Call<'_> {
     /// Writes the log, speaks to the user, and turns the ruling into libpam's code.
     fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
         self.log(least, &outcome.lines);
-        if flags & PAM_SILENT == 0 {
+        if flags & PamFlag::SILENT as i32 == 0 {
             if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
-                self.handle.say(Style::Error, text);
+                self.handle.say(PamMessageStyle::ERROR_MSG, text);
             }
             if let Some(text) = &outcome.welcome {
-                self.handle.say(Style::Info, text);
+                self.handle.say(PamMessageStyle::TEXT_INFO, text);
             }
         }
         match (outcome.ruling, self.login.phase) {
@@ -196,5 +270,5 @@ impl Call<'_> {
 /// of pam_syslog(3), which log readers know.
 fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
-    log::write(lines, least, Speaker { process: service, prefix: &prefix });
+    log::write(lines, least, service, &prefix);
 }
