@@ -3,7 +3,7 @@
 use super::ending::{Process, process_table};
 use super::{Conf, Error, Output, people};
 use crate::helper::devices::{Resolver, Tree};
-use crate::helper::records::{Broken, Place, ReadError, Record};
+use crate::helper::records::{Place, ReadError, Record};
 use crate::helper::sources::{self, Account, FluxSource, SlurmSource, SourceError};
 use crate::helper::{Config, contained};
 use crate::keeper::subtree;
@@ -74,7 +74,10 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         code = super::EXIT_FINDINGS;
     }
     match options.json {
-        true => write_json(&jobs, &broken, output)?,
+        true => {
+            let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+            output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
+        }
         false => {
             let head =
                 ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
@@ -223,17 +226,6 @@ impl Job {
 fn connections(table: &[Process]) -> usize {
     let sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
     table.iter().filter(|process| process.is_sshd && !sshd(process.parent)).count()
-}
-
-fn write_json(jobs: &[Job], broken: &[Broken], output: &mut Output<'_>) -> Result<(), Error> {
-    #[derive(Serialize)]
-    struct List<'a> {
-        schema: u32,
-        jobs: &'a [Job],
-        broken: Vec<String>,
-    }
-    let broken = broken.iter().map(ToString::to_string).collect();
-    output.json(&List { schema: 1, jobs, broken })
 }
 
 /// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.

@@ -13,7 +13,7 @@ use crate::protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
 use crate::schedulers::stepd::Daemon;
 use clap::Args;
 use nix::unistd::{Uid, User};
-use serde::Serialize;
+use serde_json::json;
 use std::cell::RefCell;
 
 /// Show what a login would get, and why, without doing it
@@ -279,27 +279,17 @@ impl Case {
     }
 
     fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        #[derive(Serialize)]
-        struct Shown<'a> {
-            schema: u32,
-            decision: &'static str,
-            code: Option<&'static str>,
-            text: Option<&'a str>,
-            evidence: Vec<Line<'a>>,
-        }
-        #[derive(Serialize)]
-        struct Line<'a> {
-            key: &'a str,
-            value: &'a str,
-        }
         let (code, text) = match &self.finding {
             Finding::Admitted => (Some(Reason::Admitted.as_str()), None),
             Finding::Refused(reason, text) => (Some(reason.as_str()), Some(text.as_str())),
             Finding::Ignored(why) => (None, Some(why.as_str())),
             Finding::Unsure => (None, None),
         };
-        let evidence = self.evidence.iter().map(|(key, value)| Line { key, value }).collect();
+        let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
+        let evidence: Vec<_> = self.evidence.iter().map(line).collect();
         let decision = self.finding.decision();
-        output.json(&Shown { schema: 1, decision, code, text, evidence })
+        output.json(&json!({
+            "schema": 1, "decision": decision, "code": code, "text": text, "evidence": evidence,
+        }))
     }
 }

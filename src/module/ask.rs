@@ -46,8 +46,7 @@ pub(crate) fn ask(
         gid: account.gid,
         patience: budget.left(),
     };
-    let helper = Helper::start(&spec)
-        .map_err(|failure| start(failure.step)(Errno::from_raw(failure.errno)))?;
+    let helper = Helper::start(&spec).map_err(|failure| start(failure.step)(failure.errno))?;
     // With our copy open the end of the answer could not be seen.
     drop(stdout);
     heard(helper, &answer, budget)

@@ -321,15 +321,11 @@ impl Case<'_> {
             "observe" => self.compared(self.closed(line).with("would", "refuse"), None),
             _ => self.closed(line),
         };
+        let (login, reply) = (self.means.login, self.reply.as_ref());
         let mut outcome = self.outcome(ruling, reason, line.with("error", failure.cause()), plan);
         outcome.cause = failure.cause();
         let waited = self.means.budget.used_ms();
-        let words = Words {
-            login: self.means.login,
-            refusal: &refusal,
-            reply: self.reply.as_ref(),
-            waited,
-        };
+        let words = Words { login, refusal: &refusal, reply, waited };
         outcome.refusal = Some(refusal_text(&words));
         if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
             let trouble = self.make_choice_dir();

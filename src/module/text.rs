@@ -151,10 +151,8 @@ fn hour_and_minute(time: libc::tm) -> String {
 }
 
 fn clock(epoch: i64) -> String {
-    match local_time(epoch) {
-        Some(time) => format!("{}:{:02}", hour_and_minute(time), time.tm_sec),
-        None => String::new(),
-    }
+    let text = |time: libc::tm| format!("{}:{:02}", hour_and_minute(time), time.tm_sec);
+    local_time(epoch).map(text).unwrap_or_default()
 }
 
 fn ascii(text: &str) -> String {

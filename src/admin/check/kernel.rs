@@ -13,7 +13,6 @@ use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, Uid, getpid};
 use std::fmt::Display;
-use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,7 +24,6 @@ const HOLDS: Check = "kernel-filter-holds";
 const FREEZER: Check = "kernel-freezer";
 const MARK: Check = "kernel-trusted-xattr";
 const PIDFD: Check = "kernel-pidfd";
-const SELINUX: Check = "selinux";
 
 /// The attribute that is tried; no name of those that mean something.
 const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
@@ -33,7 +31,7 @@ const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
 const TRIAL: Duration = Duration::from_secs(2);
 
 pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    let mut findings = Vec::from_iter(selinux(scene));
+    let mut findings = Vec::new();
     if !Uid::effective().is_root() {
         let text = "what it can do cannot be tried";
         findings.push(Finding::unknown(SCRATCH, "kernel", text, "run this as root"));
@@ -48,19 +46,11 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
             return findings;
         }
     };
-    let dir = scratch.dir();
+    let dir = &scratch.dir;
     findings.push(Finding::fine(SCRATCH, dir.path(), "a cgroup can be made, tried and removed"));
     findings.extend([freezer(dir), mark(dir)]);
     findings.extend(filter(dir));
     findings
-}
-
-fn selinux(scene: &Scene) -> Option<Finding> {
-    let enforce = fs::read_to_string(scene.at("/sys/fs/selinux/enforce")).unwrap_or_default();
-    let text = "it is enforcing, and no policy for it is shipped: sshd may be kept from bpf(2), \
-                from cgroups or from the helper, and then logins are refused";
-    let remedy = "log in once, and see ausearch -m avc for what was refused";
-    (enforce.trim() == "1").then(|| Finding::warning(SELINUX, "SELinux", text, remedy))
 }
 
 fn words(error: impl Display) -> String {
@@ -279,11 +269,6 @@ impl Scratch {
                 Err(error)
             }
         }
-    }
-
-    /// Its directory.
-    fn dir(&self) -> &Dir {
-        &self.dir
     }
 }
 

@@ -1,6 +1,7 @@
 //! `slices`: the files by which systemd keeps what users run outside of jobs from GPUs, and moves no
 //! login out of its job.
 
+use super::pam::replace;
 use super::{Conf, Error, Output, require_root};
 use crate::helper::Config;
 use crate::helper::devices::{Policy, Resolver, Tree, Wanted, allowlist};
@@ -11,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where an admin's drop-ins are.
@@ -189,19 +189,11 @@ fn place(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Err
     if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
         return Ok(false);
     }
-    write(folder, text).map_err(|error| Error::failed("write", path.display(), error))?;
+    // At once, so that systemd never reads half of it.
+    fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
+    replace(&path, text, None)?;
     writeln!(output.out, "wrote {}", path.display())?;
     Ok(true)
-}
-
-/// By a rename, so that systemd never reads half of it.
-fn write(folder: &Path, text: &str) -> std::io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let new = folder.join(format!("{FILE}.new"));
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&new)?;
-    std::io::Write::write_all(&mut file, text.as_bytes())?;
-    fs::rename(&new, folder.join(FILE))
 }
 
 fn stale(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {

@@ -12,24 +12,21 @@
 
 mod ask;
 pub mod diag;
-mod flow;
 mod holder;
 mod ident;
 mod networks;
 mod serve;
 
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
-
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 pub use ask::{AskError, ask};
-pub use flow::{Flow, plain};
 pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
 pub use networks::{Network, NetworkError, Networks};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub use serve::{Connection, NoConnection, Patience};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;
@@ -50,5 +47,139 @@ fn wait(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno>
             Ok(_) => return Ok(()),
             Err(errno) => return Err(errno),
         }
+    }
+}
+
+/// A TCP connection, by its ends. Addresses of IPv4 that were mapped into IPv6 (RFC 4291 section
+/// 2.5.5.2) are plain ones here, and only those of a link have a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The ssh client's end.
+    pub client: SocketAddr,
+    /// sshd's end.
+    pub server: SocketAddr,
+}
+
+impl Flow {
+    /// Reads PAM's `SSH_CONNECTION`: client address and port, server address and port. `None` for
+    /// anything else, and for a connection that is not of TCP.
+    pub fn of_ssh(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut end = || end(words.next()?, words.next()?);
+        let flow = Self { client: end()?, server: end()? };
+        let same = flow.client.is_ipv4() == flow.server.is_ipv4();
+        (same && words.next().is_none()).then_some(flow)
+    }
+}
+
+/// An address without its mapping.
+pub fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_canonical() {
+            IpAddr::V4(ip) => SocketAddr::new(ip.into(), v6.port()),
+            IpAddr::V6(ip) => {
+                let scope = if ip.is_unicast_link_local() { v6.scope_id() } else { 0 };
+                SocketAddrV6::new(ip, v6.port(), 0, scope).into()
+            }
+        },
+        v4 @ SocketAddr::V4(_) => v4,
+    }
+}
+
+fn end(address: &str, port: &str) -> Option<SocketAddr> {
+    let port = u16::try_from(crate::protocol::decimal(port)?).ok().filter(|&port| port > 0)?;
+    let address = match address.split_once('%') {
+        None => SocketAddr::new(address.parse().ok()?, port),
+        Some((address, scope)) => {
+            let ip: Ipv6Addr = address.parse().ok()?;
+            SocketAddrV6::new(ip, port, 0, scope_id(scope)?).into()
+        }
+    };
+    Some(plain(address))
+}
+
+/// An interface by its name, as getnameinfo(3) writes it, or by its number where it has none.
+fn scope_id(name: &str) -> Option<u32> {
+    crate::protocol::decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(String, String)> {
+        let flow = Flow::of_ssh(text)?;
+        Some((flow.client.to_string(), flow.server.to_string()))
+    }
+
+    fn reads(text: &str, client: &str, server: &str) {
+        assert_eq!(read(text), Some((client.into(), server.into())), "{text}");
+    }
+
+    #[test]
+    fn both_ends_are_read() {
+        reads("10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        reads("fd77::5 41000 fd77::6 22", "[fd77::5]:41000", "[fd77::6]:22");
+        reads("127.0.0.1 1 127.0.0.1 65535", "127.0.0.1:1", "127.0.0.1:65535");
+        reads("::1 1 ::1 2", "[::1]:1", "[::1]:2");
+    }
+
+    #[test]
+    fn what_was_mapped_is_plain() {
+        reads("::ffff:10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        reads("::ffff:a01:5 41000 ::ffff:10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        // Compatible addresses (RFC 4291 section 2.5.5.1) are others, and out of use.
+        reads("::10.1.0.5 1 ::10.1.0.6 2", "[::a01:5]:1", "[::a01:6]:2");
+    }
+
+    #[test]
+    fn a_scope_belongs_to_a_link() {
+        reads("fe80::5%7 1 fe80::6%7 2", "[fe80::5%7]:1", "[fe80::6%7]:2");
+        let lo = nix::net::if_::if_nametoindex("lo").unwrap();
+        let [client, server] = [format!("[fe80::5%{lo}]:1"), format!("[fe80::6%{lo}]:2")];
+        reads("fe80::5%lo 1 fe80::6%lo 2", &client, &server);
+        reads("fd77::5%7 1 fd77::6 2", "[fd77::5]:1", "[fd77::6]:2");
+        reads("fe80::5 1 fe80::6 2", "[fe80::5]:1", "[fe80::6]:2");
+    }
+
+    #[test]
+    fn nothing_else_is_a_connection() {
+        for text in [
+            "",
+            "UNKNOWN 65535 UNKNOWN 65535",
+            "10.1.0.5 41000",
+            "10.1.0.5 41000 10.1.0.6",
+            "10.1.0.5 41000 10.1.0.6 22 ",
+            "10.1.0.5 41000 10.1.0.6 22 1",
+            " 10.1.0.5 41000 10.1.0.6 22",
+            "10.1.0.5  41000 10.1.0.6 22",
+            "10.1.0.5\t41000 10.1.0.6 22",
+            "10.1.0.5 0 10.1.0.6 22",
+            "10.1.0.5 65536 10.1.0.6 22",
+            "10.1.0.5 041000 10.1.0.6 22",
+            "10.1.0.5 -1 10.1.0.6 22",
+            "10.1.0.5 ssh 10.1.0.6 22",
+            "10.1.0 41000 10.1.0.6 22",
+            "10.1.0.005 41000 10.1.0.6 22",
+            "10.1.0.5%7 41000 10.1.0.6 22",
+            "fe80::5% 1 fe80::6% 2",
+            "fe80::5%no-such-link 1 fe80::6 2",
+            "[fd77::5] 1 fd77::6 2",
+            "node-5 1 node-6 2",
+            "10.1.0.5 1 fd77::6 2",
+            "fd77::5 1 10.1.0.6 2",
+        ] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_plain_once() {
+        for text in ["10.1.0.5:1", "[::ffff:10.1.0.5]:1", "[fd77::5]:1", "[fe80::5%7]:1"] {
+            let once = plain(text.parse().unwrap());
+            assert_eq!(plain(once), once, "{text}");
+        }
+        let flow_label = SocketAddrV6::new("fd77::5".parse().unwrap(), 1, 9, 9);
+        assert_eq!(plain(flow_label.into()), "[fd77::5]:1".parse().unwrap());
     }
 }

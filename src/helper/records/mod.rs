@@ -4,9 +4,7 @@
 //! moment ago. Everything is root's and readable by all. Only the directory of the user who logs
 //! in is ever looked at, so that a login costs the same however many jobs others have.
 
-mod environment;
 mod layout;
-mod note;
 mod read;
 mod record;
 mod wire;
@@ -16,11 +14,9 @@ use thiserror::Error;
 
 use self::wire::VERSION;
 
-pub use environment::Environment;
-pub use layout::Registry;
-pub use note::{NOTE_VALID, Note};
+pub use layout::{NOTE_VALID, Note, Registry};
 pub use read::{Broken, ReadError, UserRecords};
-pub use record::{Devices, Gpu, Options, Place, Record, Via};
+pub use record::{Devices, Environment, Gpu, Options, Place, Record, Via};
 pub use write::Known;
 
 /// Why bytes are no record.

@@ -4,18 +4,15 @@
 //! stack with the one and without the other would admit users to the bare node, so the account
 //! phase asks this module. It reads the service files as libpam does.
 
-mod control;
 mod flatten;
-mod line;
 mod walk;
 
 use std::fmt;
 use std::path::Path;
 
 use crate::protocol::Stack;
-pub use flatten::{Entry, MODULES, Place, Unfit};
+pub use flatten::{Entry, Line, MODULES, Place, Unfit, lines};
 use flatten::{Instead, flatten};
-pub use line::{Line, lines};
 use walk::{Bypass, bypass};
 
 /// A group of PAM's: which of a module's functions a line has called.

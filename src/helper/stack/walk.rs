@@ -7,8 +7,7 @@
 use std::collections::HashSet;
 
 use super::Group;
-use super::control::{Action, Return};
-use super::flatten::Entry;
+use super::flatten::{Action, Entry, Return};
 
 /// Most states that are looked at; a real stack has some hundreds.
 const STATES_MAX: usize = 100_000;

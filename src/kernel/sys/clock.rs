@@ -1,6 +1,5 @@
 //! The time of day, as numbers and for the texts that people read.
 
-use std::mem::MaybeUninit;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seconds since the epoch; 0 where the clock stands before it.
@@ -11,13 +10,9 @@ pub fn now() -> i64 {
 
 /// The local time at `epoch` seconds since the epoch; `None` where it cannot be represented.
 pub fn local_time(epoch: i64) -> Option<libc::tm> {
-    let mut broken_down = MaybeUninit::<libc::tm>::uninit();
-    // SAFETY: both pointers are valid for the call; localtime_r(3) writes the whole structure
-    // when it does not return null.
-    let result = unsafe { libc::localtime_r(&raw const epoch, broken_down.as_mut_ptr()) };
-    if result.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so it was written.
-    Some(unsafe { broken_down.assume_init() })
+    // SAFETY: zeroed memory is a tm.
+    let mut time: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call (localtime_r(3)).
+    let result = unsafe { libc::localtime_r(&raw const epoch, &raw mut time) };
+    (!result.is_null()).then_some(time)
 }

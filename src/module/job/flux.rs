@@ -7,7 +7,7 @@ use crate::kernel::Failed;
 use crate::kernel::cgroup::{Dir, Membership, Place};
 use crate::kernel::lock::{Lock, is_kept, keepers};
 use crate::kernel::proc::{Proc, Process};
-use crate::kernel::sys::child::{Handed, KeeperSpec, spawn_keeper};
+use crate::kernel::sys::child::{Handed, spawn_keeper};
 use crate::kernel::sys::process::pidfd_open;
 use crate::kernel::trust::Trust;
 use crate::module::Failure;
@@ -239,8 +239,8 @@ fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Star
         root: leaf.root()?.as_fd(),
     };
     let (executable, null) = (executable.as_fd(), null.as_fd());
-    spawn_keeper(&KeeperSpec { executable, title: &title, null, handed })
-        .map_err(|failure| failed(failure.step, Errno::from_raw(failure.errno)))?;
+    spawn_keeper(executable, &title, null, handed)
+        .map_err(|failure| failed(failure.step, failure.errno))?;
     // The keeper must hold the only other end, so that its death is seen.
     drop(theirs);
     let mut talk = UnixStream::from(talk);

@@ -109,13 +109,11 @@ impl Job {
         match self {
             Self::Leaf(cgroups) => cgroups.join(adoption, undo),
             Self::Slurm(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
-                let failure = undo.back(failure);
-                slurm::explain(failure, adoption, not_frozen(step.levels()))
+                slurm::explain(undo.back(failure), adoption, not_frozen(step.levels()))
             }),
-            Self::SlurmV1(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
-                let failure = undo.back(failure);
-                slurm::explain(failure, adoption, step.not_frozen())
-            }),
+            Self::SlurmV1(daemon, step) => step
+                .join(daemon, adoption, undo)
+                .map_err(|failure| slurm::explain(undo.back(failure), adoption, step.not_frozen())),
         }
     }
 }
@@ -123,13 +121,11 @@ impl Job {
 /// Passes on the name of what holds, or would.
 /// Errors: where nothing does, and the admin requires something.
 fn required(name: &'static str, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
-    match adoption.means.settings.require_devices && name == Containment::None.as_str() {
-        true => {
-            let why = "the job has no device containment, and require_devices is set";
-            Err(Failure::why(Reason::CannotConfine, why))
-        }
-        false => Ok(name),
+    if adoption.means.settings.require_devices && name == Containment::None.as_str() {
+        let why = "the job has no device containment, and require_devices is set";
+        return Err(Failure::why(Reason::CannotConfine, why));
     }
+    Ok(name)
 }
 
 fn not_frozen(levels: &[Dir]) -> Result<(), Failure> {

@@ -101,13 +101,11 @@ pub(super) fn explain(
 /// Calls the daemon of the plan's job.
 fn call(adoption: &Adoption<'_>, spool: &AbsolutePath, node: &NodeName) -> Result<Daemon, Failure> {
     let job = &adoption.plan.job;
-    let name = SocketName::new(node, job).ok_or_else(|| {
-        let why = format!("{job} is no number of a job of Slurm's");
-        Failure::Why(Reason::Configuration, why)
-    })?;
-    let spool = open_spool(adoption, Path::new(spool.as_str())).map_err(|error| {
-        Failure::Why(Reason::Configuration, format!("Slurm's spool directory {error}"))
-    })?;
+    let wrong = |why: String| Failure::Why(Reason::Configuration, why);
+    let name = SocketName::new(node, job);
+    let name = name.ok_or_else(|| wrong(format!("{job} is no number of a job of Slurm's")))?;
+    let spool = open_spool(adoption, Path::new(spool.as_str()));
+    let spool = spool.map_err(|error| wrong(format!("Slurm's spool directory {error}")))?;
     Daemon::call(&spool, &name, adoption.deadline()).map_err(of_daemon)
 }
 

@@ -1,15 +1,14 @@
 //! From names to the numbers that they have on this node.
 
-mod confirm;
-
-use std::cell::OnceCell;
-use std::path::PathBuf;
-
 use super::cdi::{self, Catalog};
+use super::nvidia::Gpu;
 use super::{
     DeviceError, Found, GpuName, Named, Specifier, Tree, Unresolved, directory, gres, nvidia,
     specifier, topology,
 };
+use crate::helper::devices::gpu_name::{PciAddress, Uuid};
+use std::cell::OnceCell;
+use std::path::PathBuf;
 
 /// The kind of NVIDIA's GPUs in the specifications that its own tools write.
 const NVIDIA_KIND: &str = "nvidia.com/gpu";
@@ -185,7 +184,7 @@ impl Resolver {
         for name in names {
             let failed = |why| Unresolved { name: name.clone(), why };
             let catalog = self.catalog().map_err(failed)?;
-            confirm::confirm(&self.tree, catalog, name).map_err(failed)?;
+            confirm(&self.tree, catalog, name).map_err(failed)?;
         }
         Ok(found)
     }
@@ -193,6 +192,86 @@ impl Resolver {
     fn catalog(&self) -> Result<&Catalog, DeviceError> {
         let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
         self.catalog.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// The kind of Intel's GPUs in the specifications that its own tools write.
+const INTEL_KIND: &str = "intel.com/gpu";
+
+/// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
+/// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
+/// so. A GPU of Intel's has its address in its name.
+/// Fails: the specification and a driver disagree.
+pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
+    let resolved = || {
+        let names = std::slice::from_ref(name);
+        cdi::resolve(tree, catalog, names).map_err(|error| error.why)
+    };
+    if let Some(address) = intel(name) {
+        let own = resolved()?;
+        return topology::confirm_drm(tree, &[address], &own.devices);
+    }
+    let Some(device) = device(name) else { return Ok(()) };
+    let own = resolved()?;
+    if uuid(device).is_none() && nvidia::minors(&own.devices).is_empty() {
+        return Ok(());
+    }
+    let gpus = nvidia::gpus(tree)?;
+    if let Some(uuid) = uuid(device) {
+        nvidia::confirm(&gpus, &uuid, &own.devices)?;
+    } else if let [minor] = nvidia::minors(&own.devices).as_slice() {
+        for (uuid, said) in known(tree, catalog, name) {
+            let is = |gpu: &Gpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
+            if nvidia::minors(&said.devices).contains(minor) || gpus.iter().any(is) {
+                nvidia::confirm(&gpus, &uuid, &said.devices)?;
+            }
+        }
+    }
+    drm(tree, &gpus, &own)
+}
+
+/// The GPUs that the file of `name` names by their UUIDs, with what it says of them.
+fn known(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Found)> {
+    let gpu = |name: String| {
+        let uuid = device(&name).and_then(uuid)?;
+        let found = cdi::resolve(tree, catalog, &[name]).ok()?;
+        Some((uuid, found))
+    };
+    let gpus = |device: &str| uuid(device).is_some();
+    cdi::siblings(catalog, name, gpus).into_iter().filter_map(gpu).collect()
+}
+
+/// DRM nodes that come with the nodes of GPUs have to be of the same GPUs.
+fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), DeviceError> {
+    let minors = nvidia::minors(&own.devices);
+    let mine = gpus.iter().filter(|gpu| minors.contains(&gpu.minor)).map(|gpu| gpu.address);
+    let addresses: Vec<_> = mine.collect();
+    match addresses.is_empty() {
+        true => Ok(()),
+        false => topology::confirm_drm(tree, &addresses, &own.devices),
+    }
+}
+
+/// The name without the kind, if that is one that NVIDIA's own tools give the GPUs: that of the
+/// toolkit, or one of its sub-domains, as of the device plugin.
+fn device(name: &str) -> Option<&str> {
+    let (kind, device) = name.split_once('=')?;
+    let before = kind.strip_suffix(NVIDIA_KIND)?;
+    (before.is_empty() || before.ends_with('.')).then_some(device)
+}
+
+/// The address in the name that Intel's own tools give a GPU, as `0000-00-02-0-0x56c0`.
+fn intel(name: &str) -> Option<PciAddress> {
+    let mut parts = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.splitn(5, '-');
+    let mut part = || parts.next();
+    let (domain, bus, device, function) = (part()?, part()?, part()?, part()?);
+    format!("{domain}:{bus}:{device}.{function}").parse().ok()
+}
+
+fn uuid(device: &str) -> Option<Uuid> {
+    match device.parse() {
+        Ok(GpuName::Uuid(uuid)) => Some(uuid),
+        _ => None,
     }
 }
 

@@ -25,7 +25,6 @@
 
 mod card;
 mod nodes;
-mod parts;
 #[cfg(test)]
 pub(in crate::helper) mod tests;
 

@@ -5,7 +5,6 @@
 //! asks. The privileged half asks the chosen one once more.
 
 mod ask;
-mod links;
 mod spool;
 
 use std::path::{Path, PathBuf};

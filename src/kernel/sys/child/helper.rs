@@ -379,7 +379,7 @@ unsafe fn become_helper(
         step("no_new_privs", sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL))?;
         step("pdeathsig", sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL))?;
         if sys!(SYS_getppid) != libc::c_long::from(parent) {
-            return Err(SpawnFailure { step: "parent gone", errno: libc::ESRCH });
+            return Err(SpawnFailure { step: "parent gone", errno: Errno::ESRCH });
         }
         execute(3, spec.name)
     }
@@ -555,6 +555,6 @@ mod tests {
         let (uid, gid) = (65_534, 65_534);
         let spec = HelperSpec { fds: [fd; 4], name, uid, gid, patience };
         let failure = Helper::start(&spec).map(drop).unwrap_err();
-        assert_eq!(failure, SpawnFailure { step: "execveat", errno: libc::EACCES });
+        assert_eq!(failure, SpawnFailure { step: "execveat", errno: Errno::EACCES });
     }
 }

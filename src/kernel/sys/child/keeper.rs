@@ -10,19 +10,6 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// What a keeper is started with.
-#[derive(Debug)]
-pub struct KeeperSpec<'a> {
-    /// The executable, opened and checked.
-    pub executable: BorrowedFd<'a>,
-    /// Its `argv[0]`, which ps(1) shows.
-    pub title: &'a CStr,
-    /// `/dev/null`.
-    pub null: BorrowedFd<'a>,
-    /// What it is given besides.
-    pub handed: Handed<BorrowedFd<'a>>,
-}
-
 /// The descriptors that a keeper is given, in this order behind the standard ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Handed<T> {
@@ -62,11 +49,16 @@ impl Handed<OwnedFd> {
     }
 }
 
-/// Starts a keeper, by a process in between that ends at once: the keeper is then nobody's child
-/// but the system's first process's.
+/// Starts a keeper by its executable, opened and checked, with `/dev/null` and what it is handed; ps(1)
+/// shows its title. A process in between ends at once: the keeper is then nobody's child but the
+/// system's first process's.
 /// Errors: the step that failed, here or on the way to its program.
-pub fn spawn_keeper(spec: &KeeperSpec<'_>) -> Result<(), SpawnFailure> {
-    let KeeperSpec { executable, title, null, handed } = *spec;
+pub fn spawn_keeper(
+    executable: BorrowedFd<'_>,
+    title: &CStr,
+    null: BorrowedFd<'_>,
+    handed: Handed<BorrowedFd<'_>>,
+) -> Result<(), SpawnFailure> {
     let Handed { talk, watched, above, leaf, keepers, root } = handed;
     let fds = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
     let stack = Stack::new();
@@ -152,10 +144,9 @@ mod tests {
             keepers: null,
             root: null,
         };
-        let spawn =
-            |executable| spawn_keeper(&KeeperSpec { executable, title: c"keeper", null, handed });
+        let spawn = |executable| spawn_keeper(executable, c"keeper", null, handed);
         assert_eq!(spawn(program.as_fd()), Ok(()));
-        let failure = SpawnFailure { step: "execveat", errno: libc::EACCES };
+        let failure = SpawnFailure { step: "execveat", errno: nix::Error::EACCES };
         assert_eq!(spawn(text.as_fd()), Err(failure));
     }
 }

@@ -8,7 +8,7 @@ mod helper;
 mod keeper;
 
 pub use helper::{End, Helper, HelperSpec};
-pub use keeper::{Handed, KeeperSpec, spawn_keeper};
+pub use keeper::{Handed, spawn_keeper};
 
 use nix::errno::Errno;
 use std::convert::Infallible;
@@ -20,13 +20,13 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 pub struct SpawnFailure {
     /// The system call.
     pub step: &'static str,
-    /// Its `errno`.
-    pub errno: i32,
+    /// Its answer.
+    pub errno: Errno,
 }
 
 impl SpawnFailure {
     fn last(step: &'static str) -> Self {
-        Self { step, errno: Errno::last_raw() }
+        Self { step, errno: Errno::last() }
     }
 }
 

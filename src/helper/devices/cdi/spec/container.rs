@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use super::Version;
 use super::edits::variable;
 use super::fields::{Fields, some_text};
-use super::version::Version;
 use super::{SpecError, Within};
 use crate::helper::devices::cdi::document::{Value, quoted};
 

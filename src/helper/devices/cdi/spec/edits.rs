@@ -1,9 +1,9 @@
 //! `containerEdits`: what is of use on the node is kept, the rest is checked and dropped.
 
 use super::SpecError;
+use super::Version;
 use super::container;
 use super::fields::{Fields, number, some_text};
-use super::version::Version;
 use super::{Edits, NodeEdit, NodeKind};
 use crate::helper::devices::cdi::document::{Value, quoted};
 use crate::protocol::{Access, MAJOR_MAX, MINOR_MAX};
