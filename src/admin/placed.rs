@@ -1,7 +1,7 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::ending::{Process, read_process, real_uid, runs_sshd};
-use super::sys::file::remove_xattr;
+use super::sys::remove_xattr;
 use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::keeper::subtree;

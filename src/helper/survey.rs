@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
 use crate::helper::records::NOTE_VALID;
-use crate::helper::sources::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
+use crate::helper::sources::{Addition, EndedJob, Found, Job, Source, SourceError};
 use crate::protocol::{JobId, Reason, Refusal, SourceName};
 
 #[derive(Debug, Default)]
@@ -19,7 +19,8 @@ pub(super) struct Survey {
     pub(super) present: Vec<SourceName>,
     /// What sources are not on this node.
     absent: Vec<String>,
-    passing: Vec<Passing>,
+    starting: Vec<JobId>,
+    ending: Vec<JobId>,
     ended: Vec<EndedJob>,
     seen: Vec<(SourceName, String)>,
 }
@@ -61,7 +62,8 @@ impl Survey {
         self.faults.extend(found.broken);
         self.silent.extend(found.silent);
         self.skipped.extend(found.skipped);
-        self.passing.extend(found.passing);
+        self.starting.extend(found.starting);
+        self.ending.extend(found.ending);
         self.ended.extend(found.ended);
         self.seen.extend(found.seen.into_iter().map(|text| (name, text)));
         loose.additions.extend(found.additions);
@@ -106,21 +108,7 @@ impl Survey {
     /// nothing can have hidden one.
     pub(super) fn may_change(&self) -> bool {
         let clear = self.faults.is_empty() && self.silent.is_empty();
-        self.jobs.is_empty() && (clear || self.starting().is_some())
-    }
-
-    fn starting(&self) -> Option<&JobId> {
-        self.passing.iter().find_map(|passing| match passing {
-            Passing::Starting(id) => Some(id),
-            Passing::Ending(_) => None,
-        })
-    }
-
-    fn ending(&self) -> Option<&JobId> {
-        self.passing.iter().find_map(|passing| match passing {
-            Passing::Ending(id) => Some(id),
-            Passing::Starting(_) => None,
-        })
+        self.jobs.is_empty() && (clear || !self.starting.is_empty())
     }
 
     /// Why a user without a running job is refused. A fault comes first, since it may be why no job
@@ -138,10 +126,10 @@ impl Survey {
         if !self.silent.is_empty() {
             return because(Reason::Timeout, &self.silent);
         }
-        if let Some(id) = self.starting() {
+        if let Some(id) = self.starting.first() {
             return about(Reason::Starting, id, None, &[]);
         }
-        if let Some(id) = self.ending() {
+        if let Some(id) = self.ending.first() {
             return about(Reason::Ended, id, None, &self.skipped);
         }
         let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
@@ -182,12 +170,8 @@ impl Survey {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }
-        for passing in &self.passing {
-            match passing {
-                Passing::Starting(id) => evidence.add("starting", id),
-                Passing::Ending(id) => evidence.add("ending", id),
-            }
-        }
+        self.starting.iter().for_each(|id| evidence.add("starting", id));
+        self.ending.iter().for_each(|id| evidence.add("ending", id));
         for job in &self.ended {
             evidence.add("ended", format_args!("{} at {}", job.id, job.ended));
         }

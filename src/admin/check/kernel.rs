@@ -1,7 +1,7 @@
 //! What logins need of the kernel, by trying it in a cgroup of our own.
 
 use super::{Check, Finding, Scene};
-use crate::admin::sys::file::remove_xattr;
+use crate::admin::sys::remove_xattr;
 use crate::kernel::bpf::{self, Attached, Level, Program};
 use crate::kernel::cgroup::{Dir, Error, Mount, event};
 use crate::kernel::sys;

@@ -4,7 +4,7 @@
 pub mod interpret;
 mod owner;
 
-use crate::admin::sys::bpf::xlated;
+use crate::admin::sys::xlated;
 use crate::kernel::Failed;
 use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
 use crate::kernel::cgroup::{self, Dir};

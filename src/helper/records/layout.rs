@@ -1,7 +1,7 @@
 //! Where records lie, and the note that a job ended.
 
 use super::RecordError;
-use super::wire::{MapOnly, VERSION, json_error};
+use super::record::{MapOnly, VERSION, json_error};
 use crate::protocol::JobId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,6 @@ pub struct Registry {
 impl Registry {
     /// The registry of a node whose configuration names none.
     pub const DEFAULT: &str = "/run/job-adopt/jobs";
-    /// Mode of the registry and of the users' directories in it.
-    pub const DIR_MODE: u32 = 0o755;
     /// Mode of records and notes: the unprivileged half has to read them.
     pub const FILE_MODE: u32 = 0o644;
     /// Most bytes of a record or note.

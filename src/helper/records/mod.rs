@@ -7,12 +7,11 @@
 mod layout;
 mod read;
 mod record;
-mod wire;
 mod write;
 
 use thiserror::Error;
 
-use self::wire::VERSION;
+use self::record::VERSION;
 
 pub use layout::{NOTE_VALID, Note, Registry};
 pub use read::{Broken, ReadError, UserRecords};

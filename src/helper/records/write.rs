@@ -4,16 +4,16 @@
 //! renamed. A job that ends is first renamed to a name that readers skip as well, and forgotten
 //! only when its logins are gone, so that an `unregister` that was cut short can be done again.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Note, Record, Registry};
 use crate::helper::sources::FluxId;
 use crate::kernel::Failed;
 use crate::kernel::trust::Trust;
-use crate::protocol::JobId;
+use crate::protocol::{JobId, decimal};
 
 /// A job that the registry knows by an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,10 +72,7 @@ impl Registry {
         };
         let mut users = Vec::new();
         for entry in entries {
-            let name = entry.map_err(failed)?.file_name();
-            let number =
-                |name: &str| name.parse::<u32>().ok().filter(|uid| uid.to_string() == name);
-            users.extend(name.to_str().and_then(number));
+            users.extend(entry.map_err(failed)?.file_name().to_str().and_then(decimal));
         }
         users.sort_unstable();
         Ok(users)
@@ -134,17 +131,8 @@ impl Registry {
     /// Fails: [`Failed`] naming the first directory that cannot be made or is not believed.
     pub fn prepare(&self, trust: &Trust, uid: u32) -> Result<(), Failed> {
         let dir = self.user_dir(uid);
-        let mut missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
-        missing.reverse();
-        for path in missing {
-            let made = DirBuilder::new().mode(Self::DIR_MODE).create(path);
-            made.and_then(|()| fs::set_permissions(path, Permissions::from_mode(Self::DIR_MODE)))
-                .map_err(|error| failed("mkdir", path, error))?;
-        }
-        trust
-            .dir(&dir)
-            .map(drop)
-            .map_err(|error| failed("open", &dir, io::Error::other(error.to_string())))
+        let made = trust.make_dir(&dir).map(drop);
+        made.map_err(|error| failed("open", &dir, io::Error::other(error.to_string())))
     }
 
     fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), Failed> {

@@ -79,15 +79,6 @@ pub struct EndedJob {
     pub ended: i64,
 }
 
-/// A job that takes no logins at this moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Passing {
-    /// It is starting.
-    Starting(JobId),
-    /// It is ending.
-    Ending(JobId),
-}
-
 /// A record that adds devices to a job of a scheduler's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addition {
@@ -104,8 +95,10 @@ pub struct Found {
     pub jobs: Vec<Job>,
     /// Records that place no login themselves; they add devices to jobs of a scheduler's.
     pub additions: Vec<Addition>,
-    /// Jobs that are about to run, or about to end.
-    pub passing: Vec<Passing>,
+    /// Jobs that are about to run, and take no logins yet.
+    pub starting: Vec<JobId>,
+    /// Jobs that take none any more.
+    pub ending: Vec<JobId>,
     /// The jobs that ended and of whose end there is a note, however old.
     pub ended: Vec<EndedJob>,
     /// Jobs of which there is a record that cannot be used. What a scheduler knows of such a job is

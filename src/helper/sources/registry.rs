@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{Addition, EndedJob, Found, Job, Passing, Source, SourceError};
+use super::{Addition, EndedJob, Found, Job, Source, SourceError};
 use crate::helper::records::{Devices, Place, ReadError, Record, Registry, Via};
 use crate::kernel::trust::Trust;
 use crate::protocol::{CgroupPath, Placement, SourceName};
@@ -34,7 +34,7 @@ impl RegistrySource {
             Place::Via(via) if !unsaid => {
                 let prolog = super::flux::prolog(&record.id).filter(|_| *via == Via::Flux);
                 if prolog.is_some_and(|cgroup| self.is_there(&cgroup).unwrap_or(false)) {
-                    found.passing.push(Passing::Starting(record.id.clone()));
+                    found.starting.push(record.id.clone());
                 }
                 let otherwise = format!("{path}: not running, {} has no such job", via.as_str());
                 found.additions.push(Addition { record, otherwise });
@@ -173,7 +173,7 @@ mod tests {
             scratch.dir(&format!("{prologs}/flux-prolog@{id}.service"));
         }
         let found = look(&scratch).unwrap();
-        assert_eq!(found.passing, [Passing::Starting("fxyzzy".parse().unwrap())]);
+        assert_eq!(found.starting, ["fxyzzy".parse().unwrap()]);
         assert_eq!(found.additions.len(), 3);
     }
 

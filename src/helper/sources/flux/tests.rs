@@ -254,7 +254,7 @@ fn of_a_unit_only_so_many_processes_are_looked_at() {
         assert!(found.broken.is_empty() && found.silent.is_empty(), "{found:?}");
         let (all, _) = bench.source().everyones(Instant::now() + Duration::from_secs(4)).unwrap();
         assert!(all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
-        (found.jobs.len(), found.passing.len(), found.skipped.concat())
+        (found.jobs.len(), found.starting.len() + found.ending.len(), found.skipped.concat())
     };
     // The IMP just within, and just beyond.
     assert_eq!(look(&[], most - 2, &[10, 11]), (1, 0, String::new()));
@@ -273,10 +273,11 @@ fn a_job_whose_tasks_linger_is_ending_for_its_owner() {
     bench.process(12, 1, [5; 4]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 12]);
     let found = bench.found();
-    assert_eq!(found.passing, [Passing::Ending("f1".parse().unwrap())]);
+    assert_eq!(found.ending, ["f1".parse().unwrap()]);
+    assert_eq!(found.starting, []);
     assert!(found.skipped.first().unwrap().contains("its shell has ended"), "{found:?}");
     let other = bench.source().jobs(6, Instant::now() + Duration::from_secs(4)).unwrap();
-    assert_eq!(other.passing, []);
+    assert_eq!((other.starting, other.ending), (vec![], vec![]));
 }
 
 #[test]
@@ -289,11 +290,11 @@ fn a_job_is_starting_while_its_prolog_runs() {
     prolog("flux-prolog@f2.env", 55);
     prolog("flux-epilog@f3.env", 5);
     prolog("flux-prolog@flux.env", 5);
-    assert_eq!(bench.found().passing, []);
+    assert_eq!((bench.found().starting, bench.found().ending), (vec![], vec![]));
     let file = prolog("flux-prolog@fxyzzy.env", 5);
-    assert_eq!(bench.found().passing, [Passing::Starting("fxyzzy".parse().unwrap())]);
+    assert_eq!(bench.found().starting, ["fxyzzy".parse().unwrap()]);
     std::fs::remove_file(file).unwrap();
-    assert_eq!(bench.found().passing, []);
+    assert_eq!((bench.found().starting, bench.found().ending), (vec![], vec![]));
 }
 
 #[test]

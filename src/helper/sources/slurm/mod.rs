@@ -10,7 +10,7 @@ mod spool;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Found, Job, Passing, Source, SourceError};
+use super::{Found, Job, Source, SourceError};
 use crate::helper::devices::{Settings, Tree};
 use crate::protocol::{Placement, SourceName};
 use crate::schedulers::stepd::{Answer, Error, State};
@@ -99,8 +99,8 @@ impl Found {
     fn take(&mut self, socket: Socket, state: State) {
         let id = socket.name.job.clone();
         match state {
-            State::Starting => self.passing.push(Passing::Starting(id)),
-            State::Ending => self.passing.push(Passing::Ending(id)),
+            State::Starting => self.starting.push(id),
+            State::Ending => self.ending.push(id),
             State::Running => match self.jobs.iter_mut().find(|job| job.id == id) {
                 // A job of several nodes that are one host; to join one of them is to join it.
                 Some(job) => {

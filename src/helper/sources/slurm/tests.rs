@@ -6,7 +6,6 @@ pub(crate) use daemons::Daemons;
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::helper::sources::Passing;
 use crate::kernel::trust::tests::Scratch;
 use daemons::{ENDING, Manner, RUNNING, STARTING};
 
@@ -69,7 +68,7 @@ fn the_jobs_of_the_user_are_found_and_no_others() {
     let made = std::fs::metadata(bench.path("s", "n1", 7)).unwrap();
     assert_eq!((job.id.as_str(), job.started), ("7", std::os::unix::fs::MetadataExt::ctime(&made)));
     let id = |text: &str| text.parse().unwrap();
-    assert_eq!(found.passing, [Passing::Ending(id("10")), Passing::Starting(id("9"))]);
+    assert_eq!((found.ending, found.starting), (vec![id("10")], vec![id("9")]));
     assert!(found.broken.is_empty() && found.silent.is_empty() && found.skipped.is_empty());
     assert_eq!(found.seen.last().unwrap(), "5 daemons answered, 0 sockets are stale");
     let (everyones, _) = bench.source(None).everyones(Instant::now() + EACH).unwrap();
