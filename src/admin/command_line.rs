@@ -346,10 +346,16 @@ mod tests {
         text + ".YS\n"
     }
 
-    /// What an option does, and what it is unless given.
+    /// What an option does, what it may be, and what it is unless given.
     fn help(arg: &clap::Arg) -> String {
-        let text = roff(&arg.get_help().unwrap().to_string());
-        let shown = arg.get_action().takes_values() && !arg.is_hide_default_value_set();
+        let mut text = roff(&arg.get_help().unwrap().to_string());
+        let takes = arg.get_action().takes_values();
+        let words = if takes { arg.get_possible_values() } else { Vec::new() };
+        let words: Vec<_> = words.iter().map(clap::builder::PossibleValue::get_name).collect();
+        if !words.is_empty() {
+            text = format!("{text}: {}", words.join(", "));
+        }
+        let shown = takes && !arg.is_hide_default_value_set();
         match arg.get_default_values().first().filter(|_| shown) {
             Some(default) => format!("{text}; {} unless given", default.to_string_lossy()),
             None => text,

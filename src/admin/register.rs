@@ -39,7 +39,7 @@ pub(super) struct Options {
     /// A cgroup, below the cgroup v2 mount
     #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
     pub(super) cgroup: Option<CgroupPath>,
-    /// The scheduler that places the logins: slurm or flux
+    /// The scheduler that places the logins
     #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
     pub(super) via: Option<Via>,
     /// A process of the job, or a path, whose mounts logins see
