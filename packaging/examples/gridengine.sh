@@ -1,0 +1,79 @@
+#!/bin/sh
+# Grid Engine: prolog and epilog as root, of the whole cluster ("qconf -mconf") or of one queue ("qconf -mq"):
+#
+#   prolog   root@/usr/bin/env -i /usr/local/libexec/gridengine.sh begin $job_id $ja_task_id $job_owner
+#   epilog   root@/usr/bin/env -i /usr/local/libexec/gridengine.sh end $job_id $ja_task_id $job_owner
+#
+# Keep "env -i": both run as root, with the environment that the user gave the job.
+#
+# Run by this project's tests with Debian 12's 8.1.9 and systemd (make test TIER=node SUITE=gridengine).
+#
+# Grid Engine makes no cgroup on v2. So the prolog makes one and moves the job's shepherd, its parent, into
+# it: what the shepherd starts is born there. The epilog moves the shepherd out and ends what is left, logins
+# too. A unit of systemd does the same where the shepherd is killed, since no epilog runs then.
+#
+# If the prolog fails, Grid Engine starts the job elsewhere and takes no more jobs into this queue until
+# "qmod -c". Of a parallel job only the first node runs a prolog: on the others, logins are refused.
+set -euf
+
+LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export LC_ALL PATH
+
+# What a job may open, as options of "job-adopt register": the standard devices, unless your site adds
+# to them, for instance --gpu for the GPUs that it gives to job $1, task $2 of user $3.
+devices() {
+    echo --policy closed
+}
+
+top=/sys/fs/cgroup
+
+# The note of the end, the logins, then whatever is left of the job.
+over() {
+    job-adopt unregister --strays "$1" || echo "$0: job $1: not all has ended" >&2
+    tries=0
+    while test -d "$top/gridengine/$1" && ! rmdir "$top/gridengine/$1" 2>/dev/null; do
+        test $tries -lt 50 || { echo "$0: job $1: its cgroup stays" >&2; return; }
+        tries=$((tries + 1))
+        echo 1 >"$top/gridengine/$1/cgroup.kill"
+        sleep 0.1
+    done
+}
+
+if test "${1:-}" = over; then
+    over "${2:?}"
+    exit
+fi
+
+: "${1:?}" "${2:?}" "${3:?}" "${4:?}"
+id=$2
+case $3 in 0 | undefined) ;; *) id=$2.$3 ;; esac
+cgroup=/gridengine/$id
+unit=gridengine-job-$id.service
+
+# Root has no records.
+test "$4" != root || exit 0
+grep -q shepherd "/proc/$PPID/comm"
+
+case $1 in
+begin)
+    # Of an earlier run of the job, whose shepherd was killed just now.
+    systemctl stop "$unit" 2>/dev/null || :
+    mkdir -p "$top$cgroup"
+    # shellcheck disable=SC2046
+    job-adopt register --id "$id" --user "$4" --cgroup "$cgroup" $(devices "$2" "$3" "$4")
+    systemd-run --quiet --collect --unit="$unit" --property=ExecStop="$0 over $id" \
+        tail --pid="$PPID" -f /dev/null
+    echo "$PPID" >"$top$cgroup/cgroup.procs"
+    ;;
+end)
+    # To where the shepherd's own parent is, which is the execd unless that was started anew.
+    parent=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$PPID/status")
+    out=$(sed -n 's/^0:://p' "/proc/$parent/cgroup")
+    for pid in "$PPID" "$$"; do
+        echo "$pid" >"$top${out%/}/cgroup.procs"
+    done
+    # A prolog that failed has left no unit.
+    systemctl stop "$unit" 2>/dev/null || over "$id"
+    ;;
+*) exit 2 ;;
+esac
