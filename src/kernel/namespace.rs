@@ -41,13 +41,14 @@ impl Namespace {
     }
 
     fn look(fd: OwnedFd, kind: i32) -> io::Result<Self> {
-        let known = matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
+        let users = kind == libc::CLONE_NEWUSER;
+        let known = users || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
         let is_one = known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
         if !is_one || sys::kind(fd.as_fd())? != kind {
             return Err(io::Error::other("is no namespace of mounts, or of processes, as is due"));
         }
-        if fstat(sys::owner(fd.as_fd())?)?.st_ino != stat("/proc/self/ns/user")?.st_ino {
-            let why = "is of a user namespace, whose user may change what is mounted";
+        if users || fstat(sys::owner(fd.as_fd())?)?.st_ino != stat("/proc/self/ns/user")?.st_ino {
+            let why = "is a user namespace or in one, whose user may change what is mounted";
             return Err(io::Error::other(why));
         }
         let id = fstat(&fd)?.st_ino;

@@ -173,7 +173,6 @@ fn what_is_no_namespace_is_refused() {
     refused(&["ns", "/etc/passwd"], |_| (), "is no namespace of mounts");
     refused(&["ns", "/dev/null"], |_| (), "is no namespace of mounts");
     refused(&["version", FULL, "ns", "/proc/self/ns/net"], |_| (), "is no namespace of mounts");
-    refused(&["version", FULL, "ns", "/proc/self/ns/user"], |_| (), "is no namespace of mounts");
     // As Slurm 24.11 hands over that of mounts alone.
     refused(&["ns", "/proc/self/ns/pid"], |_| (), "is no namespace of mounts");
     refused(
@@ -190,7 +189,10 @@ fn what_a_user_could_have_mounted_is_refused() {
         let script = "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose";
         made(node, "users", "--user --map-root-user", script);
     };
-    refused(&["ns", "/run/ns/users"], make, "is of a user namespace");
+    refused(&["ns", "/run/ns/users"], make, "is a user namespace or in one");
+    // As Slurm's namespace/linux hands it over with CLONE_NEWUSER.
+    let own = ["version", FULL, "ns", "/proc/self/ns/user"];
+    refused(&own, |_| (), "is a user namespace or in one");
 }
 
 /// As in a container: sshd would read that one's accounts, and load its modules.
