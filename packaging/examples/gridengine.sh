@@ -44,7 +44,7 @@ if test "${1:-}" = over; then
     exit
 fi
 
-: "${1:?}" "${2:?}" "${3:?}" "${4:?}"
+test $# = 4 || exit 2
 id=$2
 case $3 in 0 | undefined) ;; *) id=$2.$3 ;; esac
 cgroup=/gridengine/$id
