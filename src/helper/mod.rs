@@ -13,7 +13,6 @@ mod config;
 pub mod devices;
 mod environment;
 mod flux;
-mod main;
 mod plan;
 pub mod records;
 pub mod sources;
@@ -24,10 +23,9 @@ use std::fmt;
 
 use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
 
-pub use answer::{Node, answer};
+pub use answer::{Node, answer, main};
 pub use choose::parse as parse_choice;
 pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
-pub use main::main;
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::{Health, Selection};
 

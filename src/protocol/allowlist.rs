@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::environment::Variable;
-use super::schema::{DecodeError, Field, Reader, Text, Writer};
-use super::text::{AbsolutePath, Invalid, decimal};
+use super::schema::{AbsolutePath, DecodeError, Field, Invalid, Reader, Text, Writer, decimal};
 
 /// Most entries that an allowlist may hold.
 pub const MAX_ENTRIES: usize = 1024;

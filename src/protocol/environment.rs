@@ -4,8 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::schema::{DecodeError, Field, Reader, Text, Writer, item_key};
-use super::text::Invalid;
+use super::schema::{DecodeError, Field, Invalid, Reader, Text, Writer, item_key};
 use super::{JobId, SourceName, decimal};
 
 /// Most bytes of `NAME=VALUE`.

@@ -1,7 +1,6 @@
 //! What the privileged half asks, and what the unprivileged half answers.
 
-use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
-use super::text::words;
+use super::schema::{self, DecodeError, Field, Reader, Writer, schema, words};
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
 
 words! {

@@ -10,7 +10,6 @@ mod message;
 mod schema;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub use allowlist::{
     Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_PROBES, MINOR_MAX, Probe,
@@ -20,9 +19,9 @@ pub use message::{
     Containment, Phase, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Request, Rule, Several,
     SourceName, Stack, Verdict,
 };
-pub use schema::DecodeError;
-pub use text::{AbsolutePath, CgroupPath, Invalid, JobId, LeafName, NodeName, is_within};
-pub(crate) use text::{decimal, words};
+pub use schema::is_within;
+pub use schema::{AbsolutePath, CgroupPath, DecodeError, Invalid, JobId, LeafName, NodeName};
+pub(crate) use schema::{decimal, words};
 
 /// What a keeper says once it holds the lock and waits.
 pub const READY: &[u8] = b"ready";

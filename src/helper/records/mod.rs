@@ -4,7 +4,6 @@
 //! moment ago. Everything is root's and readable by all. Only the directory of the user who logs
 //! in is ever looked at, so that a login costs the same however many jobs others have.
 
-mod layout;
 mod read;
 mod record;
 mod write;
@@ -13,8 +12,7 @@ use thiserror::Error;
 
 use self::record::VERSION;
 
-pub use layout::{NOTE_VALID, Note, Registry};
-pub use read::{Broken, ReadError, UserRecords};
+pub use read::{Broken, NOTE_VALID, Note, ReadError, Registry, UserRecords};
 pub use record::{Devices, Environment, Gpu, Options, Place, Record, Via};
 pub use write::Known;
 

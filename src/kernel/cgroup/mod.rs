@@ -7,14 +7,12 @@
 mod dir;
 mod membership;
 mod place;
-mod stamp;
 pub mod v1;
 
-pub use dir::Dir;
+pub use dir::{Dir, MADE, Stamp, namespace, pin};
+pub(crate) use dir::{NAMESPACE, STAMP, is_marked, mark, mark_pin};
 pub use membership::{Membership, Origin, enter, stands_in};
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
-pub use stamp::{MADE, Stamp, namespace, pin};
-pub(crate) use stamp::{NAMESPACE, STAMP, is_marked, mark, mark_pin};
 
 use crate::kernel::Failed;
 use thiserror::Error;

@@ -2,7 +2,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::helper::devices::listing::Entry;
+use crate::helper::devices::tree::Entry;
 
 /// A directory of a test's own, removed when the test is over.
 pub(crate) struct Scratch(PathBuf);

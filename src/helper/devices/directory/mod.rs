@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
 use super::{DeviceError, GpuName, Named, Tree};
-use crate::helper::devices::listing::Entry;
+use crate::helper::devices::tree::Entry;
 use crate::helper::printable;
 use crate::kernel::trust::{TrustError, TrustedDir};
 use crate::protocol::decimal;

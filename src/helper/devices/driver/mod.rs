@@ -7,7 +7,7 @@
 
 mod family;
 
-use super::{DeviceError, Node, NodeError, ProcDevices, Tree, major, nvidia};
+use super::{DeviceError, Node, NodeError, ProcDevices, Tree, found as major, nvidia};
 use crate::protocol::DeviceType;
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric

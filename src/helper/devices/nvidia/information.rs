@@ -3,7 +3,7 @@
 
 use crate::helper::devices::gpu_name::{PciAddress, Uuid};
 use crate::helper::devices::tree::missing_is;
-use crate::helper::devices::{Device, DeviceError, FileError, Tree, major, topology};
+use crate::helper::devices::{Device, DeviceError, FileError, Tree, found as major, topology};
 use crate::protocol::decimal;
 
 const GPUS: &str = "/proc/driver/nvidia/gpus";

@@ -6,7 +6,7 @@ use super::card::{Card, Make, directory};
 use crate::helper::devices::gpu_name::PciAddress;
 use crate::helper::devices::tree::missing_is;
 use crate::helper::devices::{
-    Device, DeviceError, FileError, Found, NodeError, Tree, driver, major, nvidia,
+    Device, DeviceError, FileError, Found, NodeError, Tree, driver, found as major, nvidia,
 };
 use crate::protocol::{Access, DeviceType, MINOR_MAX};
 
