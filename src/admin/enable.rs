@@ -9,6 +9,7 @@ use super::pam::{Stack, Wanted, replace};
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, require_root};
 use crate::helper::printable;
+use crate::kernel::cgroup::Membership;
 use clap::{ArgGroup, Args};
 use std::fs;
 use std::io::ErrorKind;
@@ -292,9 +293,8 @@ fn inside(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Erro
 
 /// Where this process is.
 fn cgroup() -> String {
-    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let path = text.lines().find_map(|line| line.strip_prefix("0::"));
-    printable(path.unwrap_or("no cgroup of version 2"))
+    let own = Membership::own().ok();
+    printable(own.as_ref().and_then(Membership::unified).unwrap_or("no cgroup of version 2"))
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         true => case.write_json(output)?,
         false => case.write_text(output)?,
     }
-    Ok(case.finding.code())
+    Ok(case.finding.shown().0)
 }
 
 #[derive(Debug)]
@@ -246,20 +246,13 @@ enum Finding {
 }
 
 impl Finding {
-    fn code(&self) -> u8 {
+    /// The exit status; and decision, code and text, as JSON has them.
+    fn shown(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
         match self {
-            Self::Admitted | Self::Ignored(_) => EXIT_FINE,
-            Self::Refused(..) => EXIT_FINDINGS,
-            Self::Unsure => EXIT_FAILED,
-        }
-    }
-
-    fn decision(&self) -> &'static str {
-        match self {
-            Self::Admitted => "admit",
-            Self::Ignored(_) => "ignore",
-            Self::Refused(..) => "refuse",
-            Self::Unsure => "unknown",
+            Self::Admitted => (EXIT_FINE, "admit", Some(Reason::Admitted.as_str()), None),
+            Self::Ignored(why) => (EXIT_FINE, "ignore", None, Some(why)),
+            Self::Refused(why, text) => (EXIT_FINDINGS, "refuse", Some(why.as_str()), Some(text)),
+            Self::Unsure => (EXIT_FAILED, "unknown", None, None),
         }
     }
 }
@@ -279,15 +272,9 @@ impl Case {
     }
 
     fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        let (code, text) = match &self.finding {
-            Finding::Admitted => (Some(Reason::Admitted.as_str()), None),
-            Finding::Refused(reason, text) => (Some(reason.as_str()), Some(text.as_str())),
-            Finding::Ignored(why) => (None, Some(why.as_str())),
-            Finding::Unsure => (None, None),
-        };
         let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
         let evidence: Vec<_> = self.evidence.iter().map(line).collect();
-        let decision = self.finding.decision();
+        let (_, decision, code, text) = self.finding.shown();
         output.json(&json!({
             "schema": 1, "decision": decision, "code": code, "text": text, "evidence": evidence,
         }))

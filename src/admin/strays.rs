@@ -15,6 +15,7 @@ use crate::kernel::log::{Line, Severity};
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::sys::file::facts;
 use crate::kernel::trust::Trust;
+use crate::module::{Settings, is_off};
 use crate::protocol::{DeviceRule, DeviceType, SourceName, is_within};
 use crate::schedulers::flux::{is_imp, unit_at};
 use clap::Args;
@@ -118,9 +119,7 @@ fn joined(config: &Config) -> Result<(), &'static str> {
     let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
     match lines().iter().any(|line| line.is_fit() && !line.observes() && !opens(line)) {
         _ if !config.enforce.holds() => Err("logins are not judged on this node (enforce)"),
-        _ if fs::symlink_metadata("/run/job-adopt/off").is_ok() => {
-            Err("/run/job-adopt/off is there")
-        }
+        _ if is_off() => Err("/run/job-adopt/off is there"),
         true => Ok(()),
         false => Err("no session line of sshd's PAM stack takes all logins into jobs"),
     }
@@ -414,8 +413,7 @@ impl People {
         let mut exempt: BTreeSet<u32> = slices::exempt(config)?.into_keys().collect();
         let mut groups = config.exempt_groups.clone();
         let ours = lines().into_iter().filter(|line| line.ours.is_some());
-        for settings in ours.filter_map(|line| crate::module::Settings::parse(&line.arguments).ok())
-        {
+        for settings in ours.filter_map(|line| Settings::parse(&line.arguments).ok()) {
             exempt.extend(settings.exempt_uids);
             groups.extend(settings.exempt_groups);
         }

@@ -191,7 +191,11 @@ impl<'a> Site<'a> {
         };
         let (account, session) = (read(Group::Account), read(Group::Session));
         let mut site = Self { scene, trust, account, session, lines: Vec::new() };
-        site.lines = site.ours().filter_map(|(group, entry)| Line::of(group, entry)).collect();
+        let line = |(group, entry): (Group, &Entry)| {
+            let settings = Settings::parse(&entry.arguments).ok()?;
+            Some(Line { group, entry: entry.clone(), settings })
+        };
+        site.lines = site.ours().filter_map(line).collect();
         site
     }
 
@@ -228,12 +232,5 @@ impl<'a> Site<'a> {
             true => Tree::here(),
             false => Tree::laid_out(&self.scene.root, self.trust.clone()),
         }
-    }
-}
-
-impl Line {
-    fn of(group: Group, entry: &Entry) -> Option<Self> {
-        let settings = crate::module::Settings::parse(&entry.arguments).ok()?;
-        Some(Self { group, entry: entry.clone(), settings })
     }
 }
