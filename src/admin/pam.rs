@@ -200,11 +200,8 @@ impl<'a> Stack<'a> {
         let mut notes = Vec::new();
         for (group, entries) in [("account", &account), ("session", &session)] {
             if entries.iter().all(|entry| entry.top == 0) {
-                let why = format!(
-                    "has no {group} line, so libpam takes those of \"other\"; a first \
-                                   line of ours would replace them"
-                );
-                return Err(self.refused(why));
+                let why = "line, so libpam takes those of \"other\"; one of ours would replace them";
+                return Err(self.refused(format!("has no {group} {why}")));
             }
             if let Some(entry) = entries.iter().find(|entry| entry.ours.is_some()) {
                 let why =
@@ -250,8 +247,10 @@ impl<'a> Stack<'a> {
             notes.extend(theirs.map(|_| DEFAULTS.to_owned()));
         }
         let is_out = |number| outs.iter().any(|(first, last)| (*first..=*last).contains(&number));
-        let before = account.iter().find(|one| self.is_elsewhere(&one.place) || !one.goes_on());
-        let before = before.map_or(usize::MAX, |entry| entry.top);
+        // Whom another module refuses is observed too.
+        let watched = |one: &Entry| settings.observe && RIVALS.contains(&one.file());
+        let ends = |one: &Entry| self.is_elsewhere(&one.place) || !one.goes_on() || watched(one);
+        let before = account.iter().find(|one| ends(one)).map_or(usize::MAX, |entry| entry.top);
         let text = self.assembled(&text, before, is_out, &words.join(" "));
         self.judged(&text)?;
         Ok(Plan { text, notes })
@@ -552,6 +551,14 @@ mod tests {
         // The next step takes theirs out.
         read(&scratch).write(&plan.text).unwrap();
         assert!(with(&scratch, Some("")).contains(&format!("{MARK}{THEIRS}")));
+    }
+
+    #[test]
+    fn what_observes_also_sees_whom_theirs_refuses() {
+        let include = "@include common-account\n";
+        let theirs = format!("account requisite pam_flux.so\n{include}");
+        let text = with(&debian(include, &theirs), Some("observe"));
+        assert!(text.contains(&format!("{OURS} observe\n{theirs}")), "{text}");
     }
 
     #[test]
