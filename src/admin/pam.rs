@@ -200,7 +200,7 @@ impl<'a> Stack<'a> {
         let mut notes = Vec::new();
         for (group, entries) in [("account", &account), ("session", &session)] {
             if entries.iter().all(|entry| entry.top == 0) {
-                let why = "line, so libpam takes those of \"other\"; one of ours would replace them";
+                let why = "line, so libpam takes those of \"other\"; ours would replace them";
                 return Err(self.refused(format!("has no {group} {why}")));
             }
             if let Some(entry) = entries.iter().find(|entry| entry.ours.is_some()) {
