@@ -135,3 +135,32 @@ fn launchers_of_ranks_are_installed_for_the_tests() {
         assert!(needs.split_whitespace().any(|need| need == pair), "{pair}: {needs}");
     }
 }
+
+/// A build with a patch has the same version, and may speak another protocol.
+#[test]
+fn builds_of_other_source_have_other_names() {
+    let folder = scratch("build-name");
+    let script = folder.join("build");
+    let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
+    let compiled = Command::new(rustc).args(["--edition=2024", source, "-o"]).arg(&script).output();
+    assert!(compiled.as_ref().unwrap().status.success(), "{}", words(compiled.as_ref().unwrap()));
+    let name = |case: &str, file: &str, text: &str| {
+        let path = folder.join(case).join("src/below").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        let mut script = Command::new(&script);
+        script
+            .current_dir(folder.join(case))
+            .env("CARGO_PKG_VERSION", "1.2.3")
+            .env_remove("OUT_DIR");
+        let said = words(&script.output().unwrap());
+        let name = said.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=BUILD="));
+        name.unwrap_or_else(|| panic!("{said}")).to_owned()
+    };
+    let one = name("one", "a.rs", "fn a() {}");
+    assert!(one.strip_prefix("1.2.3+").is_some_and(|sum| sum.len() == 8), "{one}");
+    assert_eq!(name("another", "a.rs", "fn a() {}"), one);
+    assert_ne!(name("text", "a.rs", "fn b() {}"), one);
+    assert_ne!(name("file", "b.rs", "fn a() {}"), one);
+}

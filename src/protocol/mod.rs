@@ -33,9 +33,10 @@ pub const CDI_ENV: &str = "was removed; logins are given the variables that the 
 /// As [`CDI_ENV`].
 pub const CDI_GIDS: &str = "was removed; pam_group can add groups, and an auth line of this module \
                             does nothing";
-/// Version that both sides of the boundary state; different versions refuse the login.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Version that both sides of the boundary state, with a checksum of their source; different versions
+/// refuse the login.
+pub const VERSION: &str = env!("BUILD");
 /// What both halves say when the other is of another version; the version is between the first
 /// words and the last.
 pub(crate) const SPEAKS_TO: &str =
-    concat!(" speaks to version ", env!("CARGO_PKG_VERSION"), " of pam_job_adopt");
+    concat!(" speaks to version ", env!("BUILD"), " of pam_job_adopt");

@@ -16,7 +16,7 @@ unsafe extern "C" {
 /// What the module keeps from one call to a later one of the same transaction.
 type Kept = Option<Box<dyn Any>>;
 /// Under this name; a module of another version that is loaded as well keeps other things.
-const KEPT: &str = concat!("pam_job_adopt ", env!("CARGO_PKG_VERSION"), "\0");
+const KEPT: &str = concat!("pam_job_adopt ", env!("BUILD"), "\0");
 
 /// The handle of one PAM transaction, for the time of one call of the module.
 #[derive(Debug)]

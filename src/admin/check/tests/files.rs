@@ -1,6 +1,13 @@
 //! Files: module, helper, accounts, configuration, records, schedulers.
 
 use super::*;
+use crate::protocol::VERSION;
+
+/// Another version, and a build of this one from other source.
+fn others() -> [String; 2] {
+    let number = env!("CARGO_PKG_VERSION");
+    ["9.9.9+5eed5eed".to_owned(), format!("{number}+5eed5eed")]
+}
 
 #[test]
 fn the_modules_file_is_roots_and_of_this_version() {
@@ -8,10 +15,12 @@ fn the_modules_file_is_roots_and_of_this_version() {
     Laid::new().mode(so, 0o666).is(&["Error module-file pam_job_adopt.so"]);
     Laid::new().mode("usr/lib/security", 0o777).is(&["Error module-file pam_job_adopt.so"]);
     Laid::new().file(so, "x").is(&["Unknown module-version pam_job_adopt.so"]);
-    let other = SPEAKS_TO.replace(crate::protocol::VERSION, "9.9.9");
-    let laid = Laid::new().file(so, &format!("x\0\u{fffd}{other}y"));
-    laid.is(&["Error module-version pam_job_adopt.so"]);
-    laid.says("is of version 9.9.9");
+    for version in others() {
+        let other = SPEAKS_TO.replace(VERSION, &version);
+        let laid = Laid::new().file(so, &format!("x\0\u{fffd}{other}y"));
+        laid.is(&["Error module-version pam_job_adopt.so"]);
+        laid.says(&format!("is of version {version}"));
+    }
     let laid = Laid::new();
     std::fs::remove_file(laid.scratch.path().join(so)).unwrap();
     laid.is(&["Error module-file pam_job_adopt.so"]);
@@ -45,8 +54,10 @@ fn the_helper_is_fit_to_be_run() {
     Laid::new().mode("usr/libexec", 0o777).is(&["Error helper resolve"]);
     let line = "pam_job_adopt.so helper=/opt/resolve\n";
     Laid::new().sshd(&SSHD.replace("pam_job_adopt.so\n", line)).is(&["Error helper resolve"]);
-    let other = SPEAKS_TO.replace(crate::protocol::VERSION, "9.9.9");
-    Laid::new().file(helper, &other).mode(helper, 0o711).is(&["Error helper resolve"]);
+    for version in others() {
+        let other = SPEAKS_TO.replace(VERSION, &version);
+        Laid::new().file(helper, &other).mode(helper, 0o711).is(&["Error helper resolve"]);
+    }
 }
 
 /// With a label of ours that the policy in force knows: on the booted node that enforces.
