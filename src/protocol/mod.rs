@@ -33,8 +33,7 @@ pub const CDI_ENV: &str = "was removed; logins are given the variables that the 
 /// As [`CDI_ENV`].
 pub const CDI_GIDS: &str = "was removed; pam_group can add groups, and an auth line of this module \
                             does nothing";
-/// Version that both sides of the boundary state, with a checksum of their source; different versions
-/// refuse the login.
+/// What both sides state, with a checksum of their source; different versions refuse the login.
 pub const VERSION: &str = env!("BUILD");
 /// What both halves say when the other is of another version; the version is between the first
 /// words and the last.
