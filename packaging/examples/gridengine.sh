@@ -14,6 +14,7 @@
 #
 # If the prolog fails, Grid Engine starts the job elsewhere and takes no more jobs into this queue until
 # "qmod -c". Of a parallel job only the first node runs a prolog: on the others, logins are refused.
+# 8.1.9 itself ends any prolog of qrsh and qlogin with SIGTERM while they have a terminal; "qrsh -pty n" works.
 set -euf
 
 LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
