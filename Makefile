@@ -2,7 +2,8 @@
 #
 #   make            the module, the helper, the keeper and the admin's program, in $(BUILD), for the C library
 #                   of this machine and newer ones; with GLIBC=2.28 for that version and newer ones, linked by
-#                   zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one
+#                   zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one. With
+#                   MACHINE=aarch64 for that machine (docs/release.md)
 #   make install    the four, the manual pages, completions, the units, and the helper's account
 #   make uninstall  with the same variables
 #   make test       every test but a few groups (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
@@ -49,11 +50,29 @@ export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
 
 # What is tested is linked as a release is.
-GLIBC ?= $(if $(filter test dist,$(MAKECMDGOALS)),2.28)
-BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist))
-RELEASE = $(CARGO_TARGET_DIR)/release
+GLIBC ?= $(if $(MACHINE)$(filter test dist,$(MAKECMDGOALS)),2.28)
+BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist)$(MACHINE:%=-%))
 ARTIFACTS = pam_job_adopt.so resolve keeper job-adopt
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
+
+# For another machine: its compiler, where cargo puts what it makes for it, and what runs that here. Only
+# as an argument: some sites have a variable of this name.
+MACHINE =
+TARGET = $(MACHINE:%=%-unknown-linux-gnu)
+TRIPLET = $(MACHINE:%=%-linux-gnu)
+OUTPUT = $(CARGO_TARGET_DIR)$(TARGET:%=/%)
+FOR = $(TARGET:%=--target=%)
+RELEASE = $(OUTPUT)/release
+STRIP = $(TRIPLET:%=%-)strip
+ifneq ($(MACHINE),)
+CC = $(TRIPLET)-gcc
+RUN = qemu-$(MACHINE)-static -L /usr/$(TRIPLET) $(LIBRARIES:%=-E LD_LIBRARY_PATH=%)
+export CC MACHINE
+# Of what cargo links besides.
+export CARGO_TARGET_$(shell echo '$(TARGET)' | tr a-z- A-Z_)_LINKER = $(CURDIR)/packaging/floor/cc
+else
+unexport MACHINE
+endif
 
 # PAM looks for modules in one folder only, which differs between distributions. A machine may
 # have folders of several architectures; the compiler's is that of the module.
@@ -65,7 +84,7 @@ ifneq ($(PREFIX),/usr)
 $(error PREFIX=$(PREFIX): PAM does not look for modules there; give SECURITYDIR too, or leave PREFIX at /usr)
 endif
 endif
-override SECURITYDIR = $(firstword $(addsuffix /security,$(wildcard $(MULTIARCH:%=$(LIB)/%))) \
+override SECURITYDIR = $(firstword $(TRIPLET:%=$(LIB)/%/security) $(addsuffix /security,$(wildcard $(MULTIARCH:%=$(LIB)/%))) \
     $(patsubst %/pam_permit.so,%,$(wildcard $(addsuffix /security/pam_permit.so,\
         $(LIB)64 $(LIB)/*-linux-gnu))) \
     $(LIB)/security)
@@ -81,7 +100,8 @@ DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.con
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Debian 12 has a current Rust under names of its own.
-BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev
+BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev \
+    $(if $(MACHINE),$(CC)=gcc-$(TRIPLET) $(firstword $(RUN))=qemu-user-static)
 FUZZ_NEEDS = c++=g++
 LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
 DIST_NEEDS = git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
@@ -182,32 +202,33 @@ $(OWN_ZIG): packaging/floor/zig.txt
 # it is made as small as it gets, by a profile of its own.
 $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 	$(call need,$(BUILD_NEEDS))
-	$(REPRODUCIBLE) $(CARGO) rustc --locked --profile module --lib --crate-type cdylib -- $(LINKED)
+	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --profile module --lib --crate-type cdylib -- $(LINKED)
 	mkdir -p $(BUILD)
-	strip -o $@ $(CARGO_TARGET_DIR)/module/libpam_job_adopt.so
+	$(STRIP) -o $@ $(OUTPUT)/module/libpam_job_adopt.so
 
 # The helper is static: its start and one answer take 440 us so, of which an empty C program takes 350,
 # and 1060 us dynamic and with the name service. It can lie anywhere in memory, for 25 us of that: it
 # reads what others wrote. It calls nothing of libpam, and few distributions have that as an archive:
-# an empty one stands in.
+# empty ones stand in.
 $(BUILD)/resolve: $(SOURCES)
 	$(call need,$(BUILD_NEEDS))
 	mkdir -p $(BUILD)
-	test -e $(RELEASE)/libpam.a || { mkdir -p $(RELEASE) && ar cr $(RELEASE)/libpam.a; }
-	$(REPRODUCIBLE) $(CARGO) rustc --locked --release --bin resolve -- -C target-feature=+crt-static \
-	    -L native=$(abspath $(RELEASE))
-	strip -o $@ $(RELEASE)/resolve
+	mkdir -p $(RELEASE)
+	for name in pam pam_misc; do test -e $(RELEASE)/lib$$name.a || ar cr $(RELEASE)/lib$$name.a; done
+	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --bin resolve -- -C target-feature=+crt-static \
+	    $(if $(MACHINE),$(LINKED)) -L native=$(abspath $(RELEASE))
+	$(STRIP) -o $@ $(RELEASE)/resolve
 
 $(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(SOURCES) | $(LINKER)
 	$(call need,$(BUILD_NEEDS))
-	$(REPRODUCIBLE) $(CARGO) rustc --locked --release --bin $* -- $(LINKED)
+	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --bin $* -- $(LINKED)
 	mkdir -p $(BUILD)
-	strip -o $@ $(RELEASE)/$*
+	$(STRIP) -o $@ $(RELEASE)/$*
 
 # From the very declaration that the command reads its line by.
 $(BUILD)/completions/%: $(BUILD)/job-adopt
 	mkdir -p $(BUILD)/completions
-	$(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
+	$(RUN) $(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
 
 install: all
 	sed 's/^u /u$(EXPIRED) /' packaging/sysusers.d/job-adopt.conf | \

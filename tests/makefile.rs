@@ -164,3 +164,23 @@ fn builds_of_other_source_have_other_names() {
     assert_ne!(name("text", "a.rs", "fn b() {}"), one);
     assert_ne!(name("file", "b.rs", "fn a() {}"), one);
 }
+
+#[test]
+fn another_machine_has_its_own_compiler_folders_and_module_path() {
+    let arguments = ["-n", "install", "DESTDIR=/stage", "MACHINE=aarch64", "BUILD_NEEDS="];
+    let said = words(&make(&arguments).output().unwrap());
+    for text in [
+        "--target=aarch64-unknown-linux-gnu --profile module",
+        "packaging/floor/cc",
+        "aarch64-linux-gnu-strip -o",
+        "/glibc-2.28-aarch64/resolve",
+        "qemu-aarch64-static",
+        "/stage/usr/lib/aarch64-linux-gnu/security/pam_job_adopt.so",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
+    // A variable of this name in the environment is somebody else's.
+    let own =
+        words(&make(&["-n", "all", "BUILD_NEEDS="]).env("MACHINE", "aarch64").output().unwrap());
+    assert!(!own.contains("aarch64-unknown"), "{own}");
+}

@@ -101,7 +101,7 @@ pub struct Facts {
     /// Its group.
     pub gid: u32,
     /// How many names it has.
-    pub links: u64,
+    pub links: libc::nlink_t,
     /// Its length in bytes.
     pub size: u64,
     /// The device that it stands for, of a node.

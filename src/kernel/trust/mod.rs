@@ -212,7 +212,7 @@ pub enum Distrust {
     Writable(u32),
     /// It has this many names; a second one may lie in a directory of someone else's.
     #[error("has {0} names")]
-    Links(u64),
+    Links(nix::libc::nlink_t),
     #[error("larger than {0} bytes")]
     TooLarge(u64),
     #[error("holds more than {0} names")]
