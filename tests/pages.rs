@@ -74,9 +74,14 @@ enum Line<'a> {
 
 /// Without what stands in fenced blocks, HTML and empty lines.
 fn lines(text: &str) -> Vec<Line<'_>> {
-    let (mut seen, mut fence, mut paragraph) = (Vec::new(), None, false);
-    for (number, whole) in (1..).zip(text.lines()) {
+    let (mut seen, mut fence, mut paragraph, mut table) = (Vec::new(), None, false, false);
+    let mut all = (1..).zip(text.lines()).peekable();
+    while let Some((number, whole)) = all.next() {
         let line = whole.trim();
+        // Its rows need no bar at the ends.
+        let next = all.peek().map_or("", |(_, next)| next.trim());
+        let rule = next.contains('|') && next.chars().all(|c| "|-: ".contains(c));
+        table = fence.is_none() && !line.is_empty() && (table || line.starts_with('|') || rule);
         let ticks = line.len() - line.trim_start_matches('`').len();
         match fence {
             Some(length) if ticks >= length && ticks == line.len() => fence = None,
@@ -89,7 +94,7 @@ fn lines(text: &str) -> Vec<Line<'_>> {
             None if line.starts_with('#') => {
                 seen.push(Line::Heading(number, line.trim_start_matches('#').trim()));
             }
-            None if line.starts_with('|') => seen.push(Line::Row(number, line)),
+            None if table => seen.push(Line::Row(number, line)),
             None => {
                 let (line, item) = item(line);
                 seen.push(if paragraph && !item {
@@ -586,6 +591,12 @@ mod rules {
     #[test]
     fn cells_are_split() {
         assert_eq!(cells("| a | `b\\|c` |"), ["a", "`b|c`"]);
+        let tables = "| a |\n\nx\n\na | b\n---|---\nc | d\n\ne | f";
+        let row = |line: &Line<'_>| matches!(line, Line::Row(..));
+        assert_eq!(
+            lines(tables).iter().map(row).collect::<Vec<_>>(),
+            [true, false, true, true, true, false]
+        );
     }
 
     #[test]
