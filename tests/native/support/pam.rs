@@ -65,6 +65,11 @@ impl Node {
         self.under_strace("/tmp/strace", options, user, &phases)
     }
 
+    /// The account phase alone under `strace` with these options.
+    pub(crate) fn account_under_strace(&self, options: &[&str], user: User) -> Outcome {
+        self.under_strace("/tmp/strace", options, user, &["acct_mgmt"])
+    }
+
     /// Our session line alone, with these arguments, so that nothing refuses before it; a line
     /// behind it prints the cgroup in any case.
     pub(crate) fn session_alone(&self, arguments: &str) {
