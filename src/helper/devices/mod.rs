@@ -12,19 +12,19 @@ mod found;
 mod gpu_name;
 pub mod gres;
 pub mod nvidia;
-mod policy;
 mod resolver;
 pub mod slurm;
 mod specifier;
 pub mod topology;
 pub(crate) mod tree;
 
-pub use found::{Device, DeviceError, Found, Unresolved, gpu_count};
+pub use found::{
+    Device, DeviceError, Found, Policy, Resolved, Unfit, Unresolved, Wanted, allowlist, gpu_count,
+};
 pub use gpu_name::{GpuName, GpuNameError, Named};
 pub use gres::{HostList, HostListError};
-pub use policy::{Policy, Resolved, Unfit, Wanted, allowlist};
 pub use resolver::{Resolver, Settings};
-pub use specifier::{Glob, GlobError, Specifier, SpecifierError};
+pub use specifier::{Glob, Specifier, SpecifierError};
 pub use tree::{FileError, Node, NodeError, ProcDevices, Tree};
 
 #[cfg(test)]

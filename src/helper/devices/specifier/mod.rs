@@ -1,18 +1,16 @@
 //! The one spelling of a device: `SPEC` or `SPEC SpecifierError::Access`.
 
-mod glob;
 mod path_pattern;
 
 use crate::helper::devices::{
     Device, DeviceError, Found, Node, NodeError, ProcDevices, Tree, gpu_count,
 };
 use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
-pub use glob::{Glob, GlobError};
 use nix::errno::Errno;
 use path_pattern::PathPattern;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
+use std::str::{Chars, FromStr};
 use thiserror::Error;
 
 /// What parallel jobs need besides GPUs: file systems in user space; InfiniBand and RoCE; Slingshot;
@@ -44,10 +42,8 @@ enum Name {
     Paths(PathPattern),
     /// The device of these numbers, whether a node of it is there or not.
     Numbers(DeviceType, u32, u32),
-    /// Every device of the drivers with this name in `/proc/devices`.
-    Class(DeviceType, String),
-    /// Every device of the drivers with names like this.
-    Classes(DeviceType, String, Glob),
+    /// Every device of the drivers with this name in `/proc/devices`, or with names like it.
+    Class(DeviceType, String, Option<Glob>),
     /// Every device of a major that a driver has.
     Major(DeviceType, u32),
     /// `@hpc`: whatever of [`HPC`] a node has; what it has not is not missed.
@@ -69,11 +65,6 @@ impl Specifier {
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
         let access = access.parse().map_err(|_| SpecifierError::Access)?;
         Ok(Self { name: Name::parse(spec)?, access })
-    }
-
-    /// What may be done with the device.
-    pub fn access(&self) -> Access {
-        self.access
     }
 }
 
@@ -104,10 +95,11 @@ impl Name {
             return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::Preset) };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
-            if let Some(class) = spec.strip_prefix(class_prefix(kind)) {
+            let (class, numbers) = prefixes(kind);
+            if let Some(class) = spec.strip_prefix(class) {
                 return Self::class(kind, class);
             }
-            if let Some(numbers) = spec.strip_prefix(numbers_prefix(kind)) {
+            if let Some(numbers) = spec.strip_prefix(numbers) {
                 return Self::numbers(kind, numbers);
             }
         }
@@ -152,10 +144,8 @@ impl Name {
         if class.bytes().all(|byte| byte.is_ascii_digit()) {
             return number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
         }
-        if Glob::is_wild(class) {
-            return Ok(Self::Classes(kind, class.to_owned(), Glob::parse(class)?));
-        }
-        Ok(Self::Class(kind, class.to_owned()))
+        let glob = Glob::is_wild(class).then(|| Glob::parse(class)).transpose()?;
+        Ok(Self::Class(kind, class.to_owned(), glob))
     }
 }
 
@@ -163,17 +153,11 @@ fn number(text: &str, most: u32) -> Result<u32, SpecifierError> {
     decimal(text).filter(|number| *number <= most).ok_or(SpecifierError::Numbers)
 }
 
-fn class_prefix(kind: DeviceType) -> &'static str {
+/// What classes and numbers of a kind begin with.
+fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
     match kind {
-        DeviceType::Char => "char-",
-        DeviceType::Block => "block-",
-    }
-}
-
-fn numbers_prefix(kind: DeviceType) -> &'static str {
-    match kind {
-        DeviceType::Char => "/dev/char/",
-        DeviceType::Block => "/dev/block/",
+        DeviceType::Char => ("char-", "/dev/char/"),
+        DeviceType::Block => ("block-", "/dev/block/"),
     }
 }
 
@@ -182,13 +166,9 @@ impl fmt::Display for Name {
         match self {
             Self::Path(path) => f.write_str(path),
             Self::Paths(pattern) => pattern.fmt(f),
-            Self::Numbers(kind, major, minor) => {
-                write!(f, "{}{major}:{minor}", numbers_prefix(*kind))
-            }
-            Self::Class(kind, class) | Self::Classes(kind, class, _) => {
-                write!(f, "{}{class}", class_prefix(*kind))
-            }
-            Self::Major(kind, major) => write!(f, "{}{major}", class_prefix(*kind)),
+            Self::Numbers(kind, major, minor) => write!(f, "{}{major}:{minor}", prefixes(*kind).1),
+            Self::Class(kind, class, _) => write!(f, "{}{class}", prefixes(*kind).0),
+            Self::Major(kind, major) => write!(f, "{}{major}", prefixes(*kind).0),
             Self::Hpc => f.write_str("@hpc"),
         }
     }
@@ -210,8 +190,8 @@ pub enum SpecifierError {
     )]
     Numbers,
     /// A pattern that is none.
-    #[error("{0}")]
-    Pattern(#[from] GlobError),
+    #[error("not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name")]
+    Pattern,
     /// Another word after `@`.
     #[error("there is no such preset, only @hpc")]
     Preset,
@@ -262,10 +242,9 @@ fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, DeviceErro
         Name::Numbers(kind, major, minor) => {
             one(&name.to_string(), Node { kind: *kind, major: *major, minor: *minor }, access)
         }
-        Name::Class(kind, class) => majors(tree, name, *kind, access, |_, driver| driver == class),
-        Name::Classes(kind, _, glob) => {
-            majors(tree, name, *kind, access, |_, driver| glob.matches(driver))
-        }
+        Name::Class(kind, class, glob) => majors(tree, name, *kind, access, |_, driver| {
+            glob.as_ref().map_or(driver == class, |glob| glob.matches(driver))
+        }),
         Name::Major(kind, wanted) => majors(tree, name, *kind, access, |major, _| major == *wanted),
         Name::Hpc => Ok(hpc(tree, access)),
     }
@@ -352,6 +331,137 @@ fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String>
 fn gpu_drivers<'a>(drivers: &'a ProcDevices, rule: &DeviceRule) -> impl Iterator<Item = &'a str> {
     let names = drivers.names(rule.kind(), rule.major());
     names.filter(|driver| GPU_DRIVERS.contains(driver))
+}
+
+/// Most bytes of a pattern; no name of a file has more (`NAME_MAX` of `linux/limits.h`).
+const PATTERN_MAX: usize = 255;
+/// The characters that make a text a pattern.
+const WILD: [char; 3] = ['*', '?', '['];
+
+/// A pattern of one name: `*` stands for any characters, `?` for one, `[abc]` and `[a-z]` for one
+/// of these, `[!a]` and `[^a]` for any other. What fnmatch(3) knows besides, a backslash and the
+/// named classes of characters, is no pattern here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob(Vec<Token>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Char(char),
+    One,
+    Any,
+    Set { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Glob {
+    /// Whether a text is meant as a pattern.
+    pub fn is_wild(text: &str) -> bool {
+        text.contains(WILD)
+    }
+
+    /// The pattern of a text of at most 255 bytes.
+    /// Fails: [`SpecifierError::Pattern`] where it is longer, has a backslash or a bracket that is not
+    /// closed, is empty or holds a range that is reversed.
+    pub fn parse(text: &str) -> Result<Self, SpecifierError> {
+        if text.len() > PATTERN_MAX {
+            return Err(SpecifierError::Pattern);
+        }
+        let mut tokens = Vec::new();
+        let mut chars = text.chars();
+        while let Some(next) = chars.next() {
+            let token = match next {
+                '*' => Token::Any,
+                '?' => Token::One,
+                '[' => set(&mut chars)?,
+                '\\' => return Err(SpecifierError::Pattern),
+                other => Token::Char(other),
+            };
+            tokens.push(token);
+        }
+        Ok(Self(tokens))
+    }
+
+    /// Whether the pattern stands for the whole of `name`. Takes time in proportion to the lengths
+    /// of both multiplied: only the last `*` is ever gone back to, since what an earlier one could
+    /// take in addition the last one can take as well.
+    pub fn matches(&self, name: &str) -> bool {
+        let mut tokens = self.0.as_slice();
+        let mut rest = name.chars();
+        let mut last: Option<(&[Token], Chars<'_>)> = None;
+        loop {
+            if let Some((Token::Any, after)) = tokens.split_first() {
+                tokens = after;
+                last = Some((after, rest.clone()));
+                continue;
+            }
+            let mut ahead = rest.clone();
+            match (tokens.split_first(), ahead.next()) {
+                (None, None) => return true,
+                (Some((token, after)), Some(next)) if token.takes(next) => {
+                    tokens = after;
+                    rest = ahead;
+                }
+                _ => {
+                    // The last star takes one character more, if there is a star and one is left.
+                    let Some((after, mut from)) = last else { return false };
+                    if from.next().is_none() {
+                        return false;
+                    }
+                    tokens = after;
+                    rest = from.clone();
+                    last = Some((after, from));
+                }
+            }
+        }
+    }
+}
+
+impl Token {
+    fn takes(&self, next: char) -> bool {
+        match self {
+            Self::Char(own) => *own == next,
+            Self::One | Self::Any => true,
+            Self::Set { negated, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&next)) != *negated
+            }
+        }
+    }
+}
+
+/// The rest of a set, after its opening bracket. A `]` that comes first stands for itself, and so
+/// does a `-` that comes first or last.
+fn set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
+    let mut next = chars.next().ok_or(SpecifierError::Pattern)?;
+    let negated = matches!(next, '!' | '^');
+    if negated {
+        next = chars.next().ok_or(SpecifierError::Pattern)?;
+    }
+    let mut ranges = Vec::new();
+    loop {
+        if next == ']' && !ranges.is_empty() {
+            return Ok(Token::Set { negated, ranges });
+        }
+        if matches!(next, '[' | '\\') {
+            return Err(SpecifierError::Pattern);
+        }
+        let high = range_end(chars)?.unwrap_or(next);
+        if high < next {
+            return Err(SpecifierError::Pattern);
+        }
+        ranges.push((next, high));
+        next = chars.next().ok_or(SpecifierError::Pattern)?;
+    }
+}
+
+/// The upper end of a range, where `-` and something else than the end of the set follows.
+fn range_end(chars: &mut Chars<'_>) -> Result<Option<char>, SpecifierError> {
+    let mut ahead = chars.clone();
+    match (ahead.next(), ahead.next()) {
+        (Some('-'), Some(high)) if high != ']' => {
+            *chars = ahead;
+            if matches!(high, '[' | '\\') { Err(SpecifierError::Pattern) } else { Ok(Some(high)) }
+        }
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]

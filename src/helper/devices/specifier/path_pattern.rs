@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::glob::{Glob, GlobError};
+use super::{Glob, SpecifierError};
 use crate::helper::devices::{DeviceError, FileError, Node, NodeError, Tree};
 
 /// Most wild components of a pattern.
@@ -45,9 +45,9 @@ fn too_many() -> DeviceError {
 
 impl PathPattern {
     /// The pattern of a path that begins with `/dev/`.
-    /// Fails: [`GlobError`] for a component that is no pattern, and for more than four that are
-    /// wild.
-    pub(super) fn parse(path: &str) -> Result<Self, GlobError> {
+    /// Fails: [`SpecifierError::Pattern`] for a component that is no pattern, and for more than four
+    /// that are wild.
+    pub(super) fn parse(path: &str) -> Result<Self, SpecifierError> {
         let part = |text: &str| match Glob::is_wild(text) {
             true => Glob::parse(text).map(|glob| Part::Wild { text: text.to_owned(), glob }),
             false => Ok(Part::Plain(text.to_owned())),
@@ -55,7 +55,7 @@ impl PathPattern {
         let parts = path.split('/').filter(|text| !matches!(*text, "" | ".")).map(part);
         let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
         let wild = parts.iter().filter(|part| matches!(part, Part::Wild { .. })).count();
-        if wild > WILD_MAX { Err(GlobError) } else { Ok(Self(parts)) }
+        if wild > WILD_MAX { Err(SpecifierError::Pattern) } else { Ok(Self(parts)) }
     }
 
     /// The device nodes that the pattern stands for. Symbolic links are neither matched nor
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn at_most_four_components_are_wild() {
         assert!(PathPattern::parse("/dev/*/*/*/*").is_ok());
-        assert_eq!(PathPattern::parse("/dev/*/*/*/*/*"), Err(GlobError));
-        assert_eq!(PathPattern::parse("/dev/[a/b]"), Err(GlobError));
+        assert_eq!(PathPattern::parse("/dev/*/*/*/*/*"), Err(SpecifierError::Pattern));
+        assert_eq!(PathPattern::parse("/dev/[a/b]"), Err(SpecifierError::Pattern));
     }
 }
