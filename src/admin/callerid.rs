@@ -1,9 +1,10 @@
 //! `callerid`: answers one question of another node's: which job of this node owns a connection.
 
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
-use crate::helper::callerid::{Answer, Connection, Flow, Networks, NoConnection, Patience, diag};
+use crate::helper::callerid::{Answer, Connection, Flow, NoConnection, Patience, diag};
 use crate::helper::{Config, Node};
 use crate::kernel::log::{Line, Severity};
+use crate::module::node_name;
 use clap::Args;
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -27,8 +28,7 @@ pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8,
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
     let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
     // Without a configuration nobody may be told anything, and is told so.
-    let nobody = Networks::default();
-    let networks = config.as_ref().map_or(&nobody, |config| &config.caller.networks);
+    let networks = config.as_ref().map_or(&[][..], |config| &config.caller.networks);
     let fine = Cell::new(config.is_ok());
     connection.serve(networks, Patience::USUAL, &|flow, deadline| {
         let Ok(config) = &config else { return Answer::Hidden };
@@ -67,8 +67,11 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
     let node = Node::here();
     // The asker has the same limit, as a rule, and gives up at its end.
-    let deadline = deadline.min(Instant::now() + config.caller.timeout);
-    let (jobs, warnings) = node.running(config, owner.uid, deadline)?;
+    let now = Instant::now();
+    let deadline = deadline.min(now + config.caller.timeout);
+    // One half is for finding the right job among them, so that a silent daemon cannot use it up.
+    let half = now + deadline.saturating_duration_since(now) / 2;
+    let (jobs, warnings) = node.running(config, &node_name(), owner.uid, half)?;
     match node.holder(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),
         None if warnings.is_empty() => Ok(Answer::NoUser),

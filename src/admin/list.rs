@@ -4,7 +4,7 @@ use super::ending::{Process, process_table};
 use super::{Conf, Error, Output, people};
 use crate::helper::devices::{Resolver, Tree};
 use crate::helper::records::{Place, ReadError, Record};
-use crate::helper::sources::{self, Account, FluxSource, SlurmSource, SourceError};
+use crate::helper::sources::{self, FluxSource, SlurmSource, SourceError};
 use crate::helper::{Config, contained};
 use crate::keeper::subtree;
 use crate::kernel::cgroup::{self, Dir, Mount, frozen_level};
@@ -245,8 +245,7 @@ pub(super) fn running(
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
-            let account = Account::Name(config.flux_user.clone());
-            FluxSource::new(account, PathBuf::from(mount.path()), Path::new("/"))
+            FluxSource::new(&config.flux_user, PathBuf::from(mount.path()), Path::new("/"))
                 .everyones(deadline)
         }
     }

@@ -6,7 +6,7 @@ use super::placed::lineage;
 use super::{Conf, Error, Output, people, require_root, slices};
 use crate::helper::devices::{Node, Resolver, Tree};
 use crate::helper::records::{Place, ReadError};
-use crate::helper::sources::{Account, SourceError, processes};
+use crate::helper::sources::{SourceError, account_uid, processes};
 use crate::helper::stack::{Entry, Group as Stack, entries};
 use crate::helper::{Config, printable};
 use crate::keeper::subtree::unless_gone;
@@ -118,7 +118,9 @@ fn lines() -> Vec<Entry> {
 fn joined(config: &Config) -> Result<(), &'static str> {
     let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
     match lines().iter().any(|line| line.is_fit() && !line.observes() && !opens(line)) {
-        _ if !config.enforce.holds() => Err("logins are not judged on this node (enforce)"),
+        _ if config.enforce.missing().is_some() => {
+            Err("logins are not judged on this node (enforce)")
+        }
         _ if is_off() => Err("/run/job-adopt/off is there"),
         true => Ok(()),
         false => Err("no session line of sshd's PAM stack takes all logins into jobs"),
@@ -209,7 +211,7 @@ impl Look {
     /// Errors: [`Error::Failed`] for what cannot be read of accounts, processes or records.
     pub(super) fn at(config: &Config) -> Result<Self, Error> {
         let (mut people, mut look, ours) = (People::of(config)?, Self::default(), lineage());
-        let flux = Account::Name(config.flux_user.clone()).uid().ok();
+        let flux = account_uid(&config.flux_user).ok();
         let numbers = processes::numbers::<i32>(Path::new("/proc"));
         let numbers = numbers.map_err(|error| Error::failed("list", "/proc", error))?.flatten();
         let table: BTreeMap<i32, Seen> =

@@ -2,8 +2,8 @@
 
 use super::{Error, Output, names, people};
 use crate::helper::printable;
-use crate::helper::sources::meant;
-use crate::helper::{Config, Node, Selection};
+use crate::helper::sources::{Job, meant};
+use crate::helper::{Config, Node};
 use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::module::node_name;
@@ -63,16 +63,16 @@ struct Desk {
 
 impl Desk {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        let running = self.selection();
-        let found = meant(&running.jobs, job).map(|job| &job.id);
+        let (jobs, unsure) = self.running();
+        let found = meant(&jobs, job).map(|job| &job.id);
         let job = found.unwrap_or(job);
         if found.is_none() {
-            if running.unsure.is_empty() {
-                let why = self.not_among(&running);
+            if unsure.is_empty() {
+                let why = self.not_among(&jobs);
                 output.warn(format_args!("job {job} was not chosen: {why}"));
                 return Ok(super::EXIT_FINDINGS);
             }
-            running.unsure.iter().for_each(|text| output.warn(printable(text)));
+            unsure.iter().for_each(|text| output.warn(printable(text)));
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
         }
         Choices::here().put(self.uid, job).map_err(|error| self.explained(&error))?;
@@ -93,11 +93,11 @@ impl Desk {
             Ok(None) => return self.say_none(output),
             Err(error) => return Err(self.explained(&error)),
         };
-        let running = self.selection();
-        if meant(&running.jobs, &job).is_some() || !running.unsure.is_empty() {
+        let (jobs, unsure) = self.running();
+        if meant(&jobs, &job).is_some() || !unsure.is_empty() {
             return self.say_chosen(&job, output);
         }
-        let why = self.not_among(&running);
+        let why = self.not_among(&jobs);
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
         Ok(super::EXIT_FINDINGS)
     }
@@ -121,23 +121,24 @@ impl Desk {
     }
 
     /// Why a job is no choice.
-    fn not_among(&self, running: &Selection) -> String {
+    fn not_among(&self, jobs: &[Job]) -> String {
         let Self { user, node, .. } = self;
-        let own: Vec<&str> = running.jobs.iter().map(|job| job.id.as_str()).take(NAMED).collect();
-        let more = if running.jobs.len() > NAMED { ", ..." } else { "" };
+        let own: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(NAMED).collect();
+        let more = if jobs.len() > NAMED { ", ..." } else { "" };
         match own.as_slice() {
             [] => format!("{user} has no running job on {node}"),
             own => format!("on {node} {user} has {}{more}", own.join(", ")),
         }
     }
 
-    /// What a login would find.
-    fn selection(&self) -> Selection {
+    /// The jobs that a login would find, and what may have hidden others.
+    fn running(&self) -> (Vec<Job>, Vec<String>) {
+        let config = Config::read(Path::new(Request::CONF), &Trust::root());
+        let config = config.map_err(|error| error.to_string());
         let deadline = Instant::now() + PATIENCE;
-        match Config::read(Path::new(Request::CONF), &Trust::root()) {
-            Ok(config) => Node::here().selection(&config, &self.node, self.uid, deadline),
-            Err(error) => Selection { jobs: Vec::new(), unsure: vec![error.to_string()] },
-        }
+        config
+            .and_then(|config| Node::here().running(&config, &self.node, self.uid, deadline))
+            .unwrap_or_else(|cause| (Vec::new(), vec![cause]))
     }
 
     /// What helps against it, and then what it is.

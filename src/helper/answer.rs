@@ -5,10 +5,10 @@ use super::choose::{Choice, choose};
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
-use super::{Config, Enforce, Evidence, refusal, reply};
+use super::{Config, Evidence, refusal, reply};
 use crate::helper::devices::{Resolver, Settings, Tree};
 use crate::helper::printable;
-use crate::helper::sources::{Account, FluxSource, Job, RegistrySource, SlurmSource, Source};
+use crate::helper::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
 use crate::kernel::cgroup::Mount;
 use crate::kernel::choice::Choices;
 use crate::kernel::sys::clock;
@@ -17,7 +17,6 @@ use crate::protocol::{
     DecodeError, Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack,
     VERSION, Verdict,
 };
-use nix::errno::Errno;
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::Uid;
 use std::io::{Read, Write};
@@ -82,13 +81,10 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        if let Enforce::IfExists(path) = &config.enforce {
-            // Where it cannot be told whether the path exists, it is taken to.
-            if is_missing(path) {
-                reply.detail = format!("{} does not exist", path.display());
-                evidence.add("enforce", &reply.detail);
-                return;
-            }
+        if let Some(path) = config.enforce.missing() {
+            reply.detail = format!("{} does not exist", path.display());
+            evidence.add("enforce", &reply.detail);
+            return;
         }
         self.decide(request, config, reply, evidence);
         if request.phase == Phase::Account {
@@ -133,9 +129,11 @@ impl Node {
         let command = commands.iter().find(|(source, _)| survey.present.contains(source));
         command.map_or("", |(_, command)| command).clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.jobs);
-        let caller = Caller::new(self, request, config, last(request, began));
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
-            Rule::Caller => caller.job(jobs, evidence, &mut survey.faults),
+            Rule::Caller => {
+                let caller = Caller::new(self, request, config, last(request, began));
+                caller.job(jobs, evidence, &mut survey.faults)
+            }
             Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.faults),
             Rule::OnlyJob | Rule::Newest => None,
         });
@@ -209,8 +207,8 @@ impl Node {
                     Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
                 }
                 SourceName::Flux => {
-                    let account = Account::Name(config.flux_user.clone());
-                    Ok(Box::new(FluxSource::new(account, self.cgroup_mount()?, &self.root)))
+                    let mount = self.cgroup_mount()?;
+                    Ok(Box::new(FluxSource::new(&config.flux_user, mount, &self.root)))
                 }
             }
         };
@@ -259,11 +257,6 @@ pub(super) fn host_name() -> String {
 fn named(node: &str, host: &str) -> Option<String> {
     let own = host.split('.').next().unwrap_or_default();
     (node != own && node != host).then(|| node.to_owned())
-}
-
-fn is_missing(path: &Path) -> bool {
-    let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    std::fs::symlink_metadata(path).err().is_some_and(missing)
 }
 
 const DETAIL_MAX: usize = 1024;
@@ -362,7 +355,9 @@ pub fn main() -> i32 {
 
 /// The encoded reply; `None` where there is no request that could be answered.
 fn serve() -> Option<Vec<u8>> {
-    harden().ok()?;
+    // No tracer of the same user: whoever could write this process's memory would write the plan. An
+    // exec undoes this, so that it cannot be done before; limits come from the privileged half.
+    set_dumpable(false).ok()?;
     let mut bytes = Vec::new();
     let limit = Request::MAX as u64;
     std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes).ok()?;
@@ -375,15 +370,13 @@ fn serve() -> Option<Vec<u8>> {
 fn reply_to(bytes: &[u8]) -> Option<Reply> {
     match Request::decode(bytes) {
         Ok(request) => Some(answer(&request)),
-        Err(error @ DecodeError::Version(_)) => Some(other_version(&error)),
+        // A module of another version reads the version of this reply and no more: while an upgrade
+        // is under way, that is what it has to say.
+        Err(error @ DecodeError::Version(_)) => {
+            Some(reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string()))
+        }
         Err(_) => None,
     }
-}
-
-/// A module of another version reads the version of this reply and no more: while an upgrade is
-/// under way, that is what it has to say.
-fn other_version(error: &DecodeError) -> Reply {
-    reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string())
 }
 
 fn say(bytes: &[u8]) -> i32 {
@@ -392,13 +385,6 @@ fn say(bytes: &[u8]) -> i32 {
         Ok(()) => 0,
         Err(_) => EXIT_FAILURE,
     }
-}
-
-/// No tracer of the same user: whoever could write this process's memory would write the plan. An
-/// exec undoes this, so that it cannot be done before; limits come from the privileged half.
-/// Fails: the system call's own error.
-pub(super) fn harden() -> Result<(), Errno> {
-    set_dumpable(false)
 }
 
 #[cfg(test)]

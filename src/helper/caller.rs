@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::answer::host_name;
 use super::config::Callers;
-use super::survey::Survey;
 use super::{Config, Evidence, Node};
 use crate::helper::callerid::diag::{self, DiagError, Owner};
 use crate::helper::callerid::{self, Answer, AskError, Flow, Ground, holder};
@@ -99,7 +97,7 @@ impl<'a> Caller<'a> {
 
     fn elsewhere(&self, flow: Flow, jobs: &[Job]) -> Found {
         let host: IpAddr = flow.client.ip();
-        if !self.callers.networks.contain(host) {
+        if !self.callers.networks.iter().any(|network| network.contains(host)) {
             return Found::Nothing(format!("{host} is not asked: callerid_networks lacks it"));
         }
         match (self.ask)(flow, self.until()) {
@@ -128,24 +126,6 @@ impl<'a> Caller<'a> {
 }
 
 impl Node {
-    /// The running jobs of `uid` here that are found in half of the time until `deadline`, and the
-    /// faults that may have hidden others. The other half of the time is for finding the right job
-    /// among them, so that a silent daemon cannot use it up.
-    /// Fails: why no source can be asked.
-    pub fn running(
-        &self,
-        config: &Config,
-        uid: u32,
-        deadline: Instant,
-    ) -> Result<(Vec<Job>, Vec<String>), String> {
-        let sources = self.sources(&self.tree(), &host_name(), config)?;
-        let now = Instant::now();
-        let half = now + deadline.saturating_duration_since(now) / 2;
-        let mut survey = Survey::of(&sources, uid, half);
-        let jobs = std::mem::take(&mut survey.jobs);
-        Ok((jobs, survey.warnings()))
-    }
-
     /// The one of these jobs whose cgroup, or one below it, has this id; `None` also where that
     /// cannot be told until `deadline`.
     pub fn holder<'a>(&self, jobs: &'a [Job], cgroup: u64, deadline: Instant) -> Option<&'a JobId> {
@@ -207,7 +187,8 @@ mod tests {
         }
 
         fn jobs(&self) -> Vec<Job> {
-            self.node().running(&self.config, 5, Instant::now() + Duration::from_secs(5)).unwrap().0
+            let soon = Instant::now() + Duration::from_secs(5);
+            self.node().running(&self.config, "n", 5, soon).unwrap().0
         }
 
         /// The job, what evidence says, and what the log.
@@ -231,9 +212,10 @@ mod tests {
         let of = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
         assert_eq!(node.holder(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
         assert_eq!(node.holder(&jobs, of("3/x"), soon), None);
-        assert_eq!(node.running(&bench.config, 7, soon).unwrap(), (Vec::new(), Vec::new()));
+        assert_eq!(node.running(&bench.config, "n", 7, soon).unwrap(), (Vec::new(), Vec::new()));
         bench.scratch.file("jobs/7/4.json", "{");
-        assert_eq!(node.running(&bench.config, 7, soon).unwrap().1.len(), 1, "what may hide a job");
+        let hidden = node.running(&bench.config, "n", 7, soon).unwrap().1;
+        assert_eq!(hidden.len(), 1, "what may hide a job");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use answer::{Node, answer, main};
 pub use choose::parse as parse_choice;
 pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
 pub use plan::{Contained, NoPlan, contained};
-pub use survey::{Health, Selection};
+pub use survey::Health;
 
 /// The uid of an account that `/etc/passwd` has, or that is a number. Nobody else is asked: the
 /// helper is linked statically, which the C library's name service is not made for, and a directory

@@ -186,26 +186,21 @@ impl Survey {
     }
 }
 
-/// The running jobs of one user on this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// They.
-    pub jobs: Vec<Job>,
-    /// What may have hidden others, each with the cause.
-    pub unsure: Vec<String>,
-}
-
 impl Node {
     /// The jobs among which a login of this user would be, looked up with the caller's own rights
-    /// until `deadline`; `node` is this node's name.
-    pub fn selection(&self, config: &Config, node: &str, uid: u32, deadline: Instant) -> Selection {
-        let sources = match self.sources(&self.tree(), node, config) {
-            Ok(sources) => sources,
-            Err(cause) => return Selection { jobs: Vec::new(), unsure: vec![cause] },
-        };
+    /// until `deadline`, and what may have hidden others; `node` is this node's name.
+    /// Fails: why no source can be asked.
+    pub fn running(
+        &self,
+        config: &Config,
+        node: &str,
+        uid: u32,
+        deadline: Instant,
+    ) -> Result<(Vec<Job>, Vec<String>), String> {
+        let sources = self.sources(&self.tree(), node, config)?;
         let mut survey = Survey::of(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.jobs);
-        Selection { jobs, unsure: survey.warnings() }
+        Ok((jobs, survey.warnings()))
     }
 }
 

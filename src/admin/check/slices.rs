@@ -85,7 +85,8 @@ fn joins(scene: &Scene) -> bool {
     let lines = entries(&scene.root, &scene.service, Group::Session).unwrap_or_default();
     let ours = lines.iter().filter(|line| line.ours.is_some());
     let observes = ours.filter_map(|line| crate::module::Settings::parse(&line.arguments).ok());
-    scene.config.enforce.holds() && !observes.into_iter().any(|settings| settings.observe)
+    scene.config.enforce.missing().is_none()
+        && !observes.into_iter().any(|settings| settings.observe)
 }
 
 /// Which of these slices, and of that of nobody, have a policy that closes them.

@@ -20,7 +20,7 @@ mod serve;
 pub use ask::{AskError, ask};
 pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query, Unreadable};
-pub use networks::{Network, NetworkError, Networks};
+pub use networks::{Network, NetworkError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub use serve::{Connection, NoConnection, Patience};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::helper::callerid::Networks;
+use crate::helper::callerid::Network;
 use crate::helper::devices::{Settings, Specifier};
 use crate::helper::printable;
 use crate::helper::records::Registry;
 use crate::kernel::trust::{Trust, TrustError};
-use crate::protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal};
+use crate::protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal, words};
 
 const FILE_MAX: u64 = 256 * 1024;
 /// Most characters of a key in a message.
@@ -192,14 +192,9 @@ const KEYS: [Key; 17] = [
     }),
     ("slurm_spool", PATH, |config, value| put(&mut config.slurm.spool, path(value).map(Some))),
     ("slurm_devices", "inherit or closed", |config, value| {
-        let known = [("inherit", SlurmDevices::Inherit), ("closed", SlurmDevices::Closed)];
-        put(&mut config.slurm.devices, word(value, &known))
+        put(&mut config.slurm.devices, value.parse().ok())
     }),
-    ("env", "none, id, gpus or full", |config, value| {
-        use JobEnvironment::{Full, Gpus, Id, None};
-        let known = [("none", None), ("id", Id), ("gpus", Gpus), ("full", Full)];
-        put(&mut config.env, word(value, &known))
-    }),
+    ("env", "none, id, gpus or full", |config, value| put(&mut config.env, value.parse().ok())),
     ("exempt_uids", "a list of numbers", |config, value| {
         put(&mut config.exempt_uids, each(value, decimal))
     }),
@@ -239,10 +234,6 @@ fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn word<T: Copy>(value: &str, known: &[(&str, T)]) -> Option<T> {
-    known.iter().find(|(word, _)| *word == value).map(|(_, meant)| *meant)
-}
-
 /// Whether a name is another one in a wrong case, or with one character wrong, missing or too many.
 fn is_near(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
@@ -275,7 +266,7 @@ fn without_comment(line: &str) -> &str {
 fn sources(value: &str) -> Option<Vec<SourceName>> {
     let mut sources = Vec::new();
     for name in value.split(',') {
-        let source = SourceName::ALL.into_iter().find(|source| source.as_str() == name.trim())?;
+        let source = name.trim().parse().ok()?;
         if sources.contains(&source) {
             return None;
         }
@@ -311,7 +302,7 @@ fn each<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
 }
 
 /// The same where the first entry at fault is told.
-fn entries<T: FromStr<Err: fmt::Display>, L: FromIterator<T>>(value: &str) -> Result<L, Wrong> {
+fn entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, Wrong> {
     let entry =
         |text: &str| text.parse().map_err(|why: T::Err| Wrong::Entry(shown(text), why.to_string()));
     value.split(',').map(|text| entry(text.trim())).collect()
@@ -333,11 +324,12 @@ pub enum Enforce {
 }
 
 impl Enforce {
-    /// Whether that is here; so it is where it cannot be told.
-    pub fn holds(&self) -> bool {
-        let Self::IfExists(path) = self else { return true };
-        let looked = path.symlink_metadata();
-        !looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    /// The path without which they are not judged here; `None` also where it cannot be told whether
+    /// it exists.
+    pub fn missing(&self) -> Option<&Path> {
+        let Self::IfExists(path) = self else { return None };
+        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        path.symlink_metadata().is_err_and(missing).then_some(path)
     }
 }
 
@@ -350,42 +342,46 @@ pub struct Slurm {
     pub devices: SlurmDevices,
 }
 
-/// What contains the logins to Slurm's jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SlurmDevices {
-    /// Slurm's own filter.
-    #[default]
-    Inherit,
-    /// Beside it, the standard devices, all of Slurm's generic resources, and `always_allowed`.
-    Closed,
+words! {
+    /// What contains the logins to Slurm's jobs.
+    #[derive(Default)]
+    SlurmDevices {
+        /// Slurm's own filter.
+        #[default]
+        Inherit = "inherit",
+        /// Beside it, the standard devices, all of Slurm's generic resources, and `always_allowed`.
+        Closed = "closed",
+    }
 }
 
-/// What of a job's environment its logins are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JobEnvironment {
-    /// Nothing.
-    None,
-    /// The job's id, as its scheduler names the variable.
-    #[default]
-    Id,
-    /// The same, and the GPUs that the login can open.
-    Gpus,
-    /// What the scheduler gives a shell in the allocation.
-    Full,
+words! {
+    /// What of a job's environment its logins are given.
+    #[derive(Default)]
+    JobEnvironment {
+        /// Nothing.
+        None = "none",
+        /// The job's id, as its scheduler names the variable.
+        #[default]
+        Id = "id",
+        /// The same, and the GPUs that the login can open.
+        Gpus = "gpus",
+        /// What the scheduler gives a shell in the allocation.
+        Full = "full",
+    }
 }
 
 /// Who may say which job an ssh client runs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callers {
     /// The hosts that are asked, and that are answered.
-    pub networks: Networks,
+    pub networks: Vec<Network>,
     /// How long an answer is waited for, connecting included.
     pub timeout: Duration,
 }
 
 impl Default for Callers {
     fn default() -> Self {
-        Self { networks: Networks::default(), timeout: Duration::from_millis(300) }
+        Self { networks: Vec::new(), timeout: Duration::from_millis(300) }
     }
 }
 

@@ -16,8 +16,8 @@ fn every_key() {
     assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
     assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
-    let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse().unwrap());
-    assert_eq!(config.caller.networks, networks.into_iter().collect());
+    let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse::<Network>().unwrap());
+    assert_eq!(config.caller.networks, networks);
     assert_eq!(config.caller.timeout, Duration::from_millis(150));
 }
 

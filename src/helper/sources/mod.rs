@@ -14,7 +14,7 @@ use crate::helper::records::Record;
 use crate::protocol::{JobId, Placement, SourceName};
 use thiserror::Error;
 
-pub use flux::{Account, FluxId, FluxSource};
+pub use flux::{FluxId, FluxSource, account_uid};
 pub use registry::RegistrySource;
 pub use slurm::SlurmSource;
 

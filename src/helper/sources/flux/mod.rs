@@ -25,10 +25,9 @@ const NAMES_MAX: usize = 65_536;
 /// Flux as a source.
 #[derive(Debug)]
 pub struct FluxSource {
-    account: Account,
+    account: String,
     mount: PathBuf,
-    proc: Proc,
-    run: PathBuf,
+    root: PathBuf,
 }
 
 /// Jobs that run and jobs that are ending, with their owners, and what else was found.
@@ -38,10 +37,10 @@ type All = (Vec<(u32, Job)>, Vec<(u32, JobId)>, Found);
 type Units = BTreeMap<(FluxId, u32, String), PathBuf>;
 
 impl FluxSource {
-    /// A source over the units of an account, of cgroups at `mount`, on the node whose `proc` is
-    /// below `root`.
-    pub fn new(account: Account, mount: PathBuf, root: &Path) -> Self {
-        Self { account, mount, proc: Proc::at(root.join("proc")), run: root.join("run") }
+    /// A source over the units of an account, given by name or number, of cgroups at `mount`, on the
+    /// node whose `proc` and `run` are below `root`.
+    pub fn new(account: &str, mount: PathBuf, root: &Path) -> Self {
+        Self { account: account.to_owned(), mount, root: root.to_owned() }
     }
 
     /// The running jobs of all users, each with its owner, and what cannot be told.
@@ -51,10 +50,10 @@ impl FluxSource {
 
     /// The same, and the jobs that are ending, each with its owner.
     fn all(&self, deadline: Instant) -> Result<All, SourceError> {
-        let flux = self.account.uid()?;
+        let flux = account_uid(&self.account)?;
         let mut found = Found::default();
         let units = self.units(flux, &mut found)?;
-        let look = Look { proc: &self.proc, flux, deadline };
+        let look = Look { proc: &Proc::at(self.root.join("proc")), flux, deadline };
         let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
         let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
         for ((id, _, path), dir) in units {
@@ -103,7 +102,7 @@ impl FluxSource {
     /// time; since flux-core 0.89 only root can read that.
     fn starting(&self, uid: u32) -> impl Iterator<Item = JobId> {
         let own = format!("FLUX_JOB_USERID={uid}");
-        let entries = std::fs::read_dir(&self.run).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.root.join("run")).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
             let name = entry.file_name();
             let id = name.to_str()?.strip_prefix("flux-prolog@")?.strip_suffix(".env")?;
@@ -187,42 +186,17 @@ fn second(job: &Job) -> Option<String> {
     Some(format!("{shown}: another broker of this node has the job as well"))
 }
 
-/// An account, by name or by number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Account {
-    /// As the configuration has it: a name in `/etc/passwd`, or a number.
-    Name(String),
-    /// Looked up already.
-    Uid(u32),
-}
-
-impl Account {
-    /// Its number; never root's, since everything of root's would look like an IMP.
-    /// Errors: [`SourceError::Absent`] where there is no such account.
-    pub fn uid(&self) -> Result<u32, SourceError> {
-        let uid = match self {
-            Self::Uid(uid) => *uid,
-            Self::Name(name) => match local_uid(name) {
-                Ok(Some(uid)) => uid,
-                Ok(None) => {
-                    return Err(SourceError::Absent(format!("no account {name} in /etc/passwd")));
-                }
-                Err(error) => return Err(SourceError::Failed(format!("/etc/passwd: {error}"))),
-            },
-        };
-        match uid {
-            0 => Err(SourceError::Failed(format!("flux_user {self} is root, which Flux is not"))),
-            uid => Ok(uid),
+/// The number of an account of `/etc/passwd`, or the number itself; never root's, since everything of
+/// root's would look like an IMP.
+/// Errors: [`SourceError::Absent`] where there is no such account.
+pub fn account_uid(account: &str) -> Result<u32, SourceError> {
+    match local_uid(account) {
+        Ok(Some(0)) => {
+            Err(SourceError::Failed(format!("flux_user {account} is root, which Flux is not")))
         }
-    }
-}
-
-impl fmt::Display for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(name),
-            Self::Uid(uid) => uid.fmt(f),
-        }
+        Ok(Some(uid)) => Ok(uid),
+        Ok(None) => Err(SourceError::Absent(format!("no account {account} in /etc/passwd"))),
+        Err(error) => Err(SourceError::Failed(format!("/etc/passwd: {error}"))),
     }
 }
 
