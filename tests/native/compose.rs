@@ -33,6 +33,20 @@ fn job_below(node: &Node, flags: Flags, level: Level) -> Job<'_> {
     job
 }
 
+/// At each of these levels in turn: what such a job and its logins are like. Its end takes its own
+/// filters away.
+fn at_each(node: &Node, flags: Flags, levels: &[Level], body: impl Fn(Level, &Job<'_>)) {
+    for level in levels {
+        let job = job_below(node, flags, *level);
+        body(*level, &job);
+        drop(job);
+        if *level != Level::Job {
+            let cgroup = level.cgroup(node);
+            cgroup.filters().iter().for_each(|filter| cgroup.detach(filter));
+        }
+    }
+}
+
 /// What both lists together allow.
 fn holds(outcome: Outcome) -> Outcome {
     outcome.devices(&[
@@ -62,30 +76,28 @@ fn ours_stands_alone_where_there_is_no_other() {
 
 #[test]
 fn ours_joins_multi_filters_at_any_level() {
-    for level in Level::ALL {
-        on_node(|node| {
-            let job = job_below(node, Flags::Multi, level);
+    on_node(|node| {
+        at_each(node, Flags::Multi, &Level::ALL, |level, job| {
             holds(node.look(ALICE).ok().stands_in(&job.cgroup));
             assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
             let effective = job.cgroup.effective();
             assert!(names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
         });
-    }
+    });
 }
 
 /// Attaching beside an overridable filter would switch it off; its program is pinned first.
 #[test]
 fn an_override_filter_above_is_pinned() {
-    for level in [Level::Site, Level::Parent] {
-        on_node(|node| {
-            let job = job_below(node, Flags::Override, level);
+    on_node(|node| {
+        at_each(node, Flags::Override, &[Level::Site, Level::Parent], |level, job| {
             holds(node.look(ALICE).ok().stands_in(&job.cgroup));
             let here = job.cgroup.filters();
             assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
             assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
             assert!(names(&here).contains(&"foreign"), "{level:?}: {here:?}");
         });
-    }
+    });
 }
 
 #[test]
@@ -101,9 +113,8 @@ fn an_override_filter_on_the_job_moves_logins_to_a_leaf() {
 
 #[test]
 fn a_pinned_filter_outlives_its_original() {
-    for level in Level::ALL {
-        on_node(|node| {
-            let job = job_below(node, Flags::Override, level);
+    on_node(|node| {
+        at_each(node, Flags::Override, &Level::ALL, |level, job| {
             node.pam(ALICE).ok();
             let leaf = if level == Level::Job {
                 job.cgroup.child("job-adopt")
@@ -115,21 +126,21 @@ fn a_pinned_filter_outlives_its_original() {
             holds(node.probe_in(&leaf));
             holds(node.look(ALICE).ok().stands_in(&leaf));
         });
-    }
+    });
 }
 
 /// Nothing can be added below such a filter, so there is no way to confine.
 #[test]
 fn an_exclusive_filter_at_or_above_refuses() {
-    for level in Level::ALL {
-        on_node(|node| {
-            let job = job_below(node, Flags::None, level);
+    on_node(|node| {
+        at_each(node, Flags::None, &Level::ALL, |level, job| {
+            node.log.clear();
             node.session(ALICE).failed();
             node.log.decision("JA06");
             assert_eq!(job.cgroup.pids().len(), 1, "{level:?}");
             assert!(job.cgroup.our_filters().is_empty() && job.cgroup.children().is_empty());
         });
-    }
+    });
 }
 
 /// A level in between that allows more says nothing about the level above it.
@@ -222,16 +233,17 @@ fn another_list_replaces_ours() {
 /// Below ours a scheduler may still confine its own steps.
 #[test]
 fn a_schedulers_later_attach_below_still_works() {
-    for flags in Flags::ALL {
-        on_node(|node| {
-            let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-            let step = job.cgroup.child("step");
-            step.create();
-            node.pam(ALICE).ok();
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let step = job.cgroup.child("step");
+        step.create();
+        node.pam(ALICE).ok();
+        for flags in Flags::ALL {
             step.attach(flags, "step", &["195:0"]);
             node.probe_in(&step).devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
-        });
-    }
+            step.detach(&step.filters()[0]);
+        }
+    });
 }
 
 /// A login that fails leaves the filter that another relies on.

@@ -64,19 +64,19 @@ fn one_logins_undo_opens_nothing_for_another() {
 
 #[test]
 fn a_leaf_that_is_no_leaf_refuses() {
-    for (what, spoil) in [
-        ("children", (|job| _ = leaf(job).child("below").create()) as fn(&Job<'_>)),
-        ("controllers handed down", |job| {
-            let available = leaf(job).read("cgroup.controllers");
-            if let Some(controller) = available.split_whitespace().next() {
-                leaf(job).write("cgroup.subtree_control", &format!("+{controller}"));
-            } else {
-                leaf(job).child("below").create();
-            }
-        }),
-    ] {
-        on_node(|node| {
-            node.session_alone("");
+    on_node(|node| {
+        node.session_alone("");
+        for (what, spoil) in [
+            ("children", (|job| _ = leaf(job).child("below").create()) as fn(&Job<'_>)),
+            ("controllers handed down", |job| {
+                let available = leaf(job).read("cgroup.controllers");
+                if let Some(controller) = available.split_whitespace().next() {
+                    leaf(job).write("cgroup.subtree_control", &format!("+{controller}"));
+                } else {
+                    leaf(job).child("below").create();
+                }
+            }),
+        ] {
             let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
             leaf(&job).create();
             spoil(&job);
@@ -84,8 +84,8 @@ fn a_leaf_that_is_no_leaf_refuses() {
             assert!(outcome.code != 0, "{what}: {outcome}");
             assert!(leaf(&job).pids().is_empty(), "{what}");
             assert_eq!(job.cgroup.pids().len(), 1, "{what}");
-        });
-    }
+        }
+    });
 }
 
 fn leaf(job: &Job<'_>) -> crate::support::Cgroup {
