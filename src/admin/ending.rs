@@ -141,7 +141,7 @@ const NAMED: usize = 8;
 /// Kills everything in a cgroup and below it. What is frozen dies as well.
 /// Errors: [`Error::Failed`] where anything is left at the deadline, or where we are in there
 /// ourselves.
-fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
+pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     let own = nix::unistd::getpid().as_raw();
     if subtree::processes(dir).all.contains(&own) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));

@@ -7,7 +7,9 @@ use crate::helper::records::ReadError;
 use crate::helper::{Config, ConfigError, Enforce};
 use crate::module;
 use crate::protocol::{Allowlist, SourceName};
+use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const FILE: Check = "configuration";
 const WIDE: Check = "always-allowed";
@@ -16,25 +18,20 @@ const ENFORCE: Check = "enforced";
 const REGISTRY: Check = "registry";
 const RECORDS: Check = "records";
 
-pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut found = vec![off(site), file(site)];
     found.extend(enforce(site));
-    found.extend(site.scene.config.always_allowed.iter().filter_map(|one| wide(site, one)));
-    found.extend(records(site));
+    found.extend(site.config.always_allowed.iter().filter_map(|one| wide(site, one)));
+    found.extend(registry(site));
     found
 }
 
-fn file(site: &Site<'_>) -> Finding {
-    let path = &site.scene.conf;
-    let object = path.display();
-    let read = site.with_its_rights(|| Config::read(path, &site.trust));
+fn file(site: &Site) -> Finding {
+    let object = site.conf.display();
+    let read = || Config::read(&site.conf, &site.trust);
     // That the account is missing is a finding of its own.
-    let read = read.unwrap_or_else(|_| Config::read(path, &site.trust));
-    match read {
-        Ok(_) if path.symlink_metadata().is_err() => {
-            Finding::fine(FILE, object, "is not there: the defaults hold")
-        }
-        Ok(_) => Finding::fine(FILE, object, "is right, and only root can change it"),
+    match site.with_its_rights(read).unwrap_or_else(|_| read()) {
+        Ok(_) => Finding::fine(FILE, object, "is right, or not there, and only root can change it"),
         Err(ConfigError::File(error)) => {
             let text = format!("is not believed, every login is refused (JA09): {error}");
             Finding::error(FILE, object, text, "chown root: and chmod go-w,a+r what is named")
@@ -47,8 +44,8 @@ fn file(site: &Site<'_>) -> Finding {
 }
 
 /// An entry that every job is given.
-fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
-    let resolver = Resolver::new(site.tree(), site.scene.config.devices.clone());
+fn wide(site: &Site, specifier: &Specifier) -> Option<Finding> {
+    let resolver = Resolver::new(site.tree(), site.config.devices.clone());
     let object = format!("always_allowed, {specifier}");
     let found = resolver.specifier(specifier).ok()?;
     let mut list = Allowlist::new();
@@ -56,14 +53,13 @@ fn wide(site: &Site<'_>, specifier: &Specifier) -> Option<Finding> {
     let text = match (gpu_count(&list), found.warnings.as_slice()) {
         (0, []) if fits => return None,
         (0, _) => found.warnings.join("; "),
-        (1, _) => "opens a GPU to every job".to_owned(),
-        (gpus, _) => format!("opens {gpus} GPUs to every job"),
+        (gpus, _) => format!("opens GPUs to every job: {gpus}"),
     };
     Some(Finding::warning(WIDE, object, text, "take it out: a job's own devices are in its record"))
 }
 
-fn off(site: &Site<'_>) -> Finding {
-    let path = site.scene.at(module::OFF);
+fn off(site: &Site) -> Finding {
+    let path = site.at(module::OFF);
     match path.symlink_metadata() {
         Ok(meta) if meta.uid() == site.trust.owner() => {
             let text = "is there: the module ignores every login, which nothing keeps out then";
@@ -73,8 +69,8 @@ fn off(site: &Site<'_>) -> Finding {
     }
 }
 
-fn enforce(site: &Site<'_>) -> Option<Finding> {
-    let Enforce::IfExists(path) = &site.scene.config.enforce else { return None };
+fn enforce(site: &Site) -> Option<Finding> {
+    let Enforce::IfExists(path) = &site.config.enforce else { return None };
     let object = format!("enforce = if-exists:{}", path.display());
     let trusted = path.parent().map(|parent| site.trust.dir(parent));
     if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
@@ -92,14 +88,12 @@ fn enforce(site: &Site<'_>) -> Option<Finding> {
 }
 
 /// The registry, and the records in it that refuse their owners' logins.
-fn records(site: &Site<'_>) -> Vec<Finding> {
-    let config = &site.scene.config;
-    if !config.sources.contains(&SourceName::Registry) {
-        return Vec::new();
-    }
-    let object = config.registry.dir().display();
+fn registry(site: &Site) -> Vec<Finding> {
+    let Config { registry, sources, .. } = &site.config;
+    let object = registry.dir().display();
     let chown = "chown root: and chmod go-w what is named";
-    match site.trust.dir(config.registry.dir()) {
+    match site.trust.dir(registry.dir()) {
+        _ if !sources.contains(&SourceName::Registry) => return Vec::new(),
         // register makes it.
         Err(error) if error.is_missing() => return Vec::new(),
         Err(error) => {
@@ -108,27 +102,24 @@ fn records(site: &Site<'_>) -> Vec<Finding> {
         }
         Ok(_) => {}
     }
-    let users = match config.registry.users() {
+    let users = match registry.users() {
         Ok(users) => users,
         Err(error) => return vec![Finding::unknown(REGISTRY, object, error, "run this as root")],
     };
     let mut found = vec![Finding::fine(REGISTRY, object, "only root can write it")];
     for uid in users {
-        let refuses = || format!("refuses logins of {} (JA09)", people::name_of(uid));
-        match config.registry.read_user(&site.trust, uid) {
+        let broken = |path: &Path, cause: &dyn Display, remedy: &str| {
+            let text = format!("refuses logins of {} (JA09): {cause}", people::name_of(uid));
+            Finding::error(RECORDS, path.display(), text, remedy)
+        };
+        match registry.read_user(&site.trust, uid) {
             Ok(records) => {
-                found.extend(records.broken.iter().filter(|one| one.is_record).map(|one| {
-                    let text = format!("{}: {}", refuses(), one.cause);
-                    let remedy = "correct or remove it, or register the job again";
-                    Finding::error(RECORDS, one.path.display(), text, remedy)
-                }))
+                let records = records.broken.iter().filter(|one| one.is_record);
+                let remedy = "correct or remove it, or register the job again";
+                found.extend(records.map(|one| broken(&one.path, &one.cause, remedy)));
             }
             Err(ReadError::NoRegistry) => {}
-            Err(error) => {
-                let object = config.registry.user_dir(uid);
-                let text = format!("{}: {error}", refuses());
-                found.push(Finding::error(RECORDS, object.display(), text, chown));
-            }
+            Err(error) => found.push(broken(&registry.user_dir(uid), &error, chown)),
         }
     }
     found

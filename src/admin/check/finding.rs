@@ -62,12 +62,7 @@ impl Finding {
         Self::new(Severity::Fine, check, object, text, "")
     }
 
-    /// Whether it is worse than a note, as far as that can be told.
-    pub(super) fn is_amiss(&self) -> bool {
-        self.severity <= Severity::Warning
-    }
-
-    fn new(
+    pub(super) fn new(
         severity: Severity,
         check: Check,
         object: impl Display,
@@ -99,54 +94,37 @@ impl Report {
         Self { schema: 1, findings, counts }
     }
 
-    fn count(&self, severity: Severity) -> usize {
-        self.counts.get(&severity).copied().unwrap_or_default()
+    /// The gravest finding that is worse than a note.
+    fn first(&self) -> Option<&Finding> {
+        self.findings.first().filter(|finding| finding.severity <= Severity::Unknown)
     }
 
-    /// The exit status: what is found counts more than what cannot be told.
-    pub(super) fn code(&self) -> u8 {
-        let amiss = self.count(Severity::Error) + self.count(Severity::Warning);
-        match (amiss, self.count(Severity::Unknown)) {
-            (0, 0) => EXIT_FINE,
-            (0, _) => EXIT_FAILED,
-            _ => EXIT_FINDINGS,
+    /// The state of the node, and the exit statuses of this command, of a Nagios plugin, and for NHC,
+    /// which takes a node out of service for any but 0. What is found counts more than what cannot be
+    /// told.
+    pub(super) fn state(&self) -> (&'static str, u8, u8, u8) {
+        match self.first().map(|finding| finding.severity) {
+            Some(Severity::Error) => ("CRITICAL", EXIT_FINDINGS, 2, 1),
+            Some(Severity::Warning) => ("WARNING", EXIT_FINDINGS, 1, 0),
+            Some(_) => ("UNKNOWN", EXIT_FAILED, 3, 0),
+            None => ("OK", EXIT_FINE, 0, 0),
         }
     }
 
     /// The gravest finding and how many there are, as monitoring shows it.
     pub(super) fn line(&self) -> String {
-        let count = |severity| self.count(severity);
-        let (errors, warnings, unknown) =
-            (count(Severity::Error), count(Severity::Warning), count(Severity::Unknown));
-        let state = ["OK", "WARNING", "CRITICAL", "UNKNOWN"];
-        let state = state.get(usize::from(self.nagios())).copied().unwrap_or_default();
-        let first = self.findings.first().filter(|finding| finding.severity <= Severity::Unknown);
-        let first = first.map_or_else(
-            || "nothing is amiss".to_owned(),
-            // What follows a bar is data to Nagios.
-            |one| {
-                printable(&format!("{} {}: {}", one.check, one.object, one.text)).replace('|', "/")
-            },
-        );
+        let (state, ..) = self.state();
+        let count = |severity| self.counts.get(&severity).copied().unwrap_or_default();
+        let [errors, warnings, unknown] =
+            [Severity::Error, Severity::Warning, Severity::Unknown].map(count);
+        let shown = |one: &Finding| format!("{} {}: {}", one.check, one.object, one.text);
+        let first = self.first().map_or_else(|| "nothing is amiss".to_owned(), shown);
+        // What follows a bar is data to Nagios.
+        let first = printable(&first).replace('|', "/");
         format!(
             "JOB_ADOPT {state} - {first} ({errors} errors, {warnings} warnings, {unknown} cannot be \
              told) | errors={errors} warnings={warnings} unknown={unknown}"
         )
-    }
-
-    /// The exit status of a Nagios plugin.
-    pub(super) fn nagios(&self) -> u8 {
-        match self.findings.first().map(|finding| finding.severity) {
-            Some(Severity::Error) => 2,
-            Some(Severity::Warning) => 1,
-            Some(Severity::Unknown) => 3,
-            _ => 0,
-        }
-    }
-
-    /// The exit status for NHC, which takes a node out of service for any but 0.
-    pub(super) fn nhc(&self) -> u8 {
-        u8::from(self.count(Severity::Error) > 0)
     }
 
     /// One line per finding, its remedy indented below it, and what is fine only where `verbose`;
@@ -204,7 +182,7 @@ mod tests {
             (&[Unknown, Warning], 1),
             (&[Error], 1),
         ] {
-            assert_eq!(report(severities).code(), code, "{severities:?}");
+            assert_eq!(report(severities).state().1, code, "{severities:?}");
         }
     }
 
@@ -220,7 +198,8 @@ mod tests {
             let report = report(severities);
             let line = report.line();
             assert!(line.starts_with(&format!("JOB_ADOPT {word}")), "{line}");
-            assert_eq!((report.nagios(), report.nhc()), (nagios, nhc), "{severities:?}");
+            let (_, _, to_nagios, to_nhc) = report.state();
+            assert_eq!((to_nagios, to_nhc), (nagios, nhc), "{severities:?}");
             assert!(line.matches('|').count() == 1 && !line.contains('\n'), "{line}");
         }
         let line = report(&[Error, Warning]).line();

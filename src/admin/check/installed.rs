@@ -1,5 +1,6 @@
 //! Where the installation comes from, and whether it is whole.
 
+use super::ask::{ask, in_a_child};
 use super::{Check, Finding, Site};
 use crate::admin::sys::process::load;
 use std::ffi::CString;
@@ -48,91 +49,75 @@ const MANAGERS: [Manager; 2] = [
 ];
 
 impl Manager {
-    /// What a program of its prints; nothing where it is not there.
-    fn says(command: &[&str], names: &[&str]) -> String {
-        let Some((program, arguments)) = command.split_first() else { return String::new() };
-        let output = Command::new(program).args(arguments).args(names).output();
-        output
-            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-            .unwrap_or_default()
-    }
-
-    /// State, name and version of those of our packages that are there.
-    fn packages(&self) -> Vec<[String; 3]> {
-        let listed = Self::says(self.list, &self.names);
-        let parted = listed.lines().filter_map(|line| {
-            let fields: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            <[String; 3]>::try_from(fields).ok()
+    /// What is amiss with our packages, and whether the module is theirs; `None` where it has neither.
+    fn findings(&self, module: &Path) -> Option<Vec<Finding>> {
+        let listed = says(self.list, &self.names);
+        let states = listed.lines().filter_map(|line| {
+            let [state, name, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+            let gone = ["not-installed", "config-files"].contains(&state);
+            (self.names.contains(&name) && !gone).then_some((state, version, line))
         });
-        let gone = ["not-installed", "config-files"];
-        let is_ours = |[state, name, _]: &[String; 3]| {
-            self.names.contains(&&**name) && !gone.contains(&&**state)
-        };
-        parted.filter(is_ours).collect()
-    }
-
-    /// What is amiss with them, and that the module is theirs.
-    fn findings(&self, packages: &[[String; 3]], module: &Path) -> Vec<Finding> {
+        let packages: Vec<(&str, &str, &str)> = states.collect();
         let mut found = Vec::new();
-        let shown: Vec<String> = packages.iter().map(|package| package.join(" ")).collect();
-        let whole = match packages {
-            [[_, _, one], [_, _, other]] => one == other,
-            _ => false,
-        };
-        if !whole || packages.iter().any(|[state, ..]| state != "installed") {
-            let text = format!("are not both installed in one version: {}", shown.join(", "));
-            let names = self.names.join(" and ");
-            found.push(Finding::error(UPGRADE, names, text, self.remedy));
+        match packages.as_slice() {
+            [] => return None,
+            [("installed", one, _), ("installed", other, _)] if one == other => {}
+            _ => {
+                let shown: Vec<&str> = packages.iter().map(|(.., line)| *line).collect();
+                let text = format!("are not both installed in one version: {}", shown.join(", "));
+                found.push(Finding::error(UPGRADE, self.names.join(" and "), text, self.remedy));
+            }
         }
+        let changed = says(self.verify, &self.names);
         // A "c" before the path: the admin's own configuration.
-        let changed = Self::says(self.verify, &self.names);
         for line in changed.lines().filter(|line| !line.contains(" c ")) {
-            let path = line.split_whitespace().last().unwrap_or(line);
+            let Some((_, path)) = line.split_once(" /") else { continue };
             let text = format!("is not as the package has it ({line})");
-            found.push(Finding::warning(INSTALLED, path, text, self.remedy));
+            found.push(Finding::warning(INSTALLED, format!("/{path}"), text, self.remedy));
         }
         let [package, _] = self.names;
-        let files = Self::says(self.files, &[package]);
+        let files = says(self.files, &[package]);
         let is_it = |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
         found.push(if files.lines().any(is_it) {
-            let text = format!("is of the package {package}");
-            Finding::fine(INSTALLED, module.display(), text)
+            Finding::fine(INSTALLED, module.display(), format!("is of the package {package}"))
         } else {
             let text = format!("was installed by hand, beside the package {package}");
             let remedy = "remove the one or the other; they may be of different versions";
             Finding::warning(INSTALLED, module.display(), text, remedy)
         });
-        found
+        Some(found)
     }
 }
 
+/// What a package manager prints; nothing where it is not there.
+fn says(command: &[&str], names: &[&str]) -> String {
+    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let said = ask(Command::new(program).args(arguments).args(names));
+    said.map(|(_, said)| said).unwrap_or_default()
+}
+
 /// Of the module, whose file exists, and of what it runs.
-pub(super) fn findings(site: &Site<'_>, module: &Path, helper: &Path) -> Vec<Finding> {
+pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding> {
     let keeper = helper.with_file_name("keeper");
-    let command = site.scene.at("/usr/bin/job-adopt");
-    let files = [module, helper, &keeper, &command];
-    let left = files.into_iter().flat_map(unfinished).map(|path| {
+    let command = site.at("/usr/bin/job-adopt");
+    let left = [module, helper, &keeper, &command].into_iter().flat_map(unfinished);
+    let left = left.map(|path| {
         let text = "is left of an upgrade that did not end";
-        Finding::warning(
-            UPGRADE,
-            path.display(),
-            text,
-            "install all of one version, then remove it",
-        )
+        let remedy = "install all of one version, then remove it";
+        Finding::warning(UPGRADE, path.display(), text, remedy)
     });
     let mut found: Vec<Finding> = left.collect();
-    if site.scene.is_here() {
+    if site.is_here() {
         // Whatever somebody else has written is not run here.
-        let own = super::programs::distrust(&site.trust, module).is_none();
-        found.extend(own.then(|| loads(module)));
-        let known = MANAGERS.iter().map(|manager| (manager, manager.packages()));
-        match known.into_iter().find(|(_, packages)| !packages.is_empty()) {
-            Some((manager, packages)) => found.extend(manager.findings(&packages, module)),
-            None => {
-                let text = "was installed by hand: no package has it";
-                found.push(Finding::fine(INSTALLED, module.display(), text));
-            }
+        if super::programs::trusted(&site.trust, module).is_ok() {
+            found.push(loads(module));
         }
+        let by_hand = || {
+            let text = "was installed by hand: no package has it";
+            vec![Finding::fine(INSTALLED, module.display(), text)]
+        };
+        let packaged = MANAGERS.iter().find_map(|manager| manager.findings(module));
+        found.extend(packaged.unwrap_or_else(by_hand));
     }
     found
 }
@@ -151,26 +136,25 @@ fn unfinished(path: &Path) -> Vec<PathBuf> {
 
 /// A module for another C library or architecture refuses everybody. A child tries it, as libpam would.
 fn loads(module: &Path) -> Finding {
-    let (object, unknown) = (module.display(), "no process could try to load it");
-    let tried = UnixStream::pair().ok().zip(CString::new(module.as_os_str().as_bytes()).ok());
-    let Some(((mut read, mut write), path)) = tried else {
-        return Finding::unknown(LOADED, object, unknown, "");
-    };
-    let status = super::kernel::in_a_child(|| match load(&path) {
-        Ok(()) => 0,
-        Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
+    let (object, mut why) = (module.display(), String::new());
+    let tried = UnixStream::pair().and_then(|(mut read, mut write)| {
+        let path = CString::new(module.as_os_str().as_bytes())?;
+        let status = in_a_child(|| match load(&path) {
+            Ok(()) => 0,
+            Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
+        })?;
+        drop(write);
+        read.read_to_string(&mut why).map(|_| status)
     });
-    drop(write);
-    let mut why = String::new();
-    match status.is_ok() && read.read_to_string(&mut why).is_ok() {
-        true if why.is_empty() => Finding::fine(LOADED, object, "can be loaded"),
-        true => {
+    match tried {
+        Ok(0) => Finding::fine(LOADED, object, "can be loaded"),
+        Ok(1) => {
             let text =
                 format!("cannot be loaded, so that libpam refuses every login, root's too: {why}");
             let remedy =
                 "install one for this machine's C library, or take our lines out of the stack";
             Finding::error(LOADED, object, text, remedy)
         }
-        false => Finding::unknown(LOADED, object, unknown, ""),
+        _ => Finding::unknown(LOADED, object, "no process could try to load it", ""),
     }
 }

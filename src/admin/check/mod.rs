@@ -19,18 +19,24 @@ mod tests;
 mod users;
 
 use super::command_line::service;
+use super::ending::real_uid;
 use super::people::as_helper;
 use super::{Conf, Error, Output};
 use crate::helper::Config;
 use crate::helper::devices::Tree;
+use crate::helper::sources::processes;
 use crate::helper::stack::{Entry, Group, entries};
+use crate::kernel::proc::Proc;
 use crate::kernel::trust::Trust;
 use crate::module::Settings;
 use crate::protocol::decimal;
 use clap::Args;
 use finding::{Check, Finding, Report};
-use nix::unistd::{Uid, User, geteuid};
+use nix::unistd::{Uid, User};
 use std::path::{Path, PathBuf};
+
+/// The account of nobody in particular, who has no job.
+const NOBODY: u32 = 65_534;
 
 /// Show what is amiss with this node, and what to do about it
 #[derive(Debug, Args)]
@@ -63,70 +69,95 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let conf = options.conf.path()?;
     // What is wrong with it is one of the findings.
     let config = Config::read(&conf, &Trust::root()).unwrap_or_default();
-    let scene = Scene { root: "/".into(), service: options.service.clone(), conf, config };
-    let mut findings = site(&scene);
-    findings.extend(node(&scene));
-    let report = Report::of(findings);
+    let site = Site::of("/".into(), &options.service, conf, config);
+    let report = Report::of([set_up(&site), node(&site)].concat());
+    let (_, code, nagios, nhc) = report.state();
     if options.nagios || options.nhc {
         writeln!(output.out, "{}", report.line())?;
-        return Ok(if options.nhc { report.nhc() } else { report.nagios() });
+        return Ok(if options.nhc { nhc } else { nagios });
     }
     report.write(options.json, options.verbose, output)?;
-    Ok(report.code())
+    Ok(code)
 }
 
 /// How many slices of users are not closed.
 pub(super) fn open_slices(conf: PathBuf, config: Config) -> usize {
-    let scene = Scene { root: "/".into(), service: "sshd".into(), conf, config };
-    slices::findings(&scene).iter().filter(|finding| slices::is_open(finding)).count()
+    let site = Site::of("/".into(), "sshd", conf, config);
+    slices::findings(&site).iter().filter(|finding| slices::is_open(finding)).count()
 }
 
 /// What the site has set up.
-fn site(scene: &Scene) -> Vec<Finding> {
-    let site = Site::of(scene);
-    let mut found = stack::findings(&site);
-    found.extend(programs::findings(&site));
-    found.extend(config::findings(&site));
-    found.extend(sources::findings(&site));
-    found
+fn set_up(site: &Site) -> Vec<Finding> {
+    let subjects = [stack::findings, programs::findings, config::findings, sources::findings];
+    subjects.iter().flat_map(|findings| findings(site)).collect()
 }
 
 /// The node itself: sshd, kernel, mounts, users. Nothing is changed but for one cgroup that is
 /// made, tried and removed again ([`kernel`]).
-fn node(scene: &Scene) -> Vec<Finding> {
-    let mut found = sshd::findings(scene);
-    found.extend(mounts::findings(scene));
-    found.extend(kernel::findings(scene));
-    found.extend(slices::findings(scene));
-    found.extend(users::findings(scene));
-    found
+fn node(site: &Site) -> Vec<Finding> {
+    let subjects =
+        [sshd::findings, mounts::findings, kernel::findings, slices::findings, users::findings];
+    subjects.iter().flat_map(|findings| findings(site)).collect()
 }
 
-/// The node that is checked.
+/// The node that is checked, and what its site has set up.
 #[derive(Debug)]
-struct Scene {
+struct Site {
     /// `/`, but in tests.
     root: PathBuf,
-    /// The PAM service.
+    /// The PAM service, and the lines of its stack, as far as that can be read.
     service: String,
+    account: Vec<Entry>,
+    session: Vec<Entry>,
     /// Where the configuration is.
     conf: PathBuf,
     /// The configuration, or the default where it cannot be read.
     config: Config,
+    trust: Trust,
 }
 
-impl Scene {
+impl Site {
+    fn of(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
+        let read = |group| entries(&root, service, group).unwrap_or_default();
+        let (account, session) = (read(Group::Account), read(Group::Session));
+        let trust = match root == Path::new("/") {
+            true => Trust::root(),
+            false => Trust::below(&root, Uid::effective().as_raw()),
+        };
+        Self { root, service: service.to_owned(), account, session, conf, config, trust }
+    }
+
+    /// Whether it is this node, not one laid out for a test.
+    fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Whether what only root can read can be read.
+    fn is_root(&self) -> bool {
+        !self.is_here() || Uid::effective().is_root()
+    }
+
+    /// Where an absolute path of the node is.
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
     /// The accounts of passwd(5).
     fn local_accounts(&self) -> Vec<Account> {
         let text = std::fs::read_to_string(self.at("/etc/passwd")).unwrap_or_default();
-        text.lines().filter_map(Account::parse).collect()
+        let account = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };
+            Some(Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+        };
+        text.lines().filter_map(account).collect()
     }
 
     /// An account by name or number, by the name service of this node, as the module has it.
     fn account(&self, name: &str) -> Option<Account> {
         let number = decimal(name);
-        let mut local = self.local_accounts().into_iter();
         if !self.is_here() {
+            let mut local = self.local_accounts().into_iter();
             return local.find(|account| account.name == name || Some(account.uid) == number);
         }
         let found = match number {
@@ -137,90 +168,20 @@ impl Scene {
         Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
-    /// Where an absolute path of the node is.
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
-    }
-
-    /// Whether it is this node, not one laid out for a test.
-    fn is_here(&self) -> bool {
-        self.root == Path::new("/")
-    }
-}
-
-/// An account of the node.
-struct Account {
-    name: String,
-    uid: u32,
-    gid: u32,
-}
-
-impl Account {
-    fn parse(line: &str) -> Option<Self> {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, ..] = fields.as_slice() else { return None };
-        Some(Self { name: (*name).to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
-    }
-}
-
-/// A line of ours in the service's stack, whose arguments can be read.
-#[derive(Debug)]
-struct Line {
-    group: Group,
-    entry: Entry,
-    settings: Settings,
-}
-
-/// The scene, with the service's stack.
-#[derive(Debug)]
-struct Site<'a> {
-    scene: &'a Scene,
-    trust: Trust,
-    /// Of groups whose stack can be read.
-    account: Vec<Entry>,
-    session: Vec<Entry>,
-    lines: Vec<Line>,
-}
-
-impl<'a> Site<'a> {
-    fn of(scene: &'a Scene) -> Self {
-        let read = |group| entries(&scene.root, &scene.service, group).unwrap_or_default();
-        let trust = match scene.is_here() {
-            true => Trust::root(),
-            false => Trust::below(&scene.root, Uid::effective().as_raw()),
-        };
-        let (account, session) = (read(Group::Account), read(Group::Session));
-        let mut site = Self { scene, trust, account, session, lines: Vec::new() };
-        let line = |(group, entry): (Group, &Entry)| {
-            let settings = Settings::parse(&entry.arguments).ok()?;
-            Some(Line { group, entry: entry.clone(), settings })
-        };
-        site.lines = site.ours().filter_map(line).collect();
-        site
-    }
-
-    /// Whether what only root can read can be read.
-    fn is_root(&self) -> bool {
-        !self.scene.is_here() || geteuid().is_root()
-    }
-
     /// Lines of ours, but for those that are for other services.
-    fn ours(&self) -> impl Iterator<Item = (Group, &Entry)> {
-        let account = self.account.iter().map(|entry| (Group::Account, entry));
-        let all = account.chain(self.session.iter().map(|entry| (Group::Session, entry)));
-        all.filter(|(_, entry)| entry.is_for_service())
+    fn ours(&self) -> impl Iterator<Item = &Entry> {
+        self.account.iter().chain(&self.session).filter(|entry| entry.is_for_service())
     }
 
     /// What the session line says, else the account line, else the defaults.
     fn settings(&self) -> Settings {
-        let of = |group| self.lines.iter().find(|line| line.group == group);
-        let line = of(Group::Session).or_else(|| of(Group::Account));
-        line.map(|line| line.settings.clone()).unwrap_or_default()
+        let ours = self.session.iter().chain(&self.account).filter(|one| one.is_for_service());
+        ours.filter_map(|one| Settings::parse(&one.arguments).ok()).next().unwrap_or_default()
     }
 
     /// What the helper's account would read.
     fn with_its_rights<T>(&self, look: impl FnOnce() -> T) -> Result<T, String> {
-        match self.scene.is_here() {
+        match self.is_here() {
             true => as_helper(look),
             false => Ok(look()),
         }
@@ -228,9 +189,26 @@ impl<'a> Site<'a> {
 
     /// The files that describe devices and schedulers.
     fn tree(&self) -> Tree {
-        match self.scene.is_here() {
-            true => Tree::here(),
-            false => Tree::laid_out(&self.scene.root, self.trust.clone()),
-        }
+        Tree::laid_out(&self.root, self.trust.clone())
     }
+}
+
+/// Root's processes with these names, in order: name and number.
+fn roots(names: &[&str]) -> Vec<(String, i32)> {
+    let pids = processes::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let named = |pid: i32| {
+        let name = Proc::here().stat(pid).ok()?.name;
+        let is_roots = real_uid(pid).is_some_and(Uid::is_root);
+        (is_roots && names.contains(&name.as_str())).then_some((name, pid))
+    };
+    let mut found: Vec<_> = pids.filter_map(named).collect();
+    found.sort();
+    found
+}
+
+/// An account of the node.
+struct Account {
+    name: String,
+    uid: u32,
+    gid: u32,
 }

@@ -1,14 +1,12 @@
 //! Mounts that logins depend on: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
-use super::{Check, Finding, Scene};
+use super::{Check, Finding, Site};
 use crate::admin::people::HELPER_USER;
 use crate::kernel::cgroup::Mount;
 use crate::kernel::proc as procfs;
-use nix::errno::Errno;
-use nix::sys::stat::{FileStat, SFlag, lstat};
+use crate::kernel::trust::Trust;
+use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::User;
-use std::fs::read_to_string;
 use std::path::Path;
 
 const MOUNT: Check = "cgroup-mount";
@@ -16,14 +14,15 @@ const FAVORDYNMODS: Check = "cgroup-favordynmods";
 const HIDEPID: Check = "proc-hidepid";
 const DIRECTORY: Check = "run-directory";
 
-pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    let mounts = procfs::read(scene.at("/proc/self/mounts")).unwrap_or_default();
-    let mut found = vec![cgroup(&scene.root), proc(&mounts, is_helper_in)];
-    let features = read_to_string(scene.at("/sys/kernel/cgroup/features")).unwrap_or_default();
-    found.extend(favordynmods(&mounts, &features));
-    for path in ["/run/job-adopt", "/run/job-adopt/use"] {
-        found.push(directory(path, lstat(&scene.at(path))));
-    }
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
+    let read = |path| procfs::read(site.at(path)).unwrap_or_default();
+    let mounts = read("/proc/self/mounts");
+    // The helper gives up all groups but this.
+    let helper = site.account(HELPER_USER).map(|account| account.gid);
+    let mut found = vec![cgroup(&site.root), proc(&mounts, helper)];
+    found.extend(favordynmods(&mounts, &read("/sys/kernel/cgroup/features")));
+    let paths = ["/run/job-adopt", "/run/job-adopt/use"];
+    found.extend(paths.map(|path| directory(&site.trust, &site.at(path))));
     found
 }
 
@@ -46,13 +45,13 @@ pub(super) fn hierarchy(root: &Path) -> Result<Mount, (String, &'static str)> {
 
 /// As this process sees it.
 fn cgroup(root: &Path) -> Finding {
-    let own = |mount: &Mount| {
+    let found = hierarchy(root).and_then(|mount| {
         let remedy =
             "mount it in this cgroup namespace, or run sshd and this command in the other one";
         mount.require_own_namespace().map_err(|error| (error.to_string(), remedy))
-    };
-    match hierarchy(root).and_then(|mount| own(&mount).map(|()| mount)) {
-        Ok(mount) => Finding::fine(MOUNT, mount.path(), "cgroup v2 is mounted writable"),
+    });
+    match found {
+        Ok(()) => Finding::fine(MOUNT, "/sys/fs/cgroup", "cgroup v2 is mounted writable"),
         Err((text, remedy)) => Finding::error(MOUNT, "/sys/fs/cgroup", text, remedy),
     }
 }
@@ -83,8 +82,8 @@ fn favordynmods(mounts: &str, features: &str) -> Option<Finding> {
     })
 }
 
-/// Whether the helper sees the processes of others (`hidepid`, proc(5)).
-fn proc(mounts: &str, helper_in: impl Fn(u32) -> bool) -> Finding {
+/// Whether the helper, by its group, sees the processes of others (`hidepid`, proc(5)).
+fn proc(mounts: &str, helper: Option<u32>) -> Finding {
     let Some(options) = options(mounts, "/proc", "proc") else {
         let text = "it is not mounted: no login can be judged";
         return Finding::error(HIDEPID, "/proc", text, "mount -t proc proc /proc");
@@ -96,7 +95,7 @@ fn proc(mounts: &str, helper_in: impl Fn(u32) -> bool) -> Finding {
     }
     let gid = value("gid").and_then(|gid| gid.parse().ok()).unwrap_or(0);
     let text = format!("it hides the processes of others (hidepid={hidden}, gid={gid})");
-    if gid != 0 && helper_in(gid) {
+    if gid != 0 && helper == Some(gid) {
         let text = format!("{text}, and the group of {HELPER_USER} sees them");
         return Finding::fine(HIDEPID, "/proc", text);
     }
@@ -111,41 +110,26 @@ fn proc(mounts: &str, helper_in: impl Fn(u32) -> bool) -> Finding {
     Finding::warning(HIDEPID, "/proc", text, remedy)
 }
 
-/// By its primary group: the helper gives up all others.
-fn is_helper_in(gid: u32) -> bool {
-    let helper = User::from_name(HELPER_USER).ok().flatten();
-    helper.is_some_and(|user| user.gid.as_raw() == gid)
-}
-
 /// Every directory above a record has to be root's alone; the helper has to get through.
-fn directory(path: &str, stat: nix::Result<FileStat>) -> Finding {
+fn directory(trust: &Trust, path: &Path) -> Finding {
+    let object = path.display();
     let remedy = format!(
-        "install -d -m 0755 -o root -g root {path}; at each boot systemd-tmpfiles \
-                          does so by tmpfiles.d/job-adopt.conf"
+        "install -d -m 0755 -o root -g root {object}; at each boot systemd-tmpfiles does so by \
+         tmpfiles.d/job-adopt.conf"
     );
-    let stat = match stat {
-        Ok(stat) => stat,
-        Err(Errno::ENOENT) => {
-            let text = "it is not there: users with several jobs cannot choose";
-            return Finding::note(DIRECTORY, path, text, remedy);
+    let found = trust.dir(path).map(|dir| fstat(&dir).map_or(0, |stat| stat.st_mode & 0o7777));
+    let why = match found {
+        Ok(mode) if mode & 0o055 == 0o055 => {
+            return Finding::fine(DIRECTORY, object, "it is root's, and the helper can read it");
         }
-        Err(errno) => return Finding::unknown(DIRECTORY, path, errno.desc(), "run this as root"),
+        Ok(mode) => format!("the helper cannot read it (mode {mode:04o})"),
+        Err(error) if error.is_missing() => {
+            let text = "it is not there: users with several jobs cannot choose";
+            return Finding::note(DIRECTORY, object, text, remedy);
+        }
+        Err(error) => error.to_string(),
     };
-    let format = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    let mode = stat.st_mode & 0o7777;
-    let text = if format != SFlag::S_IFDIR {
-        "it is no directory".to_owned()
-    } else if stat.st_uid != 0 || mode & 0o022 != 0 {
-        format!(
-            "it is not root's alone (uid {}, mode {mode:04o}): what is in it is not believed",
-            stat.st_uid
-        )
-    } else if mode & 0o055 != 0o055 {
-        format!("the helper cannot read it (mode {mode:04o})")
-    } else {
-        return Finding::fine(DIRECTORY, path, "it is root's, and the helper can read it");
-    };
-    Finding::error(DIRECTORY, path, format!("{text}: logins are refused"), remedy)
+    Finding::error(DIRECTORY, object, format!("{why}: logins are refused"), remedy)
 }
 
 #[cfg(test)]
@@ -153,7 +137,6 @@ mod tests {
     use super::*;
     use crate::admin::check::finding::Severity;
     use crate::kernel::trust::tests::Scratch;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_node_without_cgroup_v2_is_found() {
@@ -182,7 +165,7 @@ mod tests {
                 "proc /proc proc rw,hidepid=4 0 0\nproc /proc proc rw,nosuid,{options} 0 0\n\
                  x /proc/x proc hidepid=2 0 0\n"
             );
-            proc(&mounts, |gid| gid == 44 && member).severity
+            proc(&mounts, Some(if member { 44 } else { 45 })).severity
         };
         assert_eq!(judged("rw", false), Severity::Fine);
         for hidden in ["hidepid=2", "hidepid=invisible", "hidepid=1", "hidepid=ptraceable"] {
@@ -190,32 +173,26 @@ mod tests {
             assert_eq!(judged(&format!("rw,{hidden},gid=44"), true), Severity::Fine, "{hidden}");
             assert_eq!(judged(&format!("rw,{hidden},gid=44"), false), Severity::Warning);
         }
-        assert_eq!(proc("sysfs /sys sysfs rw 0 0\n/proc\n", |_| true).severity, Severity::Error);
+        assert_eq!(proc("sysfs /sys sysfs rw 0 0\n/proc\n", Some(44)).severity, Severity::Error);
     }
 
     #[test]
     fn a_directory_of_the_registry_is_roots_alone() {
-        let stat = |uid, mode| {
-            let mut stat = lstat("/").unwrap();
-            (stat.st_uid, stat.st_mode) = (uid, mode);
-            directory("/x", Ok(stat)).severity
-        };
-        assert_eq!(stat(0, 0o040_755), Severity::Fine);
-        assert_eq!(stat(5, 0o040_755), Severity::Error);
-        assert_eq!(stat(0, 0o040_775), Severity::Error);
-        assert_eq!(stat(0, 0o040_757), Severity::Error);
-        assert_eq!(stat(0, 0o040_750), Severity::Error);
-        assert_eq!(stat(0, 0o100_755), Severity::Error);
-        assert_eq!(directory("/x", Err(Errno::ENOENT)).severity, Severity::Note);
-        assert_eq!(directory("/x", Err(Errno::EACCES)).severity, Severity::Unknown);
-    }
-
-    #[test]
-    fn modes_are_those_of_the_file() {
         let scratch = Scratch::new();
         let path = scratch.path().join("d");
+        let severity = || directory(&scratch.trust(), &path).severity;
+        assert_eq!(severity(), Severity::Note);
         scratch.dir("d");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o770)).unwrap();
-        assert_eq!(directory("/d", lstat(&path)).severity, Severity::Error);
+        assert_eq!(severity(), Severity::Fine);
+        for mode in [0o775, 0o757, 0o750] {
+            scratch.mode("d", mode);
+            assert_eq!(severity(), Severity::Error, "{mode:o}");
+        }
+        scratch.mode("d", 0o755);
+        let others = Trust::below(scratch.path(), scratch.trust().owner() + 1);
+        assert_eq!(directory(&others, &path).severity, Severity::Error);
+        std::fs::remove_dir(&path).unwrap();
+        scratch.file("d", "");
+        assert_eq!(severity(), Severity::Error);
     }
 }

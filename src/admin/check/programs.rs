@@ -1,18 +1,16 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
-use super::finding::Severity;
-use super::{Account, Check, Finding, Site, installed};
+use super::{Account, Check, Finding, NOBODY, Site, installed};
 use crate::admin::people::HELPER_USER;
 use crate::kernel::sys::clock::now;
 use crate::kernel::sys::file::get_xattr;
-use crate::kernel::trust::{Distrust, Trust};
+use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::protocol::{SPEAKS_TO, VERSION};
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FILE: Check = "module-file";
@@ -25,10 +23,11 @@ const SELINUX: Check = "selinux";
 /// A module that every Linux-PAM has, so that its folder is that of modules.
 const STOCK: &str = "pam_permit.so";
 
-pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
-    let named: BTreeSet<&str> = site.ours().map(|(_, entry)| entry.module.as_str()).collect();
-    let mut found: Vec<Finding> = named.into_iter().flat_map(|name| module(site, name)).collect();
-    let helper = site.scene.at(&site.settings().helper);
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
+    let helper = site.at(&site.settings().helper);
+    let named: BTreeSet<&str> = site.ours().map(|entry| entry.module.as_str()).collect();
+    let modules = named.into_iter().flat_map(|name| module(site, name, &helper));
+    let mut found: Vec<Finding> = modules.collect();
     found.push(helper_is_fit(site, &helper));
     found.extend(keeper_is_fit(site, &helper));
     found.extend(labelled(site, &helper));
@@ -36,34 +35,38 @@ pub(super) fn findings(site: &Site<'_>) -> Vec<Finding> {
     found
 }
 
-fn module(site: &Site<'_>, name: &str) -> Vec<Finding> {
-    let Some(path) = place(site, name) else {
+fn module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
+    let folder = match name.starts_with('/') {
+        true => Some(site.root.clone()),
+        false => module_folder(&site.root),
+    };
+    let Some(path) = folder.map(|folder| folder.join(name.trim_start_matches('/'))) else {
         let text = "cannot be found: no folder of PAM modules has pam_permit.so";
         return vec![Finding::unknown(FILE, name, text, "look where libpam finds its modules")];
     };
-    let object = path.display().to_string();
+    let object = path.display();
     // libpam follows links.
     let Ok(real) = path.canonicalize() else {
         let text = "is not there: libpam refuses every login of the service, root's too";
         let remedy = "install the module there, or take our lines out of the stack";
         return vec![Finding::error(FILE, object, text, remedy)];
     };
-    let file = match distrust(&site.trust, &real) {
-        None => Finding::fine(FILE, &object, "is there, and only root can change it"),
-        Some(why) => {
+    let file = match trusted(&site.trust, &real) {
+        Ok(_) => Finding::fine(FILE, object, "is there, and only root can change it"),
+        Err(why) => {
             let text = format!("runs as root in every login, and {why}");
-            Finding::error(FILE, &object, text, "chown root: and chmod go-w what is named")
+            Finding::error(FILE, object, text, "chown root: and chmod go-w what is named")
         }
     };
-    let whole = installed::findings(site, &real, &site.scene.at(&site.settings().helper));
-    let own = release(RELEASE, &object, &real, "install the module again");
-    [file, own].into_iter().chain(whole).collect()
+    let mut found = vec![file, release(RELEASE, &path, &real, "install the module again")];
+    found.extend(installed::findings(site, &real, helper));
+    found
 }
 
 /// Module and helper refuse logins where their versions differ.
-fn release(check: Check, object: impl Display, path: &Path, again: &str) -> Finding {
-    let carried = std::fs::read(path).ok().and_then(|bytes| carried_version(&bytes));
-    match carried.as_deref() {
+fn release(check: Check, shown: &Path, path: &Path, again: &str) -> Finding {
+    let object = shown.display();
+    match carried_version(&std::fs::read(path).unwrap_or_default()).as_deref() {
         Some(VERSION) => Finding::fine(check, object, format!("is fit, and of version {VERSION}")),
         Some(other) => {
             let text = format!("is of version {other}, this program of {VERSION}");
@@ -74,16 +77,8 @@ fn release(check: Check, object: impl Display, path: &Path, again: &str) -> Find
     }
 }
 
-/// Where libpam looks for a module. Of several folders of modules the first is that of this
-/// program's architecture, which sshd's is as well.
-fn place(site: &Site<'_>, name: &str) -> Option<PathBuf> {
-    if name.starts_with('/') {
-        return Some(site.scene.at(name));
-    }
-    Some(module_folder(&site.scene.root)?.join(name))
-}
-
-/// The folder of PAM modules of the node whose files are below `root`.
+/// The folder of PAM modules of the node whose files are below `root`. Of several the first is that of
+/// this program's architecture, which sshd's is as well.
 pub(in crate::admin) fn module_folder(root: &Path) -> Option<PathBuf> {
     let arch = std::env::consts::ARCH;
     let folders = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
@@ -92,27 +87,31 @@ pub(in crate::admin) fn module_folder(root: &Path) -> Option<PathBuf> {
     all.map(|folder| root.join(folder)).find(|folder| folder.join(STOCK).exists())
 }
 
-fn helper_is_fit(site: &Site<'_>, path: &Path) -> Finding {
-    let closed = || (mode(path)? & 0o001 == 0).then(|| "job-adopt cannot run it".to_owned());
-    if let Some(why) = unfit(&site.trust, path).or_else(closed) {
+fn helper_is_fit(site: &Site, path: &Path) -> Finding {
+    // The user job-adopt runs it.
+    if let Err(why) = fit(&site.trust, path, 0o001) {
         let text = format!("{why}: every login is refused (JA09)");
         let remedy = "install it again, root's, mode 0711, in folders that only root can write";
         return Finding::error(HELPER, path.display(), text, remedy);
     }
-    let again = if site.is_root() { "install it again" } else { "run this as root" };
-    release(HELPER, path.display(), path, again)
+    release(
+        HELPER,
+        path,
+        path,
+        if site.is_root() { "install it again" } else { "run this as root" },
+    )
 }
 
 /// It ends the logins of Flux jobs, and is missed where Flux is.
-fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
-    let path = helper.parent().map(|folder| folder.join("keeper"))?;
+fn keeper_is_fit(site: &Site, helper: &Path) -> Option<Finding> {
+    let path = helper.with_file_name("keeper");
     let has_flux = super::sources::flux_account(site).is_some_and(|account| account.uid != 0);
     if !has_flux && path.symlink_metadata().is_err() {
         return None;
     }
-    Some(match unfit(&site.trust, &path) {
-        None => Finding::fine(KEEPER, path.display(), "is fit to be run"),
-        Some(why) => {
+    Some(match fit(&site.trust, &path, 0o111) {
+        Ok(()) => Finding::fine(KEEPER, path.display(), "is fit to be run"),
+        Err(why) => {
             let text = format!("{why}: logins to Flux jobs are refused");
             let remedy = "install it again, root's, mode 0755, in folders that only root can write";
             Finding::error(KEEPER, path.display(), text, remedy)
@@ -122,8 +121,8 @@ fn keeper_is_fit(site: &Site<'_>, helper: &Path) -> Option<Finding> {
 
 /// Where SELinux enforces, only our policy lets sshd do what a login needs. A label that the policy in
 /// force does not know is none.
-fn labelled(site: &Site<'_>, helper: &Path) -> Option<Finding> {
-    let selinux = site.scene.at("/sys/fs/selinux");
+fn labelled(site: &Site, helper: &Path) -> Option<Finding> {
+    let selinux = site.at("/sys/fs/selinux");
     std::fs::read(selinux.join("enforce")).ok().filter(|enforce| enforce == b"1")?;
     let file = File::open(helper).ok()?;
     let label = get_xattr(file.as_fd(), c"security.selinux").unwrap_or_default();
@@ -139,101 +138,74 @@ fn labelled(site: &Site<'_>, helper: &Path) -> Option<Finding> {
     Some(Finding::error(SELINUX, helper.display(), text, remedy))
 }
 
-/// Why the module would not run it; nothing where it would.
-fn unfit(trust: &Trust, path: &Path) -> Option<String> {
-    if let Some(why) = distrust(trust, path) {
-        return Some(why);
-    }
-    match mode(path) {
-        Some(mode) if mode & 0o6000 != 0 => Some("is set-user-ID or set-group-ID".to_owned()),
-        Some(mode) if mode & 0o111 == 0 => Some("is not executable".to_owned()),
-        _ => None,
+/// Whether the module would run it: it, or the account that it runs it as, has one of these rights.
+fn fit(trust: &Trust, path: &Path, rights: u32) -> Result<(), TrustError> {
+    let mode = trusted(trust, path)?;
+    match mode & 0o6000 == 0 && mode & rights != 0 {
+        true => Ok(()),
+        false => Err(TrustError::new(path, Distrust::Mode(mode))),
     }
 }
 
-fn mode(path: &Path) -> Option<u32> {
-    path.symlink_metadata().ok().map(|meta| meta.permissions().mode())
-}
-
-/// Why somebody else than root may have written this file; nothing where nobody can.
-pub(super) fn distrust(trust: &Trust, path: &Path) -> Option<String> {
-    let meta = match path.symlink_metadata() {
-        Ok(meta) => meta,
-        Err(error) => return Some(format!("cannot be looked at: {error}")),
-    };
-    if let Some(Err(error)) = path.parent().map(|parent| trust.dir(parent)) {
-        return Some(error.to_string());
+/// The mode of a file that nobody but root can have written.
+pub(super) fn trusted(trust: &Trust, path: &Path) -> Result<u32, TrustError> {
+    if let Some(parent) = path.parent() {
+        trust.dir(parent)?;
     }
-    let cause = match meta.mode() {
-        _ if !meta.is_file() => Distrust::NotRegular,
-        _ if meta.uid() != trust.owner() => Distrust::Owner(meta.uid()),
-        mode if mode & 0o022 != 0 => Distrust::Writable(mode & 0o7777),
-        _ => return None,
-    };
-    Some(format!("is {cause}"))
+    let meta =
+        path.symlink_metadata().map_err(|error| TrustError::cannot("look at", path, error))?;
+    if !meta.is_file() {
+        return Err(TrustError::new(path, Distrust::NotRegular));
+    }
+    trust.check_owner(meta.uid(), meta.mode(), path)?;
+    Ok(meta.mode() & 0o7777)
 }
 
 /// The version that a file of ours tells in one of its texts.
 fn carried_version(bytes: &[u8]) -> Option<String> {
     let (before, after) = SPEAKS_TO.split_once(VERSION)?;
-    let (before, after) = (before.as_bytes(), after.as_bytes());
-    let starts = bytes.windows(before.len()).enumerate().filter(|(_, part)| *part == before);
-    let version = |(at, _): (usize, &[u8])| {
-        let rest: Vec<u8> = bytes.iter().skip(at + before.len()).take(64).copied().collect();
-        let end = rest.windows(after.len()).position(|part| part == after)?;
-        let version = String::from_utf8(rest.into_iter().take(end).collect()).ok()?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
-        (!version.is_empty() && version.chars().all(plain)).then_some(version)
-    };
-    starts.filter_map(version).next()
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
+    let text = String::from_utf8_lossy(bytes);
+    let versions = text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0));
+    let mut plain = versions.filter(|version| !version.is_empty() && version.chars().all(plain));
+    plain.next().map(str::to_owned)
 }
 
-fn account(site: &Site<'_>) -> Finding {
-    let shadow = std::fs::read_to_string(site.scene.at("/etc/shadow")).unwrap_or_default();
-    match judge(site.scene.account(HELPER_USER).as_ref(), &site.scene.local_accounts()) {
-        fine if fine.severity == Severity::Fine && is_open(&shadow) => {
-            let text = "is not locked and expired: cron and others take it for a person's";
-            let remedy = "usermod --lock --expiredate 1 job-adopt";
-            Finding::warning(ACCOUNT, fine.object, text, remedy)
-        }
-        other => other,
+fn account(site: &Site) -> Finding {
+    let object = format!("account {HELPER_USER}");
+    let make = "make a system account of its own: /usr/libexec/job-adopt/account";
+    let Some(Account { uid, gid, .. }) = site.account(HELPER_USER) else {
+        let text = "does not exist: every login is refused (JA09)";
+        return Finding::error(ACCOUNT, object, text, make);
+    };
+    if uid == 0 || gid == 0 {
+        let text = "has root's uid or gid: every login is refused (JA09)";
+        return Finding::error(ACCOUNT, object, text, make);
     }
+    let is_other = |other: &Account| other.uid == uid && other.name != HELPER_USER;
+    if uid == NOBODY || site.local_accounts().iter().any(is_other) {
+        let text = format!(
+            "shares uid {uid} with others, whose processes can trace those that look jobs up"
+        );
+        return Finding::warning(ACCOUNT, object, text, "give it a uid of its own");
+    }
+    if is_open(&std::fs::read_to_string(site.at("/etc/shadow")).unwrap_or_default()) {
+        let text = "is not locked and expired: cron and others take it for a person's";
+        let remedy = "usermod --lock --expiredate 1 job-adopt";
+        return Finding::warning(ACCOUNT, object, text, remedy);
+    }
+    Finding::fine(ACCOUNT, object, format!("exists, uid {uid}"))
 }
 
 /// Whether shadow(5) has the account with a password or without an end. It is not in there where
 /// accounts come from elsewhere, and only root can tell.
 fn is_open(shadow: &str) -> bool {
-    let fields: Vec<Vec<&str>> = shadow.lines().map(|line| line.split(':').collect()).collect();
-    let own = fields.iter().find(|fields| fields.first() == Some(&HELPER_USER));
-    let field = |at: usize| own.and_then(|fields| fields.get(at).copied()).unwrap_or_default();
+    let mut lines = shadow.lines();
+    let Some(own) = lines.find(|line| line.split(':').next() == Some(HELPER_USER)) else {
+        return false;
+    };
+    let field = |at| own.split(':').nth(at).unwrap_or_default();
     let today = now() / (24 * 60 * 60);
     let over = field(7).parse().is_ok_and(|day: i64| (1..today).contains(&day));
-    own.is_some() && !(over && field(1).starts_with(['!', '*']))
-}
-
-fn judge(own: Option<&Account>, local: &[Account]) -> Finding {
-    let object = format!("account {HELPER_USER}");
-    let make = "make a system account of its own: /usr/libexec/job-adopt/account";
-    let Some(own) = own else {
-        let text = "does not exist: every login is refused (JA09)";
-        return Finding::error(ACCOUNT, object, text, make);
-    };
-    if own.uid == 0 || own.gid == 0 {
-        let text = "has root's uid or gid: every login is refused (JA09)";
-        return Finding::error(ACCOUNT, object, text, make);
-    }
-    let shared: Vec<&str> = local
-        .iter()
-        .filter(|other| other.uid == own.uid && other.name != own.name)
-        .map(|other| other.name.as_str())
-        .collect();
-    if !shared.is_empty() || own.uid == 65534 {
-        let others = if shared.is_empty() { "nobody".to_owned() } else { shared.join(", ") };
-        let text = format!(
-            "shares uid {} with {others}, whose processes can trace those that look jobs up",
-            own.uid
-        );
-        return Finding::warning(ACCOUNT, object, text, "give it a uid of its own");
-    }
-    Finding::fine(ACCOUNT, object, format!("exists, uid {}", own.uid))
+    !(over && field(1).starts_with(['!', '*']))
 }

@@ -1,19 +1,17 @@
 //! Whether systemd keeps what users run outside of jobs from GPUs (job-adopt(1), `slices`).
 
-use super::ask::{ask, ask_as_user};
-use super::{Check, Finding, Scene};
-use crate::admin::ending::real_uid;
+use super::ask::ask;
+use super::finding::Severity;
+use super::{Check, Finding, NOBODY, Site, roots};
 use crate::admin::slices::exempt;
-use crate::helper::sources::processes;
-use crate::helper::stack::{Group, entries};
+use crate::helper::stack::Entry;
 use crate::kernel::bpf::{self, Attached, Level};
 use crate::kernel::cgroup::{Membership, Mount};
-use crate::kernel::proc::Proc;
 use crate::protocol::CgroupPath;
-use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 const DROP_IN: Check = "slices-drop-in";
 const OBSERVED: Check = "slices-observe";
@@ -22,38 +20,38 @@ const SLICE: Check = "slices-closed";
 const CRON: Check = "cron-closed";
 const BUS: Check = "bus-closed";
 
-/// Programs that run commands of users, by the names of their files.
+/// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// A number that no account has: its slice has what all users' slices have.
 const NOBODYS: u32 = u32::MAX - 2;
-const SYSTEMCTL: [&str; 2] = ["/usr/bin/systemctl", "/bin/systemctl"];
 const WRITE: &str = "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
 
-pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    if fs::symlink_metadata(scene.at("/run/systemd/system")).is_err() {
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
+    let all = "user-.slice";
+    if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
         let text = "systemd does not run here, so there are no slices of users to close";
-        return vec![Finding::note(DROP_IN, "user-.slice", text, "")];
+        return vec![Finding::note(DROP_IN, all, text, "")];
     }
-    let exempt = match exempt(&scene.config) {
+    let exempt: BTreeSet<u32> = match exempt(&site.config) {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
             let text = error.text().unwrap_or_default();
-            let remedy = "correct the configuration";
-            return vec![Finding::unknown(DROP_IN, "user-.slice", text, remedy)];
+            return vec![Finding::unknown(DROP_IN, all, text, "correct the configuration")];
         }
     };
-    let closed = match policies(scene, &exempt) {
+    let closed = match policies(&exempt) {
         Ok(closed) => closed,
-        Err(why) => return vec![Finding::unknown(DROP_IN, "user-.slice", why, WRITE)],
+        Err(why) => return vec![Finding::unknown(DROP_IN, all, why, WRITE)],
     };
-    let (all, joins) = (closed.contains(&NOBODYS), joins(scene));
-    let mut findings: Vec<Finding> =
-        exempt.iter().filter(|uid| closed.contains(uid)).map(|uid| not_exempt(*uid)).collect();
-    findings.push(match (all, joins) {
-        (true, true) => Finding::fine(DROP_IN, "user-.slice", "users' slices are closed"),
+    let mut found: Vec<Finding> = exempt.intersection(&closed).map(not_exempt).collect();
+    // Whether logins are taken into jobs on this node.
+    let joins =
+        site.config.enforce.missing().is_none() && !site.session.iter().any(Entry::observes);
+    found.push(match (closed.contains(&NOBODYS), joins) {
+        (true, true) => Finding::fine(DROP_IN, all, "users' slices are closed"),
         (true, false) => Finding::warning(
             OBSERVED,
-            "user-.slice",
+            all,
             "users' slices are closed, and logins are not taken into jobs here (observe, or \
              enforce): they stay in these slices and lose their GPUs",
             "take observe away, or the drop-in: rm /etc/systemd/system/user-.slice.d/job-adopt.conf, \
@@ -61,42 +59,35 @@ pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
         ),
         (false, true) => Finding::warning(
             DROP_IN,
-            "user-.slice",
+            all,
             "it is not closed: what users run outside of jobs opens every device",
             WRITE,
         ),
-        (false, false) => return findings,
+        (false, false) => return found,
     });
     if joins {
-        findings.push(bus(scene));
-        findings.extend(running(&exempt));
-        findings.extend(daemons().iter().map(|(pid, name)| cron(*pid, name)));
+        found.push(bus(site));
+        found.extend(running(&exempt));
+        let mut daemons = roots(&DAEMONS);
+        // Each job of a user's has a copy of the daemon above it.
+        daemons.dedup_by(|one, other| one.0 == other.0);
+        found.extend(daemons.iter().map(|(name, pid)| cron(name, *pid)));
     }
-    findings
+    found
 }
 
 /// Whether it names a slice that is not closed.
 pub(super) fn is_open(finding: &Finding) -> bool {
-    [DROP_IN, SLICE].contains(&finding.check) && finding.is_amiss()
-}
-
-/// Whether logins are taken into jobs on this node.
-fn joins(scene: &Scene) -> bool {
-    let lines = entries(&scene.root, &scene.service, Group::Session).unwrap_or_default();
-    let ours = lines.iter().filter(|line| line.ours.is_some());
-    let observes = ours.filter_map(|line| crate::module::Settings::parse(&line.arguments).ok());
-    scene.config.enforce.missing().is_none()
-        && !observes.into_iter().any(|settings| settings.observe)
+    [DROP_IN, SLICE].contains(&finding.check) && finding.severity <= Severity::Warning
 }
 
 /// Which of these slices, and of that of nobody, have a policy that closes them.
-fn policies(scene: &Scene, exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
+fn policies(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
     let uids: Vec<u32> = exempt.iter().copied().chain([NOBODYS]).collect();
-    let units: Vec<String> = uids.iter().map(|uid| format!("user-{uid}.slice")).collect();
-    let options = ["--no-pager", "show", "--property=DevicePolicy"].map(str::to_owned);
-    let program = SYSTEMCTL.iter().map(|place| scene.at(place)).find(|path| path.exists());
-    let program = program.ok_or("there is no systemctl")?;
-    let answer = match ask(&program, &[&options[..], &units].concat()) {
+    let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
+    let mut systemctl = Command::new("systemctl");
+    systemctl.args(["--no-pager", "show", "--property=DevicePolicy"]).args(units);
+    let answer = match ask(&mut systemctl) {
         Ok((true, answer)) => answer,
         Ok((false, why)) | Err(why) => return Err(format!("systemctl show: {}", why.trim())),
     };
@@ -109,7 +100,7 @@ fn policies(scene: &Scene, exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Stri
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
-fn not_exempt(uid: u32) -> Finding {
+fn not_exempt(uid: &u32) -> Finding {
     let object = format!("user-{uid}.slice");
     let text =
         "it is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
@@ -156,17 +147,21 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
 }
 
 /// Whether users may have systemd move a process of theirs, out of the job for instance. It is asked
-/// about a unit that is not there, and says so to whom it listens to.
-fn bus(scene: &Scene) -> Finding {
+/// about a unit that is not there, and says so to whom it listens to: with the rights of nobody in
+/// particular where this is root.
+fn bus(site: &Site) -> Finding {
     let object = "system bus";
-    if fs::symlink_metadata(scene.at("/run/dbus/system_bus_socket")).is_err() {
+    if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
         return Finding::fine(BUS, object, "there is none on this node");
     }
-    let manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1"];
-    let method = ["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"];
-    let nothing = ["ssau", "job-adopt-no-such.service", "", "0"];
-    let call = [&["--system", "call"][..], &manager, &method, &nothing].concat();
-    match ask_as_user(&scene.at("/usr/bin/busctl"), &call) {
+    let mut call = Command::new("busctl");
+    call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
+    call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
+    call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
+    if site.is_root() {
+        call.uid(NOBODY).gid(NOBODY);
+    }
+    match ask(&mut call) {
         Ok((_, said)) if said.contains("not loaded") => Finding::warning(
             BUS,
             object,
@@ -183,23 +178,7 @@ fn bus(scene: &Scene) -> Finding {
     }
 }
 
-/// Those that run, by their executable: numbers and names.
-fn daemons() -> Vec<(i32, String)> {
-    let pids = processes::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
-    let daemon = |pid: i32| {
-        let path = fs::read_link(Proc::here().dir(pid).join("exe")).ok()?;
-        let name = path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned();
-        let roots = real_uid(pid).is_some_and(Uid::is_root);
-        (roots && DAEMONS.contains(&name.as_str())).then_some((pid, name))
-    };
-    let mut found: Vec<(i32, String)> = pids.filter_map(daemon).collect();
-    // Each job of a user's has a copy of the daemon above it.
-    found.sort();
-    found.dedup_by(|one, other| one.1 == other.1);
-    found
-}
-
-fn cron(pid: i32, name: &str) -> Finding {
+fn cron(name: &str, pid: i32) -> Finding {
     let object = format!("{name} (process {pid})");
     match is_closed(pid) {
         Ok(true) => {
@@ -218,14 +197,11 @@ fn cron(pid: i32, name: &str) -> Finding {
 }
 
 /// Whether a filter is in force where a process is.
-fn is_closed(pid: i32) -> Result<bool, String> {
-    let membership = Membership::of(pid).map_err(|error| error.to_string())?;
+fn is_closed(pid: i32) -> bpf::Result<bool> {
+    let membership = Membership::of(pid)?;
     // The root has no filter of anybody's.
     let Ok(path) = membership.unified().unwrap_or("/").parse::<CgroupPath>() else {
         return Ok(false);
     };
-    let place = Mount::open().and_then(|mount| mount.place(&path));
-    let place = place.map_err(|error| error.to_string())?;
-    let dir = place.dir().map_err(|error| error.to_string())?;
-    Ok(!bpf::effective(dir).map_err(|error| error.to_string())?.is_empty())
+    Ok(!bpf::effective(Mount::open()?.place(&path)?.dir()?)?.is_empty())
 }

@@ -3,21 +3,22 @@
 //! this process has (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::ask::ask;
+use super::finding::Severity;
 use super::mounts::hierarchy;
-use super::programs::distrust;
-use super::{Check, Finding, Scene};
-use crate::admin::ending::{read_process, real_uid, runs_sshd};
+use super::programs::trusted;
+use super::{Check, Finding, Site, roots};
+use crate::admin::ending::{read_process, runs_sshd};
 use crate::helper::sources::processes;
 use crate::kernel::cgroup::Mount;
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::trust::Trust;
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, fstat};
-use nix::unistd::{Uid, geteuid};
-use std::ffi::OsStr;
+use nix::unistd::geteuid;
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const CONFIG: Check = "sshd-config";
 const PAM: Check = "sshd-pam";
@@ -31,8 +32,6 @@ const CAPABILITIES: Check = "sshd-capabilities";
 
 /// Where packages have it.
 const USUAL: &str = "/usr/sbin/sshd";
-/// Where the helper is, unless `helper=` says otherwise.
-const HELPER: &str = "/usr/libexec/job-adopt/resolve";
 /// Servers of logins over the network that are not OpenSSH's, by the names of their processes.
 const OTHER: [&str; 8] =
     ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
@@ -49,16 +48,17 @@ const NEEDED: [(&str, u32, bool); 5] = [
 ];
 const SYS_ADMIN: u32 = 21;
 
-pub(super) fn findings(scene: &Scene) -> Vec<Finding> {
-    let servers: Vec<i32> = pids().filter(|pid| is_server(*pid) && is_here(*pid)).collect();
-    let mut found = configurations(&servers, &scene.service);
-    found.extend(servers.iter().flat_map(|pid| views(*pid, scene)));
-    found.extend(pids().filter_map(other));
+pub(super) fn findings(site: &Site) -> Vec<Finding> {
+    let pids = processes::numbers(Path::new("/proc")).into_iter().flatten().flatten();
+    let servers: Vec<i32> = pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect();
+    let mut found = configurations(&servers, site);
+    found.extend(servers.iter().flat_map(|pid| views(*pid, site)));
+    found.extend(roots(&OTHER).iter().filter(|(_, pid)| is_here(*pid)).map(|(name, pid)| {
+        let text = "serves logins and may ask no PAM module of this service";
+        let remedy = "stop it, or let only operators reach it";
+        Finding::warning(OTHERS, format!("{name} (process {pid})"), text, remedy)
+    }));
     found
-}
-
-fn pids() -> impl Iterator<Item = i32> {
-    processes::numbers(Path::new("/proc")).into_iter().flatten().flatten()
 }
 
 /// Whether it is an sshd of root's that listens, and not that of a login.
@@ -86,133 +86,99 @@ fn shares(pid: i32, kind: &str) -> Option<bool> {
     Some(link(&dir(pid))? == link(Path::new("/proc/self"))?)
 }
 
-/// A server of another make.
-fn other(pid: i32) -> Option<Finding> {
-    let name = proc::read(dir(pid).join("comm")).ok()?;
-    let name = name.trim_end();
-    let runs = OTHER.contains(&name) && is_here(pid) && real_uid(pid).is_some_and(Uid::is_root);
-    runs.then(|| {
-        let text = "serves logins and may ask no PAM module of this service";
-        let remedy = "stop it, or let only operators reach it";
-        Finding::warning(OTHERS, format!("{name} (process {pid})"), text, remedy)
-    })
-}
-
-/// A program, with those of its options that bear on its configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Instance {
-    program: PathBuf,
-    options: Vec<String>,
-}
-
-/// What matters of a configuration.
-#[derive(Debug)]
-struct Effective {
-    use_pam: bool,
-    /// `PAMServiceName` (OpenSSH 9.8), else the program's name.
-    service: String,
-}
-
 /// What those that listen are configured to, each configuration once; where none does, what the one
 /// would be that is started for each connection.
-fn configurations(servers: &[i32], service: &str) -> Vec<Finding> {
-    let mut instances: Vec<Instance> = Vec::new();
-    for pid in servers {
-        let new = Instance::of(*pid).filter(|instance| !instances.contains(instance));
-        instances.extend(new);
+fn configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
+    let mut commands: BTreeSet<_> = servers.iter().filter_map(|pid| command(*pid)).collect();
+    if let (true, Ok(program)) = (commands.is_empty(), Path::new(USUAL).canonicalize()) {
+        commands.insert((program, Vec::new()));
     }
-    if let (true, Ok(program)) = (instances.is_empty(), Path::new(USUAL).canonicalize()) {
-        instances.push(Instance { program, options: Vec::new() });
-    }
-    let asked: Vec<_> = instances.iter().map(|one| (one.shown(), one.effective())).collect();
-    let serves = |effective: &Effective| effective.service == service;
-    let served = asked.iter().any(|(_, answer)| answer.as_ref().is_ok_and(serves));
-    let judged = asked.into_iter().map(|(object, answer)| match answer {
-        Ok(effective) => judge(&object, &effective, service, served),
-        Err(finding) => vec![*finding],
+    let asked: Vec<_> = commands
+        .iter()
+        .map(|(program, options)| {
+            let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
+            (effective(&object, program, options), object)
+        })
+        .collect();
+    let is_served =
+        |answer: &Result<(bool, String), _>| matches!(answer, Ok((_, own)) if *own == site.service);
+    let served = asked.iter().any(|(answer, _)| is_served(answer));
+    let judged = asked.into_iter().map(|(answer, object)| match answer {
+        Ok((use_pam, own)) => judge(&object, use_pam, &own, &site.service, served),
+        Err(finding) => vec![finding],
     });
     judged.flatten().collect()
 }
 
 /// Another instance than that of the service in question may have a service of its own.
-fn judge(object: &str, effective: &Effective, service: &str, served: bool) -> Vec<Finding> {
-    let mut found = Vec::new();
-    found.push(match effective.use_pam {
+fn judge(object: &str, use_pam: bool, own: &str, service: &str, served: bool) -> Vec<Finding> {
+    let pam = match use_pam {
         true => Finding::fine(PAM, object, "UsePAM yes"),
         false => {
             let text = "UsePAM no: sshd runs no PAM module, and every login is outside of jobs";
             Finding::error(PAM, object, text, "write \"UsePAM yes\" into sshd_config and reload")
         }
-    });
-    let own = &effective.service;
-    if own != service && !served {
-        let text = format!("its PAM service is {own}, and not {service}");
-        let remedy = format!("set up /etc/pam.d/{own}, with service={own} on our lines");
-        found.push(Finding::error(SERVICE, object, text, remedy));
-    } else if own != service {
-        let text = format!("its PAM service is {own}, which was not checked");
-        let remedy = format!("run: job-adopt check --service {own}");
-        found.push(Finding::note(SERVICE, object, text, remedy));
-    }
-    found
+    };
+    let (severity, text, remedy) = match own == service {
+        true => return vec![pam],
+        false if served => {
+            (Severity::Note, "not checked", format!("run: job-adopt check --service {own}"))
+        }
+        false => (
+            Severity::Error,
+            "not the one checked",
+            format!("set up /etc/pam.d/{own}, with service={own} on our lines"),
+        ),
+    };
+    let text = format!("its PAM service is {own}, {text}");
+    vec![pam, Finding::new(severity, SERVICE, object, text, remedy)]
 }
 
-impl Instance {
-    /// That of a process, whose title is believed, since only root can have started it.
-    fn of(pid: i32) -> Option<Self> {
-        let title = fs::read(dir(pid).join("cmdline")).ok()?;
-        let program = fs::read_link(dir(pid).join("exe")).ok()?;
-        // After an upgrade the running one is no more, and the next start has the new one.
-        let program = PathBuf::from(program.to_str()?.trim_end_matches(" (deleted)"));
-        // OpenSSH before 8.2 tells no options.
-        let options = options(&String::from_utf8_lossy(&title)).unwrap_or_default();
-        Some(Self { program, options })
-    }
+/// The program of a process, with those of its options that bear on its configuration. Its title is
+/// believed, since only root can have started it.
+fn command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
+    let title = fs::read(dir(pid).join("cmdline")).ok()?;
+    let program = fs::read_link(dir(pid).join("exe")).ok()?;
+    // After an upgrade the running one is no more, and the next start has the new one.
+    let program = PathBuf::from(program.to_str()?.trim_end_matches(" (deleted)"));
+    // OpenSSH before 8.2 tells no options.
+    Some((program, options(&String::from_utf8_lossy(&title)).unwrap_or_default()))
+}
 
-    /// How it is named in findings.
-    fn shown(&self) -> String {
-        let program = self.program.display().to_string();
-        [&[program], self.options.as_slice()].concat().join(" ")
+/// What its configuration comes to, as [`parse`] has it, or the finding that says why that cannot be
+/// told.
+fn effective(object: &str, program: &Path, options: &[String]) -> Result<(bool, String), Finding> {
+    if !geteuid().is_root() {
+        let text = "only root can ask it for its configuration (sshd -T)";
+        return Err(Finding::unknown(CONFIG, object, text, "run this as root"));
     }
-
-    /// What its configuration comes to, or the finding that says why that cannot be told.
-    fn effective(&self) -> Result<Effective, Box<Finding>> {
-        let object = self.shown();
-        if !geteuid().is_root() {
-            let text = "only root can ask it for its configuration (sshd -T)";
-            return Err(Box::new(Finding::unknown(CONFIG, object, text, "run this as root")));
+    if let Err(why) = trusted(&Trust::root(), program) {
+        let text = format!("runs as root, and {why}");
+        return Err(Finding::error(CONFIG, object, text, "install it again"));
+    }
+    match ask(Command::new(program).arg("-T").args(options)) {
+        Ok((true, text)) => Ok(parse(&text, program)),
+        Ok((false, why)) => {
+            let why = why.trim().replace(['\r', '\n'], " ");
+            let text = format!("sshd -T fails, and so will its next start: {why}");
+            Err(Finding::error(CONFIG, object, text, "correct what it names"))
         }
-        if let Some(why) = distrust(&Trust::root(), &self.program) {
-            let text = format!("runs as root, and {why}");
-            return Err(Box::new(Finding::error(CONFIG, object, text, "install it again")));
-        }
-        let name = self.program.file_name().and_then(OsStr::to_str).unwrap_or("sshd");
-        match ask(&self.program, &[&["-T".to_owned()], self.options.as_slice()].concat()) {
-            Ok((true, text)) => Ok(Effective::parse(&text, name)),
-            Ok((false, why)) => {
-                let why = why.trim().replace(['\r', '\n'], " ");
-                let text = format!("sshd -T fails, and so will its next start: {why}");
-                Err(Box::new(Finding::error(CONFIG, object, text, "correct what it names")))
-            }
-            Err(why) => {
-                let text = format!("cannot be asked: {why}");
-                Err(Box::new(Finding::unknown(CONFIG, object, text, "run sshd -T by hand")))
-            }
+        Err(why) => {
+            let text = format!("cannot be asked: {why}");
+            Err(Finding::unknown(CONFIG, object, text, "run sshd -T by hand"))
         }
     }
 }
 
-impl Effective {
-    /// Reads the text that the program of this name wrote: a key in small letters and its value on
-    /// each line.
-    fn parse(text: &str, program: &str) -> Self {
-        let value = |key: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-            lines.find(|(own, _)| own.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
-        };
-        let service = value("pamservicename").unwrap_or(program).to_owned();
-        Self { use_pam: value("usepam") == Some("yes"), service }
-    }
+/// Reads what the program wrote: a key in small letters and its value on each line. Gives whether it
+/// uses PAM, and as which service: `PAMServiceName` (OpenSSH 9.8), else the program's name.
+fn parse(text: &str, program: &Path) -> (bool, String) {
+    let value = |key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(own, _)| own.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
+    };
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    (value("usepam") == Some("yes"), value("pamservicename").unwrap_or(&name).to_owned())
 }
 
 /// The options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
@@ -235,7 +201,7 @@ fn options(title: &str) -> Option<Vec<String>> {
 }
 
 /// What a server sees of this node and may do on it.
-fn views(pid: i32, scene: &Scene) -> Vec<Finding> {
+fn views(pid: i32, site: &Site) -> Vec<Finding> {
     let Some(same_mounts) = shares(pid, "mnt") else {
         let text = "its mounts and namespaces are not to be seen";
         return vec![Finding::unknown(SERVER, object(pid), text, "run this as root")];
@@ -244,9 +210,10 @@ fn views(pid: i32, scene: &Scene) -> Vec<Finding> {
     found.extend(namespaces(pid));
     if !same_mounts {
         found.extend(cgroup_mount(pid));
-        found.extend(files(pid, scene));
+        found.extend(files(pid, site));
     }
-    found.extend(capabilities(pid, status(&dir(pid), "CapEff")));
+    let status = proc::read(dir(pid).join("status")).unwrap_or_default();
+    found.extend(capabilities(pid, proc::field(&status, "CapEff:").unwrap_or_default()));
     if found.is_empty() {
         let text = "it sees the same mounts as this process, and has what the module needs";
         found.push(Finding::fine(SERVER, object(pid), text));
@@ -272,7 +239,7 @@ fn namespaces(pid: i32) -> Option<Finding> {
 fn cgroup_mount(pid: i32) -> Option<Finding> {
     let remedy = "take ProtectControlGroups=, ReadOnlyPaths= and the like from its unit: systemctl \
                   cat ssh.service sshd.service";
-    let root = |mount: &Mount| fstat(mount.root()).map(|stat| (stat.st_dev, stat.st_ino));
+    let root = |mount: &Mount| mount.root().identity().ok();
     let text = match (hierarchy(&dir(pid).join("root")), hierarchy(Path::new("/"))) {
         (Ok(mount), Ok(ours)) if root(&mount) != root(&ours) => {
             format!("it sees another cgroup v2 hierarchy at {}", mount.path())
@@ -283,60 +250,40 @@ fn cgroup_mount(pid: i32) -> Option<Finding> {
     Some(Finding::error(CGROUP_MOUNT, object(pid), text, remedy))
 }
 
-/// What both must see alike.
-fn files(pid: i32, scene: &Scene) -> Vec<Finding> {
-    let registry = scene.config.registry.dir().to_owned();
+/// What both must see alike. None of it may be a link, or be behind one.
+fn files(pid: i32, site: &Site) -> Vec<Finding> {
+    let (helper, mounts) =
+        (site.settings().helper, "PrivateMounts=, TemporaryFileSystem= and the like");
     let paths = [
-        (PathBuf::from("/run/job-adopt"), "PrivateMounts=, TemporaryFileSystem= and the like"),
-        (registry, "PrivateMounts=, TemporaryFileSystem= and the like"),
-        (scene.conf.clone(), "ReadOnlyPaths=, BindPaths= and the like"),
-        (PathBuf::from(HELPER), "InaccessiblePaths=, BindPaths= and the like"),
-        (PathBuf::from("/dev"), "PrivateDevices="),
+        (Path::new("/run/job-adopt"), mounts),
+        (site.config.registry.dir(), mounts),
+        (&site.conf, "ReadOnlyPaths=, BindPaths= and the like"),
+        (Path::new(&helper), "InaccessiblePaths=, BindPaths= and the like"),
+        (Path::new("/dev"), "PrivateDevices="),
     ];
-    paths.iter().filter_map(|(path, settings)| file(pid, path, settings)).collect()
+    paths.into_iter().filter_map(|(path, settings)| file(pid, path, settings)).collect()
 }
 
 fn file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
-    let theirs = identity_in(&dir(pid).join("root"), path);
-    let ours = identity_in(Path::new("/proc/self/root"), path);
-    let text = match (theirs, ours) {
+    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
+    let theirs = identity(&dir(pid).join("root").join(path.strip_prefix("/").ok()?));
+    let what = match (theirs, identity(path)) {
         (Ok(theirs), Ok(ours)) if theirs == ours => return None,
-        // Missing for both: other checks are about that.
-        (Err(Errno::ENOENT), Err(_)) => return None,
         (Ok(_), _) => "it sees another one".to_owned(),
-        (Err(Errno::ENOENT), Ok(_)) => "it does not see it".to_owned(),
-        (Err(errno), _) => {
-            let text = format!("what {} sees there: {}", object(pid), errno.desc());
-            return Some(Finding::unknown(FILES, path.display(), text, "run this as root"));
-        }
+        // Missing for both: other checks are about that.
+        (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => return None,
+        (Err(error), _) => format!("it does not see it ({error})"),
     };
-    let text = format!("{}: {text}", object(pid));
+    let text = format!("{}: {what}", object(pid));
     let remedy = format!("take {settings} from its unit");
     // Logins are in sshd's mounts, which they may have devices of their own in.
-    Some(match path == Path::new("/dev") {
-        true => Finding::warning(FILES, path.display(), text, remedy),
-        false => Finding::error(FILES, path.display(), text, remedy),
-    })
-}
-
-/// Device and inode of a path below another root directory.
-fn identity_in(root: &Path, path: &Path) -> Result<(u64, u64), Errno> {
-    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let root = open(root, flags | OFlag::O_DIRECTORY, Mode::empty())?;
-    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
-    let stat = fstat(openat2(&root, path, how)?)?;
-    Ok((stat.st_dev, stat.st_ino))
-}
-
-/// The value of a line of `/proc/PID/status`.
-fn status(dir: &Path, key: &str) -> Option<String> {
-    let text = proc::read(dir.join("status")).ok()?;
-    proc::field(&text, &format!("{key}:")).map(str::to_owned)
+    let severity = if path == Path::new("/dev") { Severity::Warning } else { Severity::Error };
+    Some(Finding::new(severity, FILES, path.display(), text, remedy))
 }
 
 /// What it may not do, as in a container (capabilities(7)).
-fn capabilities(pid: i32, effective: Option<String>) -> Option<Finding> {
-    let Some(set) = effective.and_then(|text| u64::from_str_radix(&text, 16).ok()) else {
+fn capabilities(pid: i32, effective: &str) -> Option<Finding> {
+    let Ok(set) = u64::from_str_radix(effective, 16) else {
         let text = "its capabilities are not to be seen";
         return Some(Finding::unknown(CAPABILITIES, object(pid), text, "run this as root"));
     };
@@ -355,8 +302,9 @@ mod tests {
     use super::*;
 
     fn judged(text: &str, service: &str, served: bool) -> Vec<String> {
-        let found = judge("sshd", &Effective::parse(text, "sshd"), service, served);
-        let bad = found.iter().filter(|one| one.severity != super::super::finding::Severity::Fine);
+        let (use_pam, own) = parse(text, Path::new("/usr/sbin/sshd"));
+        let found = judge("sshd", use_pam, &own, service, served);
+        let bad = found.iter().filter(|one| one.severity != Severity::Fine);
         bad.map(|one| format!("{:?} {}", one.severity, one.check)).collect()
     }
 
@@ -375,13 +323,13 @@ mod tests {
 
     #[test]
     fn the_program_names_the_service_where_nothing_else_does() {
-        assert_eq!(Effective::parse("usepam yes\n", "sshd-alt").service, "sshd-alt");
-        assert_eq!(Effective::parse("pamservicename x\n", "sshd-alt").service, "x");
+        assert_eq!(parse("usepam yes\n", Path::new("/opt/sshd-alt")).1, "sshd-alt");
+        assert_eq!(parse("pamservicename x\n", Path::new("/opt/sshd-alt")).1, "x");
     }
 
     #[test]
     fn a_capability_that_is_missing_is_named() {
-        let text = |set: &str| capabilities(1, Some(set.to_owned())).map(|found| found.text);
+        let text = |set: &str| capabilities(1, set).map(|found| found.text);
         assert_eq!(text("000001ffffffffff"), None);
         let named = |set: &str| text(set).unwrap_or_default();
         assert!(named("000001ffffdfffff").contains("lacks CAP_SYS_ADMIN:"));
@@ -401,20 +349,5 @@ mod tests {
         assert_eq!(kept(&title), Some("-f /etc/x -oUsePAM=no".into()));
         assert_eq!(kept("sshd: alice [priv]"), None);
         assert_eq!(kept("vim sshd: a [listener]"), None);
-    }
-
-    #[test]
-    fn a_status_is_read_by_its_keys() {
-        let own = Path::new("/proc/self");
-        assert_eq!(status(own, "Pid"), Some(std::process::id().to_string()));
-        assert_eq!(status(own, "Pi"), None);
-    }
-
-    #[test]
-    fn a_path_is_the_same_below_ones_own_root() {
-        let root = Path::new("/proc/self/root");
-        let Ok(found) = identity_in(root, Path::new("/proc/self/status")) else { return };
-        assert_eq!(found.0, identity_in(Path::new("/"), Path::new("/proc/self/status")).unwrap().0);
-        assert_eq!(identity_in(root, Path::new("/no/such")), Err(Errno::ENOENT));
     }
 }

@@ -69,7 +69,7 @@ impl Laid {
         let text = format!("{registry}{}", self.conf);
         let config = Config::parse(text.as_bytes()).unwrap_or_default();
         let conf = root.join("etc/security/job_adopt.conf");
-        site(&Scene { root, service: "sshd".into(), conf, config })
+        set_up(&Site::of(root, "sshd", conf, config))
     }
 
     /// Every finding that is not fine: severity, check and where, the last part of its object.
