@@ -36,7 +36,7 @@ pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use origin::Listener;
-pub(crate) use outcome::{Outcome, eventually, patience, within};
+pub(crate) use outcome::{Outcome, eventually, in_time, patience, within};
 pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm, on_slurm_alone};
 pub(crate) use slurm_job::{HIERARCHIES, SlurmJob};
 pub(crate) use sshd::Sshd;

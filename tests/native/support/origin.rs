@@ -104,7 +104,7 @@ impl<'a> Origin<'a> {
     pub(crate) fn on(node: &'a Node) -> Self {
         node.sh(LINK).ok();
         node.install(&Tool::Listen.path(), "/usr/bin/listen");
-        let sshd = Self::listen(&mut on_host(node), "::", SSH, &["sleep", "60"]);
+        let sshd = Self::listen(&mut on_host(node), "::", SSH, &["sleep", "infinity"]);
         Self { node, _sshd: sshd }
     }
 
