@@ -174,7 +174,7 @@ impl Scene<'_> {
     /// Waits until no process is left that was not there `before`; one that was killed takes a
     /// moment. A keeper is one of a login that was admitted.
     fn gone(&self, before: &[i32], admitted: bool) -> bool {
-        let end = std::time::Instant::now() + Duration::from_secs(10) * patience();
+        let end = std::time::Instant::now() + Duration::from_secs(60) * patience();
         loop {
             let keepers = if admitted { self.node.keepers() } else { Vec::new() };
             let is_new = |pid: &i32| !before.contains(pid) && !keepers.contains(pid);

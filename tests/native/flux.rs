@@ -7,7 +7,7 @@ use pam_job_adopt::protocol::{Access, Allowlist, Containment, DeviceRule, Device
 
 use crate::support::{
     ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux, unit_reply,
-    while_delayed, while_held, within,
+    while_delayed, while_held,
 };
 
 const JOB: &str = "fxyzzy";
@@ -232,7 +232,7 @@ fn a_login_ends_with_the_imp() {
             let mut job = contained(node);
             let sshd = node.sshd();
             std::thread::scope(|scope| {
-                let login = scope.spawn(|| sshd.ssh(ALICE, "trap '' TERM HUP; sleep 50"));
+                let login = scope.spawn(|| sshd.ssh(ALICE, "trap '' TERM HUP; sleep 1000"));
                 eventually("the login is in", || job.leaf().pids_or_none().len() > 1);
                 // The IMP does not wait for it.
                 if kill {
@@ -240,12 +240,12 @@ fn a_login_ends_with_the_imp() {
                 } else {
                     job.finish()
                 }
-                within(Duration::from_secs(10), "the leaf is gone", || !job.leaf().exists());
+                eventually("the leaf is gone", || !job.leaf().exists());
                 login.join().unwrap().failed();
             });
             let shells = if kill { 1 } else { 0 };
             assert_eq!(job.unit.pids().len(), shells, "the unit's own are Flux's to end");
-            within(Duration::from_secs(10), "the keeper is gone", || node.keepers().is_empty());
+            eventually("the keeper is gone", || node.keepers().is_empty());
             assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
         });
     }

@@ -179,6 +179,7 @@ fn a_stopped_daemon_takes_nobody_in_when_it_goes_on() {
         step.signal(Signal::SIGCONT);
         std::thread::sleep(Duration::from_millis(300));
         step.untouched();
+        node.arguments("");
         node.session(ALICE).ok();
     });
 }
