@@ -18,7 +18,7 @@ fn requests() -> impl Iterator<Item = Request> {
 
 #[test]
 fn the_floor_allows_everything() {
-    assert!(requests().all(|request| run(&layouts::allow_all(), request) == Ok(true)));
+    assert!(requests().all(|request| run(&layouts::allow_all(), request) == Some(true)));
 }
 
 #[test]
@@ -41,6 +41,6 @@ fn without_doubles_both_layouts_mean_the_same() {
 fn doubles_add_up_in_the_tree_only() {
     let rules: Vec<DeviceRule> = ["c:1:3:r", "c:1:3:w"].map(|text| text.parse().unwrap()).to_vec();
     let both = Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };
-    assert_eq!(run(&layouts::rule_by_rule(&rules), both), Ok(false));
-    assert_eq!(run(&allow_rules(&rules), both), Ok(true));
+    assert_eq!(run(&layouts::rule_by_rule(&rules), both), Some(false));
+    assert_eq!(run(&allow_rules(&rules), both), Some(true));
 }

@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         })
     });
     for request in near.take(64).chain([request]) {
-        assert_eq!(run(&allow, request), Ok(is_allowed(&rules, request)), "{request:?}");
+        assert_eq!(run(&allow, request), Some(is_allowed(&rules, request)), "{request:?}");
     }
     rules.reverse();
     assert!(allow_rules(&rules) == allow, "the order of entries matters");

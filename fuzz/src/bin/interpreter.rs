@@ -15,8 +15,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Insn::from_bytes(insn).to_bytes(), insn);
     }
     let answer = run(&program, request);
-    if let Ok(answer) = answer {
+    if let Some(answer) = answer {
         program.push(Insn::exit());
-        assert_eq!(run(&program, request), Ok(answer), "what follows the end was run");
+        assert_eq!(run(&program, request), Some(answer), "what follows the end was run");
     }
 });

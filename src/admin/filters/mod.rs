@@ -205,10 +205,10 @@ impl Judge {
     pub fn answer(&self, request: Request) -> Answer {
         let mut answer = Answer::default();
         for (id, insns) in &self.programs {
-            match insns.as_deref().map(|insns| interpret::run(insns, request)) {
-                Some(Ok(true)) => {}
-                Some(Ok(false)) => answer.refused_by.push(*id),
-                Some(Err(_)) | None => answer.unclear.push(*id),
+            match insns.as_deref().and_then(|insns| interpret::run(insns, request)) {
+                Some(true) => {}
+                Some(false) => answer.refused_by.push(*id),
+                None => answer.unclear.push(*id),
             }
         }
         answer

@@ -337,7 +337,7 @@ mod tests {
         let program = allow_rules(rules);
         for request in requests {
             let want = expected(rules, *request);
-            assert_eq!(run(&program, *request), Ok(want), "{request:?} of {rules:?}");
+            assert_eq!(run(&program, *request), Some(want), "{request:?} of {rules:?}");
         }
     }
 
@@ -426,8 +426,8 @@ mod tests {
     fn entries_of_one_device_add_up_for_one_open() {
         let program = allow_rules(&rules(&["c:195:0:r", "c:195:-1:w"]));
         let request = Request { kind: DeviceType::Char, major: 195, minor: 0, access: Access::RW };
-        assert_eq!(run(&program, request), Ok(true));
-        assert_eq!(run(&program, Request { minor: 1, ..request }), Ok(false));
+        assert_eq!(run(&program, request), Some(true));
+        assert_eq!(run(&program, Request { minor: 1, ..request }), Some(false));
     }
 
     #[test]
@@ -460,9 +460,9 @@ mod tests {
                 let access = Access::from_bits(bits).unwrap();
                 let minor = rule.minor().unwrap();
                 let request = Request { kind: DeviceType::Char, major: 195, minor, access };
-                assert_eq!(run(&allowed, request), Ok(rule.access().contains(access)));
+                assert_eq!(run(&allowed, request), Some(rule.access().contains(access)));
                 let gap = Request { minor: minor + 1, ..request };
-                assert_eq!(run(&allowed, gap), Ok(false));
+                assert_eq!(run(&allowed, gap), Some(false));
             }
         }
     }

@@ -7,7 +7,7 @@
 //! to itself that clear its upper half (`insn_is_zext` in `linux/filter.h`). A program that does
 //! anything else (calls, maps, memory of its own) is not judged.
 
-use thiserror::Error;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use crate::kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
@@ -86,31 +86,19 @@ pub struct Request {
     pub access: Access,
 }
 
-/// The program does something that is not understood here; nothing is known about its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("device program is not understood from instruction {at} on")]
-pub struct Unknown {
-    /// Index of the instruction that was not understood.
-    pub at: usize,
-}
-
-/// Whether `program` allows `request`.
+/// Whether `program` allows `request`; `None` where the program leaves the instructions known here,
+/// reads what it has not set, loops, ends without an exit, or answers anything but 0 or 1.
 ///
 /// No instruction is run more often than a program without loops would run it.
-/// Fails: [`Unknown`] where the program leaves the instructions known here, reads what it has not
-/// set, loops, ends without an exit, or answers anything but 0 or 1.
-pub fn run(program: &[Insn], request: Request) -> Result<bool, Unknown> {
+#[must_use]
+pub fn run(program: &[Insn], request: Request) -> Option<bool> {
     let mut machine = Machine::new(request);
     for _ in program {
-        let at = machine.next;
-        let insn = program.get(at).ok_or(Unknown { at })?;
-        match machine.step(*insn) {
-            Some(Step::Next) => {}
-            Some(Step::Exit(allowed)) => return Ok(allowed),
-            None => return Err(Unknown { at }),
+        if let Break(allowed) = machine.step(*program.get(machine.next)?)? {
+            return Some(allowed);
         }
     }
-    Err(Unknown { at: machine.next })
+    None
 }
 
 /// What a register holds.
@@ -119,12 +107,6 @@ enum Value {
     Unset,
     Context,
     Number(u64),
-}
-
-/// What comes after an instruction.
-enum Step {
-    Next,
-    Exit(bool),
 }
 
 struct Machine {
@@ -143,7 +125,7 @@ impl Machine {
         Self { request, registers, next: 0 }
     }
 
-    fn step(&mut self, insn: Insn) -> Option<Step> {
+    fn step(&mut self, insn: Insn) -> Option<ControlFlow<bool>> {
         self.next = self.next.checked_add(1)?;
         match insn.code & CLASS_MASK {
             BPF_LDX => self.load(insn)?,
@@ -153,13 +135,13 @@ impl Machine {
             BPF_JMP | BPF_JMP32 => self.branch(insn)?,
             _ => return None,
         }
-        Some(Step::Next)
+        Some(Continue(()))
     }
 
-    fn exit(&self) -> Option<Step> {
+    fn exit(&self) -> Option<ControlFlow<bool>> {
         match self.number(0)? {
-            0 => Some(Step::Exit(false)),
-            1 => Some(Step::Exit(true)),
+            0 => Some(Break(false)),
+            1 => Some(Break(true)),
             _ => None,
         }
     }

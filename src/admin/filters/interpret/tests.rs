@@ -4,12 +4,12 @@ use crate::kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
 
-fn ends_with(program: &[Insn]) -> Result<bool, Unknown> {
+fn ends_with(program: &[Insn]) -> Option<bool> {
     run(program, REQUEST)
 }
 
 /// Runs `body`, then answers whether register 2 holds `value`.
-fn leaves_in_register_2(body: &[Insn], value: i32) -> Result<bool, Unknown> {
+fn leaves_in_register_2(body: &[Insn], value: i32) -> Option<bool> {
     let mut program = body.to_vec();
     program.extend([
         Insn::mov64_imm(0, 0),
@@ -26,19 +26,19 @@ fn load(size: u8, offset: i16) -> Insn {
 
 #[test]
 fn the_context_is_that_of_the_kernel() {
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Ok(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 4)], 195), Ok(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 8)], 255), Ok(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Some(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 4)], 195), Some(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_W, 8)], 255), Some(true));
     let (low, high) = if cfg!(target_endian = "little") { (2, 6) } else { (6, 2) };
-    assert_eq!(leaves_in_register_2(&[load(BPF_H, 0)], low), Ok(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_H, 2)], high), Ok(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_H, 0)], low), Some(true));
+    assert_eq!(leaves_in_register_2(&[load(BPF_H, 2)], high), Some(true));
 }
 
 #[test]
 fn a_copy_of_the_context_serves_as_well() {
     let copy = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 6, 1, 0, 0);
     let load = Insn::load_word(2, 6, CTX_MAJOR);
-    assert_eq!(leaves_in_register_2(&[copy, load], 195), Ok(true));
+    assert_eq!(leaves_in_register_2(&[copy, load], 195), Some(true));
 }
 
 #[test]
@@ -55,11 +55,15 @@ fn arithmetic() {
         ] {
             let start = Insn::mov64_imm(2, 12);
             let by_imm = Insn::new(class | operation | BPF_K, 2, 0, 0, right);
-            assert_eq!(leaves_in_register_2(&[start, by_imm], result), Ok(true), "{operation:#x}");
+            assert_eq!(
+                leaves_in_register_2(&[start, by_imm], result),
+                Some(true),
+                "{operation:#x}"
+            );
             let other = Insn::mov64_imm(3, right);
             let by_reg = Insn::new(class | operation | BPF_X, 2, 3, 0, 0);
             let body = [start, other, by_reg];
-            assert_eq!(leaves_in_register_2(&body, result), Ok(true), "{operation:#x}");
+            assert_eq!(leaves_in_register_2(&body, result), Some(true), "{operation:#x}");
         }
     }
 }
@@ -68,11 +72,11 @@ fn arithmetic() {
 fn narrow_arithmetic_clears_the_upper_half() {
     let minus_one = Insn::mov64_imm(2, -1);
     let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
-    assert_eq!(leaves_in_register_2(&[minus_one, shift], -1), Ok(false));
+    assert_eq!(leaves_in_register_2(&[minus_one, shift], -1), Some(false));
     let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
-    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
+    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Some(true));
     let narrow = Insn::alu32_reg(BPF_MOV, 2, 2);
-    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Ok(true));
+    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Some(true));
 }
 
 #[test]
@@ -98,7 +102,7 @@ fn jumps() {
                         Insn::mov64_imm(0, 0),
                         Insn::exit(),
                     ];
-                    assert_eq!(ends_with(&program), Ok(taken), "{condition:#x} {left}");
+                    assert_eq!(ends_with(&program), Some(taken), "{condition:#x} {left}");
                 }
             }
         }
@@ -119,7 +123,7 @@ fn only_wide_jumps_see_the_upper_half() {
                 Insn::mov64_imm(0, 0),
                 Insn::exit(),
             ];
-            assert_eq!(ends_with(&program), Ok(taken));
+            assert_eq!(ends_with(&program), Some(taken));
         }
     }
 }
@@ -174,7 +178,7 @@ fn blinded_constants_change_no_answer() {
                 let access = Access::from_bits(bits).unwrap();
                 let request = Request { kind, major, minor, access };
                 assert_eq!(run(&blinded, request), run(&plain, request), "{request:?}");
-                assert!(run(&blinded, request).is_ok());
+                assert!(run(&blinded, request).is_some());
             }
         }
     }
@@ -184,10 +188,10 @@ fn blinded_constants_change_no_answer() {
 fn moves_of_the_kernels_own_clear_the_upper_half() {
     let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
     let clears = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 2, 0, 1);
-    assert_eq!(leaves_in_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Ok(true));
+    assert_eq!(leaves_in_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Some(true));
     let other = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 3, 0, 1);
     let body = [Insn::mov64_imm(2, 0), Insn::mov64_imm(3, 0), other];
-    assert!(leaves_in_register_2(&body, 0).is_err());
+    assert_eq!(leaves_in_register_2(&body, 0), None);
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn what_is_not_understood_is_never_allowed() {
         &[one, Insn::new(BPF_JMP | 0x60, 0, 0, 0, 0), Insn::exit()],
     ];
     for program in odd {
-        assert!(ends_with(program).is_err(), "{program:?}");
+        assert_eq!(ends_with(program), None, "{program:?}");
     }
 }
 
@@ -238,6 +242,6 @@ fn fields_that_must_be_zero_are() {
         (BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 1),
     ] {
         let program = [Insn::mov64_imm(0, 1), Insn::new(code, dst, src, offset, imm), Insn::exit()];
-        assert_eq!(ends_with(&program), Err(Unknown { at: 1 }), "{code:#x}");
+        assert_eq!(ends_with(&program), None, "{code:#x}");
     }
 }
