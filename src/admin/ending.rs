@@ -7,7 +7,7 @@ use super::Error;
 use crate::helper::records::Record;
 use crate::helper::sources::processes;
 use crate::keeper::subtree::{self, Found, unless_gone};
-use crate::kernel::cgroup::{Dir, MADE, Place, event, is_marked};
+use crate::kernel::cgroup::{self, Dir, MADE, Place, event, is_marked};
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::JobId;
@@ -45,7 +45,7 @@ pub(super) struct Ending {
 /// removed.
 pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<Ending, Error> {
     let job = place.dir()?;
-    let leaves = made_leaves(job)?;
+    let leaves = made_children(job)?;
     // What a walk misses is not told; killing says whether any was left.
     let found = logins_in(job, &leaves, record.uid, &BTreeSet::new()).all;
     let terminals = tell(&record.id, record.uid, &found);
@@ -59,7 +59,7 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
         leave_to_systemd(job, deadline)?;
         return Ok(ending);
     }
-    if unless_gone(is_marked(job, MADE))? == Some(true) {
+    if is_made(job)? {
         kill_all(job, deadline)?;
         remove(place)?;
         return Ok(ending);
@@ -69,24 +69,33 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     kill_logins(job, &leaves, record.uid, deadline)?;
     for leaf in &leaves {
         kill_all(leaf, deadline)?;
-        if let Some((_, name)) = leaf.path().rsplit_once('/') {
-            job.remove_child(name)?;
-        }
+        remove_from(job, leaf)?;
     }
     Ok(ending)
 }
 
-/// The children for logins that we made, whatever records called them.
-fn made_leaves(job: &Dir) -> Result<Vec<Dir>, Error> {
-    let mut leaves = Vec::new();
-    for name in unless_gone(job.children())?.unwrap_or_default() {
-        if let Some(leaf) = unless_gone(job.child(name))? {
-            if unless_gone(is_marked(&leaf, MADE))? == Some(true) {
-                leaves.push(leaf);
+/// The children that we made, whatever records called them.
+fn made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
+    let mut made = Vec::new();
+    for name in unless_gone(dir.children())?.unwrap_or_default() {
+        if let Some(child) = unless_gone(dir.child(name))? {
+            if is_made(&child)? {
+                made.push(child);
             }
         }
     }
-    Ok(leaves)
+    Ok(made)
+}
+
+fn is_made(dir: &Dir) -> cgroup::Result<bool> {
+    Ok(unless_gone(is_marked(dir, MADE))? == Some(true))
+}
+
+fn remove_from(above: &Dir, dir: &Dir) -> cgroup::Result<()> {
+    match dir.path().rsplit_once('/') {
+        Some((_, name)) => above.remove_child(name),
+        None => Ok(()),
+    }
 }
 
 /// Waits until systemd has removed an empty scope, so that the next of that name can be made. One
@@ -105,34 +114,25 @@ fn leave_to_systemd(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 /// Removes a directory that we made, and no other, after its children that we made; and the one
 /// above where we made that as well and nothing else is in it.
 pub(super) fn remove(place: &Place) -> Result<(), Error> {
-    let [job, above, ..] = place.levels() else { return Ok(()) };
-    if unless_gone(is_marked(job, MADE))? != Some(true) {
+    let [job, above, rest @ ..] = place.levels() else { return Ok(()) };
+    if !is_made(job)? {
         return Ok(());
     }
     remove_made(above, job)?;
-    if let Some(top) = place.levels().get(2) {
-        if unless_gone(is_marked(above, MADE))? == Some(true) {
-            if let Some((_, name)) = above.path().rsplit_once('/') {
-                // Refused while there are other jobs in it.
-                let _ = top.remove_child(name);
-            }
+    if let Some(top) = rest.first() {
+        if is_made(above)? {
+            // Refused while there are other jobs in it.
+            let _ = remove_from(top, above);
         }
     }
     Ok(())
 }
 
 fn remove_made(above: &Dir, dir: &Dir) -> Result<(), Error> {
-    for name in unless_gone(dir.children())?.unwrap_or_default() {
-        if let Some(child) = unless_gone(dir.child(&name))? {
-            if unless_gone(is_marked(&child, MADE))? == Some(true) {
-                remove_made(dir, &child)?;
-            }
-        }
+    for child in made_children(dir)? {
+        remove_made(dir, &child)?;
     }
-    match dir.path().rsplit_once('/') {
-        Some((_, name)) => Ok(above.remove_child(name)?),
-        None => Ok(()),
-    }
+    Ok(remove_from(above, dir)?)
 }
 
 /// Most process numbers in a message.
@@ -147,32 +147,14 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
     let mut again = false;
-    loop {
-        if subtree::unless_gone(event(dir, "populated"))?.flatten() != Some(true) {
-            return Ok(());
-        }
-        match dir.write("cgroup.kill", "1") {
-            // The kernel signals the first thread of each process alone (`__cgroup_kill` in
-            // `kernel/cgroup/cgroup.c`): where that has ended before the others, nobody dies.
-            // What cannot be done here shows in what is left.
-            Ok(()) if std::mem::replace(&mut again, true) => drop(one_by_one(dir)),
-            Ok(()) => {}
-            // Linux before 5.14 has no such file.
-            Err(error) if error.is_gone() => one_by_one(dir)?,
-            Err(error) => return Err(error.into()),
-        }
+    while unless_gone(event(dir, "populated"))?.flatten() == Some(true) {
+        subtree::kill(dir, std::mem::replace(&mut again, true));
         sleep(PAUSE);
         if Instant::now() >= deadline {
             return left(dir, &subtree::processes(dir).all);
         }
     }
-}
-
-/// What a walk found is killed even where it could not see everything.
-fn one_by_one(dir: &Dir) -> Result<(), Error> {
-    let Found { all, cut } = process_table(dir);
-    let killed = signal_all(all.iter().map(Process::identity), Signal::SIGKILL);
-    killed.and(cut.map_or(Ok(()), |error| Err(error.into())))
+    Ok(())
 }
 
 /// Kills the logins in a scheduler's cgroup. They are stopped first, until there are no new ones:

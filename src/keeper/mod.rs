@@ -14,7 +14,6 @@ use crate::kernel::cgroup::{self, Dir, Membership, event};
 use crate::kernel::lock;
 use crate::kernel::log::{self, Line, Severity};
 use crate::kernel::sys::child::Handed;
-use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::{CgroupPath, LeafName};
 use crate::protocol::{KEEP, READY};
 use nix::errno::Errno;
@@ -28,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use subtree::{processes, unless_gone, walk};
+use subtree::{kill, processes, unless_gone, walk};
 use thiserror::Error;
 
 /// How the kernel knows it (`comm`), in place of the number of a descriptor.
@@ -49,15 +48,11 @@ pub fn main() -> ExitCode {
     match Keeper::start(handed).and_then(Keeper::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
-            tell(&trouble);
+            let line = Line::new(Severity::Error).with("keeper", std::process::id());
+            log::write(&[line.with("error", trouble)], Severity::Debug, "job-adopt", "");
             ExitCode::FAILURE
         }
     }
-}
-
-fn tell(trouble: &Trouble) {
-    let line = Line::new(Severity::Error).with("keeper", std::process::id()).with("error", trouble);
-    log::write(&[line], Severity::Debug, "job-adopt", "");
 }
 
 /// A keeper in its place.
@@ -76,7 +71,7 @@ impl Keeper {
     /// Leaves the login's cgroup and mounts, and takes the lock.
     fn start(handed: Handed<OwnedFd>) -> Result<Self, Trouble> {
         let Handed { talk, watched, above, leaf, keepers, root } = handed;
-        let told = signals().map_err(Trouble::Signals)?;
+        let told = signals().map_err(|errno| Failed::new("take", "signals", errno))?;
         leave(&Dir::new(root, ""))?;
         leave_mounts();
         let leaf = Dir::new(leaf, LeafName::DEFAULT);
@@ -121,7 +116,7 @@ impl Keeper {
         loop {
             match poll(&mut fds, PollTimeout::NONE) {
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Trouble::Poll(errno)),
+                Err(errno) => return Err(Failed::new("wait for", "end", errno).into()),
                 Ok(_) => break,
             }
         }
@@ -145,11 +140,7 @@ enum Trouble {
     #[error("{0}")]
     Cgroup(#[from] cgroup::Error),
     #[error("{0}")]
-    Lock(#[from] Failed),
-    #[error("poll: {reason}", reason = .0.desc())]
-    Poll(Errno),
-    #[error("signalfd: {reason}", reason = .0.desc())]
-    Signals(Errno),
+    Failed(#[from] Failed),
     /// There is one already.
     #[error("the leaf has a keeper already")]
     Another,
@@ -164,12 +155,6 @@ fn signals() -> nix::Result<SignalFd> {
         [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
     asked.thread_block()?;
     SignalFd::with_flags(&asked, SfdFlags::SFD_CLOEXEC)
-}
-
-/// Where a process that is left is, for the log.
-fn place_of(pid: i32) -> String {
-    let found = Membership::of(pid).ok();
-    found.and_then(|found| found.unified().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Moves to the root of the mount. Where that can hold no process, as in a container, to where the
@@ -210,38 +195,22 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Errors: [`Trouble::Left`] at the deadline.
 fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
     let mut pause = PAUSE;
-    let mut first = true;
+    let mut again = false;
     loop {
         if unless_gone(event(leaf, "populated"))?.flatten() != Some(false) {
-            // The kernel signals the first thread of each process alone (`__cgroup_kill` in
-            // `kernel/cgroup/cgroup.c`), and before Linux 5.14 not even that.
-            let killed = leaf.write("cgroup.kill", "1").is_ok();
-            if !killed || !std::mem::take(&mut first) {
-                one_by_one(leaf);
-            }
+            kill(leaf, std::mem::replace(&mut again, true));
         }
         if unless_gone(leaf.read("cgroup.events"))?.is_none() || removed(above, leaf) {
             return Ok(());
         }
         if Instant::now() >= deadline {
             let left = processes(leaf).all;
-            let place = left.first().map(|pid| place_of(*pid)).unwrap_or_default();
-            return Err(Trouble::Left(left.len(), place));
+            let place = left.first().and_then(|pid| Membership::of(*pid).ok());
+            let place = place.as_ref().and_then(Membership::unified).unwrap_or_default();
+            return Err(Trouble::Left(left.len(), place.to_owned()));
         }
         sleep(pause);
         pause = (pause * 2).min(PAUSE_MAX);
-    }
-}
-
-/// Those that are in the leaf before as well as after they were taken hold of: a number that
-/// another process took over meanwhile is not there a second time, or stands for none any more.
-fn one_by_one(leaf: &Dir) {
-    let before = processes(leaf).all;
-    let held: Vec<_> =
-        before.into_iter().filter_map(|pid| Some((pid, pidfd_open(pid).ok()?))).collect();
-    let still = processes(leaf).all;
-    for (_, pidfd) in held.iter().filter(|(pid, _)| still.contains(pid)) {
-        let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);
     }
 }
 

@@ -1,11 +1,14 @@
 //! A cgroup with everything below it, as those look at it who end a job.
 
 use crate::kernel::cgroup::{Dir, Error, Result};
+use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::write;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 /// Most cgroups of one job that are looked at.
@@ -112,6 +115,25 @@ pub fn processes(dir: &Dir) -> Found<i32> {
         Ok(())
     });
     Found { all, cut: cut.err() }
+}
+
+/// Kills what is in a cgroup and below it. What this cannot, shows in what is left. The kernel signals
+/// the first thread of each process alone (`__cgroup_kill` in `kernel/cgroup/cgroup.c`), which does
+/// nothing where that has ended before the others, and before Linux 5.14 not even that: so `again`,
+/// where it was tried before, goes through the processes as well.
+pub fn kill(dir: &Dir, again: bool) {
+    if dir.write("cgroup.kill", "1").is_ok() && !again {
+        return;
+    }
+    // Those that are there before as well as after they were taken hold of: a number that another
+    // process took over meanwhile is not there a second time, or stands for none any more.
+    let before = processes(dir).all;
+    let held: Vec<_> =
+        before.into_iter().filter_map(|pid| Some((pid, pidfd_open(pid).ok()?))).collect();
+    let still = processes(dir).all;
+    for (_, pidfd) in held.iter().filter(|(pid, _)| still.contains(pid)) {
+        let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);
+    }
 }
 
 /// A threaded cgroup lists none: its processes stand in the list of its domain, further up.
