@@ -4,7 +4,7 @@ use super::journal::{self, Entry};
 use super::{Error, Output};
 use crate::helper::printable;
 use clap::Args;
-use serde::Serialize;
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
@@ -25,141 +25,112 @@ pub(super) struct Options {
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut sum = Sum::default();
-    journal::read(options.log.as_deref(), None, &mut |entry| sum.add(&entry))?;
-    let report = sum.report();
-    if options.json {
-        output.json(&report)?;
-    } else {
-        report.write(output)?;
+    journal::read(options.log.as_deref(), None, &mut |entry| sum.add(entry))?;
+    sum.end();
+    match options.json {
+        true => output.json(&sum.json())?,
+        false => sum.write(output)?,
     }
     Ok(match () {
-        () if report.logins == 0 => super::EXIT_FAILED,
-        () if report.agreed == report.logins => super::EXIT_FINE,
+        () if sum.logins == 0 => super::EXIT_FAILED,
+        () if sum.agreed == sum.logins => super::EXIT_FINE,
         () => super::EXIT_FINDINGS,
     })
 }
 
-/// How the two came apart. A login that has no session was refused, or its user never asked for one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Difference {
-    /// Theirs let it in, ours would not.
-    OnlyOursRefuses,
-    /// Ours would have, and no session followed.
-    OnlyTheirsRefuses,
-    /// Both let it in, and theirs is not in the job of ours.
-    Elsewhere,
-}
+/// How the two came apart: the key in JSON, and what people read. A login that has no session was refused,
+/// or its user never asked for one.
+type Difference = (&'static str, &'static str);
 
-impl Difference {
-    fn text(self) -> &'static str {
-        match self {
-            Self::OnlyOursRefuses => "theirs let the login in, ours would refuse it",
-            Self::OnlyTheirsRefuses => "ours would let the login in, and no session followed",
-            Self::Elsewhere => "theirs left the login outside of the job that ours would join",
-        }
-    }
-}
+const ONLY_OURS_REFUSES: Difference =
+    ("only-ours-refuses", "theirs let the login in, ours would refuse it");
+const ONLY_THEIRS_REFUSES: Difference =
+    ("only-theirs-refuses", "ours would let the login in, and no session followed");
+const ELSEWHERE: Difference =
+    ("elsewhere", "theirs left the login outside of the job that ours would join");
 
+/// What an example tells: the key in JSON, that in the log, and what people read.
+const EXAMPLE: [(&str, &str, &str); 5] = [
+    ("user", "user", "user"),
+    ("code", "code", "code"),
+    ("theirs", "theirs", "theirs"),
+    ("ours", "cgroup", "ours"),
+    ("error", "error", "why"),
+];
+
+/// What the log comes to.
 #[derive(Debug, Default)]
 struct Sum {
-    report: Report,
+    logins: u64,
+    agreed: u64,
+    /// How many there were of each kind, and the latest.
+    differences: BTreeMap<Difference, (u64, Entry)>,
     /// What each user's account lines said, for which no session has come yet.
     waiting: BTreeMap<String, VecDeque<Entry>>,
 }
 
-/// What the log comes to.
-#[derive(Debug, Default, Serialize)]
-struct Report {
-    schema: u32,
-    logins: u64,
-    agreed: u64,
-    differences: BTreeMap<Difference, Found>,
-}
-
-/// One kind of difference.
-#[derive(Debug, Default, Serialize)]
-struct Found {
-    count: u64,
-    /// The latest one.
-    user: String,
-    at: i64,
-    code: String,
-    theirs: String,
-    ours: String,
-    error: String,
-}
-
 impl Sum {
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: Entry) {
         if entry.get("decision") != "observe" {
             return;
         }
         let user = entry.get("user").to_owned();
         match entry.get("phase") {
-            "account" => self.waiting.entry(user).or_default().push_back(entry.clone()),
+            "account" => self.waiting.entry(user).or_default().push_back(entry),
             // Of a version that does not compare.
             "session" if entry.get("agree").is_empty() => {}
             "session" => {
                 self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
-                let joins = entry.get("would") == "adopt";
-                let kind = match (entry.get("agree"), joins) {
-                    ("yes", true) => None,
-                    (_, true) => Some(Difference::Elsewhere),
-                    (_, false) => Some(Difference::OnlyOursRefuses),
+                let difference = match (entry.get("agree"), entry.get("would")) {
+                    ("yes", "adopt") => None,
+                    (_, "adopt") => Some(ELSEWHERE),
+                    _ => Some(ONLY_OURS_REFUSES),
                 };
-                self.report.count(entry, kind);
+                self.count(entry, difference);
             }
             _ => {}
         }
     }
 
     /// Logins without a session count as refused by the other module.
-    fn report(mut self) -> Report {
-        self.report.schema = 1;
-        for entry in self.waiting.into_values().flatten() {
+    fn end(&mut self) {
+        for entry in std::mem::take(&mut self.waiting).into_values().flatten() {
             let joins = entry.get("would") == "adopt";
-            self.report.count(&entry, joins.then_some(Difference::OnlyTheirsRefuses));
+            self.count(entry, joins.then_some(ONLY_THEIRS_REFUSES));
         }
-        self.report
     }
-}
 
-impl Report {
-    fn count(&mut self, entry: &Entry, kind: Option<Difference>) {
+    fn count(&mut self, entry: Entry, difference: Option<Difference>) {
         self.logins += 1;
-        let Some(kind) = kind else {
+        let Some(difference) = difference else {
             self.agreed += 1;
             return;
         };
-        let found = self.differences.entry(kind).or_default();
-        let get = |key| entry.get(key).to_owned();
-        *found = Found {
-            count: found.count + 1,
-            user: get("user"),
-            at: entry.at,
-            code: get("code"),
-            theirs: get("theirs"),
-            ours: get("cgroup"),
-            error: get("error"),
-        };
+        let before = self.differences.get(&difference).map_or(0, |(count, _)| *count);
+        self.differences.insert(difference, (before + 1, entry));
+    }
+
+    fn json(&self) -> Value {
+        let differences = self.differences.iter().map(|((key, _), (count, entry))| {
+            let example = EXAMPLE.map(|(key, log, _)| (key.to_owned(), entry.get(log).into()));
+            let mut found = Map::from_iter(example);
+            found.insert("count".into(), (*count).into());
+            found.insert("at".into(), entry.at.into());
+            ((*key).to_owned(), found.into())
+        });
+        let differences = Map::from_iter(differences);
+        let Self { logins, agreed, .. } = self;
+        json!({ "schema": 1, "logins": logins, "agreed": agreed, "differences": differences })
     }
 
     fn write(&self, output: &mut Output<'_>) -> Result<(), Error> {
         let Self { logins, agreed, .. } = self;
         writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
-        for (kind, found) in &self.differences {
-            writeln!(output.out, "{}: {}", found.count, kind.text())?;
-            let example = [
-                ("user", &found.user),
-                ("code", &found.code),
-                ("theirs", &found.theirs),
-                ("ours", &found.ours),
-                ("why", &found.error),
-            ];
+        for ((_, text), (count, entry)) in &self.differences {
+            writeln!(output.out, "{count}: {text}")?;
+            let example = EXAMPLE.map(|(_, log, word)| (word, printable(entry.get(log))));
             let said = example.iter().filter(|(_, text)| !text.is_empty());
-            let said: Vec<_> =
-                said.map(|(key, text)| format!("{key} {}", printable(text))).collect();
+            let said: Vec<_> = said.map(|(word, text)| format!("{word} {text}")).collect();
             writeln!(output.out, "  for example: {}", said.join(", "))?;
         }
         if *logins == 0 {

@@ -121,12 +121,8 @@ fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Opti
         let line = line.map_err(|error| failed(&error))?;
         let entry: Exported = serde_json::from_str(&line).map_err(|error| failed(&error))?;
         let at = entry.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
-        entry
-            .message
-            .as_str()
-            .and_then(|text| Entry::parse(text, at))
-            .into_iter()
-            .for_each(&mut *each);
+        let ours = entry.message.as_str().and_then(|text| Entry::parse(text, at));
+        ours.into_iter().for_each(&mut *each);
         last = Some(entry.cursor);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -145,17 +141,14 @@ fn read_files(
     let file = File::open(path)?;
     let (inode, size) = (file.metadata()?.ino(), file.metadata()?.len());
     let mut offset = 0;
-    match from {
-        Some(Cursor::File { inode: known, offset: read }) if *known == inode && *read <= size => {
-            offset = *read;
+    if let Some(Cursor::File { inode: known, offset: read }) = from {
+        let rotated = PathBuf::from(format!("{}.1", path.display()));
+        if *known == inode {
+            // One that was cut is read from its beginning.
+            offset = if *read <= size { *read } else { 0 };
+        } else if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *known) {
+            read_file(File::open(&rotated)?, *read, each)?;
         }
-        Some(Cursor::File { inode: known, offset: read }) => {
-            let rotated = PathBuf::from(format!("{}.1", path.display()));
-            if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *known && *known != inode) {
-                read_file(File::open(&rotated)?, *read, each)?;
-            }
-        }
-        _ => {}
     }
     let offset = read_file(file, offset, each)?;
     Ok(Cursor::File { inode, offset })
