@@ -26,7 +26,7 @@ pub(super) struct Options {
 pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read();
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
-    let config = config.map_err(|error| fault("", error.text().unwrap_or_default()));
+    let config = config.map_err(|error| fault("", error));
     // Without a configuration nobody may be told anything, and is told so.
     let networks = config.as_ref().map_or(&[][..], |config| &config.caller.networks);
     let fine = Cell::new(config.is_ok());

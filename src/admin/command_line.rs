@@ -5,12 +5,11 @@ use super::{
     Error, callerid, check, compare, devices, enable, list, metrics, pam, register, resolve, run,
     slices, strays, unregister, use_job,
 };
-use crate::helper::Config;
-use crate::helper::printable;
+use crate::helper::{Config, printable};
 use crate::kernel::trust::Trust;
 use crate::protocol::{Request, VERSION};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::ffi::OsString;
@@ -35,19 +34,18 @@ pub(super) struct CommandLine {
     pub(super) command: Command,
 }
 
-const DEVICES: &str = "was removed; devices --cgroup shows what the filters of a job let through";
+const DEVICES: &str = "devices --cgroup shows what the filters of a job let through";
 
-/// Commands (`NAME`) and options (`COMMAND --OPTION`) that earlier versions knew, each with what
-/// replaces it.
-const REMOVED: &[(&str, &str)] = &[
+/// Commands, and options of commands, that earlier versions knew, each with what replaces it.
+const REMOVED: &[(&str, &str, &str)] = &[
     (
-        "check --live",
-        "was removed; try the stack with pamtester(1), and see what a login would get with job-adopt \
-         resolve --user",
+        "check",
+        "--live",
+        "try the stack with pamtester(1), and see what a login would get with job-adopt resolve --user",
     ),
-    ("devices --policy", DEVICES),
-    ("devices --would-deny", DEVICES),
-    ("guard", "was removed; systemd closes users' slices: job-adopt slices --write"),
+    ("devices", "--policy", DEVICES),
+    ("devices", "--would-deny", DEVICES),
+    ("guard", "", "systemd closes users' slices: job-adopt slices --write"),
 ];
 
 /// What can be asked for.
@@ -116,7 +114,7 @@ pub(super) enum Asked {
 }
 
 /// Reads the words behind the program's name.
-/// Fails: [`Error::Usage`], which names the mistake, and what may have been meant.
+/// Fails: [`Error::Input`], which names the mistake, and what may have been meant.
 pub(super) fn parse(words: &[OsString]) -> Result<Asked, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
     match CommandLine::try_parse_from(all) {
@@ -137,46 +135,23 @@ pub(super) fn completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// The parser's error, in one line.
+/// The parser's error, in one line, or what replaces what was removed.
 fn mistake(error: &clap::Error, words: &[OsString]) -> Error {
-    let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let first = words.first().map(AsRef::as_ref).unwrap_or_default();
     let known = CommandLine::command();
     let command = known.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
-    let command = command.unwrap_or_default();
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.as_str(),
-        _ => "",
+    let given = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
+    let removed = |(command, option, _): &&(&str, &str, &str)| {
+        *command == first && (option.is_empty() || given(option))
     };
-    let argument = context(ContextKind::InvalidArg);
-    let name =
-        argument.split(' ').next().unwrap_or_default().trim_matches(['<', '>', '[', ']', '.']);
-    let what = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "a command is needed".to_owned()
-        }
-        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand => {
-            let name = if command.is_empty() { &first } else { name };
-            let written = format!("{command} {name}");
-            match REMOVED.iter().find(|(removed, _)| *removed == written.trim()) {
-                Some((_, instead)) if command.is_empty() => format!("command {name} {instead}"),
-                Some((_, instead)) => format!("option {name} {instead}"),
-                None => rendered(error),
-            }
-        }
-        ErrorKind::ValueValidation => {
-            let (value, cause) =
-                (context(ContextKind::InvalidValue), std::error::Error::source(error));
-            let cause = cause.map(ToString::to_string).unwrap_or_default();
-            let option =
-                if name.starts_with('-') { format!("option {name}: ") } else { String::new() };
-            match value {
-                "" => format!("{option}the value is empty"),
-                value => format!("{option}{}: {cause}", printable(value)),
-            }
-        }
-        _ => rendered(error),
+    let what = match REMOVED.iter().find(removed) {
+        Some((command, "", instead)) => format!("command {command} was removed; {instead}"),
+        Some((_, option, instead)) => format!("option {option} was removed; {instead}"),
+        None if words.is_empty() => "a command is needed".to_owned(),
+        None => rendered(error),
     };
-    Error::usage(command, what)
+    Error::usage(command.unwrap_or_default(), what)
 }
 
 /// The parser's own words, without what they repeat of `--help`: the error, and its hint.
@@ -184,7 +159,7 @@ fn rendered(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let mut parts = text.split("\n\n");
-    let joined = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let joined = |part: &str| printable(&part.split_whitespace().collect::<Vec<_>>().join(" "));
     let first = joined(parts.next().unwrap_or_default());
     let hint = parts.filter_map(|part| part.trim_start().strip_prefix("tip: ")).next();
     match hint {
@@ -222,7 +197,7 @@ mod tests {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let error = parse(&words).unwrap_err();
         assert_eq!(error.code(), 2, "{line}");
-        error.text().unwrap()
+        error.to_string()
     }
 
     #[test]
@@ -252,9 +227,12 @@ mod tests {
                 "run -- true",
                 "run: the following required arguments were not provided: --user <USER>\n",
             ),
-            ("list --conf x", "list: option --conf: x: not an absolute path\n"),
-            ("check --service=", "check: option --service: the value is empty\n"),
-            ("unregister ../x", "unregister: ../x: "),
+            (
+                "list --conf x",
+                "list: invalid value 'x' for '--conf <FILE>': not an absolute path\n",
+            ),
+            ("check --service=", "check: invalid value '' for '--service <NAME>': not the name"),
+            ("unregister ../x", "unregister: invalid value '../x' for '<ID>': a job id is 1 to 64"),
             (
                 "register --policy close",
                 "register: invalid value 'close' for '--policy <POLICY>' [possible values: ",
@@ -268,10 +246,10 @@ mod tests {
 
     #[test]
     fn what_was_removed_is_refused_with_what_replaces_it() {
-        for (written, instead) in REMOVED {
-            for more in ["", " x"] {
-                let told = refusal(&format!("{written}{more}"));
-                assert!(told.contains(instead), "{written}{more}: {told}");
+        for (command, option, instead) in REMOVED {
+            for more in ["", " x", "=x"] {
+                let told = refusal(&format!("{command} {option}{more}"));
+                assert!(told.contains(instead), "{command} {option}{more}: {told}");
             }
         }
     }

@@ -78,7 +78,8 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     require_root("change a PAM stack")?;
     let stack = Stack::read(Path::new("/"), &options.wanted.service)?;
     let user = options.user.as_deref().unwrap_or_default();
-    let attempt = Attempt { before: before(&stack.path), stack };
+    let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
+    let attempt = Attempt { before, stack };
     match options.length {
         _ if options.inside => inside(&options.wanted.service, user, output),
         Some(length) => attempt.begin(length, user, options.wanted.arguments.as_deref(), output),
@@ -87,14 +88,9 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
 }
 
-/// Where the file as it was lies meanwhile: beside it, so that a rename brings it back.
-fn before(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.before-job-adopt"))
-}
-
 struct Attempt<'a> {
     stack: Stack<'a>,
+    /// Where the file as it was lies meanwhile: beside it, so that a rename brings it back.
     before: PathBuf,
 }
 
@@ -107,23 +103,21 @@ impl Attempt<'_> {
         output: &mut Output<'_>,
     ) -> Result<u8, Error> {
         let path = self.stack.path.display();
+        let refused = |why: &str| Err(Error::failed("try", &path, why));
         if !Path::new("/run/systemd/system").exists() {
-            let why = "systemd does not run here, so nothing would bring the file back";
-            return Err(Error::failed("try", path, why));
+            return refused("systemd does not run here, so nothing would bring the file back");
         }
         if self.is_under_way() {
-            let why = "a try is under way; end it by job-adopt enable --keep or --undo";
-            return Err(Error::failed("try", path, why));
+            return refused("a try is under way; end it by job-adopt enable --keep or --undo");
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
         if !self.stack.service.chars().all(plain) {
-            return Err(Error::failed("try", path, "a unit cannot have that name in it"));
+            return refused("a unit cannot have that name in it");
         }
         let plan = self.stack.with_ours(arguments)?;
         plan.notes.iter().for_each(|note| output.warn(note));
         if plan.text == self.stack.text {
-            let why = "both lines are in it already; job-adopt pam --remove takes them out";
-            return Err(Error::failed("try", path, why));
+            return refused("both lines are in it already; job-adopt pam --remove takes them out");
         }
         self.stack.keep()?;
         self.arm(length)?;
@@ -234,7 +228,7 @@ fn disarm(output: &mut Output<'_>) {
     }
     for words in [&["stop", TIMER][..], &["daemon-reload"]] {
         if let Err(error) = systemctl(words) {
-            output.warn(error.text().unwrap_or_default());
+            output.warn(error);
         }
     }
 }

@@ -36,8 +36,7 @@ fn policy() -> impl TypedValueParser<Value = Policy> {
 
 impl JobOptions {
     /// The record that they describe, of the job `id` of `uid` at `place`.
-    /// Fails: [`Error::Usage`] of this command for what is given twice, [`Error::Input`] for a
-    /// record that is none.
+    /// Fails: [`Error::Input`] for what is given twice, and for a record that is none.
     pub(super) fn record(
         &self,
         command: &str,
@@ -226,7 +225,7 @@ mod tests {
         assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
         let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
         let error = registered_by(ours.map(str::to_owned).into_iter()).unwrap_err();
-        assert!(error.text().unwrap().contains("env is for records via slurm"), "{error:?}");
+        assert!(error.to_string().contains("env is for records via slurm"), "{error:?}");
     }
 
     #[test]
@@ -279,21 +278,24 @@ mod tests {
     #[test]
     fn a_name_that_is_none_is_wrong_usage_and_told_with_its_option() {
         for (option, begin) in [
-            ("--gpu nvidia0", "--gpu: nvidia0: not the name of a GPU: "),
-            ("--gpu 0,1", "--gpu: 0,1: one GPU per option"),
-            ("--gpu=", "--gpu: the value is empty"),
-            ("--cdi nvidia.com/gpu", "--cdi: nvidia.com/gpu: not a qualified CDI name"),
-            ("--cdi=", "--cdi: the value is empty"),
-            ("--gres gpu:0-3", "--gres: gpu:0-3: ranges are not taken"),
-            ("--gres=", "--gres: the value is empty"),
-            ("--device @hcp", "--device: @hcp: there is no such preset"),
-            ("--device=", "--device: the value is empty"),
-            ("--device-dir d", "--device-dir: d: not the absolute path"),
-            ("--device-dir=", "--device-dir: the value is empty"),
+            ("--gpu nvidia0", "'nvidia0' for '--gpu <GPU>': not the name of a GPU: "),
+            ("--gpu 0,1", "'0,1' for '--gpu <GPU>': one GPU per option"),
+            ("--gpu=", "'' for '--gpu <GPU>': "),
+            (
+                "--cdi nvidia.com/gpu",
+                "'nvidia.com/gpu' for '--cdi <VENDOR/CLASS=NAME>': not a qual",
+            ),
+            ("--cdi=", "'' for '--cdi <VENDOR/CLASS=NAME>': "),
+            ("--gres gpu:0-3", "'gpu:0-3' for '--gres <NAME:INDEX,...>': ranges are not taken"),
+            ("--gres=", "'' for '--gres <NAME:INDEX,...>': "),
+            ("--device @hcp", "'@hcp' for '--device <SPEC ACCESS>': there is no such preset"),
+            ("--device=", "'' for '--device <SPEC ACCESS>': "),
+            ("--device-dir d", "'d' for '--device-dir <DIRECTORY>': not the absolute path"),
+            ("--device-dir=", "'' for '--device-dir <DIRECTORY>': "),
         ] {
             let made = made(&format!("--id 7 --uid 5 --cgroup /a {option}"));
-            let Err(Error::Usage(_, what)) = made else { panic!("{option}: {made:?}") };
-            assert!(what.starts_with(&format!("option {begin}")), "{what}");
+            let what = made.unwrap_err().to_string();
+            assert!(what.starts_with(&format!("register: invalid value {begin}")), "{what}");
         }
     }
 }

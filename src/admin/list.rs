@@ -88,7 +88,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// One job, as it is shown. What cannot be told is left empty.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Job {
     id: String,
     uid: u32,
@@ -130,28 +130,15 @@ impl Job {
         }
     }
 
-    fn of_scheduler(uid: u32, job: &sources::Job) -> Self {
-        let mut shown = Self::unknown(job.id.to_string(), uid);
-        shown.runs_in(job);
-        shown
-    }
-
     fn unknown(id: String, uid: u32) -> Self {
         Self {
             id,
             uid,
             user: people::name_of(uid),
             source: "registry",
-            cgroup: None,
-            via: None,
-            logins: None,
-            processes: None,
             containment: "unknown",
-            devices: None,
             state: "unknown",
-            why: Vec::new(),
-            started: None,
-            ends: None,
+            ..Self::default()
         }
     }
 
@@ -229,7 +216,7 @@ fn connections(table: &[Process]) -> usize {
 }
 
 /// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The running jobs of a scheduler, and what cannot be told of others.
 pub(super) fn running(
@@ -272,7 +259,11 @@ fn add(
         let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.goes_by(&id));
         match jobs.iter_mut().find(|own| own.uid == uid && is_own(own)) {
             Some(own) => own.runs_in(&job),
-            None => jobs.push(Job::of_scheduler(uid, &job)),
+            None => {
+                let mut shown = Job::unknown(job.id.to_string(), uid);
+                shown.runs_in(&job);
+                jobs.push(shown);
+            }
         }
     }
     let unsure = || found.broken.iter().chain(&found.silent);

@@ -79,18 +79,19 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 #[derive(Debug)]
 struct Node {
     /// Processes of users who have no job here; nothing where it cannot be told.
-    strays: Option<usize>,
+    strays: Option<i64>,
     /// Slices of users that are not closed, with that of users to come.
-    slices: usize,
+    slices: i64,
 }
 
 impl Node {
     fn look(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
         let config = conf.read()?;
         let strays = strays::count(&config).map_err(|error| {
-            output.warn(format_args!("strays: {}", error.text().unwrap_or_default()));
+            output.warn(format_args!("strays: {error}"));
         });
-        Ok(Self { strays: strays.ok().flatten(), slices: check::open_slices(conf.path()?, config) })
+        let strays = strays.ok().flatten().map(|count| count as i64);
+        Ok(Self { strays, slices: check::open_slices(conf.path()?, config) as i64 })
     }
 }
 
@@ -161,9 +162,7 @@ impl Counts {
         };
         head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
         for (key, count) in &self.logins {
-            let mut parts = key.splitn(3, ' ');
-            let mut part = || parts.next().unwrap_or_default();
-            let (phase, decision, code) = (part(), part(), part());
+            let [phase, decision, code] = parts(key);
             let _ = writeln!(
                 text,
                 "job_adopt_logins_total{{phase=\"{phase}\",decision=\"{decision}\",code=\"{code}\"}} \
@@ -190,8 +189,8 @@ impl Counts {
                 self.last_adoption,
                 "When a login last joined a job.",
             ),
-            ("strays", gauge(node.strays), "Processes of users who have no job here."),
-            ("slices_open", gauge(Some(node.slices)), "Users' slices that are not closed."),
+            ("strays", node.strays, "Processes of users who have no job here."),
+            ("slices_open", Some(node.slices), "Users' slices that are not closed."),
             ("metrics_timestamp_seconds", Some(now()), "When this was counted."),
         ];
         for (name, value, help) in gauges {
@@ -205,8 +204,7 @@ impl Counts {
 
     fn json(&self, node: &Node) -> serde_json::Value {
         let logins = self.logins.iter().map(|(key, count)| {
-            let parts: Vec<&str> = key.splitn(3, ' ').collect();
-            let [phase, decision, code] = [0, 1, 2].map(|index| parts.get(index).copied());
+            let [phase, decision, code] = parts(key);
             serde_json::json!({ "phase": phase, "decision": decision, "code": code, "count": count })
         });
         serde_json::json!({
@@ -221,14 +219,14 @@ impl Counts {
     }
 }
 
-fn gauge(count: Option<usize>) -> Option<i64> {
-    count.and_then(|count| i64::try_from(count).ok())
+/// Phase, decision and code.
+fn parts(key: &str) -> [&str; 3] {
+    let mut parts = key.splitn(3, ' ');
+    [(); 3].map(|()| parts.next().unwrap_or_default())
 }
 
-/// Thousandths as a decimal number of seconds.
-fn seconds(ms: u64) -> String {
-    let text = format!("{}.{:03}", ms / 1000, ms % 1000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
 }
 
 #[cfg(test)]
@@ -296,7 +294,7 @@ mod tests {
         assert_eq!(again.logins, counted(&LINES).logins);
         for wrong in ["", "{}", &text.replace("\"version\":1", "\"version\":2")] {
             fs::write(&state, wrong).unwrap();
-            assert!(Counts::read(&state).unwrap_err().text().unwrap().contains("count anew"));
+            assert!(Counts::read(&state).unwrap_err().to_string().contains("count anew"));
         }
         fs::remove_file(&state).unwrap();
         assert_eq!(Counts::read(&state).unwrap().version, VERSION);

@@ -37,6 +37,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Fine.
 const EXIT_FINE: u8 = 0;
@@ -48,6 +49,9 @@ const EXIT_FINDINGS: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 /// Something could not be read or done.
 const EXIT_FAILED: u8 = 3;
+
+/// Longest wait for a lock, for processes to end, and for systemd to move one.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a command writes.
 struct Output<'a> {
@@ -106,8 +110,8 @@ pub fn main() -> ExitCode {
     let result = command(&words, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
-        if let Some(text) = error.text() {
-            output.warn(text);
+        if error.code() != EXIT_FINE {
+            output.warn(&error);
         }
         error.code()
     });

@@ -182,10 +182,8 @@ impl<'a> Stack<'a> {
     pub(super) fn without_ours(&self) -> Result<String, Error> {
         let mut ours = self.lines()?;
         ours.retain(is_ours);
-        let stays =
-            |number: usize| !ours.iter().any(|line| (line.number..=line.last).contains(&number));
         let physical = self.text.split_inclusive('\n').enumerate();
-        let left = physical.filter(|(index, _)| stays(index + 1));
+        let left = physical.filter(|(index, _)| !has(&ours, index + 1));
         Ok(left.map(|(_, line)| line.strip_prefix(MARK).unwrap_or(line)).collect())
     }
 
@@ -223,7 +221,7 @@ impl<'a> Stack<'a> {
         let settings = Settings::parse(&words).map_err(|why| {
             self.refused(format!("{why} (--arguments NAME=VALUE replaces what is taken over)"))
         })?;
-        let mut outs: Vec<(usize, usize)> = Vec::new();
+        let mut outs = Vec::new();
         if settings.observe {
             let beside = rivals.iter().map(|one| {
                 format!("{} at {} goes on to decide; ours only observes", one.file(), one.place)
@@ -246,12 +244,11 @@ impl<'a> Stack<'a> {
             }
             notes.extend(theirs.map(|_| DEFAULTS.to_owned()));
         }
-        let is_out = |number| outs.iter().any(|(first, last)| (*first..=*last).contains(&number));
         // Whom another module refuses is observed too.
         let watched = |one: &Entry| settings.observe && RIVALS.contains(&one.file());
         let ends = |one: &Entry| self.is_elsewhere(&one.place) || !one.goes_on() || watched(one);
         let before = account.iter().find(|one| ends(one)).map_or(usize::MAX, |entry| entry.top);
-        let text = self.assembled(&text, before, is_out, &words.join(" "));
+        let text = self.assembled(&text, before, &outs, &words.join(" "));
         self.judged(&text)?;
         Ok(Plan { text, notes })
     }
@@ -272,10 +269,9 @@ impl<'a> Stack<'a> {
         words
     }
 
-    /// The lines, first and last, that ours stand in for.
-    fn replaced(&self, rivals: &[&Entry], text: &str) -> Result<Vec<(usize, usize)>, Error> {
-        let own = lines(text).unwrap_or_default();
-        let mut found = Vec::new();
+    /// The lines that ours stand in for.
+    fn replaced(&self, rivals: &[&Entry], text: &str) -> Result<Vec<Line>, Error> {
+        let mut own = lines(text).unwrap_or_default();
         for entry in rivals {
             let (file, place) = (entry.file(), &entry.place);
             if file != SLURM {
@@ -284,23 +280,16 @@ impl<'a> Stack<'a> {
                      try ours beside it by --arguments observe"
                 )));
             }
-            let line =
-                own.iter().find(|line| line.number == place.line && !self.is_elsewhere(place));
-            let line = line.ok_or_else(|| {
-                self.refused(format!("{file} is at {place}; {SHARED}, and give its arguments here"))
-            })?;
-            found.push((line.number, line.last));
+            if self.is_elsewhere(place) || own.iter().all(|line| line.number != place.line) {
+                let why = format!("{file} is at {place}; {SHARED}, and give its arguments here");
+                return Err(self.refused(why));
+            }
         }
-        Ok(found)
+        own.retain(|line| rivals.iter().any(|entry| entry.place.line == line.number));
+        Ok(own)
     }
 
-    fn assembled(
-        &self,
-        text: &str,
-        before: usize,
-        is_out: impl Fn(usize) -> bool,
-        words: &str,
-    ) -> String {
+    fn assembled(&self, text: &str, before: usize, outs: &[Line], words: &str) -> String {
         let ours = |group: &str| {
             format!("{group}    required     pam_job_adopt.so {words}").trim_end().to_owned() + "\n"
         };
@@ -310,7 +299,7 @@ impl<'a> Stack<'a> {
                 new += &ours("account");
                 placed = true;
             }
-            if is_out(index + 1) {
+            if has(outs, index + 1) {
                 new += MARK;
             }
             new += line;
@@ -368,6 +357,11 @@ impl<'a> Stack<'a> {
 
 const DEFAULTS: &str = "note: what pam_slurm_adopt.so leaves open unless told otherwise, ours refuses: \
                         action_adopt_failure and action_generic_failure are deny unless given";
+
+/// Whether one of these lines stands in the file's line of that number, or goes on there.
+fn has(lines: &[Line], number: usize) -> bool {
+    lines.iter().any(|line| (line.number..=line.last).contains(&number))
+}
 
 fn is_ours(line: &Line) -> bool {
     let module = line.words.get(2).map(|word| word.rsplit('/').next().unwrap_or_default());
@@ -444,7 +438,7 @@ mod tests {
     }
 
     fn refusal(scratch: &Scratch, arguments: Option<&str>) -> String {
-        read(scratch).with_ours(arguments).unwrap_err().text().unwrap()
+        read(scratch).with_ours(arguments).unwrap_err().to_string()
     }
 
     /// What stands before a line.
@@ -595,7 +589,7 @@ mod tests {
     #[test]
     fn links_and_services_that_are_not_there_are_refused() {
         let scratch = node("el");
-        let error = |service| Stack::read(scratch.path(), service).unwrap_err().text().unwrap();
+        let error = |service| Stack::read(scratch.path(), service).unwrap_err().to_string();
         assert!(error("nothing").contains("is not there"));
         let folder = scratch.path().join("etc/pam.d");
         std::os::unix::fs::symlink("sshd", folder.join("linked")).unwrap();
@@ -611,7 +605,7 @@ mod tests {
         let text = stack.with_ours(None).unwrap().text;
         assert_eq!(text.matches(&format!("{OURS} service=alt\n")).count(), 2, "{text}");
         fs::remove_file(scratch.path().join("usr/lib64/security/pam_job_adopt.so")).unwrap();
-        let why = stack.write(&text).unwrap_err().text().unwrap();
+        let why = stack.write(&text).unwrap_err().to_string();
         assert!(why.contains("not installed"), "{why}");
     }
 }

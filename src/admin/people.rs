@@ -4,16 +4,25 @@ use super::{Error, Output};
 use crate::helper::records::Record;
 use crate::protocol::decimal;
 use nix::errno::Errno;
-use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups};
+use nix::unistd::{
+    Gid, Group, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
+};
+
+/// The account of a name, where there is one.
+/// Fails: [`Error::Failed`] where that cannot be told.
+pub(super) fn user(name: &str) -> Result<Option<User>, Error> {
+    User::from_name(name).map_err(|errno| Error::failed("look up user", name, errno.desc()))
+}
 
 /// The account of a name.
-/// Fails: [`Error::Failed`] where there is none, or where it cannot be told.
+/// Fails: as [`user`], and where there is none.
 pub(super) fn account(name: &str) -> Result<User, Error> {
-    match User::from_name(name) {
-        Ok(Some(user)) => Ok(user),
-        Ok(None) => Err(Error::failed("look up user", name, "no such user")),
-        Err(errno) => Err(Error::failed("look up user", name, errno.desc())),
-    }
+    user(name)?.ok_or_else(|| Error::failed("look up user", name, "no such user"))
+}
+
+/// As [`user`].
+pub(super) fn group(name: &str) -> Result<Option<Group>, Error> {
+    Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
 }
 
 /// The number of a user who is given by name or number.
@@ -41,7 +50,7 @@ pub(super) fn owner(text: &str) -> Result<u32, String> {
 }
 
 /// The account of a user who can own a job.
-/// Fails: [`Error::Usage`] of this command for a user who cannot, else as [`account`].
+/// Fails: [`Error::Input`] for a user who cannot, else as [`account`].
 pub(super) fn owning(name: &str, command: &str) -> Result<User, Error> {
     let account = account(name)?;
     match Record::may_own(account.uid.as_raw()) {
@@ -65,9 +74,15 @@ pub(super) fn as_helper<T>(look: impl FnOnce() -> T) -> Result<T, String> {
     let account = account.ok_or_else(|| {
         format!("the system user {HELPER_USER} does not exist, or has root's uid or gid: create it")
     })?;
-    let _root = Lowered::to(account.uid, account.gid)
-        .map_err(|errno| format!("take the rights of {HELPER_USER}: {}", errno.desc()))?;
-    Ok(look())
+    let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
+    let (uid, gid, groups) = (geteuid(), getegid(), getgroups().map_err(failed)?);
+    let lowered =
+        setgroups(&[]).and_then(|()| setegid(account.gid)).and_then(|()| seteuid(account.uid));
+    let found = lowered.map(|()| look());
+    // The saved uid is still root's. Where this fails all the same, what follows has less rights, and
+    // says so.
+    let _ = seteuid(uid).and_then(|()| setegid(gid)).and_then(|()| setgroups(&groups));
+    found.map_err(failed)
 }
 
 /// The same of what a login would find here. Where there is no such account, no login finds anything,
@@ -77,35 +92,4 @@ pub(super) fn as_login<T>(look: impl Fn() -> T, output: &mut Output<'_>) -> T {
         output.warn(format_args!("warning: {why}"));
         look()
     })
-}
-
-/// The rights to go back to when it is dropped.
-struct Lowered {
-    uid: Uid,
-    gid: Gid,
-    groups: Vec<Gid>,
-}
-
-impl Lowered {
-    fn to(uid: Uid, gid: Gid) -> nix::Result<Self> {
-        let own = Self { uid: geteuid(), gid: getegid(), groups: getgroups()? };
-        setgroups(&[])?;
-        setegid(gid)?;
-        seteuid(uid)?;
-        Ok(own)
-    }
-
-    fn back(&self) -> Result<(), Errno> {
-        seteuid(self.uid)?;
-        setegid(self.gid)?;
-        setgroups(&self.groups)
-    }
-}
-
-impl Drop for Lowered {
-    fn drop(&mut self) {
-        // The saved uid is still root's. Where this fails all the same, what follows has less
-        // rights, and says so.
-        let _ = self.back();
-    }
 }

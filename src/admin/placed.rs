@@ -18,8 +18,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct Placed {
     place: Place,
-    /// The directory to take the stamp from again, where this call set it.
-    undo: Option<Dir>,
+    /// Whether to take the stamp away again, where this call set it.
+    undo: bool,
 }
 
 impl Placed {
@@ -41,13 +41,12 @@ impl Placed {
                 return Err(Error::failed("stamp", path, cause));
             }
         }
-        let new = found.as_ref() != Some(&own);
-        if new {
+        let undo = found.as_ref() != Some(&own);
+        if undo {
             check_occupants(place.dir()?, record.uid)?;
             Stamp::withdraw(place.dir()?)?;
             own.set(place.dir()?)?;
         }
-        let undo = if new { Some(place.dir()?.try_clone()?) } else { None };
         Ok(Self { place, undo })
     }
 
@@ -99,14 +98,14 @@ impl Placed {
 
     /// The stamp stays.
     pub(super) fn keep(mut self) {
-        self.undo = None;
+        self.undo = false;
     }
 }
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if let Some(dir) = self.undo.take() {
-            let _ = Stamp::withdraw(&dir);
+        if self.undo {
+            let _ = self.place.dir().and_then(Stamp::withdraw);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::command_line::value;
 use super::job::JobOptions;
 use super::placed::Placed;
-use super::{Conf, Error, Output, job, people, require_root};
+use super::{Conf, Error, Output, PATIENCE, job, people, require_root};
 use crate::helper::devices::{Resolver, Tree};
 use crate::helper::printable;
 use crate::helper::records::{Devices, Place, Record, Registry, Via};
@@ -17,10 +17,7 @@ use crate::protocol::{CgroupPath, Containment, Reason};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Read;
-use std::time::{Duration, Instant};
-
-/// Longest wait for a lock.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 /// Make a job known, for a prolog (root)
 #[derive(Clone, Debug, Default, PartialEq, Args)]

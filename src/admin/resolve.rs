@@ -59,105 +59,105 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         node: node_name(),
         ..Request::default()
     };
-    let case = Case::of(&login, &conf.to_string_lossy());
-    match options.json {
-        true => case.write_json(output)?,
-        false => case.write_text(output)?,
+    let (finding, evidence) = found(&login, &conf.to_string_lossy());
+    let (code, decision, reason, text) = finding.shown();
+    if options.json {
+        let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
+        let evidence: Vec<_> = evidence.iter().map(line).collect();
+        output.json(&json!({
+            "schema": 1, "decision": decision, "code": reason, "text": text, "evidence": evidence,
+        }))?;
+        return Ok(code);
     }
-    Ok(case.finding.shown().0)
+    match &finding {
+        Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+        Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+        Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
+        Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
+    }
+    for (word, text) in &evidence {
+        writeln!(output.out, "{word}: {text}")?;
+    }
+    Ok(code)
 }
 
-#[derive(Debug)]
-struct Case {
-    finding: Finding,
-    evidence: Vec<(String, String)>,
+/// What says why, each with a word for what it is.
+type Shown = Vec<(String, String)>;
+
+fn found(login: &Request, conf: &str) -> (Finding, Shown) {
+    if login.uid == 0 {
+        return (Finding::Ignored("root is never judged".into()), Vec::new());
+    }
+    let (finding, mut evidence) = both_phases(login, conf);
+    if !is_off() {
+        return (finding, evidence);
+    }
+    evidence.push(("off".into(), format!("{OFF} is there: the module ignores every login")));
+    (Finding::Ignored("switched off".into()), evidence)
 }
 
-impl Case {
-    fn of(login: &Request, conf: &str) -> Self {
-        let mut case = Self { finding: Finding::Admitted, evidence: Vec::new() };
-        if login.uid == 0 {
-            case.finding = Finding::Ignored("root is never judged".into());
-            return case;
-        }
-        case.finding = case.both_phases(login, conf);
-        if is_off() {
-            case.add("off", format!("{OFF} is there: the module ignores every login"));
-            case.finding = Finding::Ignored("switched off".into());
-        }
-        case
+/// What the module rules. What `session` would say counts where `account` would admit.
+fn both_phases(login: &Request, conf: &str) -> (Finding, Shown) {
+    let (finding, mut evidence) = ruling(login, conf);
+    if !matches!(finding, Finding::Admitted) {
+        return (finding, evidence);
     }
+    let session = Request { phase: Phase::Session, ..login.clone() };
+    let (finding, more) = ruling(&session, conf);
+    if !matches!(finding, Finding::Admitted) {
+        evidence.push(("phase".into(), "account admits, and session does not".into()));
+        evidence.extend(more);
+    }
+    (finding, evidence)
+}
 
-    /// What the module rules. What `session` would say counts where `account` would admit.
-    fn both_phases(&mut self, login: &Request, conf: &str) -> Finding {
-        let finding = self.rule(login, conf);
-        if !matches!(finding, Finding::Admitted) {
-            return finding;
+/// The module's own ruling, with its default arguments, that only looks.
+fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
+    let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
+    let budget = Budget::start(settings.timeout);
+    let found = RefCell::new(Found::default());
+    let ask = |request: &Request| found.borrow_mut().ask(request);
+    let look = |job: &Job, foreseen: Option<&Joined>| {
+        let mut found = found.borrow_mut();
+        evidence(job).iter().for_each(|(word, text)| found.add(word, text));
+        if let Some(foreseen) = foreseen {
+            found.add("in force", foreseen.containment);
         }
-        let mut session = Self { finding: Finding::Admitted, evidence: Vec::new() };
-        match session.rule(&Request { phase: Phase::Session, ..login.clone() }, conf) {
-            Finding::Admitted => finding,
-            other => {
-                self.add("phase", "account admits, and session does not");
-                self.evidence.extend(session.evidence);
-                other
-            }
-        }
+    };
+    let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+    // Nothing is given to a login that does not come.
+    let environment = Environment { has: &|_| false, put: &|_| false };
+    let outcome = judge(Means {
+        login,
+        settings: &settings,
+        ask: &ask,
+        carried: &[],
+        environment,
+        slurm_user: &slurm_user,
+        helper_group: None,
+        look: Some(&look),
+        budget: &budget,
+    });
+    let mut found = found.into_inner();
+    if let Some(cause) = found.nobody_to_ask.take() {
+        found.add("cause", cause);
+    } else if !found.unsure && !outcome.cause.is_empty() {
+        // What the user may not see is no cause.
+        found.add("cause", &outcome.cause);
     }
-
-    /// The module's own ruling, with its default arguments, that only looks.
-    fn rule(&mut self, login: &Request, conf: &str) -> Finding {
-        let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
-        let budget = Budget::start(settings.timeout);
-        let found = RefCell::new(Found::default());
-        let ask = |request: &Request| found.borrow_mut().ask(request);
-        let seen = RefCell::new(Vec::new());
-        let look = |job: &Job, foreseen: Option<&Joined>| {
-            seen.borrow_mut().extend(evidence(job));
-            seen.borrow_mut()
-                .extend(foreseen.map(|found| ("in force", found.containment.to_owned())));
-        };
-        let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-        // Nothing is given to a login that does not come.
-        let environment = Environment { has: &|_| false, put: &|_| false };
-        let outcome = judge(Means {
-            login,
-            settings: &settings,
-            ask: &ask,
-            carried: &[],
-            environment,
-            slurm_user: &slurm_user,
-            helper_group: None,
-            look: Some(&look),
-            budget: &budget,
-        });
-        let found = found.into_inner();
-        self.evidence.extend(found.evidence);
-        found.warnings.iter().for_each(|text| self.add("warning", text));
-        seen.into_inner().iter().for_each(|(word, text)| self.add(word, text));
-        if let Some(cause) = found.nobody_to_ask {
-            self.add("cause", cause);
-        } else if !found.unsure && !outcome.cause.is_empty() {
-            // What the user may not see is no cause.
-            self.add("cause", &outcome.cause);
-        }
-        if found.newest {
-            self.add("note", "with action_unknown=deny the module refuses this login: JA05");
-        }
-        match (outcome.reason, outcome.refusal) {
-            _ if found.unsure => {
-                self.add("stamp", "only root can see it, and the filters");
-                Finding::Unsure
-            }
-            (None, _) => Finding::Ignored(outcome.cause),
-            (Some(reason), Some(text)) => Finding::Refused(reason, text),
-            (Some(_), None) => Finding::Admitted,
-        }
+    if found.newest {
+        found.add("note", "with action_unknown=deny the module refuses this login: JA05");
     }
-
-    fn add(&mut self, word: &str, text: impl ToString) {
-        self.evidence.push((word.to_owned(), text.to_string()));
+    if found.unsure {
+        found.add("stamp", "only root can see it, and the filters");
     }
+    let finding = match (outcome.reason, outcome.refusal) {
+        _ if found.unsure => Finding::Unsure,
+        (None, _) => Finding::Ignored(outcome.cause),
+        (Some(reason), Some(text)) => Finding::Refused(reason, text),
+        (Some(_), None) => Finding::Admitted,
+    };
+    (finding, found.evidence)
 }
 
 /// What says whose the job is, which cgroup takes the login, and the filters that decide.
@@ -171,7 +171,8 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
                 Owner::Stamp(stamp) => ("stamp", stamp.to_string()),
                 Owner::Imp(imp) => ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user)),
             };
-            (proof, leaf(cgroups), cgroups.place.levels())
+            let leaf = cgroups.child.as_ref().map(ToString::to_string);
+            (proof, leaf.unwrap_or_else(|| "the job's own".into()), cgroups.place.levels())
         }
         Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels()),
         Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Default::default()),
@@ -191,23 +192,16 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
     evidence
 }
 
-/// Which cgroup takes the login.
-fn leaf(cgroups: &Cgroups) -> String {
-    cgroups.child.as_ref().map_or_else(|| "the job's own".to_owned(), ToString::to_string)
-}
-
 /// The leaf, where that is a child and is there.
 fn child(cgroups: &Cgroups) -> Option<Dir> {
     cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
 }
 
-/// What the unprivileged half says, asked in this process with that half's rights.
+/// What was found on the way.
 #[derive(Debug, Default)]
 struct Found {
-    evidence: Vec<(String, String)>,
-    /// What else it names.
-    warnings: Vec<String>,
-    /// Why it was not asked.
+    evidence: Shown,
+    /// Why the unprivileged half was not asked.
     nobody_to_ask: Option<String>,
     /// Whether one of several jobs was taken for being the newest.
     newest: bool,
@@ -216,15 +210,20 @@ struct Found {
 }
 
 impl Found {
+    fn add(&mut self, word: &str, text: impl ToString) {
+        self.evidence.push((word.to_owned(), text.to_string()));
+    }
+
+    /// What the unprivileged half says, asked in this process with that half's rights.
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
         let mut evidence = Evidence::default();
         let reply = as_helper(|| Node::here().answer(request, &mut evidence));
-        self.evidence = evidence.lines().map(|(word, text)| (word.into(), text.into())).collect();
+        evidence.lines().for_each(|(word, text)| self.add(word, text));
         let reply = reply.map_err(|cause| {
             self.nobody_to_ask = Some(cause.clone());
             Failure::Why(Reason::Configuration, cause)
         })?;
-        self.warnings.extend(reply.warnings.iter().cloned());
+        reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {
             self.newest = plan.rule == Rule::Newest;
             self.unsure = !Uid::effective().is_root();
@@ -254,29 +253,5 @@ impl Finding {
             Self::Refused(why, text) => (EXIT_FINDINGS, "refuse", Some(why.as_str()), Some(text)),
             Self::Unsure => (EXIT_FAILED, "unknown", None, None),
         }
-    }
-}
-
-impl Case {
-    fn write_text(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        match &self.finding {
-            Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
-            Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
-            Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
-            Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
-        }
-        for (word, text) in &self.evidence {
-            writeln!(output.out, "{word}: {text}")?;
-        }
-        Ok(())
-    }
-
-    fn write_json(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
-        let evidence: Vec<_> = self.evidence.iter().map(line).collect();
-        let (_, decision, code, text) = self.finding.shown();
-        output.json(&json!({
-            "schema": 1, "decision": decision, "code": code, "text": text, "evidence": evidence,
-        }))
     }
 }

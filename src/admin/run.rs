@@ -7,13 +7,11 @@
 use super::job::JobOptions;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Conf, Error, Output, ending, people, require_root};
-use crate::admin::sys::process::{
-    fork_and, heed_children, is_ignored, keep_standard_descriptors_only,
-};
-use crate::helper::Config;
-use crate::helper::records::{Place, Record};
+use super::{Conf, Error, Output, PATIENCE, ending, people, require_root};
+use crate::admin::sys::process::{fork_and, heed_children, keep_standard_descriptors_only};
+use crate::helper::records::Place;
 use crate::kernel::cgroup::{self, Dir, MADE, Membership, Mount, Stamp, is_marked, mark};
+use crate::kernel::proc::{self, Proc};
 use crate::protocol::{CgroupPath, JobId};
 use clap::Args;
 use nix::errno::Errno;
@@ -22,22 +20,17 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{
-    Pid, User, chdir, execve, initgroups, pipe2, read, setgid, setsid, setuid, write,
-};
+use nix::unistd::{Pid, User, chdir, initgroups, pipe2, read, setgid, setsid, setuid, write};
 use std::ffi::{CString, OsString};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
 
 /// The command could not be started.
 const EXIT_NOT_STARTED: u8 = 125;
-/// Longest wait for the job's processes to end, and for systemd to move one.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Start a command as a job of a user, without a scheduler (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -64,7 +57,7 @@ pub(super) fn command(
 ) -> Result<u8, Error> {
     match start(options, caller, output) {
         Err(error @ Error::Failed(_)) => {
-            output.warn(error.text().unwrap_or_default());
+            output.warn(error);
             Ok(EXIT_NOT_STARTED)
         }
         result => result,
@@ -76,25 +69,11 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
     let id = options.job.id.clone().map_or_else(own_id, Ok)?;
     // Which cgroup it will be is known once the process is there.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
-    let record = options.job.record("run", &id, account.uid.as_raw(), Place::Cgroup(pending))?;
+    let pending = Place::Cgroup(pending);
+    let mut record = options.job.record("run", &id, account.uid.as_raw(), pending)?;
     require_root("run job")?;
     let config = options.conf.read()?;
-    let command = Command::new(&account, &options.words, caller)?;
-    run(record, &command, &config, output)
-}
-
-fn own_id() -> Result<JobId, Error> {
-    let id = format!("run-{}", nix::unistd::getpid());
-    id.parse().map_err(|error| Error::failed("run", &id, error))
-}
-
-fn run(
-    mut record: Record,
-    command: &Command,
-    config: &Config,
-    output: &mut Output<'_>,
-) -> Result<u8, Error> {
-    let id = record.id.clone();
+    let command = Command { user: &account, words: &options.words, caller };
     let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     heed_children();
@@ -102,32 +81,37 @@ fn run(
     let signals = awaited().map_err(|error| Error::failed("read signals of", "command", error))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
-    let mut child = Waiting::start(command, &before)?;
-    let cgroup = JobCgroup::make(&id, child.pid)?;
-    record.place = Place::Cgroup(cgroup.path().clone());
-    if let Err(error) = register(record, config, output) {
+    let mut child = Waiting::start(&command, &before)?;
+    let cgroup = make_cgroup(&id, child.pid)?;
+    record.place = Place::Cgroup(cgroup.clone());
+    if let Err(error) = register(record, &config, output) {
         drop(child);
-        cgroup.discard();
+        discard(&cgroup);
         return Err(error);
     }
     child.go();
     let status = wait(child.pid, &signals).map_err(failed("wait for"))?;
     if let Err(error) = unregister(&id, &config.registry, PATIENCE) {
-        output.warn(error.text().unwrap_or_default());
+        output.warn(error);
     }
     Ok(status)
 }
 
+fn own_id() -> Result<JobId, Error> {
+    let id = format!("run-{}", nix::unistd::getpid());
+    id.parse().map_err(|error| Error::failed("run", &id, error))
+}
+
 /// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
 /// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
-fn awaited() -> std::io::Result<SigSet> {
-    let mut signals = SigSet::from(Signal::SIGCHLD);
-    for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP] {
-        if !is_ignored(signal as i32)? {
-            signals.add(signal);
-        }
-    }
-    Ok(signals)
+fn awaited() -> io::Result<SigSet> {
+    let status = proc::read(Proc::here().at.join("self/status"))?;
+    let ignored = proc::field(&status, "SigIgn:");
+    let ignored = ignored.and_then(|signals| u64::from_str_radix(signals, 16).ok());
+    let ignored = ignored.ok_or(ErrorKind::InvalidData)?;
+    let ends = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
+    let heeded = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
+    Ok(heeded.chain([Signal::SIGCHLD]).collect())
 }
 
 /// A process that waits to become the command. Dropping it before it may ends it.
@@ -137,8 +121,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn start(command: &Command, signals: &SigSet) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| Error::failed("fork for", "command", error);
+    fn start(command: &Command<'_>, signals: &SigSet) -> Result<Self, Error> {
+        let failed = |error: io::Error| Error::failed("fork for", "command", error);
         let (waiting, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let mut gate = Some(gate);
         let pid = fork_and(|| {
@@ -221,111 +205,63 @@ impl Caller {
 /// Where a command without a slash is looked for, and the `PATH` that it gets.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command, and the user to run it as; laid out before the fork.
-#[derive(Debug)]
-struct Command {
-    user: User,
-    name: CString,
-    words: Vec<CString>,
-    environment: Vec<CString>,
+/// A command, and the user to run it as.
+struct Command<'a> {
+    user: &'a User,
+    words: &'a [OsString],
     caller: Caller,
 }
 
-impl Command {
-    /// Fails: [`Error::Failed`] for a text that holds a NUL byte.
-    fn new(user: &User, words: &[OsString], caller: Caller) -> Result<Self, Error> {
-        let words: Vec<CString> =
-            words.iter().map(|word| c_string(word.clone())).collect::<Result<_, _>>()?;
-        Ok(Self {
-            name: c_string(user.name.clone().into())?,
-            environment: environment(user)?,
-            user: user.clone(),
-            words,
-            caller,
-        })
-    }
-
+impl Command<'_> {
     /// Waits at the gate, becomes the user and the command. Returns only where that fails: the
     /// status to exit with.
     fn run(&self, gate: &OwnedFd, signals: &SigSet) -> i32 {
         if !matches!(read(gate, &mut [0]), Ok(1)) {
             return EXIT_NOT_STARTED.into();
         }
-        let (step, errno) = match self.leave(signals).and_then(|()| self.become_user()) {
-            Ok(()) => ("run", self.execute()),
+        let [word, arguments @ ..] = self.words else { return EXIT_NOT_STARTED.into() };
+        let (step, error) = match self.become_user(signals) {
+            Ok(()) => {
+                let mut command = process::Command::new(word);
+                ("run", command.args(arguments).env_clear().envs(environment(self.user)).exec())
+            }
             Err(failure) => failure,
         };
-        let word = self.words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
         // Nobody is left to tell where this fails.
-        let _ = writeln!(std::io::stderr(), "job-adopt: {step} {word}: {}", errno.desc());
+        let _ = writeln!(io::stderr(), "job-adopt: {step} {}: {error}", word.to_string_lossy());
         EXIT_NOT_STARTED.into()
     }
 
     /// Leaves behind what is root's and gives back what was the caller's. In a session of its own
     /// the command has no controlling terminal, so that it can push no input into root's
     /// (`TIOCSTI` of ioctl_tty(2)) for root's shell to run.
-    fn leave(&self, signals: &SigSet) -> Result<(), (&'static str, Errno)> {
-        let step = |step: &'static str| move |errno: Errno| (step, errno);
+    fn become_user(&self, signals: &SigSet) -> Result<(), (&'static str, io::Error)> {
+        let step = |step: &'static str| move |errno: Errno| (step, io::Error::from(errno));
+        let Self { user, .. } = self;
         setsid().map_err(step("start session of"))?;
-        keep_standard_descriptors_only().map_err(|error| {
-            ("close descriptors of", Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
-        })?;
+        keep_standard_descriptors_only().map_err(|error| ("close descriptors of", error))?;
         self.caller.restore().map_err(step("restore limits of"))?;
-        signals.thread_set_mask().map_err(step("restore signals of"))
+        signals.thread_set_mask().map_err(step("restore signals of"))?;
+        let name =
+            CString::new(user.name.as_str()).map_err(|_| step("name user of")(Errno::EINVAL))?;
+        initgroups(&name, user.gid).map_err(step("set groups of"))?;
+        setgid(user.gid).map_err(step("set group of"))?;
+        setuid(user.uid).map_err(step("set user of"))?;
+        chdir(&user.dir).or_else(|_| chdir("/")).map_err(step("change directory of"))
     }
-
-    fn become_user(&self) -> Result<(), (&'static str, Errno)> {
-        let step = |step: &'static str| move |errno: Errno| (step, errno);
-        initgroups(&self.name, self.user.gid).map_err(step("set groups of"))?;
-        setgid(self.user.gid).map_err(step("set group of"))?;
-        setuid(self.user.uid).map_err(step("set user of"))?;
-        chdir(&self.user.dir).or_else(|_| chdir("/")).map_err(step("change directory of"))
-    }
-
-    /// The first of the candidates that can be executed; else why the last could not.
-    fn execute(&self) -> Errno {
-        let Some(word) = self.words.first() else { return Errno::ENOENT };
-        let mut failure = Errno::ENOENT;
-        for path in candidates(word) {
-            match execve(&path, &self.words, &self.environment) {
-                Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-                Err(errno) => failure = errno,
-            }
-        }
-        failure
-    }
-}
-
-fn candidates(word: &CString) -> Vec<CString> {
-    if word.as_bytes().contains(&b'/') {
-        return vec![word.clone()];
-    }
-    let below = |dir: &str| CString::new([dir.as_bytes(), b"/", word.as_bytes()].concat()).ok();
-    PATH.split(':').filter_map(below).collect()
 }
 
 /// What login(1) sets, and the kind of terminal, which the command shares with us.
-fn environment(user: &User) -> Result<Vec<CString>, Error> {
+fn environment(user: &User) -> Vec<(&'static str, OsString)> {
     let mut pairs = vec![
-        pair("HOME", user.dir.as_os_str().as_bytes()),
-        pair("USER", user.name.as_bytes()),
-        pair("LOGNAME", user.name.as_bytes()),
-        pair("SHELL", user.shell.as_os_str().as_bytes()),
-        pair("PATH", PATH.as_bytes()),
+        ("HOME", user.dir.clone().into()),
+        ("USER", user.name.clone().into()),
+        ("LOGNAME", user.name.clone().into()),
+        ("SHELL", user.shell.clone().into()),
+        ("PATH", PATH.into()),
     ];
-    if let Some(term) = std::env::var_os("TERM") {
-        pairs.push(pair("TERM", term.as_bytes()));
-    }
-    pairs.into_iter().map(c_string).collect()
-}
-
-fn pair(name: &str, value: &[u8]) -> OsString {
-    OsString::from_vec([name.as_bytes(), b"=", value].concat())
-}
-
-fn c_string(text: OsString) -> Result<CString, Error> {
-    let shown = text.to_string_lossy().into_owned();
-    CString::new(text.into_vec()).map_err(|_| Error::failed("run", shown, "it holds a NUL byte"))
+    pairs.extend(std::env::var_os("TERM").map(|term| ("TERM", term)));
+    pairs
 }
 
 /// The directory of ours that holds those of the jobs.
@@ -334,53 +270,36 @@ const JOBS: &str = "job-adopt.jobs";
 const TRIES: usize = 8;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The cgroup of the new job, with its first process in it.
-#[derive(Debug)]
-struct JobCgroup(CgroupPath);
-
-impl JobCgroup {
-    /// Makes it, and moves the process `pid`, a child of ours, there.
-    /// Fails: [`Error::Failed`]; nothing of it is left then.
-    fn make(id: &JobId, pid: Pid) -> Result<Self, Error> {
-        let mount = Mount::open()?;
-        let systemd = Path::new("/run/systemd/system").exists();
-        if systemd && mount.path() == "/sys/fs/cgroup" {
-            let path = scope(id, pid)?;
-            mark(mount.place(&path)?.dir()?, ending::SCOPE)?;
-            return Ok(Self(path));
-        }
-        let path: CgroupPath = format!("/{JOBS}/{id}")
-            .parse()
-            .map_err(|error| Error::failed("make cgroup of job", id, error))?;
-        if let Err(error) = own(mount.root(), id) {
-            // Refused while there are other jobs in it.
-            let _ = mount.root().remove_child(JOBS);
-            return Err(error);
-        }
-        let cgroup = Self(path);
-        match cgroup.take(mount, pid) {
-            Ok(()) => Ok(cgroup),
-            Err(error) => {
-                cgroup.discard();
-                Err(error.into())
-            }
-        }
+/// Makes the cgroup of a job, and moves the process `pid`, a child of ours, there.
+/// Fails: [`Error::Failed`]; nothing of it is left then.
+fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
+    let mount = Mount::open()?;
+    let systemd = Path::new("/run/systemd/system").exists();
+    if systemd && mount.path() == "/sys/fs/cgroup" {
+        let path = scope(id, pid)?;
+        mark(mount.place(&path)?.dir()?, ending::SCOPE)?;
+        return Ok(path);
     }
-
-    /// Where it is.
-    fn path(&self) -> &CgroupPath {
-        &self.0
+    let path: CgroupPath = format!("/{JOBS}/{id}")
+        .parse()
+        .map_err(|error| Error::failed("make cgroup of job", id, error))?;
+    if let Err(error) = own(mount.root(), id) {
+        // Refused while there are other jobs in it.
+        let _ = mount.root().remove_child(JOBS);
+        return Err(error);
     }
-
-    /// Removes it again; its process has to be gone. A scope goes by itself: systemd removes it.
-    fn discard(&self) {
-        if let Ok(place) = Mount::open().and_then(|mount| mount.place(&self.0)) {
-            let _ = ending::remove(&place);
-        }
+    let place = mount.place(&path);
+    if let Err(error) = place.and_then(|job| job.dir()?.write("cgroup.procs", &pid.to_string())) {
+        discard(&path);
+        return Err(error.into());
     }
+    Ok(path)
+}
 
-    fn take(&self, mount: Mount, pid: Pid) -> cgroup::Result<()> {
-        mount.place(&self.0)?.dir()?.write("cgroup.procs", &pid.to_string())
+/// Removes it again; its process has to be gone. A scope goes by itself: systemd removes it.
+fn discard(path: &CgroupPath) {
+    if let Ok(place) = Mount::open().and_then(|mount| mount.place(path)) {
+        let _ = ending::remove(&place);
     }
 }
 
@@ -403,16 +322,13 @@ fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
         mark(&root.child(JOBS)?, MADE)?;
     }
     let jobs = root.child(JOBS)?;
-    if !jobs.make_child(id)? {
+    while !jobs.make_child(id)? {
         // One that a run left behind which was killed before it registered its job.
         let left = jobs.child(id)?;
         if !is_marked(&left, MADE)? || Stamp::read(&left)?.is_some() {
             return Ok(false);
         }
         jobs.remove_child(id)?;
-        if !jobs.make_child(id)? {
-            return Ok(false);
-        }
     }
     mark(&jobs.child(id)?, MADE)?;
     Ok(true)
@@ -462,21 +378,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_looked_for_and_a_path_is_not() {
-        let names = |word: &str| {
-            let paths = candidates(&CString::new(word).unwrap());
-            paths.iter().map(|path| path.to_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(names("ls"), ["/usr/local/bin/ls", "/usr/bin/ls", "/bin/ls"]);
-        assert_eq!(names("./ls"), ["./ls"]);
-    }
-
-    #[test]
     fn the_environment_is_the_users() {
         let root = User::from_name("root").unwrap().unwrap();
-        let environment = environment(&root).unwrap();
-        for pair in [c"USER=root", c"LOGNAME=root", c"PATH=/usr/local/bin:/usr/bin:/bin"] {
-            assert!(environment.iter().any(|found| found.as_c_str() == pair), "{pair:?}");
+        let environment = environment(&root);
+        for (name, value) in [("USER", "root"), ("LOGNAME", "root"), ("PATH", PATH)] {
+            assert!(environment.contains(&(name, value.into())), "{name}");
         }
         assert!(environment.len() <= 6);
     }

@@ -3,7 +3,7 @@
 use super::ending::{Identity, hunt, number, runs_sshd, signal_all, started};
 use super::list::running;
 use super::placed::lineage;
-use super::{Conf, Error, Output, people, require_root, slices};
+use super::{Conf, Error, Output, PATIENCE, people, require_root, slices};
 use crate::helper::devices::{Node, Resolver, Tree};
 use crate::helper::records::{Place, ReadError};
 use crate::helper::sources::{SourceError, account_uid, processes};
@@ -22,7 +22,7 @@ use clap::Args;
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, major, minor};
-use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Uid, User, getgrouplist};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -33,8 +33,6 @@ use std::time::{Duration, Instant};
 
 /// What a process is given to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long processes are ended, with those that they start meanwhile.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -419,12 +417,9 @@ impl People {
             exempt.extend(settings.exempt_uids);
             groups.extend(settings.exempt_groups);
         }
-        let gid = |name: &String| match Group::from_name(name) {
-            Ok(group) => Ok(group.map(|group| group.gid)),
-            Err(errno) => Err(Error::failed("look up group", name, errno.desc())),
-        };
-        let groups =
-            groups.iter().filter_map(|name| gid(name).transpose()).collect::<Result<_, _>>()?;
+        let groups: Vec<_> =
+            groups.iter().map(|name| people::group(name)).collect::<Result<_, _>>()?;
+        let groups = groups.into_iter().flatten().map(|group| group.gid).collect();
         let names = BTreeMap::new();
         Ok(Self { first: uid_min(&defs).unwrap_or(UID_MIN), exempt, groups, names })
     }
@@ -436,13 +431,13 @@ impl People {
         if self.is_exempt(uid) {
             return None;
         }
+        if let Some(name) = self.bound(uid) {
+            return Some((uid, name));
+        }
         let slice = || {
             let rest = one.path().strip_prefix("/user.slice/user-")?;
             rest.split_once(".slice")?.0.parse().ok()
         };
-        if let Some(name) = self.bound(uid) {
-            return Some((uid, name));
-        }
         let nobodys = matches!(User::from_uid(Uid::from_raw(uid)), Ok(None));
         let owner = slice().or_else(|| number(one.process.pid, "loginuid")).filter(|_| nobodys)?;
         Some((owner, self.bound(owner)?))

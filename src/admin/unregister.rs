@@ -1,12 +1,11 @@
 //! `unregister`: makes a job unknown, for an epilog.
 
 use super::ending::{Ending, end};
-use super::register::PATIENCE;
-use super::{Conf, Error, Output, names, require_root, strays};
+use super::{Conf, Error, Output, PATIENCE, names, require_root, strays};
 use crate::helper::Config;
 use crate::helper::records::{Known as KnownJob, Place, Record, Registry};
 use crate::keeper::subtree::unless_gone;
-use crate::kernel::cgroup::{Mount, Stamp};
+use crate::kernel::cgroup::{self, Mount, Stamp};
 use crate::kernel::lock::Lock;
 use crate::kernel::log::{Line, Severity};
 use crate::kernel::sys::clock;
@@ -14,11 +13,6 @@ use crate::kernel::trust::Trust;
 use crate::protocol::JobId;
 use clap::Args;
 use std::time::{Duration, Instant};
-
-/// Seconds that the end of a job's processes is waited for.
-const TIMEOUT: u64 = 10;
-/// Most of them.
-const TIMEOUT_MAX: u64 = 3600;
 
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
@@ -29,8 +23,8 @@ pub(super) struct Options {
     #[arg(value_parser = names::job_id)]
     id: JobId,
     /// How long to wait for the end of processes, at most 3600
-    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
-    #[arg(value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MAX))]
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=3600))]
     timeout: u64,
     /// Then end what the owner has running here without a job
     #[arg(long)]
@@ -70,26 +64,24 @@ pub(super) fn unregister(
     for (job, place) in &jobs {
         let finished = finish(job, place.as_ref(), registry, deadline);
         if let Err(error) = finished {
-            super::log(line(Severity::Error, job).with("error", error.text().unwrap_or_default()));
+            super::log(line(Severity::Error, job).with("error", &error));
             troubles.push(error);
         }
     }
-    troubles
-        .into_iter()
-        .next()
-        .map_or_else(|| Ok(jobs.iter().map(|(job, _)| job.uid).collect()), Err)
+    match troubles.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(jobs.iter().map(|(job, _)| job.uid).collect()),
+    }
 }
 
-/// A job with what is known of where it is.
-type Withdrawn = (KnownJob, Option<Record>);
-
 /// From here on no login joins: first the stamp goes, then the record. What fails besides, such as
-/// a note that a full file system does not take, is no reason to let the logins live.
+/// a note that a full file system does not take, is no reason to let the logins live. Returns the
+/// jobs, each with what is known of where it is.
 fn withdraw(
     id: &JobId,
     registry: &Registry,
     troubles: &mut Vec<Error>,
-) -> Result<Vec<Withdrawn>, Error> {
+) -> Result<Vec<(KnownJob, Option<Record>)>, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
     let purged = registry.purge(&trust, clock::now());
@@ -119,35 +111,25 @@ fn withdraw(
 fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
     let own = Stamp { uid: record.uid, job: record.id.clone() };
-    let ours = match stamp(&record.place, &own)? {
-        Stamped::Own => true,
-        Stamped::None => job.ending || job.record.is_ok(),
+    let place = cgroup_of(record)?;
+    let dir = place.as_ref().map(cgroup::Place::dir).transpose()?;
+    let found = dir.map(|dir| unless_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
+    let ours = match (dir, found) {
+        (Some(dir), Some(found)) if found == own => {
+            Stamp::withdraw(dir)?;
+            true
+        }
         // Somebody else's job is in a cgroup of this name by now.
-        Stamped::Other => false,
+        (_, Some(_)) => false,
+        (_, None) => job.ending || job.record.is_ok(),
     };
     Ok(ours.then(|| record.clone()))
 }
 
-/// Whose stamp was there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stamped {
-    /// The job's, which is gone now.
-    Own,
-    None,
-    Other,
-}
-
-fn stamp(place: &Place, own: &Stamp) -> Result<Stamped, Error> {
-    let Place::Cgroup(path) = place else { return Ok(Stamped::None) };
-    let Some(place) = unless_gone(Mount::open()?.place(path))? else { return Ok(Stamped::None) };
-    match unless_gone(Stamp::read(place.dir()?))?.flatten() {
-        Some(found) if found == *own => {
-            Stamp::withdraw(place.dir()?)?;
-            Ok(Stamped::Own)
-        }
-        Some(_) => Ok(Stamped::Other),
-        None => Ok(Stamped::None),
-    }
+/// The job's cgroup, where its record names one and it is still there.
+fn cgroup_of(record: &Record) -> Result<Option<cgroup::Place>, Error> {
+    let Place::Cgroup(path) = &record.place else { return Ok(None) };
+    Ok(unless_gone(Mount::open()?.place(path))?)
 }
 
 /// Tells the logins, ends them, removes what we made, and forgets the job.
@@ -159,10 +141,8 @@ fn finish(
 ) -> Result<(), Error> {
     let mut ending = Ending::default();
     if let Some(record) = record {
-        if let Place::Cgroup(path) = &record.place {
-            if let Some(place) = unless_gone(Mount::open()?.place(path))? {
-                ending = end(&place, record, deadline)?;
-            }
+        if let Some(place) = cgroup_of(record)? {
+            ending = end(&place, record, deadline)?;
         }
     }
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;

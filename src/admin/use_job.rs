@@ -1,5 +1,6 @@
 //! `use`: which of their jobs here a user's next logins join.
 
+use super::list::PATIENCE;
 use super::{Error, Output, names, people};
 use crate::helper::printable;
 use crate::helper::sources::{Job, meant};
@@ -15,12 +16,8 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// How long the daemons of Slurm's jobs are waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// Most jobs that a message names.
 const NAMED: usize = 8;
@@ -76,47 +73,42 @@ impl Desk {
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
         }
         Choices::here().put(self.uid, job).map_err(|error| self.explained(&error))?;
-        self.say_chosen(job, output)
+        self.say(Some(job), output)
     }
 
     fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         match Choices::here().clear(self.uid) {
-            Ok(_) => self.say_none(output),
-            Err(error) if error.is_missing() => self.say_none(output),
-            Err(error) => Err(self.explained(&error)),
+            Err(error) if !error.is_missing() => Err(self.explained(&error)),
+            _ => self.say(None, output),
         }
     }
 
     fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         let job = match Choices::here().read(self.uid) {
             Ok(Some(job)) => job,
-            Ok(None) => return self.say_none(output),
+            Ok(None) => return self.say(None, output),
             Err(error) => return Err(self.explained(&error)),
         };
         let (jobs, unsure) = self.running();
         if meant(&jobs, &job).is_some() || !unsure.is_empty() {
-            return self.say_chosen(&job, output);
+            return self.say(Some(&job), output);
+            return self.say(Some(&job), output);
         }
         let why = self.not_among(&jobs);
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
         Ok(super::EXIT_FINDINGS)
     }
 
-    fn say_chosen(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+    /// What the next logins do.
+    fn say(&self, chosen: Option<&JobId>, output: &mut Output<'_>) -> Result<u8, Error> {
         let Self { user, node, .. } = self;
-        writeln!(
-            output.out,
-            "the next logins of {user} to {node} join job {job} while it runs here"
-        )?;
-        Ok(super::EXIT_FINE)
-    }
-
-    fn say_none(&self, output: &mut Output<'_>) -> Result<u8, Error> {
-        writeln!(
-            output.out,
-            "no job is chosen for the next logins of {} to {}",
-            self.user, self.node
-        )?;
+        let text = match chosen {
+            Some(job) => {
+                format!("the next logins of {user} to {node} join job {job} while it runs here")
+            }
+            None => format!("no job is chosen for the next logins of {user} to {node}"),
+        };
+        writeln!(output.out, "{text}")?;
         Ok(super::EXIT_FINE)
     }
 
@@ -211,19 +203,13 @@ impl UserDir {
     fn write(&self, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
         let path = self.path.join(FILE);
         let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
-        let mut file = File::from(self.create(unfinished).map_err(unwritten)?);
+        // In place of one that a process of the same number has left.
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(&self.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+        let mut file = File::from(file.map_err(unwritten)?);
         fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
         writeln!(file, "{id}").map_err(|error| TrustError::cannot("write", &path, error))?;
         renameat(&self.fd, unfinished, &self.fd, FILE).map_err(unwritten)
-    }
-
-    /// Creates a file of that name, in place of one that a process of the same number has left.
-    fn create(&self, name: &str) -> nix::Result<OwnedFd> {
-        match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
-        openat(&self.fd, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
     }
 }

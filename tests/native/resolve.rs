@@ -60,7 +60,7 @@ fn so_is_that_the_helpers_account_is_missing() {
 fn a_relative_path_is_no_configuration() {
     on_node(|node| {
         let outcome = resolve(node, &["--conf", "job_adopt.conf"]).exits(2);
-        outcome.says("option --conf: job_adopt.conf: not an absolute path");
+        outcome.says("'job_adopt.conf' for '--conf <FILE>': not an absolute path");
     });
 }
 

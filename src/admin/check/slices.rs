@@ -35,8 +35,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let exempt: BTreeSet<u32> = match exempt(&site.config) {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
-            let text = error.text().unwrap_or_default();
-            return vec![Finding::unknown(DROP_IN, all, text, "correct the configuration")];
+            let remedy = "correct the configuration";
+            return vec![Finding::unknown(DROP_IN, all, error.to_string(), remedy)];
         }
     };
     let closed = match policies(&exempt) {

@@ -22,7 +22,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let look = match Look::at(&site.config) {
         Ok(look) => look,
         Err(error) => {
-            let text = error.text().unwrap_or_default();
+            let text = error.to_string();
             return vec![Finding::unknown(STRAYS, "users", text, "")];
         }
     };

@@ -1,7 +1,7 @@
 //! What the filters at a cgroup let through, whoever attached them.
 
-use super::super::{Error, Output};
-use super::nodes::{Nodes, cell, driver, type_name};
+use super::super::{Error, Output, require_root};
+use super::nodes::{cell, driver, no_drivers, nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::admin::filters::interpret::Request;
 use crate::admin::filters::{Filter, Inspection, Judge};
@@ -19,19 +19,6 @@ use std::collections::BTreeSet;
 /// making a node (`devcgroup_inode_permission`, `devcgroup_inode_mknod`).
 const ASKED: [(&str, Access); 4] =
     [("r", Access::READ), ("w", Access::WRITE), ("rw", Access::RW), ("m", Access::MKNOD)];
-
-/// A filter, as it is shown.
-#[derive(Debug, Serialize)]
-struct ShownFilter {
-    id: u32,
-    name: String,
-    tag: String,
-    owner: &'static str,
-    attached: &'static str,
-    in_force: bool,
-    /// `None` above what can be seen from here.
-    cgroup: Option<String>,
-}
 
 /// A device, and what may be done with it.
 #[derive(Debug, Serialize)]
@@ -52,7 +39,7 @@ struct ShownDevice {
 pub(super) struct Report {
     schema: u32,
     cgroup: String,
-    filters: Vec<ShownFilter>,
+    filters: Vec<Filter>,
     devices: Vec<ShownDevice>,
     warnings: Vec<String>,
     /// Programs that were not understood or not shown.
@@ -60,19 +47,20 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Asks what runs at the target about every device node of `tree`.
-    pub(super) fn of(target: &Target, tree: &Tree) -> Result<Self, Error> {
-        let Inspection { filters, judge } = Inspection::of(target.levels())?;
-        let nodes = Nodes::of(tree)?;
-        let mut report = Self::over(&nodes, &judge, tree);
-        report.cgroup = printable(target.path());
-        report.filters = filters.iter().map(ShownFilter::of).collect();
+    /// Asks what runs at the cgroup about every device node of `tree`.
+    pub(super) fn of(target: &Place, tree: &Tree) -> Result<Self, Error> {
+        let levels = target.levels();
+        let Inspection { filters, judge } = Inspection::of(levels)?;
+        let mut report = Self::over(&nodes(tree)?, &judge, tree);
+        report.cgroup = printable(levels.first().map_or("/", Dir::path));
+        report.filters = filters;
         Ok(report)
     }
 
-    fn over(nodes: &Nodes, judge: &Judge, tree: &Tree) -> Self {
+    fn over(nodes: &[(String, Node)], judge: &Judge, tree: &Tree) -> Self {
         let mut unclear: BTreeSet<u32> = judge.hidden().collect();
-        let ask = |(path, node)| ShownDevice::of(path, node, judge, tree, &mut unclear);
+        let ask =
+            |(path, node): &(String, Node)| ShownDevice::of(path, *node, judge, tree, &mut unclear);
         let devices = nodes.iter().map(ask).collect();
         let hidden: BTreeSet<u32> = judge.hidden().collect();
         let warn = |id: &u32| match hidden.contains(id) {
@@ -83,9 +71,7 @@ impl Report {
             false => format!("program {id}: cannot tell what it allows: it is not understood"),
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
-        if let Err(error) = tree.drivers() {
-            warnings.push(printable(&format!("no driver is named: {error}")));
-        }
+        warnings.extend(no_drivers(tree));
         let (cgroup, filters) = (String::new(), Vec::new());
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }
@@ -104,31 +90,19 @@ impl Report {
             return Ok(());
         }
         let head = ["ID", "NAME", "TAG", "WHOSE", "ATTACHED", "IN FORCE", "CGROUP"];
-        output.table(head, self.filters.iter().map(ShownFilter::row))?;
+        output.table(head, self.filters.iter().map(Filter::row))?;
         writeln!(output.out)?;
         let head = ["NODE", "TYPE", "MAJOR:MINOR", "ALLOWED", "DRIVER", "REFUSED BY"];
         output.table(head, self.devices.iter().map(ShownDevice::row))
     }
 }
 
-impl ShownFilter {
-    fn of(filter: &Filter) -> Self {
-        Self {
-            id: filter.id,
-            name: printable(&filter.name),
-            tag: filter.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
-            owner: filter.owner.as_str(),
-            attached: filter.attached.as_str(),
-            in_force: filter.in_force,
-            cgroup: filter.level.as_deref().map(printable),
-        }
-    }
-
+impl Filter {
     fn row(&self) -> [String; 7] {
-        let some = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let name = Some(self.name.clone()).filter(|name| !name.is_empty());
         [
             self.id.to_string(),
-            some(&self.name),
+            cell(name),
             self.tag.clone(),
             self.owner.into(),
             self.attached.into(),
@@ -190,44 +164,31 @@ fn letters(allowed: &[&str]) -> String {
     spelled.join(",")
 }
 
-/// A cgroup, as `--cgroup` names it, or that of the logins of a job, as `--job` does.
-#[derive(Debug)]
-pub(super) struct Target(Place);
-
-impl Target {
-    /// Fails: [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry
-    /// does not have, or has no cgroup of.
-    pub(super) fn of(options: &Options) -> Result<Self, Error> {
-        if let Some(path) = &options.cgroup {
-            return open(path).map(Self);
+/// The cgroup that `--cgroup` names, or that of the logins of a job, as `--job` does.
+/// Fails: [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry does not
+/// have, or has no cgroup of.
+pub(super) fn target(options: &Options) -> Result<Option<Place>, Error> {
+    let id = match (&options.cgroup, &options.job) {
+        (Some(path), _) => return open(path).map(Some),
+        (None, Some(id)) => id,
+        (None, None) => return Ok(None),
+    };
+    let record = record(id, options)?;
+    let path = match &record.place {
+        records::Place::Cgroup(path) => path,
+        records::Place::Via(via) => {
+            let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
+            return Err(Error::failed("find cgroup of job", id, cause));
         }
-        let Some(id) = &options.job else { return Err(super::wrong("give --cgroup or --job")) };
-        let record = record(id, options)?;
-        let path = match &record.place {
-            records::Place::Cgroup(path) => path,
-            records::Place::Via(via) => {
-                let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
-                return Err(Error::failed("find cgroup of job", id, cause));
-            }
-        };
-        let place = open(path)?;
-        let child = cgroup::choose(place.dir()?, record.leaf.as_ref())?;
-        // Where no login has made it yet: what holds at the job will hold in it.
-        Ok(Self(place.leaf(child.as_ref())?.unwrap_or_else(|job| job)))
-    }
-
-    /// The cgroup itself first, for a job that of its logins; the root last.
-    pub(super) fn levels(&self) -> &[Dir] {
-        self.0.levels()
-    }
-
-    /// Path of the cgroup itself.
-    pub(super) fn path(&self) -> &str {
-        self.levels().first().map_or("/", Dir::path)
-    }
+    };
+    let place = open(path)?;
+    let child = cgroup::choose(place.dir()?, record.leaf.as_ref())?;
+    // Where no login has made it yet: what holds at the job will hold in it.
+    Ok(Some(place.leaf(child.as_ref())?.unwrap_or_else(|job| job)))
 }
 
 fn open(path: &CgroupPath) -> Result<Place, Error> {
+    require_root("read device filters")?;
     Mount::open()?.place(path).map_err(not_opened)
 }
 
@@ -274,7 +235,7 @@ mod tests {
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        Report::over(&Nodes::of(&tree).unwrap(), &Judge::over(programs), &tree)
+        Report::over(&nodes(&tree).unwrap(), &Judge::over(programs), &tree)
     }
 
     fn rows(report: &Report) -> Vec<String> {
@@ -287,7 +248,7 @@ mod tests {
         let other = allow_rules(list(&["c:1:3:rw", "c:195:-1:rwm"]).rules());
         let all = report(vec![(4, Some(one)), (9, Some(other))]);
         super::super::tests::documented(&all);
-        super::super::tests::documented(&ShownFilter {
+        super::super::tests::documented(&Filter {
             id: 1,
             name: String::new(),
             tag: String::new(),
@@ -342,7 +303,7 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_not_there_is_called_one() {
         let failed = Failed::new("open", "/no\nexist", Errno::ENOENT);
-        let text = not_opened(cgroup::Error::System(failed)).text().unwrap();
+        let text = not_opened(cgroup::Error::System(failed)).to_string();
         assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
     }
 }

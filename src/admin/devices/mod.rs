@@ -8,20 +8,26 @@ mod resolved;
 use super::command_line::value;
 use super::names::{self, DeviceOptions};
 use super::people::as_login;
-use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, require_root};
+use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
 use crate::helper::devices::{Resolver, Tree};
 use crate::kernel::trust::Trust;
 use crate::protocol::{CgroupPath, JobId};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
 
 /// Show what names of devices stand for, or what filters let through
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    group = ArgGroup::new("where").args(["cgroup", "job"]).conflicts_with_all(["operands", "DeviceOptions"]),
+    group = ArgGroup::new("what").required(true).multiple(true).args([
+        "operands", "device", "cdi", "gpu", "gres", "device_dir", "cgroup", "job",
+    ]),
+    after_help = "\
 NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
 all NVIDIA GPUs. With --cgroup or --job it shows what the filters there let through (root).
-Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell.")]
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell."
+)]
 pub(super) struct Options {
     /// Names of devices
     #[arg(value_name = "NAME", value_parser = asked::operand)]
@@ -45,9 +51,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    if asks_about_cgroup(options)? {
-        require_root("read device filters")?;
-        let target = attached::Target::of(options)?;
+    if let Some(target) = attached::target(options)? {
         let report = attached::Report::of(&target, &tree(options)?)?;
         report.write(options.json, output)?;
         return Ok(report.code());
@@ -60,21 +64,6 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     };
     report.write(options.json, output)?;
     Ok(report.code())
-}
-
-/// Whether the question is what filters at a cgroup let through, and not what names stand for.
-fn asks_about_cgroup(options: &Options) -> Result<bool, Error> {
-    let placed = options.cgroup.is_some() || options.job.is_some();
-    let named = !options.operands.is_empty() || options.named != DeviceOptions::default();
-    match (placed, named) {
-        (true, true) => Err(wrong("with --cgroup or --job no device is named")),
-        (false, false) => Err(wrong("name a device, or give --cgroup or --job")),
-        (placed, _) => Ok(placed),
-    }
-}
-
-fn wrong(what: &str) -> Error {
-    Error::usage("devices", what)
 }
 
 /// The node's own files, or those below `--root`, which have to be the caller's.
@@ -116,31 +105,24 @@ mod tests {
         assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
     }
 
-    fn question(line: &str) -> Result<bool, Error> {
+    fn question(line: &str) -> Result<(), Error> {
         let words = ["devices"].into_iter().chain(line.split_whitespace());
         let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-        let Asked::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line}") };
-        asks_about_cgroup(&options)
+        let Asked::Command(Command::Devices(_)) = parse(&words)? else { panic!("{line}") };
+        Ok(())
     }
 
     #[test]
     fn each_question_has_its_options() {
-        for (line, about_cgroup) in [
-            ("/dev/null --json", false),
-            ("--gpu 0 --root /x", false),
-            ("--cgroup /a", true),
-            ("--job 7", true),
-        ] {
-            assert_eq!(question(line).unwrap(), about_cgroup, "{line}");
+        for line in ["/dev/null --json", "--gpu 0 --root /x", "--cgroup /a", "--job 7 --json"] {
+            question(line).unwrap();
         }
     }
 
     #[test]
     fn what_makes_no_question_is_wrong_usage() {
-        for line in
-            ["", "--json", "--cgroup /a --job 7", "--cgroup /a /dev/null", "--job 7 --gpu 0"]
-        {
-            assert!(matches!(question(line), Err(Error::Usage(..))), "{line:?}");
+        for line in ["", "--json", "--cgroup /a --job 7", "--cgroup /a all", "--job 7 --gpu 0"] {
+            assert!(matches!(question(line), Err(Error::Input(_))), "{line:?}");
         }
     }
 }

@@ -13,65 +13,59 @@ const DEPTH: usize = 8;
 /// A directory in which anybody may make files, as `/dev/shm` is.
 const ANYBODY: u32 = 0o002;
 
-/// The device nodes of a machine, sorted by their paths.
-#[derive(Debug)]
-pub(super) struct Nodes(Vec<(String, Node)>);
+/// Every device node below `/dev`, sorted by their paths. No link is followed: what it leads to has a
+/// path of its own. Directories in which anybody may make files are left out; no driver puts a node
+/// there.
+/// Fails: [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and [`DEPTH`].
+pub(super) fn nodes(tree: &Tree) -> Result<Vec<(String, Node)>, Error> {
+    bounded(tree, MOST)
+}
 
-impl Nodes {
-    /// Every device node below `/dev`. No link is followed: what it leads to has a path of its own.
-    /// Directories in which anybody may make files are left out; no driver puts a node there.
-    /// Fails: [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and
-    /// [`DEPTH`].
-    pub(super) fn of(tree: &Tree) -> Result<Self, Error> {
-        Self::bounded(tree, MOST)
-    }
-
-    fn bounded(tree: &Tree, most: usize) -> Result<Self, Error> {
-        let mut found = Self(Vec::new());
-        let mut rest = most;
-        let mut levels = vec![vec!["/dev".to_owned()]];
-        while let Some(waiting) = levels.last_mut() {
-            let Some(dir) = waiting.pop() else {
-                levels.pop();
-                continue;
-            };
-            let below = found.look(tree, &dir, &mut rest)?;
-            if levels.len() >= DEPTH && !below.is_empty() {
-                let cause = "there are more directories in one another than are looked at";
-                return Err(Error::failed("list", dir, cause));
-            }
-            levels.push(below);
-        }
-        found.0.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(found)
-    }
-
-    /// Takes the nodes of one directory; the directories in it are what is returned.
-    fn look(&mut self, tree: &Tree, dir: &str, rest: &mut usize) -> Result<Vec<String>, Error> {
-        let names = match tree.names(dir) {
-            Ok(names) => names,
-            // Gone meanwhile, unless it is /dev itself.
-            Err(error) if error.is_missing() && dir != "/dev" => return Ok(Vec::new()),
-            Err(error) => return Err(Error::Failed(error.to_string())),
+fn bounded(tree: &Tree, mut rest: usize) -> Result<Vec<(String, Node)>, Error> {
+    let mut found = Vec::new();
+    let mut levels = vec![vec!["/dev".to_owned()]];
+    while let Some(waiting) = levels.last_mut() {
+        let Some(dir) = waiting.pop() else {
+            levels.pop();
+            continue;
         };
-        let mut below = Vec::new();
-        for name in names {
-            *rest = rest.checked_sub(1).ok_or_else(|| {
-                Error::failed("list", "/dev", "there are more files in it than are looked at")
-            })?;
-            let path = format!("{dir}/{name}");
-            match tree.node(&path) {
-                Ok(node) => self.0.push((path, node)),
-                Err(NodeError::NoDevice) if is_drivers_directory(tree, &path) => below.push(path),
-                Err(_) => {}
-            }
+        let below = look(tree, &dir, &mut rest, &mut found)?;
+        if levels.len() >= DEPTH && !below.is_empty() {
+            let cause = "there are more directories in one another than are looked at";
+            return Err(Error::failed("list", dir, cause));
         }
-        Ok(below)
+        levels.push(below);
     }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Node)> {
-        self.0.iter().map(|(path, node)| (path.as_str(), *node))
+/// Takes the nodes of one directory; the directories in it are what is returned.
+fn look(
+    tree: &Tree,
+    dir: &str,
+    rest: &mut usize,
+    found: &mut Vec<(String, Node)>,
+) -> Result<Vec<String>, Error> {
+    let names = match tree.names(dir) {
+        Ok(names) => names,
+        // Gone meanwhile, unless it is /dev itself.
+        Err(error) if error.is_missing() && dir != "/dev" => return Ok(Vec::new()),
+        Err(error) => return Err(Error::Failed(error.to_string())),
+    };
+    let mut below = Vec::new();
+    for name in names {
+        *rest = rest.checked_sub(1).ok_or_else(|| {
+            Error::failed("list", "/dev", "there are more files in it than are looked at")
+        })?;
+        let path = format!("{dir}/{name}");
+        match tree.node(&path) {
+            Ok(node) => found.push((path, node)),
+            Err(NodeError::NoDevice) if is_drivers_directory(tree, &path) => below.push(path),
+            Err(_) => {}
+        }
     }
+    Ok(below)
 }
 
 fn is_drivers_directory(tree: &Tree, path: &str) -> bool {
@@ -84,6 +78,12 @@ fn is_drivers_directory(tree: &Tree, path: &str) -> bool {
 pub(super) fn driver(tree: &Tree, kind: DeviceType, major: u32) -> Option<String> {
     let names: Vec<&str> = tree.drivers().ok()?.names(kind, major).collect();
     (!names.is_empty()).then(|| printable(&names.join(",")))
+}
+
+/// Says so where no driver can be named.
+pub(super) fn no_drivers(tree: &Tree) -> Option<String> {
+    let error = tree.drivers().err()?;
+    Some(printable(&format!("no driver is named: {error}")))
 }
 
 /// The type in a table and in JSON, as specifiers of classes begin.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn paths(scratch: &Scratch) -> Vec<String> {
-        Nodes::of(&tree(scratch)).unwrap().iter().map(|(path, _)| path.to_owned()).collect()
+        nodes(&tree(scratch)).unwrap().into_iter().map(|(path, _)| path).collect()
     }
 
     #[test]
@@ -126,9 +126,9 @@ mod tests {
         symlink(".", scratch.path().join("dev/again")).unwrap();
         let all = ["/dev/dri/by/card0", "/dev/dri/renderD128", "/dev/nvidia0"];
         assert_eq!(paths(&scratch), all);
-        let nodes = Nodes::of(&tree(&scratch)).unwrap();
+        let nodes = nodes(&tree(&scratch)).unwrap();
         let node = Node { kind: DeviceType::Char, major: 195, minor: 0 };
-        assert!(nodes.iter().any(|found| found == ("/dev/dri/by/card0", node)));
+        assert!(nodes.contains(&("/dev/dri/by/card0".to_owned(), node)));
     }
 
     #[test]
@@ -146,20 +146,20 @@ mod tests {
         for name in ["a", "b/c"] {
             scratch.file(&format!("dev/{name}"), "c 1:3");
         }
-        assert!(Nodes::bounded(&tree(&scratch), 3).is_ok());
-        let Err(error) = Nodes::bounded(&tree(&scratch), 2) else { panic!() };
-        assert!(error.text().unwrap().starts_with("list /dev: there are more"), "{error:?}");
+        assert!(bounded(&tree(&scratch), 3).is_ok());
+        let Err(error) = bounded(&tree(&scratch), 2) else { panic!() };
+        assert!(error.to_string().starts_with("list /dev: there are more"), "{error:?}");
     }
 
     #[test]
     fn depth_is_bounded_and_no_dev_is_an_error() {
         let scratch = Scratch::new();
-        assert!(Nodes::of(&tree(&scratch)).is_err());
+        assert!(nodes(&tree(&scratch)).is_err());
         let path = format!("dev{}/null", "/a".repeat(DEPTH - 1));
         scratch.file(&path, "c 1:3");
         assert_eq!(paths(&scratch), [format!("/{path}")]);
         scratch.dir(&format!("dev{}", "/a".repeat(DEPTH)));
-        assert!(Nodes::of(&tree(&scratch)).is_err());
+        assert!(nodes(&tree(&scratch)).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::asked::{Asked, What};
-use super::nodes::{cell, driver, type_name};
+use super::nodes::{cell, driver, no_drivers, type_name};
 use crate::helper::devices::{Device, Found, Resolver};
 use crate::helper::printable;
 use serde::Serialize;
@@ -53,9 +53,7 @@ impl Report {
                 }
             }
         }
-        if let Err(error) = &resolver.tree.drivers() {
-            report.warnings.push(printable(&format!("no driver is named: {error}")));
-        }
+        report.warnings.extend(no_drivers(&resolver.tree));
         report
     }
 
@@ -90,7 +88,8 @@ impl Report {
         }
         let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
         let none = self.none.iter().map(|specifier| without(specifier, "no device".into()));
-        let refused = self.refused.iter().map(Refused::row);
+        let refused = |one: &Refused| without(&one.specifier, format!("refused: {}", one.why));
+        let refused = self.refused.iter().map(refused);
         output.table(head, self.devices.iter().map(Shown::row).chain(none).chain(refused))
     }
 }
@@ -123,12 +122,6 @@ impl Shown {
             self.access.clone(),
             cell(self.driver.clone()),
         ]
-    }
-}
-
-impl Refused {
-    fn row(&self) -> [String; 6] {
-        without(&self.specifier, format!("refused: {}", self.why))
     }
 }
 

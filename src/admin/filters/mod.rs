@@ -5,11 +5,13 @@ pub mod interpret;
 mod owner;
 
 use crate::admin::sys::xlated;
+use crate::helper::printable;
 use crate::kernel::Failed;
 use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
 use crate::kernel::cgroup::{self, Dir};
 use interpret::Request;
 use nix::errno::Errno;
+use serde::Serialize;
 use std::os::fd::AsFd;
 
 pub use owner::Owner;
@@ -21,21 +23,21 @@ const XLATED_MAX: usize = 32 * 1024 * 1024;
 /// How often programs are read anew of which one vanishes meanwhile.
 const TRIES: usize = 64;
 
-/// A filter that is attached at a cgroup or above it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A filter that is attached at a cgroup or above it, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Filter {
     /// The cgroup that it is attached to; `None` where that is above what can be seen from here.
-    pub level: Option<String>,
+    pub cgroup: Option<String>,
     /// How it is attached there.
-    pub attached: Attached,
+    pub attached: &'static str,
     /// Id of the program.
     pub id: u32,
     /// The program's name, as its owner gave it; may be empty.
     pub name: String,
     /// The kernel's digest of what was loaded.
-    pub tag: [u8; 8],
+    pub tag: String,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: &'static str,
     /// Whether it runs for processes in the cgroup that was asked about.
     pub in_force: bool,
 }
@@ -68,7 +70,7 @@ impl Inspection {
             for program in &level.programs {
                 let mut filter = Filter::of(program, Some(dir.path()), level.attached)?;
                 if is_pin(program, level.attached, mark, above) {
-                    filter.owner = Owner::Pin;
+                    filter.owner = Owner::Pin.as_str();
                 }
                 let runs = rest.iter().position(|other| other.id() == program.id());
                 let runs = runs.filter(|_| counts.get(index) == Some(&true));
@@ -110,12 +112,12 @@ impl Filter {
     fn of(program: &Program, level: Option<&str>, attached: Attached) -> Result<Self> {
         let insns = insns(program)?;
         Ok(Self {
-            level: level.map(str::to_owned),
-            attached,
+            cgroup: level.map(printable),
+            attached: attached.as_str(),
             id: program.id(),
-            name: program.name().to_owned(),
-            tag: program.info.tag,
-            owner: Owner::by_looks(program.name(), insns.as_deref()),
+            name: printable(program.name()),
+            tag: program.info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
+            owner: Owner::by_looks(program.name(), insns.as_deref()).as_str(),
             in_force: true,
         })
     }

@@ -2,16 +2,14 @@
 //! login out of its job.
 
 use super::pam::replace;
-use super::{Conf, Error, Output, require_root};
+use super::{Conf, Error, Output, people, require_root};
 use crate::helper::Config;
 use crate::helper::devices::{Policy, Resolver, Tree, Wanted, allowlist};
 use crate::protocol::{DeviceRule, decimal};
 use clap::Args;
-use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Where an admin's drop-ins are.
@@ -137,29 +135,23 @@ pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     for uid in &config.exempt_uids {
         add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
     }
-    let flux =
-        decimal(&config.flux_user).map_or_else(|| user(&config.flux_user), |uid| Ok(Some(uid)));
-    if let Some(user) = flux? {
-        add(user, format!("{}: Flux runs jobs in this slice", config.flux_user));
+    let flux = &config.flux_user;
+    let uid = match decimal(flux) {
+        Some(uid) => Some(uid),
+        None => people::user(flux)?.map(|user| user.uid.as_raw()),
+    };
+    if let Some(uid) = uid {
+        add(uid, format!("{flux}: Flux runs jobs in this slice"));
     }
     for name in &config.exempt_groups {
-        let group = Group::from_name(name).map_err(|errno| unknown("group", name, errno.desc()))?;
-        let group = group.ok_or_else(|| unknown("group", name, "no such group"))?;
+        let group = people::group(name)?;
+        let group = group.ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
         for member in group.mem {
-            let uid = user(&member)?.ok_or_else(|| unknown("user", &member, "no such user"))?;
+            let uid = people::account(&member)?.uid.as_raw();
             add(uid, format!("{member}: in the group {name} of exempt_groups"));
         }
     }
     Ok(exempt)
-}
-
-fn user(name: &str) -> Result<Option<u32>, Error> {
-    let user = User::from_name(name).map_err(|errno| unknown("user", name, errno.desc()))?;
-    Ok(user.map(|user| user.uid.as_raw()))
-}
-
-fn unknown(kind: &str, name: &str, cause: &str) -> Error {
-    Error::failed(&format!("look up {kind}"), name, cause)
 }
 
 /// Writes what is not there yet, and takes away what an earlier call wrote for an account that is
@@ -204,10 +196,7 @@ fn stale(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>,
         uid.is_some_and(|uid| uid.parse::<u32>().is_ok()) && !files.contains_key(name)
     };
     let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE));
-    let is_there = |path: &PathBuf| {
-        !fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
-    Ok(paths.filter(is_there).collect())
+    Ok(paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn shown(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err };
     let files = files(&config, &resolver, &mut output);
-    let files = files.map_err(|error| error.text().unwrap());
+    let files = files.map_err(|error| error.to_string());
     (files, String::from_utf8(err).unwrap())
 }
 

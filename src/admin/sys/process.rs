@@ -1,7 +1,6 @@
 //! What a program of a person's or a scheduler's does to itself: fork, close, forget.
 
 use crate::helper::sources::processes;
-use crate::kernel::sys::checked;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CStr;
 use std::io;
@@ -39,26 +38,8 @@ fn is_single_threaded() -> io::Result<bool> {
 
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
 /// and left it open to programs. Until then all of them stay usable.
-/// Fails: as `readdir(3)` of `/proc/self/fd`, where the kernel has no `close_range(2)` for it.
+/// Fails: as `readdir(3)` of `/proc/self/fd`.
 pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
-    let first: libc::c_uint = 3;
-    // SAFETY: the call takes numbers only, and closes nothing before an execve(2).
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC as libc::c_uint,
-        )
-    };
-    match checked(result) {
-        Ok(_) => Ok(()),
-        // Before Linux 5.11, and under seccomp filters that do not know the call.
-        Err(_) => mark_one_by_one(),
-    }
-}
-
-fn mark_one_by_one() -> io::Result<()> {
     for number in processes::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
         let number = number?;
         if number > 2 {
@@ -68,17 +49,6 @@ fn mark_one_by_one() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether this process ignores a signal.
-/// Fails: `EINVAL` for a number that is no signal.
-pub(crate) fn is_ignored(signal: i32) -> io::Result<bool> {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: changes nothing, and writes a whole structure of this type.
-    let result = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
-    checked(result.into())?;
-    // SAFETY: zeroed memory is one already, and the call has succeeded.
-    Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
 }
 
 /// Loads a shared object as libpam does, and runs its constructors: in a child that does nothing else.
@@ -123,20 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_mark_every_descriptor() {
+    fn every_descriptor_is_marked() {
         let file = open();
         keep_standard_descriptors_only().unwrap();
         assert!(closes(&file));
-        let file = open();
-        mark_one_by_one().unwrap();
-        assert!(closes(&file));
-    }
-
-    #[test]
-    fn what_is_ignored_is_known() {
-        // The Rust runtime ignores this one and leaves the other alone.
-        assert!(is_ignored(libc::SIGPIPE).unwrap());
-        assert!(!is_ignored(libc::SIGUSR2).unwrap());
-        assert!(is_ignored(-1).is_err());
     }
 }
