@@ -220,7 +220,8 @@ fn without_a_connection_it_serves_nobody() {
         }
         node.sh("true | job-adopt callerid").exits(2);
         node.job_adopt(&["callerid", "4242"]).exits(2);
-        node.job_adopt(&["callerid", "--conf", "here"]).exits(2).says("here: not an absolute path");
+        let outcome = node.job_adopt(&["callerid", "--conf", "here"]).exits(2);
+        outcome.says("'here' for '--conf <FILE>': not an absolute path");
         node.job_adopt(&["callerid", "--help"]).ok().says("RFC 1413");
     });
 }

@@ -219,7 +219,8 @@ fn a_name_that_is_none_is_the_same_mistake_in_every_command() {
                 vec!["run", "--user", "alice", option, value, "--", "true"],
             ];
             for line in lines {
-                node.job_adopt(&line).exits(2).says(&format!("option {option}: {value}: "));
+                let said = format!("invalid value '{value}' for '{option} ");
+                node.job_adopt(&line).exits(2).says(&said);
             }
         }
         assert!(!node.exists(&job.record_path()));
