@@ -293,24 +293,14 @@ impl<'a> Stack<'a> {
         let ours = |group: &str| {
             format!("{group}    required     pam_job_adopt.so {words}").trim_end().to_owned() + "\n"
         };
-        let (mut new, mut placed) = (String::new(), false);
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            if index + 1 == before {
-                new += &ours("account");
-                placed = true;
-            }
-            if has(outs, index + 1) {
-                new += MARK;
-            }
-            new += line;
-        }
-        if !new.ends_with('\n') {
-            new.push('\n');
-        }
-        if !placed {
-            new += &ours("account");
-        }
-        new + &ours("session")
+        let line = |(index, line): (usize, &str)| {
+            let mark = if has(outs, index + 1) { MARK } else { "" };
+            format!("{mark}{line}\n")
+        };
+        let mut new: Vec<String> = text.split_terminator('\n').enumerate().map(line).collect();
+        new.insert(before.saturating_sub(1).min(new.len()), ours("account"));
+        new.push(ours("session"));
+        new.concat()
     }
 
     /// Fails: [`Error::Failed`] where libpam could still pass our lines by.
