@@ -92,7 +92,6 @@ impl Desk {
         let (jobs, unsure) = self.running();
         if meant(&jobs, &job).is_some() || !unsure.is_empty() {
             return self.say(Some(&job), output);
-            return self.say(Some(&job), output);
         }
         let why = self.not_among(&jobs);
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
