@@ -22,15 +22,9 @@ pub(super) struct Caller<'a> {
     ask: fn(Flow, Instant) -> Result<Answer, AskError>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Found {
-    /// The job, and who says so.
-    Job(JobId, String),
-    /// Nothing, as is to be expected of this site.
-    Nothing(String),
-    /// Nothing, which an administrator should know.
-    Fault(String),
-}
+/// The job, if any is told as this site expects it, and who says so; else what an administrator should
+/// know.
+type Found = Result<(Option<JobId>, String), String>;
 
 impl<'a> Caller<'a> {
     pub(super) fn new(
@@ -68,55 +62,46 @@ impl<'a> Caller<'a> {
                 self.elsewhere(flow, jobs)
             }
         };
-        match found {
-            Found::Job(job, text) => {
-                evidence.add("caller", text);
-                Some(job)
-            }
-            Found::Nothing(text) => {
-                evidence.add("caller", text);
-                None
-            }
-            Found::Fault(text) => {
-                warnings.push(format!("caller: {text}"));
-                evidence.add("caller", text);
-                None
-            }
-        }
+        let (job, text) = found.unwrap_or_else(|fault| {
+            warnings.push(format!("caller: {fault}"));
+            (None, fault)
+        });
+        evidence.add("caller", text);
+        job
     }
 
     fn here(&self, owner: Owner, flow: Flow, jobs: &[Job]) -> Found {
         let client = flow.client;
         match self.node.holder(jobs, owner.cgroup, self.until()) {
             Some(job) => {
-                Found::Job(job.clone(), format!("{client} is a process here, of job {job}"))
+                Ok((Some(job.clone()), format!("{client} is a process here, of job {job}")))
             }
-            None => Found::Nothing(format!("{client} is a process here, of none of these jobs")),
+            None => Ok((None, format!("{client} is a process here, of none of these jobs"))),
         }
     }
 
     fn elsewhere(&self, flow: Flow, jobs: &[Job]) -> Found {
         let host: IpAddr = flow.client.ip();
         if !self.callers.networks.iter().any(|network| network.contains(host)) {
-            return Found::Nothing(format!("{host} is not asked: callerid_networks lacks it"));
+            return Ok((None, format!("{host} is not asked: callerid_networks lacks it")));
         }
         match (self.ask)(flow, self.until()) {
             Ok(Answer::Job(job)) if jobs.iter().any(|one| one.id == job) => {
                 let text = format!("{host} says job {job}");
-                Found::Job(job, text)
+                Ok((Some(job), text))
             }
             Ok(Answer::Job(job)) => {
-                Found::Fault(format!("{host} says job {job}, which the user has not running here"))
+                Err(format!("{host} says job {job}, which the user has not running here"))
             }
-            Ok(Answer::NoUser) => Found::Nothing(format!("{host} says that it is in no job")),
-            Ok(Answer::Hidden) => Found::Nothing(format!(
-                "{host} does not tell: its callerid_networks lack this host"
-            )),
+            Ok(Answer::NoUser) => Ok((None, format!("{host} says that it is in no job"))),
+            Ok(Answer::Hidden) => {
+                Ok((None, format!("{host} does not tell: its callerid_networks lack this host")))
+            }
             Ok(Answer::InvalidPort | Answer::Unknown) => {
-                Found::Fault(format!("{host} cannot tell: see its log"))
+                Err(format!("{host} cannot tell: see its log"))
             }
-            Err(error @ AskError::Absent(_)) => Found::Nothing(format!("{host} {error}")),
-            Err(error) => Found::Fault(format!("{host} {error}")),
+            Err(error @ AskError::Absent(_)) => Ok((None, format!("{host} {error}"))),
+            Err(error) => Err(format!("{host} {error}")),
         }
     }
 

@@ -1,19 +1,14 @@
 //! Asking the host of an ssh client which job the client runs in (RFC 1413).
 
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
-
+use super::{Answer, Flow, PORT, Query, errno, left, line};
 use nix::errno::Errno;
-use nix::poll::PollFlags;
-use nix::sys::socket::sockopt::SocketError;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect,
-    getsockopt, recv, send, socket,
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket,
 };
-
-use super::wait;
-use super::{Answer, Flow, LINE_MAX, PORT, Query};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
 use thiserror::Error;
 
 /// Why there is no answer.
@@ -47,10 +42,17 @@ pub fn ask(flow: Flow, deadline: Instant) -> Result<Answer, AskError> {
 
 fn ask_at(flow: Flow, port: u16, deadline: Instant) -> Result<Answer, AskError> {
     let query = Query { local: flow.client.port(), foreign: flow.server.port() };
-    let socket = called(with_port(flow.server, 0), with_port(flow.client, port), deadline)?;
-    put(&socket, query.line().as_bytes())?;
-    let line = line(&socket, deadline)?;
-    Answer::parse(&line, query).map_err(|_| AskError::Unreadable)
+    let mut stream = called(with_port(flow.server, 0), with_port(flow.client, port), deadline)?;
+    let sent = stream.write_all(query.line().as_bytes());
+    sent.map_err(|error| failed("send", errno(&error)))?;
+    let line = line(&stream, deadline).map_err(|errno| failed("recv", errno))?;
+    // One that lost its end may have lost digits of the id; what follows it is about nothing.
+    match line.strip_suffix(b"\n") {
+        Some(own) if !own.contains(&b'\n') => {
+            Answer::parse(&line, query).ok_or(AskError::Unreadable)
+        }
+        _ => Err(AskError::TooMuch),
+    }
 }
 
 fn with_port(mut end: SocketAddr, port: u16) -> SocketAddr {
@@ -58,63 +60,31 @@ fn with_port(mut end: SocketAddr, port: u16) -> SocketAddr {
     end
 }
 
-/// A connection from `own` to `other`, which never blocks.
-fn called(own: SocketAddr, other: SocketAddr, deadline: Instant) -> Result<OwnedFd, AskError> {
+/// A connection from `own` to `other`.
+fn called(own: SocketAddr, other: SocketAddr, deadline: Instant) -> Result<TcpStream, AskError> {
+    let system = |call| move |errno| AskError::System(call, errno);
     let family = if own.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(family, SockType::Stream, flags, SockProtocol::Tcp)
-        .map_err(|errno| AskError::System("socket", errno))?;
-    bind(socket.as_raw_fd(), &SockaddrStorage::from(own))
-        .map_err(|errno| AskError::System("bind", errno))?;
-    match connect(socket.as_raw_fd(), &SockaddrStorage::from(other)) {
-        Ok(()) => return Ok(socket),
-        Err(Errno::EINPROGRESS | Errno::EINTR) => {}
-        Err(errno) => return Err(failed("connect", errno)),
-    }
-    wait(&socket, PollFlags::POLLOUT, deadline).map_err(|errno| failed("connect", errno))?;
-    match getsockopt(&socket, SocketError).map(Errno::from_raw) {
-        Ok(errno) if errno as i32 == 0 => Ok(socket),
-        Ok(errno) | Err(errno) => Err(failed("connect", errno)),
-    }
-}
-
-/// Writes the question, for which a socket that nothing was written to has room.
-fn put(socket: &OwnedFd, question: &[u8]) -> Result<(), AskError> {
-    match send(socket.as_raw_fd(), question, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
-        Ok(sent) if sent == question.len() => Ok(()),
-        Ok(_) => Err(AskError::Closed),
-        Err(errno) => Err(failed("send", errno)),
-    }
-}
-
-/// One line with its end. One that lost its end may have lost digits of the id.
-fn line(socket: &OwnedFd, deadline: Instant) -> Result<Vec<u8>, AskError> {
-    let mut bytes = [0; LINE_MAX];
-    let mut filled = 0;
-    loop {
-        wait(socket, PollFlags::POLLIN, deadline).map_err(|errno| failed("recv", errno))?;
-        let room = bytes.get_mut(filled..).filter(|room| !room.is_empty());
-        let room = room.ok_or(AskError::TooMuch)?;
-        match recv(socket.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => return Err(AskError::Closed),
-            Ok(length) => filled += length,
-            Err(Errno::EAGAIN | Errno::EINTR) => continue,
-            Err(errno) => return Err(failed("recv", errno)),
-        }
-        let line = bytes.get(..filled).unwrap_or_default();
-        match line.iter().position(|&byte| byte == b'\n') {
-            Some(end) if end + 1 == filled => return Ok(line.to_vec()),
-            Some(_) => return Err(AskError::TooMuch),
-            None => {}
-        }
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)
+        .map_err(system("socket"))?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(own)).map_err(system("bind"))?;
+    let stream = TcpStream::from(socket);
+    // Holds for connect(2) too, which then says that it goes on (socket(7)).
+    let left = left(deadline).map_err(|errno| failed("connect", errno))?;
+    let limited = stream.set_write_timeout(Some(left));
+    limited.map_err(|error| AskError::System("setsockopt", errno(&error)))?;
+    match connect(stream.as_raw_fd(), &SockaddrStorage::from(other)) {
+        Ok(()) => Ok(stream),
+        Err(Errno::EINPROGRESS) => Err(AskError::Timeout),
+        Err(errno) => Err(failed("connect", errno)),
     }
 }
 
 fn failed(call: &'static str, errno: Errno) -> AskError {
     match errno {
-        Errno::ETIMEDOUT => AskError::Timeout,
+        Errno::ETIMEDOUT | Errno::EAGAIN => AskError::Timeout,
         Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH => AskError::Absent(errno),
         Errno::ECONNRESET | Errno::EPIPE => AskError::Closed,
+        Errno::EMSGSIZE => AskError::TooMuch,
         errno => AskError::System(call, errno),
     }
 }
@@ -123,11 +93,12 @@ fn failed(call: &'static str, errno: Errno) -> AskError {
 mod tests {
     // Against a listener of this process in the place of the service.
 
-    use std::io::{BufRead, BufReader, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
     use std::time::Duration;
 
     use super::*;
+    use crate::helper::callerid::LINE_MAX;
 
     const TIME: Duration = Duration::from_millis(300);
     /// What a busy machine may take beside that.

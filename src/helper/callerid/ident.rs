@@ -36,10 +36,6 @@ pub enum Answer {
     Unknown,
 }
 
-/// A line that is not as the protocol has it, or not about what was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreadable;
-
 impl Query {
     /// What an answer is about where the question had no two ports.
     pub const NONE: Self = Self { local: 0, foreign: 0 };
@@ -49,12 +45,10 @@ impl Query {
         format!("{self}\r\n")
     }
 
-    /// Reads the line of a question, with or without its end: two ports, neither of them 0.
-    /// Errors: [`Unreadable`], to which [`Answer::InvalidPort`] is the answer.
-    pub fn parse(line: &[u8]) -> Result<Self, Unreadable> {
-        Self::of_pair(text(line)?)
-            .filter(|query| query.local > 0 && query.foreign > 0)
-            .ok_or(Unreadable)
+    /// Reads the line of a question, with or without its end: two ports, neither of them 0. To
+    /// anything else [`Answer::InvalidPort`] is the answer.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        Self::of_pair(text(line)?).filter(|query| query.local > 0 && query.foreign > 0)
     }
 
     fn of_pair(pair: &str) -> Option<Self> {
@@ -83,14 +77,10 @@ impl Answer {
 
     /// Reads the line of an answer to that question, with or without its end. An error of the
     /// sender's own, which has an `X` in front, is [`Answer::Unknown`].
-    /// Errors: [`Unreadable`] for anything else, for an answer about other ports, and for what
-    /// names no job: the user of a real system, or an id that no job can have.
-    pub fn parse(line: &[u8], query: Query) -> Result<Self, Unreadable> {
-        Self::of_text(text(line)?, query).ok_or(Unreadable)
-    }
-
-    fn of_text(text: &str, query: Query) -> Option<Self> {
-        let (pair, rest) = text.split_once(':')?;
+    /// `None` for anything else, for an answer about other ports, and for what names no job: the
+    /// user of a real system, or an id that no job can have.
+    pub fn parse(line: &[u8], query: Query) -> Option<Self> {
+        let (pair, rest) = text(line)?.split_once(':')?;
         let (kind, rest) = rest.split_once(':')?;
         if Query::of_pair(pair)? != query {
             return None;
@@ -129,12 +119,10 @@ fn blank_trimmed(text: &str) -> &str {
 }
 
 /// The characters of one line without its end, which may lack its carriage return.
-fn text(line: &[u8]) -> Result<&str, Unreadable> {
+fn text(line: &[u8]) -> Option<&str> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    let fits = line.len() <= LINE_MAX;
-    let text = fits.then(|| std::str::from_utf8(text)).ok_or(Unreadable)?;
-    text.map_err(|_| Unreadable)
+    std::str::from_utf8(text).ok().filter(|_| line.len() <= LINE_MAX)
 }
 
 fn port(text: &str) -> Option<u16> {
@@ -157,11 +145,11 @@ mod tests {
 
     const ASKED: Query = Query { local: 6193, foreign: 22 };
 
-    fn job(id: &str) -> Result<Answer, Unreadable> {
-        Ok(Answer::Job(id.parse().unwrap()))
+    fn job(id: &str) -> Option<Answer> {
+        Some(Answer::Job(id.parse().unwrap()))
     }
 
-    fn answer(text: &str) -> Result<Answer, Unreadable> {
+    fn answer(text: &str) -> Option<Answer> {
         Answer::parse(text.as_bytes(), ASKED)
     }
 
@@ -171,10 +159,10 @@ mod tests {
             "6193 , 22\r\n", "6193, 22\r\n", "6193,22\n", "6193,22", " \t6193 \t,\t 22  \r\n",
             "06193,00022\r\n",
         ] {
-            assert_eq!(Query::parse(text.as_bytes()), Ok(ASKED), "{text:?}");
+            assert_eq!(Query::parse(text.as_bytes()), Some(ASKED), "{text:?}");
         }
         let most = Query { local: 65535, foreign: 1 };
-        assert_eq!(Query::parse(b"65535,1\r\n"), Ok(most));
+        assert_eq!(Query::parse(b"65535,1\r\n"), Some(most));
     }
 
     #[test]
@@ -209,9 +197,9 @@ mod tests {
             "GET / HTTP/1.0\r\n",
             &long,
         ] {
-            assert_eq!(Query::parse(text.as_bytes()), Err(Unreadable), "{text:?}");
+            assert_eq!(Query::parse(text.as_bytes()), None, "{text:?}");
         }
-        assert_eq!(Query::parse(b"6193,\xff22\r\n"), Err(Unreadable));
+        assert_eq!(Query::parse(b"6193,\xff22\r\n"), None);
     }
 
     #[test]
@@ -244,7 +232,7 @@ mod tests {
             ("6193,22:ERROR:UNKNOWN-ERROR", Answer::Unknown),
             ("6193,22:ERROR:X-BUSY\r\n", Answer::Unknown),
         ] {
-            assert_eq!(answer(text), Ok(expected), "{text:?}");
+            assert_eq!(answer(text), Some(expected), "{text:?}");
         }
     }
 
@@ -288,7 +276,7 @@ mod tests {
             &format!("6193,22:ERROR:{token}\r\n"),
             "6193,22:JOB:OTHER:4242\r\n",
         ] {
-            assert_eq!(answer(text), Err(Unreadable), "{text:?}");
+            assert_eq!(answer(text), None, "{text:?}");
         }
     }
 
@@ -297,7 +285,7 @@ mod tests {
     fn an_answer_echoes_both_ports() {
         for pair in ["6194,22", "6193,23", "22,6193", "0,0", "6193", "6193,22,1", ""] {
             for rest in ["USERID:OTHER:4242", "ERROR:NO-USER"] {
-                assert_eq!(answer(&format!("{pair}:{rest}\r\n")), Err(Unreadable), "{pair} {rest}");
+                assert_eq!(answer(&format!("{pair}:{rest}\r\n")), None, "{pair} {rest}");
             }
         }
     }
@@ -345,14 +333,14 @@ mod tests {
                 (asked.clone(), answered.clone()),
                 (loosened(&asked, &mut random), loosened(&answered, &mut random)),
             ] {
-                assert_eq!(Query::parse(asked.as_bytes()), Ok(query), "{asked:?}");
+                assert_eq!(Query::parse(asked.as_bytes()), Some(query), "{asked:?}");
                 assert_eq!(
                     Answer::parse(answered.as_bytes(), query),
-                    Ok(answer.clone()),
+                    Some(answer.clone()),
                     "{answered:?}"
                 );
                 let other = Query { foreign: query.foreign ^ 1, ..query };
-                assert_eq!(Answer::parse(answered.as_bytes(), other), Err(Unreadable));
+                assert_eq!(Answer::parse(answered.as_bytes(), other), None);
             }
         }
     }
@@ -366,7 +354,7 @@ mod tests {
             let mut line = answer.line(query).into_bytes();
             let at = random.index(line.len());
             line[at] = random.below(256) as u8;
-            if let Ok(read) = Answer::parse(&line, query) {
+            if let Some(read) = Answer::parse(&line, query) {
                 let jobs = matches!((&read, &answer), (Answer::Job(_), Answer::Job(_)));
                 let error = read == Answer::Unknown && !matches!(answer, Answer::Job(_));
                 assert!(jobs || error || read == answer, "{answer:?}: {}", line.escape_ascii());

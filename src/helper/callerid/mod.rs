@@ -19,35 +19,45 @@ mod serve;
 
 pub use ask::{AskError, ask};
 pub use holder::{Ground, holder};
-pub use ident::{Answer, LINE_MAX, Query, Unreadable};
+pub use ident::{Answer, LINE_MAX, Query};
 pub use networks::{Network, NetworkError};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub use serve::{Connection, NoConnection, Patience};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::AsFd;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const PORT: u16 = 113;
 
-/// Waits until `fd` can be read from or written to, as `flags` say, or has failed, which is told
-/// where that is done.
-/// Fails: `ETIMEDOUT`, else as `poll(2)`.
-fn wait(fd: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Errno::ETIMEDOUT);
-        }
-        // Rounded up: with less than a millisecond left poll(2) would not wait at all.
-        let timeout = PollTimeout::try_from(left + Duration::from_millis(1));
-        match poll(&mut [PollFd::new(fd.as_fd(), flags)], timeout.unwrap_or(PollTimeout::MAX)) {
-            Ok(0) | Err(Errno::EINTR) => {}
-            Ok(_) => return Ok(()),
+/// One line, with whatever came in one piece with it.
+/// Fails: `ETIMEDOUT` at the deadline, `EPIPE` where the line is not ended any more, `EMSGSIZE` for
+/// more than [`LINE_MAX`] bytes, else as recv(2).
+fn line(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, Errno> {
+    let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
+    while !line.contains(&b'\n') {
+        let room = buffer.get_mut(line.len()..).filter(|room| !room.is_empty());
+        let room = room.ok_or(Errno::EMSGSIZE)?;
+        stream.set_read_timeout(Some(left(deadline)?)).map_err(|error| errno(&error))?;
+        match stream.read(room).map_err(|error| errno(&error)) {
+            Ok(0) => return Err(Errno::EPIPE),
+            Ok(length) => line.extend(room.get(..length).unwrap_or_default()),
+            // Its time is over, which is looked at above.
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
     }
+    Ok(line)
+}
+
+/// The time that is left, which is not zero: to a socket that means for ever.
+fn left(deadline: Instant) -> Result<Duration, Errno> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(Errno::ETIMEDOUT) } else { Ok(left) }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// A TCP connection, by its ends. Addresses of IPv4 that were mapped into IPv6 (RFC 4291 section

@@ -1,6 +1,6 @@
 //! The origin's end: one connection, one question, one answer.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::AcceptConn;
 
-use super::{Answer, Flow, LINE_MAX, Network, Query, plain};
+use super::{Answer, Flow, Network, Query, left, line, plain};
 use crate::kernel::Failed;
 use thiserror::Error;
 
@@ -82,7 +82,7 @@ impl Connection {
     /// Answers one question: a host outside `networks` is told nothing, others what `look_up` says
     /// until its deadline. It is asked only about connections between this address of this host and
     /// the host that asks. Gives what was answered; `None` where no question came in time, or one
-    /// that is longer than [`LINE_MAX`], or nobody is left to answer.
+    /// that is too long, or nobody is left to answer.
     pub fn serve(
         &self,
         networks: &[Network],
@@ -91,12 +91,13 @@ impl Connection {
     ) -> Option<Answer> {
         let known = networks.iter().any(|network| network.contains(self.peer.ip()));
         let wait = if known { patience.question } else { patience.idle };
-        let line = self.line(Instant::now() + wait)?;
+        let line = line(&self.stream, Instant::now() + wait).ok()?;
+        let line = line.split_inclusive(|byte| *byte == b'\n').next()?;
         let deadline = Instant::now() + patience.answer;
-        let (query, answer) = match Query::parse(&line) {
-            Err(_) => (Query::NONE, Answer::InvalidPort),
-            Ok(query) if !known => (query, Answer::Hidden),
-            Ok(query) => (query, look_up(self.flow(query), deadline)),
+        let (query, answer) = match Query::parse(line) {
+            None => (Query::NONE, Answer::InvalidPort),
+            Some(query) if !known => (query, Answer::Hidden),
+            Some(query) => (query, look_up(self.flow(query), deadline)),
         };
         self.write(&answer.line(query), deadline).ok()?;
         Some(answer)
@@ -109,45 +110,22 @@ impl Connection {
         Flow { client, server }
     }
 
-    fn line(&self, deadline: Instant) -> Option<Vec<u8>> {
-        let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
-        while line.len() < LINE_MAX {
-            self.stream.set_read_timeout(Some(left(deadline)?)).ok()?;
-            let room = buffer.get_mut(line.len()..)?;
-            match (&self.stream).read(room) {
-                Ok(0) => return None,
-                Ok(length) => line.extend(room.get(..length)?),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-            if let Some(end) = line.iter().position(|&byte| byte == b'\n') {
-                line.truncate(end + 1);
-                return Some(line);
-            }
-        }
-        None
-    }
-
     fn write(&self, line: &str, deadline: Instant) -> io::Result<()> {
-        let left = left(deadline).ok_or(ErrorKind::TimedOut)?;
-        self.stream.set_write_timeout(Some(left))?;
+        self.stream.set_write_timeout(Some(left(deadline)?))?;
         (&self.stream).write_all(line.as_bytes())
     }
-}
-
-fn left(deadline: Instant) -> Option<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    (!left.is_zero()).then_some(left)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::io::Read;
     use std::net::{Shutdown, TcpListener, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::thread;
 
     use super::*;
+    use crate::helper::callerid::LINE_MAX;
 
     const SHORT: Patience = Patience {
         question: Duration::from_millis(300),
