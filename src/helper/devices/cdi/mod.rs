@@ -1,19 +1,22 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 //!
 //! `document` reads a file, `spec` holds it to the rules, `scan` puts what the directories hold into
-//! a `catalog`, which tells whose definition of a name counts, and `node` makes devices of this node
-//! of what that definition asks for. What is meant for containers only is not carried out.
+//! a `catalog`, which tells whose definition of a name counts; what that asks for is made devices of
+//! this node here. What is meant for containers only is not carried out.
+//!
+//! Numbers in a file are never believed: some majors change whenever a driver is loaded, and the old
+//! one may be another driver's by now. The node has the word, and where the file says a number as
+//! well, the two have to agree.
 
 mod catalog;
 mod document;
 mod name;
-mod node;
 mod scan;
 mod spec;
 
+use super::{Device, DeviceError, Found, Node, Tree, Unresolved, driver, nvidia};
+use crate::protocol::Access;
 use std::path::Path;
-
-use super::{DeviceError, Found, Tree, Unresolved};
 
 pub use catalog::Catalog;
 pub use document::Format;
@@ -39,11 +42,11 @@ pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found
             parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
-            found.extend(node::wanted(tree, &file.path, &spec.edits).map_err(failed)?);
+            found.extend(wanted(tree, &file.path, &spec.edits).map_err(failed)?);
         }
-        found.extend(node::wanted(tree, &file.path, &device.edits).map_err(failed)?);
-        if found.devices.len() > node::EDITS_MAX {
-            return Err(failed(node::too_many()));
+        found.extend(wanted(tree, &file.path, &device.edits).map_err(failed)?);
+        if found.devices.len() > EDITS_MAX {
+            return Err(failed(too_many()));
         }
     }
     found.warnings.extend(catalog.faults());
@@ -62,6 +65,92 @@ pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<
     let names = others.filter(|device| wanted(&device.name)).take(SIBLINGS_MAX);
     let names = names.map(|device| format!("{}={}", spec.kind, device.name));
     names.filter(|name| definition(name).is_some_and(|(of, ..)| of.path == file.path)).collect()
+}
+
+/// Most device nodes that edits are taken with, and names together. A list holds a quarter as many,
+/// and each is compared with those before it.
+const EDITS_MAX: usize = 4096;
+
+/// What the edits of the specification `file` stand for on this node.
+/// Fails: the first node that is not what it must be, or too many nodes.
+fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, DeviceError> {
+    if edits.nodes.len() > EDITS_MAX {
+        return Err(too_many());
+    }
+    let mut found = Found::default();
+    for edit in &edits.nodes {
+        found.extend(device(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?);
+    }
+    Ok(found)
+}
+
+/// A definition asks for too much, alone or with the names before it.
+fn too_many() -> DeviceError {
+    DeviceError::new("asks for more than 4,096 device nodes")
+}
+
+/// One device, or none where nothing is to be allowed.
+fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, DeviceError> {
+    let mut found = Found::default();
+    let access = access_of(edit);
+    if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
+        return Ok(found);
+    }
+    let path = edit.host_path.as_ref().unwrap_or(&edit.path);
+    let failed = |why: String| DeviceError::at(path, why);
+    let node = match tree.node(path) {
+        Err(absent) if absent.is_absent() => {
+            let node = nvidia::unborn_node(tree, path)?;
+            found.warnings.push(nvidia::unborn_warning(path));
+            node.ok_or_else(|| driver::absence(tree, path, absent)).map_err(failed)?
+        }
+        node => node.map_err(|why| failed(why.to_string()))?,
+    };
+    agree(path, edit, node)?;
+    driver::check(tree, path, node)?;
+    found.devices.push(Device::of(path, node, access)?);
+    Ok(found)
+}
+
+/// What the specification grants, without making nodes: nothing in a job has to.
+fn access_of(edit: &NodeEdit) -> Access {
+    let granted = edit.access.unwrap_or(Access::ALL);
+    [Access::READ, Access::WRITE]
+        .into_iter()
+        .filter(|access| granted.contains(*access))
+        .fold(Access::NONE, Access::union)
+}
+
+/// Whether the node is what the specification says, as far as it does.
+fn agree(path: &str, edit: &NodeEdit, node: Node) -> Result<(), DeviceError> {
+    let kind = edit.kind.map(letter);
+    let same = kind.is_none_or(|kind| kind == node.kind.letter())
+        && edit.major.is_none_or(|major| major == node.major)
+        && edit.minor.is_none_or(|minor| minor == node.minor);
+    match same {
+        true => Ok(()),
+        false => Err(DeviceError::new(format_args!(
+            "{path} is {node} and not {}: the specification is stale; generate it anew",
+            said(edit)
+        ))),
+    }
+}
+
+/// As mknod(1) has it.
+fn letter(kind: NodeKind) -> char {
+    match kind {
+        NodeKind::Block => 'b',
+        NodeKind::Char => 'c',
+        NodeKind::Fifo => 'p',
+    }
+}
+
+fn said(edit: &NodeEdit) -> String {
+    let kind = edit.kind.map(|kind| format!("type {}", letter(kind)));
+    let major = edit.major.map(|major| format!("major {major}"));
+    let minor = edit.minor.map(|minor| format!("minor {minor}"));
+    let parts: Vec<String> = [kind, major, minor].into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 #[cfg(test)]

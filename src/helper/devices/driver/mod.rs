@@ -5,10 +5,8 @@
 //! before may carry a number that is another driver's now. `/proc/devices` tells whose it is.
 //! Devices of management are told by their numbers, whatever their path.
 
-mod family;
-
 use super::{DeviceError, Node, NodeError, ProcDevices, Tree, found as major, nvidia};
-use crate::protocol::DeviceType;
+use crate::protocol::{DeviceType, decimal};
 
 /// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
 /// manager programs for the whole node, raw(8), which reaches any disk, the baseboard's controller,
@@ -51,18 +49,18 @@ pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
         Some(of) => {
             Err(refused(format!(", a device of {of} that manages the node: never a job's")))
         }
-        None => family(path, node, &names).map_err(refused),
+        None => agrees(path, node, &names).map_err(refused),
     }
 }
 
 /// The newest name of the driver that a path promises.
 fn promising(path: &str) -> Option<&'static str> {
-    family::of(path).first()?.0.drivers.first().copied()
+    families(path).first()?.0.drivers.first().copied()
 }
 
 /// Why there is no node at a path: where it can be told, for want of a driver.
 pub(super) fn absence(tree: &Tree, path: &str, why: NodeError) -> String {
-    let families = family::of(path);
+    let families = families(path);
     let loaded = |drivers: &ProcDevices| {
         let mut names = families.iter().flat_map(|(family, _)| family.drivers);
         names.any(|name| drivers.majors(DeviceType::Char, name).next().is_some())
@@ -77,7 +75,7 @@ pub(super) fn absence(tree: &Tree, path: &str, why: NodeError) -> String {
 
 /// What a path below `/dev` promises: the driver by its newest name, and the minor where it is known.
 pub(super) fn promised(below: &str) -> Option<(&'static str, Option<u32>)> {
-    let (family, number) = family::at(below).next()?;
+    let (family, number) = families_at(below).next()?;
     Some((family.drivers.first()?, family.minor(number)))
 }
 
@@ -89,13 +87,13 @@ fn management(names: &[&str], node: Node) -> Option<String> {
 }
 
 /// Whether the numbers are those that the path promises.
-fn family(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
+fn agrees(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
     let minors = [major::NVIDIA_GPUS, NVIDIA_CONTROL];
     let reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
-    if reserved && names.iter().any(|name| family::NVIDIA.contains(name)) {
+    if reserved && names.iter().any(|name| NVIDIA.contains(name)) {
         return Err(", which is neither a GPU nor NVIDIA's control device".to_owned());
     }
-    let families = family::of(path);
+    let families = families(path);
     let of_driver: Vec<_> = families
         .iter()
         .filter(|(family, _)| family.drivers.iter().any(|driver| names.contains(driver)))
@@ -114,6 +112,103 @@ fn family(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
                 ", which is a device of {found} and not of {promised}: made when an older driver \
                  was loaded"
             ))
+        }
+    }
+}
+
+/// What a path promises: the driver that has its numbers, and often the minor.
+#[derive(Debug)]
+struct Family {
+    /// Path below `/dev`; `#` stands for a decimal number.
+    below: &'static str,
+    /// The names that the driver has had in `/proc/devices`.
+    drivers: &'static [&'static str],
+    minor: Minor,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Minor {
+    /// Whichever the driver gives.
+    Any,
+    /// Always this one.
+    Is(u32),
+    /// The number in the path.
+    InPath,
+}
+
+/// NVIDIA's GPUs and their control devices share a major, which one name had in older drivers
+/// (`nvidia-frontend`, and `nvidia` before it) and several have now.
+const NVIDIA: [&str; 4] = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"];
+
+const fn family(below: &'static str, drivers: &'static [&'static str], minor: Minor) -> Family {
+    Family { below, drivers, minor }
+}
+
+/// Families by path. A path may have two rows, where different drivers number it differently.
+/// The names are those which the drivers register: `drivers/gpu/drm/drm_drv.c`,
+/// `drivers/accel/drm_accel.c`, `drivers/accel/habanalabs/`, `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`,
+/// `drivers/infiniband/core/{uverbs_main,user_mad}.c`, `drivers/misc/mei/main.c` and
+/// `drivers/char/{mem,misc}.c` of Linux; `nvidia.ko`, `nvidia-uvm.ko`, `nvidia-fs.ko`, `gdrdrv.ko`.
+const FAMILIES: [Family; 28] = [
+    family("nvidia#", &["nvidia", "nvidia-frontend"], Minor::InPath),
+    family("nvidiactl", &["nvidiactl", "nvidia", "nvidia-frontend"], Minor::Is(255)),
+    family("nvidia-modeset", &["nvidia-modeset", "nvidia", "nvidia-frontend"], Minor::Is(254)),
+    family("nvidia-uvm", &["nvidia-uvm"], Minor::Is(0)),
+    family("nvidia-uvm-tools", &["nvidia-uvm"], Minor::Is(1)),
+    family("nvidia-caps/nvidia-cap#", &["nvidia-caps"], Minor::InPath),
+    family("nvidia-caps-imex-channels/channel#", &["nvidia-caps-imex-channels"], Minor::InPath),
+    family("nvidia-fs#", &["nvidia-fs"], Minor::Any),
+    family("gdrdrv", &["gdrdrv"], Minor::Any),
+    family("dri/card#", &["drm"], Minor::InPath),
+    family("dri/renderD#", &["drm"], Minor::InPath),
+    family("kfd", &["kfd"], Minor::Any),
+    family("accel/accel#", &["accel"], Minor::InPath),
+    family("accel/accel#", &["habanalabs"], Minor::Any),
+    family("accel/accel_controlD#", &["accel", "habanalabs"], Minor::Any),
+    family("infiniband/uverbs#", &["infiniband_verbs"], Minor::Any),
+    family("infiniband/umad#", &["infiniband_mad"], Minor::Any),
+    family("infiniband/issm#", &["infiniband_mad"], Minor::Any),
+    family("infiniband/rdma_cm", &["misc"], Minor::Any),
+    family("mei#", &["mei"], Minor::Any),
+    family("fuse", &["misc"], Minor::Is(229)),
+    family("net/tun", &["misc"], Minor::Is(200)),
+    family("vfio/vfio", &["misc"], Minor::Is(196)),
+    family("null", &["mem"], Minor::Is(3)),
+    family("zero", &["mem"], Minor::Is(5)),
+    family("full", &["mem"], Minor::Is(7)),
+    family("random", &["mem"], Minor::Is(8)),
+    family("urandom", &["mem"], Minor::Is(9)),
+];
+
+/// The families of a path, with the number that stands in it. What counts is the part below the
+/// last `/dev/`, since a specification may name a node in a driver's own root directory.
+fn families(path: &str) -> Vec<(&'static Family, Option<u32>)> {
+    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let path = format!("/{}", parts.join("/"));
+    let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
+    families_at(below).collect()
+}
+
+/// The same of a path below `/dev` that is written in the one way.
+fn families_at(below: &str) -> impl Iterator<Item = (&'static Family, Option<u32>)> {
+    FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
+}
+
+impl Family {
+    /// `None` where the path is of another family.
+    fn number_in(&self, below: &str) -> Option<Option<u32>> {
+        match self.below.strip_suffix('#') {
+            Some(prefix) => below.strip_prefix(prefix).and_then(decimal).map(Some),
+            None => (below == self.below).then_some(None),
+        }
+    }
+
+    /// The minor that a node has to have at a path with this number.
+    fn minor(&self, number: Option<u32>) -> Option<u32> {
+        match self.minor {
+            Minor::Any => None,
+            Minor::Is(minor) => Some(minor),
+            Minor::InPath => number,
         }
     }
 }

@@ -156,3 +156,36 @@ fn of_the_memory_driver_only_the_harmless_pass() {
     let passes = |minor: &u32| check(&fixture.tree(), "/dev/x", char_device(1, *minor)).is_ok();
     assert_eq!((0..300).filter(passes).collect::<Vec<_>>(), HARMLESS_MEM);
 }
+
+mod of_paths {
+    use super::super::*;
+
+    fn minors(path: &str) -> Vec<Option<u32>> {
+        families(path).into_iter().map(|(family, number)| family.minor(number)).collect()
+    }
+
+    #[test]
+    fn a_path_tells_its_minor() {
+        assert_eq!(minors("/dev/nvidia12"), [Some(12)]);
+        assert_eq!(minors("/dev/nvidiactl"), [Some(255)]);
+        assert_eq!(minors("/dev/nvidia-uvm-tools"), [Some(1)]);
+        assert_eq!(minors("/dev/nvidia-caps/nvidia-cap102"), [Some(102)]);
+        assert_eq!(minors("/dev/nvidia-caps-imex-channels/channel7"), [Some(7)]);
+        assert_eq!(minors("/dev/dri/renderD128"), [Some(128)]);
+        assert_eq!(minors("/dev/accel/accel0"), [Some(0), None]);
+        assert_eq!(minors("/run/nvidia/driver/dev/nvidia3"), [Some(3)]);
+        assert_eq!(minors("/dev//./nvidia-uvm"), [Some(0)]);
+        assert_eq!(minors("/dev/shm/driver/dev/nvidia3"), [Some(3)]);
+    }
+
+    #[test]
+    fn a_path_that_only_resembles_one_has_no_family() {
+        for path in [
+            "/dev/nvidia", "/dev/nvidia00", "/dev/nvidia-1", "/dev/nvidia4294967296",
+            "/dev/nvidiactl0", "/dev/dri/card", "/dev/dri/by-path/card0", "/dev/nvidia-uvm2",
+            "/dev/x/nvidia0",
+        ] {
+            assert!(families(path).is_empty(), "{path}");
+        }
+    }
+}

@@ -5,8 +5,7 @@
 //! fixed minor for each instance that could ever exist; which of them exist now, a directory tells.
 
 use super::information::{by_uuid, value};
-use super::node::{loaded, promised};
-use super::{CAPS, gpus, node, shared};
+use super::{CAPS, gpus, loaded, node, promised, shared};
 use crate::helper::devices::gpu_name::Uuid;
 use crate::helper::devices::tree::missing_is;
 use crate::helper::devices::{DeviceError, FileError, Found, Node, Tree};

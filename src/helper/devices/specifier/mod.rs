@@ -66,6 +66,11 @@ impl Specifier {
         let access = access.parse().map_err(|_| SpecifierError::Access)?;
         Ok(Self { name: Name::parse(spec)?, access })
     }
+
+    /// What may be done with the device.
+    pub fn access(&self) -> Access {
+        self.access
+    }
 }
 
 impl FromStr for Specifier {

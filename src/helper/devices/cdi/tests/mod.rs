@@ -1,4 +1,5 @@
 mod files;
+mod nodes;
 
 use std::collections::BTreeSet;
 
@@ -127,7 +128,7 @@ fn more_than_any_login_can_use_is_an_error() {
     let fault =
         |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).err().map(|error| error.why);
     assert_eq!(fault(&["v.com/d=most"]), None);
-    let too_many = Some(node::too_many());
+    let too_many = Some(super::too_many());
     assert_eq!(fault(&["v.com/d=most", "v.com/d=one"]), too_many);
     assert_eq!(fault(&["v.com/d=nodes"]), too_many);
 }
