@@ -52,7 +52,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
                     jobs.push(job);
                 }
                 found.broken.iter().for_each(|one| output.warn(one));
-                broken.extend(found.broken.into_iter().filter(|one| one.is_record));
+                broken.extend(found.broken.into_iter().filter(|one| one.job.is_some()));
             }
             Err(ReadError::NoRegistry) => {}
             Err(error) => {

@@ -8,7 +8,9 @@ use crate::helper::devices::slurm::{Files, constrains_devices};
 use crate::helper::devices::{Policy, Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
 use crate::helper::records::{Devices, Record};
 use crate::helper::sources::Job;
-use crate::protocol::{Allowlist, Containment, Placement, Plan, Probe, Reason, Refusal, Rule};
+use crate::protocol::{
+    Allowlist, Containment, JobId, Placement, Plan, Probe, Reason, Refusal, Rule,
+};
 
 /// A job that cannot be joined: the refusal, and the cause for the log.
 pub type NoPlan = (Refusal, String);
@@ -34,7 +36,7 @@ pub(super) fn plan(
         }
         (Placement::Cgroup { .. }, None) => {
             let cause = format!("job {}: no record says what devices it has", job.id);
-            return Err(misconfigured(job, cause));
+            return Err(misconfigured(&job.id, cause));
         }
     };
     let Contained { containment, dropped, mut warnings } = contained;
@@ -74,13 +76,21 @@ pub(super) fn has_list(job: &Job) -> bool {
 }
 
 /// The refusal of a job that the node is set up wrongly for.
-pub(super) fn misconfigured(job: &Job, cause: String) -> NoPlan {
-    (Refusal { jobs: vec![job.id.clone()], ..refusal(Reason::Configuration) }, cause)
+pub(super) fn misconfigured(job: &JobId, cause: String) -> NoPlan {
+    (Refusal { jobs: vec![job.clone()], ..refusal(Reason::Configuration) }, cause)
 }
 
 /// The same for what the job's devices, or the files that tell them, have wrong with them.
 pub(super) fn unusable<E: std::fmt::Display>(job: &Job) -> impl Fn(E) -> NoPlan {
-    move |error| misconfigured(job, format!("job {}: {error}", job.id))
+    move |error| misconfigured(&job.id, format!("job {}: {error}", job.id))
+}
+
+/// What must hold where the scheduler's own filter does too.
+pub(super) fn inherited(own: Containment) -> Containment {
+    match own {
+        Containment::Enforce(list) | Containment::Both(list) => Containment::Both(list),
+        Containment::None | Containment::Inherit => Containment::Inherit,
+    }
 }
 
 /// The containment that a job must have.
@@ -111,7 +121,7 @@ pub fn contained(
         Devices::Wanted(wanted) => enforce(record, &wanted, config, resolver),
         Devices::Unsaid => {
             let cause = format!("record of job {} says nothing about devices", record.id);
-            Err(refuse(record, Reason::Configuration, String::new(), cause))
+            Err(misconfigured(&record.id, cause))
         }
     }
 }
@@ -124,17 +134,11 @@ fn enforce(
 ) -> Result<Contained, NoPlan> {
     let Resolved { list, dropped, warnings } = allowlist(wanted, &config.always_allowed, resolver)
         .map_err(|error| {
-            let cause = format!("job {}: {error}", job.id);
-            match error {
-                Unfit::Unresolved(device) => refuse(job, Reason::DeviceUnknown, device.name, cause),
-                Unfit::TooMany => refuse(job, Reason::Configuration, String::new(), cause),
-            }
+            let (refusal, cause) = misconfigured(&job.id, format!("job {}: {error}", job.id));
+            let Unfit::Unresolved(device) = error else { return (refusal, cause) };
+            (Refusal { reason: Reason::DeviceUnknown, device: device.name, ..refusal }, cause)
         })?;
     Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
-}
-
-fn refuse(job: &Record, reason: Reason, device: String, cause: String) -> NoPlan {
-    (Refusal { jobs: vec![job.id.clone()], device, ..refusal(reason) }, cause)
 }
 
 fn shown(list: &Allowlist) -> String {
@@ -173,10 +177,7 @@ pub(super) fn by_slurm(
     }
     if let Some(inventory) = inventory.filter(|_| inherit) {
         probes = inventory.probes(tree).map_err(unusable(job))?;
-        own.containment = match own.containment {
-            Containment::Enforce(list) | Containment::Both(list) => Containment::Both(list),
-            Containment::None | Containment::Inherit => Containment::Inherit,
-        };
+        own.containment = inherited(own.containment);
     }
     Ok((own, probes))
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
-use crate::helper::records::NOTE_VALID;
-use crate::helper::sources::{Addition, EndedJob, Found, Job, Source, SourceError};
+use crate::helper::records::Note;
+use crate::helper::sources::{Addition, Found, Job, Source, SourceError};
 use crate::protocol::{JobId, Reason, Refusal, SourceName};
 
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Survey {
     absent: Vec<String>,
     starting: Vec<JobId>,
     ending: Vec<JobId>,
-    ended: Vec<EndedJob>,
+    ended: Vec<(JobId, Note)>,
     seen: Vec<(SourceName, String)>,
 }
 
@@ -132,9 +132,9 @@ impl Survey {
         if let Some(id) = self.ending.first() {
             return about(Reason::Ended, id, None, &self.skipped);
         }
-        let valid = |job: &&EndedJob| (0..=NOTE_VALID).contains(&now.saturating_sub(job.ended));
-        if let Some(job) = self.ended.iter().filter(valid).max_by_key(|job| job.ended) {
-            return about(Reason::Ended, &job.id, Some(job.ended), &self.skipped);
+        let valid = self.ended.iter().filter(|(_, note)| note.is_valid(now));
+        if let Some((id, note)) = valid.max_by_key(|(_, note)| note.ended()) {
+            return about(Reason::Ended, id, Some(note.ended()), &self.skipped);
         }
         match self.present.is_empty() {
             true => because(Reason::NoScheduler, &self.absent),
@@ -172,8 +172,8 @@ impl Survey {
         }
         self.starting.iter().for_each(|id| evidence.add("starting", id));
         self.ending.iter().for_each(|id| evidence.add("ending", id));
-        for job in &self.ended {
-            evidence.add("ended", format_args!("{} at {}", job.id, job.ended));
+        for (id, note) in &self.ended {
+            evidence.add("ended", format_args!("{id} at {}", note.ended()));
         }
         for (word, texts) in [
             ("fault", &self.faults),

@@ -114,7 +114,7 @@ fn registry(site: &Site) -> Vec<Finding> {
         };
         match registry.read_user(&site.trust, uid) {
             Ok(records) => {
-                let records = records.broken.iter().filter(|one| one.is_record);
+                let records = records.broken.iter().filter(|one| one.job.is_some());
                 let remedy = "correct or remove it, or register the job again";
                 found.extend(records.map(|one| broken(&one.path, &one.cause, remedy)));
             }

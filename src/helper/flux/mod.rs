@@ -1,6 +1,6 @@
 //! Which device policy a Flux job must have.
 
-use super::plan::{Contained, NoPlan, contained, has_list, misconfigured, unusable};
+use super::plan::{Contained, NoPlan, contained, has_list, inherited, misconfigured, unusable};
 use super::{Config, Evidence};
 use crate::helper::devices::{Glob, Policy, Resolved, Resolver, Unfit, Wanted, allowlist};
 use crate::helper::printable;
@@ -24,10 +24,7 @@ pub(super) fn by_flux(
     };
     let asked = std::mem::replace(&mut own.containment, Containment::None);
     if unit.is_empty() {
-        own.containment = match asked {
-            Containment::Enforce(list) | Containment::Both(list) => Containment::Both(list),
-            Containment::None | Containment::Inherit => Containment::Inherit,
-        };
+        own.containment = inherited(asked);
         return Ok(own);
     }
     let by_unit = by_text(job, unit, config, resolver, evidence)?;
@@ -57,8 +54,9 @@ fn by_text(
         Placement::Unit { path, .. } => path.as_str().rsplit('/').next().unwrap_or_default(),
         _ => "",
     };
-    let policy = UnitPolicy::parse(text)
-        .map_err(|error| misconfigured(job, format!("job {}: unit {shown}: {error}", job.id)))?;
+    let policy = UnitPolicy::parse(text).map_err(|error| {
+        misconfigured(&job.id, format!("job {}: unit {shown}: {error}", job.id))
+    })?;
     let count = policy.allow.len();
     evidence.add(
         "unit",

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use self::record::VERSION;
 
-pub use read::{Broken, NOTE_VALID, Note, ReadError, Registry, UserRecords};
+pub use read::{Broken, Note, ReadError, Registry, UserRecords};
 pub use record::{Devices, Environment, Gpu, Options, Place, Record, Via};
 pub use write::Known;
 

@@ -27,18 +27,8 @@ pub struct Broken {
     pub path: PathBuf,
     /// What is wrong with it.
     pub cause: String,
-    /// Whether it may stand for a running job, unlike a note or a file of someone else's.
-    pub is_record: bool,
-}
-
-impl Broken {
-    /// The job of which this is the record.
-    pub fn job(&self) -> Option<JobId> {
-        match Entry::of(self.path.file_name()?.to_str()?) {
-            Entry::Record(id) => Some(id),
-            _ => None,
-        }
-    }
+    /// The running job that it may stand for, unlike a note or a file of someone else's.
+    pub job: Option<JobId>,
 }
 
 impl fmt::Display for Broken {
@@ -92,39 +82,22 @@ impl Registry {
 
 impl UserRecords {
     fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
-        let entry = Entry::of(name);
-        let is_record = matches!(entry, Entry::Record(_));
-        let read = match entry {
+        let (read, job) = match Entry::of(name) {
             Entry::Record(id) => {
-                read_record(dir, name, uid, &id).map(|record| self.records.extend(record))
+                let record = read_file(dir, name)
+                    .and_then(|bytes| bytes.map(|bytes| Record::of(&bytes, uid, &id)).transpose());
+                (record.map(|record| self.records.extend(record)), Some(id))
             }
             Entry::Note(id) => {
-                read_note(dir, name).map(|note| self.ended.extend(note.map(|note| (id, note))))
+                let note = read_note(dir, name);
+                (note.map(|note| self.ended.extend(note.map(|note| (id, note)))), None)
             }
-            Entry::Foreign => Err("neither a record nor a note".to_owned()),
+            Entry::Foreign => (Err("neither a record nor a note".to_owned()), None),
         };
         if let Err(cause) = read {
-            self.broken.push(Broken { path: dir.path().join(name), cause, is_record });
+            self.broken.push(Broken { path: dir.path().join(name), cause, job });
         }
     }
-}
-
-/// `None` where the file went away since it was listed: the job has ended.
-fn read_record(
-    dir: &TrustedDir,
-    name: &str,
-    uid: u32,
-    id: &JobId,
-) -> Result<Option<Record>, String> {
-    let Some(bytes) = read_file(dir, name)? else { return Ok(None) };
-    let record = Record::parse(&bytes).map_err(|error| error.to_string())?;
-    if record.uid != uid {
-        return Err(format!("is of uid {}", record.uid));
-    }
-    if !record.is_of(id) {
-        return Err(format!("is of job {}", record.id));
-    }
-    Ok(Some(record))
 }
 
 fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
@@ -133,6 +106,7 @@ fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
     read_file(dir, name)?.map(parse).transpose()
 }
 
+/// `None` where the file went away since it was listed: the job has ended.
 fn read_file(dir: &TrustedDir, name: &str) -> Result<Option<Vec<u8>>, String> {
     match dir.read(Path::new(name), Registry::FILE_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -142,6 +116,16 @@ fn read_file(dir: &TrustedDir, name: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 impl Record {
+    /// Reads the record of this job of this user.
+    /// Fails: why it is none.
+    pub(super) fn of(bytes: &[u8], uid: u32, id: &JobId) -> Result<Self, String> {
+        match Self::parse(bytes) {
+            Ok(record) if record.uid == uid && record.is_of(id) => Ok(record),
+            Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// The place of the job `id` of `uid`, out of JSON that is no record any more; `None` where
     /// not even the path of its cgroup is there. Good for nothing but to end what carries the
     /// job's own stamp: the devices are lost.
@@ -235,7 +219,7 @@ impl Entry {
 }
 
 /// Seconds for which a note of the end is told to users.
-pub const NOTE_VALID: i64 = 600;
+const NOTE_VALID: i64 = 600;
 
 /// When a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +259,7 @@ impl Note {
         self.ended
     }
 
-    /// Whether the end is at most [`NOTE_VALID`] seconds before `now`.
+    /// Whether the end is at most `NOTE_VALID` seconds before `now`.
     pub fn is_valid(&self, now: i64) -> bool {
         (0..=NOTE_VALID).contains(&now.saturating_sub(self.ended))
     }
@@ -343,7 +327,7 @@ mod tests {
             broken(&found),
             ["README", "a.json", "b.json", "c.json", "e.json", "f.json", "h.ended", "i.json"]
         );
-        assert_eq!(found.broken.iter().filter(|broken| broken.is_record).count(), 6);
+        assert_eq!(found.broken.iter().filter(|broken| broken.job.is_some()).count(), 6);
     }
 
     #[test]

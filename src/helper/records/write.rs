@@ -177,20 +177,13 @@ fn remove(path: &Path) -> Result<(), Failed> {
 
 fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Known {
     let bytes = trust.read(path, Registry::FILE_MAX).map_err(|error| error.to_string());
-    let record = bytes.as_deref().map_err(String::clone).and_then(|bytes| read(bytes, uid, id));
+    let record =
+        bytes.as_deref().map_err(String::clone).and_then(|bytes| Record::of(bytes, uid, id));
     let salvage = match (&record, bytes) {
         (Err(_), Ok(bytes)) => Record::salvage(&bytes, uid, id),
         _ => None,
     };
     Known { id: id.clone(), uid, record, salvage, ending }
-}
-
-fn read(bytes: &[u8], uid: u32, id: &JobId) -> Result<Record, String> {
-    match Record::parse(bytes) {
-        Ok(record) if record.uid == uid && record.is_of(id) => Ok(record),
-        Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub(crate) mod slurm;
 
 use std::time::Instant;
 
-use crate::helper::records::Record;
+use crate::helper::records::{Note, Record};
 use crate::protocol::{JobId, Placement, SourceName};
 use thiserror::Error;
 
@@ -70,15 +70,6 @@ pub fn meant<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
     exactly.or_else(|| jobs.iter().find(|job| job.goes_by(name)))
 }
 
-/// A job that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedJob {
-    /// Its id.
-    pub id: JobId,
-    /// When it ended, in seconds since the epoch.
-    pub ended: i64,
-}
-
 /// A record that adds devices to a job of a scheduler's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addition {
@@ -100,7 +91,7 @@ pub struct Found {
     /// Jobs that take none any more.
     pub ending: Vec<JobId>,
     /// The jobs that ended and of whose end there is a note, however old.
-    pub ended: Vec<EndedJob>,
+    pub ended: Vec<(JobId, Note)>,
     /// Jobs of which there is a record that cannot be used. What a scheduler knows of such a job is
     /// not all that was said about it.
     pub unusable: Vec<JobId>,

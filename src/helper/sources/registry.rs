@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{Addition, EndedJob, Found, Job, Source, SourceError};
+use super::{Addition, Found, Job, Source, SourceError};
 use crate::helper::records::{Devices, Place, ReadError, Record, Registry, Via};
 use crate::kernel::trust::Trust;
-use crate::protocol::{CgroupPath, Placement, SourceName};
+use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
 
 /// The registry as a source.
 #[derive(Clone, Debug)]
@@ -29,52 +29,33 @@ impl RegistrySource {
         let path = self.registry.record(record.uid, &record.id);
         let path = path.display();
         let unsaid = record.devices() == Devices::Unsaid;
-        let cgroup = match &record.place {
-            Place::Cgroup(cgroup) => cgroup.clone(),
-            Place::Via(via) if !unsaid => {
+        let otherwise = match &record.place {
+            Place::Via(_) if unsaid => {
+                return found.unusable(&record.id, format!("{path}: {UNSAID}"));
+            }
+            Place::Via(via) => {
                 let prolog = super::flux::prolog(&record.id).filter(|_| *via == Via::Flux);
                 if prolog.is_some_and(|cgroup| self.is_there(&cgroup).unwrap_or(false)) {
                     found.starting.push(record.id.clone());
                 }
-                let otherwise = format!("{path}: not running, {} has no such job", via.as_str());
-                found.additions.push(Addition { record, otherwise });
-                return;
+                format!("{path}: not running, {} has no such job", via.as_str())
             }
-            Place::Via(_) => {
-                found.broken.push(format!("{path}: says nothing about devices"));
-                found.unusable.push(record.id);
-                return;
-            }
-        };
-        match self.is_there(&cgroup) {
-            Ok(true) => {}
-            // The job may be a scheduler's that has put it elsewhere.
-            Ok(false) => {
-                if unsaid {
-                    found.unusable.push(record.id.clone());
+            Place::Cgroup(cgroup) => match self.is_there(cgroup) {
+                Ok(true) if unsaid => {
+                    return found.unusable(&record.id, format!("{path}: {UNSAID}"));
                 }
-                let otherwise = format!("{path}: not running, cgroup {cgroup} is not there");
-                found.additions.push(Addition { record, otherwise });
-                return;
-            }
-            Err(error) => {
-                found.unusable.push(record.id);
-                found.broken.push(format!("{path}: cgroup {cgroup}: {error}"));
-                return;
-            }
-        }
-        if unsaid {
-            found.unusable.push(record.id);
-            found.broken.push(format!("{path}: says nothing about devices"));
-            return;
-        }
-        found.jobs.push(Job {
-            id: record.id.clone(),
-            started: record.started.unwrap_or(0),
-            ends: record.ends,
-            placement: Placement::Cgroup { path: cgroup, leaf: record.leaf.clone() },
-            record: Some(record),
-        });
+                Ok(true) => return found.jobs.push(job(cgroup.clone(), record)),
+                // The job may be a scheduler's that has put it elsewhere.
+                Ok(false) => {
+                    found.unusable.extend(unsaid.then(|| record.id.clone()));
+                    format!("{path}: not running, cgroup {cgroup} is not there")
+                }
+                Err(error) => {
+                    return found.unusable(&record.id, format!("{path}: cgroup {cgroup}: {error}"));
+                }
+            },
+        };
+        found.additions.push(Addition { record, otherwise });
     }
 
     fn is_there(&self, cgroup: &CgroupPath) -> std::io::Result<bool> {
@@ -84,6 +65,26 @@ impl RegistrySource {
             Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+const UNSAID: &str = "says nothing about devices";
+
+fn job(path: CgroupPath, record: Record) -> Job {
+    Job {
+        id: record.id.clone(),
+        started: record.started.unwrap_or(0),
+        ends: record.ends,
+        placement: Placement::Cgroup { path, leaf: record.leaf.clone() },
+        record: Some(record),
+    }
+}
+
+impl Found {
+    /// A record that cannot be used, and why.
+    fn unusable(&mut self, id: &JobId, why: String) {
+        self.unusable.push(id.clone());
+        self.broken.push(why);
     }
 }
 
@@ -104,12 +105,12 @@ impl Source for RegistrySource {
             self.take(record, &mut found);
         }
         for broken in user.broken {
-            found.unusable.extend(broken.job());
-            let list = if broken.is_record { &mut found.broken } else { &mut found.skipped };
-            list.push(broken.to_string());
+            match &broken.job {
+                Some(job) => found.unusable(job, broken.to_string()),
+                None => found.skipped.push(broken.to_string()),
+            }
         }
-        let ended = user.ended.into_iter();
-        found.ended.extend(ended.map(|(id, note)| EndedJob { id, ended: note.ended() }));
+        found.ended = user.ended;
         Ok(found)
     }
 }
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(job.placement, Placement::Cgroup { path, leaf });
         let added: Vec<_> = found.additions.iter().map(|one| one.record.id.as_str()).collect();
         assert_eq!(added, ["2", "4", "5", "6"]);
-        assert_eq!(found.ended, [EndedJob { id: "8".parse().unwrap(), ended: 3 }]);
+        assert_eq!(found.ended, [("8".parse().unwrap(), Note::new(3))]);
         let unusable: Vec<_> = found.unusable.iter().map(JobId::as_str).collect();
         assert_eq!(unusable, ["3", "9", "7"]);
         assert_eq!(found.broken.len(), 3, "{:?}", found.broken);
