@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::config::Callers;
 use super::{Config, Evidence, Node};
 use crate::helper::callerid::diag::{self, DiagError, Owner};
-use crate::helper::callerid::{self, Answer, AskError, Flow, Ground, holder};
+use crate::helper::callerid::{self, Answer, AskError, Flow};
 use crate::helper::sources::Job;
 use crate::protocol::{JobId, Request};
 
@@ -107,15 +107,6 @@ impl<'a> Caller<'a> {
 
     fn until(&self) -> Instant {
         self.last.min(Instant::now() + self.callers.timeout)
-    }
-}
-
-impl Node {
-    /// The one of these jobs whose cgroup, or one below it, has this id; `None` also where that
-    /// cannot be told until `deadline`.
-    pub fn holder<'a>(&self, jobs: &'a [Job], cgroup: u64, deadline: Instant) -> Option<&'a JobId> {
-        let mount = self.cgroup_mount().ok()?;
-        holder(jobs, cgroup, Ground { mount: &mount, owner: self.trust.owner(), deadline })
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::helper::Node;
 use crate::helper::sources::Job;
 use crate::kernel::cgroup::Membership;
 use crate::protocol::{CgroupPath, JobId, Placement};
@@ -17,20 +18,24 @@ const CGROUPS_MAX: usize = 4_096;
 
 /// Where the cgroups of jobs are looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+struct Ground<'a> {
     /// The cgroup v2 mount.
-    pub mount: &'a Path,
+    mount: &'a Path,
     /// The uid of the daemons of Slurm's steps: root's.
-    pub owner: u32,
+    owner: u32,
     /// When all has to be over.
-    pub deadline: Instant,
+    deadline: Instant,
 }
 
-/// The job whose cgroup, or one below it, has this id: the inode number of its directory. Where one
-/// job is inside another's cgroup, the inner one. A job of Slurm's on cgroup v1 has none that a
-/// socket could be in.
-pub fn holder<'a>(jobs: &'a [Job], cgroup: u64, ground: Ground<'_>) -> Option<&'a JobId> {
-    among(jobs, cgroup, ground, CGROUPS_MAX)
+impl Node {
+    /// The one of these jobs whose cgroup, or one below it, has this id: the inode number of its
+    /// directory. Where one job is inside another's cgroup, the inner one. A job of Slurm's on cgroup v1
+    /// has none that a socket could be in. `None` also where that cannot be told until `deadline`.
+    pub fn holder<'a>(&self, jobs: &'a [Job], cgroup: u64, deadline: Instant) -> Option<&'a JobId> {
+        let mount = self.cgroup_mount().ok()?;
+        let ground = Ground { mount: &mount, owner: self.trust.owner(), deadline };
+        among(jobs, cgroup, ground, CGROUPS_MAX)
+    }
 }
 
 /// The same, by looking at no more than so many cgroups.
@@ -109,7 +114,8 @@ mod tests {
     fn held<'a>(scratch: &Scratch, jobs: &'a [Job], cgroup: u64) -> Option<&'a str> {
         let deadline = Instant::now() + Duration::from_secs(5);
         let owner = nix::unistd::geteuid().as_raw();
-        holder(jobs, cgroup, Ground { mount: scratch.path(), owner, deadline }).map(JobId::as_str)
+        let ground = Ground { mount: scratch.path(), owner, deadline };
+        among(jobs, cgroup, ground, CGROUPS_MAX).map(JobId::as_str)
     }
 
     #[test]

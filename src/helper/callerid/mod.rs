@@ -18,7 +18,6 @@ mod networks;
 mod serve;
 
 pub use ask::{AskError, ask};
-pub use holder::{Ground, holder};
 pub use ident::{Answer, LINE_MAX, Query};
 pub use networks::{Network, NetworkError};
 use nix::errno::Errno;

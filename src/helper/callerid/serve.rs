@@ -97,17 +97,15 @@ impl Connection {
         let (query, answer) = match Query::parse(line) {
             None => (Query::NONE, Answer::InvalidPort),
             Some(query) if !known => (query, Answer::Hidden),
-            Some(query) => (query, look_up(self.flow(query), deadline)),
+            Some(query) => {
+                let (mut client, mut server) = (self.local, self.peer);
+                client.set_port(query.local);
+                server.set_port(query.foreign);
+                (query, look_up(Flow { client, server }, deadline))
+            }
         };
         self.write(&answer.line(query), deadline).ok()?;
         Some(answer)
-    }
-
-    fn flow(&self, query: Query) -> Flow {
-        let (mut client, mut server) = (self.local, self.peer);
-        client.set_port(query.local);
-        server.set_port(query.foreign);
-        Flow { client, server }
     }
 
     fn write(&self, line: &str, deadline: Instant) -> io::Result<()> {

@@ -111,7 +111,7 @@ impl UnitPolicy {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut unit = Self::default();
         let mut section = None;
-        for Logical { number, text } in logical_lines(text)? {
+        for (number, text) in logical_lines(text)? {
             let bad = |why| bad_line(number, &text, why);
             let header = text.strip_prefix('[').map(|rest| rest.strip_suffix(']'));
             if let Some(name) = header {
@@ -148,37 +148,28 @@ impl UnitPolicy {
     }
 }
 
-struct Logical {
-    number: usize,
-    text: String,
-}
-
-/// The lines that say something. A backslash at the end continues a line with the next that is no
+/// The lines that say something, each with its number. A backslash at the end continues a line with the next that is no
 /// comment.
-fn logical_lines(text: &str) -> Result<Vec<Logical>, String> {
+fn logical_lines(text: &str) -> Result<Vec<(usize, String)>, String> {
     let mut lines = Vec::new();
-    let mut open: Option<Logical> = None;
+    let mut open: Option<(usize, String)> = None;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.starts_with(['#', ';']) || (line.is_empty() && open.is_none()) {
             continue;
         }
-        let mut logical = open.take().unwrap_or(Logical { number: index + 1, text: String::new() });
+        let (number, mut text) = open.take().unwrap_or((index + 1, String::new()));
         let backslashes = line.bytes().rev().take_while(|byte| *byte == b'\\').count();
         match line.strip_suffix('\\').filter(|_| backslashes % 2 == 1) {
-            Some(begun) => {
-                logical.text.push_str(begun);
-                logical.text.push(' ');
-                open = Some(logical);
-            }
+            Some(begun) => open = Some((number, text + begun + " ")),
             None => {
-                logical.text.push_str(line);
-                lines.push(logical);
+                text.push_str(line);
+                lines.push((number, text));
             }
         }
     }
     match open {
-        Some(Logical { number, text }) => {
+        Some((number, text)) => {
             Err(bad_line(number, &text, "the text ends in the middle of a line"))
         }
         None => Ok(lines),

@@ -2,6 +2,7 @@
 
 use super::RecordError;
 use crate::helper::devices::{Named, Policy, Wanted};
+use crate::helper::printable;
 use crate::helper::sources::FluxId;
 use crate::protocol::{CgroupPath, JobId, LeafName, decimal, words};
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
@@ -416,8 +417,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
 
 /// A parser's error with its place, on one line.
 pub(super) fn json_error(error: &serde_json::Error) -> RecordError {
-    let text = error.to_string();
-    RecordError(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())
+    RecordError(printable(&error.to_string()))
 }
 
 #[cfg(test)]

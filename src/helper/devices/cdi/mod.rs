@@ -1,7 +1,7 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 //!
-//! `document` reads a file, `spec` holds it to the rules, `scan` puts what the directories hold into
-//! a `catalog`, which tells whose definition of a name counts; what that asks for is made devices of
+//! `document` reads a file, `spec` holds it to the rules, and a `catalog` of what the directories hold
+//! tells whose definition of a name counts; what that asks for is made devices of
 //! this node here. What is meant for containers only is not carried out.
 //!
 //! Numbers in a file are never believed: some majors change whenever a driver is loaded, and the old
@@ -11,17 +11,15 @@
 mod catalog;
 mod document;
 mod name;
-mod scan;
 mod spec;
 
 use super::{Device, DeviceError, Found, Node, Tree, Unresolved, driver, nvidia};
 use crate::protocol::Access;
 use std::path::Path;
 
-pub use catalog::Catalog;
+pub use catalog::{BYTES_MAX, Catalog, FILES_MAX};
 pub use document::Format;
 pub use name::{Invalid, QualifiedName};
-pub use scan::{BYTES_MAX, FILES_MAX};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
 /// Most other devices of a file that a name is compared with.

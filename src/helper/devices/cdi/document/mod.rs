@@ -93,9 +93,7 @@ impl Value {
     pub(super) fn into_bool(self) -> Result<bool, SpecError> {
         match self {
             Self::Bool(value) => Ok(value),
-            Self::Plain(text) => {
-                scalar::boolean(&text).ok_or_else(|| SpecError::rule("not true or false"))
-            }
+            Self::Plain(text) => text.parse().map_err(|_| SpecError::rule("not true or false")),
             _ => Err(SpecError::rule("not true or false")),
         }
     }

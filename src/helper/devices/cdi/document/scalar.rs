@@ -10,14 +10,6 @@ pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-pub(super) fn boolean(word: &str) -> Option<bool> {
-    match word {
-        "true" => Some(true),
-        "false" => Some(false),
-        _ => None,
-    }
-}
-
 /// The whole number that the word is, in decimal digits, or in octal ones after a `0`.
 pub(super) fn number(word: &str) -> Option<i64> {
     let digits = word.strip_prefix('-').unwrap_or(word);

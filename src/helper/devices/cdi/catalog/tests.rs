@@ -1,116 +1,219 @@
-//! The directories of specifications, read within bounds.
+use super::*;
+use crate::helper::devices::cdi::Edits;
+use crate::helper::devices::cdi::tests::{device, file};
+use crate::random::Random;
 
-use std::path::{Path, PathBuf};
-
-use super::Format;
-use super::catalog::{Catalog, File, Unusable};
-use crate::helper::devices::{DeviceError, Tree};
-use crate::kernel::trust::{Distrust, TrustedDir};
-use nix::errno::Errno;
-
-/// Most specifications of a directory.
-pub const FILES_MAX: usize = 256;
-/// Most bytes of all specifications together.
-pub const BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Most names of a directory, whatever they are.
-const NAMES_MAX: usize = 4096;
-
-/// Reads the directories, the last of which ranks highest. One that is not there holds nothing.
-///
-/// The specifications are the files whose names end in `.json` or `.yaml`, in lower case, hidden
-/// ones too, of the directory itself. All have to be believed, as [`Tree::trust`] says. The highest
-/// rank is read first, so that a limit cuts off what counts least; what is cut off is a file that
-/// cannot be used, as any other.
-pub(super) fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Catalog, DeviceError> {
-    let mut scan = Scan { catalog: Catalog::of(dirs), bytes: 0 };
-    for (rank, dir) in dirs.iter().enumerate().rev() {
-        scan.dir(tree, dir, rank)?;
+/// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
+fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
+    let mut catalog =
+        Catalog { dirs: vec!["/etc/cdi".into(), "/run/cdi".into()], ..Catalog::default() };
+    for (path, rank) in good {
+        catalog.files.push(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
     }
-    Ok(scan.catalog)
+    for (path, rank, kind) in bad {
+        catalog.files.push(unusable(path, *rank, kind.map(str::to_owned)));
+    }
+    catalog
 }
 
-struct Scan {
-    catalog: Catalog,
-    bytes: u64,
+fn unusable(path: &str, rank: usize, kind: Option<String>) -> File {
+    let unusable = Unusable { why: "no good".to_owned(), kind, named: None };
+    File::known(path.into(), rank, Err(unusable))
 }
 
-impl Scan {
-    fn dir(&mut self, tree: &Tree, shown: &Path, rank: usize) -> Result<(), DeviceError> {
-        let path = tree.at("/").join(shown.strip_prefix("/").unwrap_or(shown));
-        let dir = match tree.trust().dir(&path) {
-            Err(error) if error.is_missing() => return Ok(()),
-            dir => dir?,
+fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
+    let name = "v.com/gpu=0".parse().unwrap();
+    catalog.definition(&name).map(|(file, ..)| file.path.clone())
+}
+
+#[test]
+fn the_highest_directory_comes_first_whatever_the_order() {
+    for files in [[("low", 0), ("high", 1)], [("high", 1), ("low", 0)]] {
+        assert_eq!(counts(&catalog(&files, &[])), Ok("high".into()));
+    }
+}
+
+/// By the name that the library gives a file, where it may not be read.
+#[test]
+fn a_file_that_may_not_be_read_is_in_doubt_for_the_kind_of_its_name() {
+    for (file, counts_still) in [
+        ("k8s.gpu.nvidia.com-claim_0b5c.json", true),
+        ("w.com-gpu.yaml", true),
+        ("v.com-gpus.json", true),
+        ("v.com-gpu.json", false),
+        ("v.com-gpu_0b5c.json", false),
+        ("gpus.json", false),
+        ("my-gpus.json", false),
+        (".json", false),
+    ] {
+        let mut catalog = catalog(&[("low", 0)], &[]);
+        let unreadable = Err(Unusable::unreadable(file));
+        catalog.files.push(File::known(file.into(), 1, unreadable));
+        let found = counts(&catalog);
+        assert_eq!(found.is_ok(), counts_still, "{file}: {found:?}");
+        if let Err(error) = found {
+            assert!(error.to_string().contains("may not read it: chmod 644"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn two_files_of_one_directory_define_nothing_and_nothing_lower_comes_back() {
+    let conflict = DeviceError::new("defined in both a and b");
+    for files in [&[("a", 1), ("b", 1)][..], &[("low", 0), ("a", 1), ("b", 1)]] {
+        assert_eq!(counts(&catalog(files, &[])), Err(conflict.clone()));
+    }
+}
+
+#[test]
+fn a_conflict_below_the_definition_that_counts_does_not_matter() {
+    assert_eq!(counts(&catalog(&[("a", 0), ("b", 0), ("c", 1)], &[])), Ok("c".into()));
+}
+
+#[test]
+fn an_unusable_file_hides_nothing_of_its_own_rank_or_above() {
+    for kind in [None, Some("v.com/gpu"), Some("w.com/gpu")] {
+        for rank in [0, 1] {
+            let catalog = catalog(&[("good", 1)], &[("bad", rank, kind)]);
+            assert_eq!(counts(&catalog), Ok("good".into()), "{kind:?} {rank}");
+            assert_eq!(catalog.faults().count(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_unusable_file_hides_nothing_of_another_kind() {
+    let catalog = catalog(&[("good", 0)], &[("bad", 1, Some("w.com/gpu"))]);
+    assert_eq!(counts(&catalog), Ok("good".into()));
+}
+
+#[test]
+fn an_unusable_file_brings_no_older_definition_back() {
+    for kind in [None, Some("v.com/gpu")] {
+        for good in [&[("old", 0)][..], &[("older", 0), ("old", 1)]] {
+            let error = counts(&catalog(good, &[("bad", 2, kind)])).unwrap_err();
+            let text = error.to_string();
+            let expected = "defined in old, but bad would come first and cannot be used: \
+                        no good; repair or remove it";
+            assert_eq!(text, expected);
+        }
+    }
+}
+
+#[test]
+fn a_missing_device_is_told_from_a_missing_kind() {
+    let with = |bad| catalog(&[("good", 0)], bad);
+    let text = |catalog: &Catalog, name: &str| {
+        catalog.definition(&name.parse().unwrap()).unwrap_err().to_string()
+    };
+    let plain = with(&[]);
+    assert_eq!(
+        text(&plain, "w.com/gpu=0"),
+        "no specification of kind w.com/gpu in /etc/cdi, /run/cdi"
+    );
+    assert_eq!(text(&plain, "v.com/gpu=7"), "kind v.com/gpu has no such device; it has 0");
+    let doubted = with(&[("bad", 0, None), ("other", 1, Some("x.com/gpu"))]);
+    let expected = "no specification of kind w.com/gpu in /etc/cdi, /run/cdi; cannot be used: \
+                bad: no good";
+    assert_eq!(text(&doubted, "w.com/gpu=0"), expected);
+}
+
+#[test]
+fn only_a_few_of_many_devices_are_listed() {
+    let devices: Vec<_> =
+        (0..99).map(|number| device(&number.to_string(), Edits::default())).collect();
+    let mut catalog = Catalog::default();
+    catalog.files.push(file("low", 0, "v.com/gpu", &devices));
+    catalog.files.push(file("high", 1, "v.com/gpu", &devices));
+    let error = catalog.definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
+    let expected = "kind v.com/gpu has no such device; it has 0, 1, 2, 3, 4, 5 and 93 more";
+    assert_eq!(error.to_string(), expected);
+}
+
+const KINDS: [&str; 2] = ["v.com/gpu", "w.com/gpu"];
+
+/// A file of one device, and how much of it can be made out once it is broken.
+struct Written {
+    path: String,
+    rank: usize,
+    kind: &'static str,
+    device: String,
+    broken: Option<Option<String>>,
+}
+
+impl Written {
+    fn random(random: &mut Random, number: usize) -> Self {
+        let kind = KINDS[random.index(KINDS.len())];
+        let broken = match random.index(4) {
+            0 => Some(None),
+            1 => Some(Some(kind.to_owned())),
+            _ => None,
         };
-        let names = dir.all_names(NAMES_MAX)?;
-        let with_format = |name: String| format_of(&name).map(|format| (name, format));
-        let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
-        if files.len() > FILES_MAX {
-            let fault = format_args!("holds more than {FILES_MAX} specifications");
-            return Err(DeviceError::at(shown.display(), fault));
-        }
-        for (name, format) in files {
-            self.file(&dir, &name, format, shown.join(&name), rank);
-        }
-        Ok(())
+        let device = random.index(2).to_string();
+        Self { path: number.to_string(), rank: random.index(3), kind, device, broken }
     }
 
-    fn file(&mut self, dir: &TrustedDir, name: &str, format: Format, path: PathBuf, rank: usize) {
-        let file = match self.bytes(dir, name, format) {
-            Ok(Some(bytes)) => File::new(path, rank, format, bytes),
-            Ok(None) => return,
-            Err(unusable) => File::known(path, rank, Err(unusable)),
-        };
-        self.catalog.files.push(file);
-    }
-
-    /// What is in a file; `None` where it has gone since the directory was listed, which is as if it
-    /// had gone before.
-    fn bytes(
-        &mut self,
-        dir: &TrustedDir,
-        name: &str,
-        format: Format,
-    ) -> Result<Option<Vec<u8>>, Unusable> {
-        let unusable = |why: String| Unusable { why, kind: None, named: None };
-        // Such a name is not the file's own, and would seem to have gone.
-        if name.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(unusable("the name is no UTF-8".to_owned()));
-        }
-        if self.bytes <= BYTES_MAX {
-            let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
-                Ok(bytes) => bytes,
-                Err(error) if error.is_missing() => return Ok(None),
-                Err(error) => {
-                    let denied = *error.cause() == Distrust::Open(Errno::EACCES);
-                    let other = || unusable(error.cause().to_string());
-                    return Err(if denied { Unusable::unreadable(name) } else { other() });
-                }
-            };
-            self.bytes = self.bytes.saturating_add(bytes.len() as u64);
-            if self.bytes <= BYTES_MAX {
-                return Ok(Some(bytes));
+    fn put(&self, catalog: &mut Catalog, whole: bool) {
+        match (&self.broken, whole) {
+            (Some(kind), false) => {
+                catalog.files.push(unusable(&self.path, self.rank, kind.clone()));
+            }
+            _ => {
+                let device = device(&self.device, Edits::default());
+                catalog.files.push(file(&self.path, self.rank, self.kind, &[device]));
             }
         }
-        Err(unusable(format!("the specifications have more than {BYTES_MAX} bytes in all")))
     }
 }
 
-fn format_of(name: &str) -> Option<Format> {
-    match name.rsplit_once('.')?.1 {
-        "json" => Some(Format::Json),
-        "yaml" => Some(Format::Yaml),
-        _ => None,
+/// Whatever breaks, a name means no other file's definition than one of the highest directory in
+/// which it was defined, and what no broken file can have meant stays as it was.
+#[test]
+fn breaking_files_brings_nothing_old_back_and_hides_nothing_independent() {
+    let mut random = Random::new(0x2545_f491_4f6c_dd1d);
+    let mut seen = [0; 3];
+    for _ in 0..3000 {
+        let files: Vec<Written> =
+            (0..1 + random.index(5)).map(|number| Written::random(&mut random, number)).collect();
+        let (mut before, mut after) = (Catalog::default(), Catalog::default());
+        for file in &files {
+            file.put(&mut before, true);
+            file.put(&mut after, false);
+        }
+        for (kind, device) in KINDS.iter().flat_map(|kind| [(*kind, "0"), (*kind, "1")]) {
+            let name = format!("{kind}={device}").parse().unwrap();
+            let path = |catalog: &Catalog| {
+                catalog.definition(&name).ok().map(|(file, ..)| file.path.display().to_string())
+            };
+            let (before, after) = (path(&before), path(&after));
+            let of_name = |file: &&Written| file.kind == kind && file.device == device;
+            let highest = files.iter().filter(of_name).map(|file| file.rank).max();
+            let meant = |path: &String| {
+                files.iter().any(|file| file.path == *path && Some(file.rank) == highest)
+            };
+            assert!(after.as_ref().is_none_or(meant), "{after:?}");
+            let may_mean = |kinds: &Option<Option<String>>| match kinds {
+                Some(broken) => broken.as_deref().is_none_or(|broken| broken == kind),
+                None => false,
+            };
+            let independent = !files.iter().any(|file| may_mean(&file.broken));
+            assert!(!independent || before == after, "{before:?} {after:?}");
+            seen[match (&before, &after) {
+                (before, after) if before == after => 0,
+                (Some(_), None) => 1,
+                _ => 2,
+            }] += 1;
+        }
     }
+    assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }
 
-#[cfg(test)]
-mod tests {
+mod directories {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
-    use super::*;
-    use crate::helper::devices::cdi::Spec;
+    use super::super::*;
     use crate::kernel::trust::tests::Scratch;
 
     /// A specification of `v.com/gpu` with these devices.
@@ -134,7 +237,7 @@ mod tests {
     fn scan(scratch: &Scratch, dirs: &[&str]) -> Result<Catalog, DeviceError> {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());
         let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
-        read(&tree, &dirs)
+        Catalog::read(&tree, &dirs)
     }
 
     /// The file whose definition of a device counts.
@@ -244,10 +347,10 @@ mod tests {
     fn a_file_that_has_gone_since_the_listing_is_as_if_it_had_never_been_there() {
         let scratch = Scratch::new();
         let path = scratch.dir("etc/cdi");
-        let mut scan = Scan { catalog: Catalog::default(), bytes: 0 };
+        let mut catalog = Catalog::default();
         let dir = scratch.trust().dir(&path).unwrap();
-        scan.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
-        assert_eq!(scan.catalog.files.len(), 0);
+        catalog.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
+        assert_eq!(catalog.files.len(), 0);
     }
 
     #[test]
