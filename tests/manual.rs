@@ -145,10 +145,10 @@ fn every_key_of_the_configuration_is_among_the_settings_with_its_default() {
     let unwritten: Vec<_> = rows.iter().filter(|(_, default)| written(default).is_none()).collect();
     let unwritten: Vec<_> = unwritten.iter().map(|(key, text)| format!("{key} {text}")).collect();
     let without = Config::default();
-    assert!(without.always_allowed.is_empty() && without.caller.networks.is_empty());
+    assert!(without.always_allowed.is_empty() && without.callerid_networks.is_empty());
     assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
     assert!(without.devices.node_name.is_none() && without.devices.slurm_conf.is_none());
-    assert!(without.slurm.spool.is_none());
+    assert!(without.slurm_spool.is_none());
     assert!(without.message_file.is_none() && without.hint.is_none());
     assert_eq!(
         unwritten,

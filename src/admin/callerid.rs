@@ -28,7 +28,7 @@ pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8,
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
     let config = config.map_err(|error| fault("", error));
     // Without a configuration nobody may be told anything, and is told so.
-    let networks = config.as_ref().map_or(&[][..], |config| &config.caller.networks);
+    let networks = config.as_ref().map_or(&[][..], |config| &config.callerid_networks);
     let fine = Cell::new(config.is_ok());
     connection.serve(networks, Patience::USUAL, &|flow, deadline| {
         let Ok(config) = &config else { return Answer::Hidden };
@@ -68,7 +68,7 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     let node = Node::here();
     // The asker has the same limit, as a rule, and gives up at its end.
     let now = Instant::now();
-    let deadline = deadline.min(now + config.caller.timeout);
+    let deadline = deadline.min(now + config.callerid_timeout);
     // One half is for finding the right job among them, so that a silent daemon cannot use it up.
     let half = now + deadline.saturating_duration_since(now) / 2;
     let (jobs, warnings) = node.running(config, &node_name(), owner.uid, half)?;

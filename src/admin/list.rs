@@ -227,7 +227,7 @@ pub(super) fn running(
     match source {
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {
-            let (settings, spool) = (config.devices.clone(), config.slurm.spool.clone());
+            let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
             SlurmSource::new(Tree::here(), settings, spool).everyones(deadline)
         }
         SourceName::Flux => {

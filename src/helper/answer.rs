@@ -81,7 +81,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        if let Some(path) = config.enforce.missing() {
+        if let Some(path) = config.not_enforced() {
             reply.detail = format!("{} does not exist", path.display());
             evidence.add("enforce", &reply.detail);
             return;
@@ -128,13 +128,13 @@ impl Node {
         let commands = [(SourceName::Slurm, SQUEUE), (SourceName::Flux, FLUX_JOBS)];
         let command = commands.iter().find(|(source, _)| survey.present.contains(source));
         command.map_or("", |(_, command)| command).clone_into(&mut reply.hint);
-        let jobs = std::mem::take(&mut survey.jobs);
+        let jobs = std::mem::take(&mut survey.found.jobs);
         let choice = choose(jobs, request.several, |rule, jobs| match rule {
             Rule::Caller => {
                 let caller = Caller::new(self, request, config, last(request, began));
-                caller.job(jobs, evidence, &mut survey.faults)
+                caller.job(jobs, evidence, &mut survey.found.broken)
             }
-            Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.faults),
+            Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.found.broken),
             Rule::OnlyJob | Rule::Newest => None,
         });
         (reply.verdict, reply.detail) = match choice {
@@ -153,7 +153,7 @@ impl Node {
                 let resolver = self.resolver(tree, request, config, &job);
                 match plan(&job, rule, &request.unit, config, &resolver, evidence) {
                     Ok((plan, warnings)) => {
-                        survey.faults.extend(warnings);
+                        survey.found.broken.extend(warnings);
                         (Verdict::Admit(plan), String::new())
                     }
                     Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
@@ -203,7 +203,7 @@ impl Node {
                 }
                 SourceName::Slurm => {
                     let settings = Self::settings(node, config);
-                    let spool = config.slurm.spool.clone();
+                    let spool = config.slurm_spool.clone();
                     Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
                 }
                 SourceName::Flux => {

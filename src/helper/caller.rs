@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::config::Callers;
 use super::{Config, Evidence, Node};
 use crate::helper::callerid::diag::{self, DiagError, Owner};
 use crate::helper::callerid::{self, Answer, AskError, Flow};
@@ -14,7 +13,7 @@ use crate::protocol::{JobId, Request};
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
     node: &'a Node,
-    callers: &'a Callers,
+    config: &'a Config,
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
     last: Instant,
@@ -33,9 +32,9 @@ impl<'a> Caller<'a> {
         config: &'a Config,
         last: Instant,
     ) -> Self {
-        let (callers, connection) = (&config.caller, request.ssh_connection.as_str());
+        let connection = request.ssh_connection.as_str();
         let owner = |flow: &Flow| diag::owner(flow.client, flow.server);
-        Self { node, callers, connection, last, owner, ask: callerid::ask }
+        Self { node, config, connection, last, owner, ask: callerid::ask }
     }
 
     /// The one of these jobs that the client runs in. Where it runs on this node, nobody else is
@@ -82,7 +81,7 @@ impl<'a> Caller<'a> {
 
     fn elsewhere(&self, flow: Flow, jobs: &[Job]) -> Found {
         let host: IpAddr = flow.client.ip();
-        if !self.callers.networks.iter().any(|network| network.contains(host)) {
+        if !self.config.callerid_networks.iter().any(|network| network.contains(host)) {
             return Ok((None, format!("{host} is not asked: callerid_networks lacks it")));
         }
         match (self.ask)(flow, self.until()) {
@@ -106,7 +105,7 @@ impl<'a> Caller<'a> {
     }
 
     fn until(&self) -> Instant {
-        self.last.min(Instant::now() + self.callers.timeout)
+        self.last.min(Instant::now() + self.config.callerid_timeout)
     }
 }
 
@@ -171,8 +170,8 @@ mod tests {
         fn job(&self) -> (Option<String>, String, Vec<String>) {
             let (node, connection) = (self.node(), self.connection);
             let last = Instant::now() + Duration::from_secs(5);
-            let (callers, owner, ask) = (&self.config.caller, self.owner, self.ask);
-            let caller = Caller { node: &node, callers, connection, last, owner, ask };
+            let (config, owner, ask) = (&self.config, self.owner, self.ask);
+            let caller = Caller { node: &node, config, connection, last, owner, ask };
             let (mut evidence, mut warnings) = (Evidence::default(), Vec::new());
             let job = caller.job(&self.jobs(), &mut evidence, &mut warnings);
             (job.map(|id| id.to_string()), evidence.to_string(), warnings)
@@ -223,7 +222,7 @@ mod tests {
         let node = bench.node();
         let caller = Caller {
             node: &node,
-            callers: &bench.config.caller,
+            config: &bench.config,
             connection: "",
             last: Instant::now() + Duration::from_millis(10),
             owner: bench.owner,

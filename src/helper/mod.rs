@@ -25,7 +25,7 @@ use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
 
 pub use answer::{Node, answer, main};
 pub use choose::parse as parse_choice;
-pub use config::{Callers, Config, ConfigError, Enforce, JobEnvironment, SlurmDevices};
+pub use config::{Config, ConfigError, JobEnvironment, SlurmDevices};
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::Health;
 

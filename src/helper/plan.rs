@@ -160,7 +160,7 @@ pub(super) fn by_slurm(
     let word = if constrains { "yes" } else { "no" };
     let shown = files.path("cgroup.conf");
     evidence.add("slurm", format_args!("{}: ConstrainDevices={word}", shown.display()));
-    let closed = !has_list(job) && config.slurm.devices == SlurmDevices::Closed;
+    let closed = !has_list(job) && config.slurm_devices == SlurmDevices::Closed;
     let (mut inventory, mut inherit) = (None, false);
     if constrains || closed {
         let own = Inventory::read(&files, settings).map_err(unusable(job))?;

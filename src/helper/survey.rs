@@ -3,112 +3,99 @@
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
-use crate::helper::records::Note;
 use crate::helper::sources::{Addition, Found, Job, Source, SourceError};
 use crate::protocol::{JobId, Reason, Refusal, SourceName};
 
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    pub(super) jobs: Vec<Job>,
-    /// Sources and files that may have hidden a running job, each with the cause.
-    pub(super) faults: Vec<String>,
-    /// What may have hidden one since it did not answer in time.
-    pub(super) silent: Vec<String>,
-    pub(super) skipped: Vec<String>,
+    /// What the sources found together; among what is broken are sources that failed.
+    pub(super) found: Found,
     /// The sources that are on this node.
     pub(super) present: Vec<SourceName>,
     /// What sources are not on this node.
     absent: Vec<String>,
-    starting: Vec<JobId>,
-    ending: Vec<JobId>,
-    ended: Vec<(JobId, Note)>,
+    /// Where each looked, and what there was.
     seen: Vec<(SourceName, String)>,
-}
-
-/// What is known of jobs in one place and needed in another.
-#[derive(Default)]
-struct Loose {
-    additions: Vec<Addition>,
-    unusable: Vec<JobId>,
-    /// Whether the records could be read at all.
+    /// Whether the records could not be read at all.
     unread: bool,
 }
 
 impl Survey {
     /// Asks the sources, which wait no longer than to `deadline`.
     pub(super) fn of(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
-        let (mut survey, mut loose) = (Self::default(), Loose::default());
+        let mut survey = Self::default();
         for source in sources {
             let name = source.name();
             match source.jobs(uid, deadline) {
-                Ok(found) => survey.add(name, found, &mut loose),
+                Ok(found) => survey.add(name, found),
                 Err(SourceError::Absent(what)) => {
                     survey.absent.push(format!("{}: {what}", name.as_str()));
                 }
                 Err(SourceError::Failed(what)) => {
                     survey.present.push(name);
-                    survey.faults.push(format!("{}: {what}", name.as_str()));
-                    loose.unread |= name == SourceName::Registry;
+                    survey.found.broken.push(format!("{}: {what}", name.as_str()));
+                    survey.unread |= name == SourceName::Registry;
                 }
             }
         }
-        survey.merge(loose);
+        survey.merge();
         survey
     }
 
-    fn add(&mut self, name: SourceName, found: Found, loose: &mut Loose) {
+    fn add(&mut self, name: SourceName, own: Found) {
         self.present.push(name);
-        self.jobs.extend(found.jobs);
-        self.faults.extend(found.broken);
-        self.silent.extend(found.silent);
-        self.skipped.extend(found.skipped);
-        self.starting.extend(found.starting);
-        self.ending.extend(found.ending);
-        self.ended.extend(found.ended);
-        self.seen.extend(found.seen.into_iter().map(|text| (name, text)));
-        loose.additions.extend(found.additions);
-        loose.unusable.extend(found.unusable);
+        self.seen.extend(own.seen.into_iter().map(|text| (name, text)));
+        let all = &mut self.found;
+        all.jobs.extend(own.jobs);
+        all.additions.extend(own.additions);
+        all.starting.extend(own.starting);
+        all.ending.extend(own.ending);
+        all.ended.extend(own.ended);
+        all.unusable.extend(own.unusable);
+        all.broken.extend(own.broken);
+        all.silent.extend(own.silent);
+        all.skipped.extend(own.skipped);
     }
 
     /// Where a job comes from its scheduler and from a record, the scheduler places its logins and
     /// the record adds devices. A job of which the record is there and cannot be used is not
     /// joined: its devices would be more than the record says.
-    fn merge(&mut self, mut loose: Loose) {
-        let jobs = std::mem::take(&mut self.jobs);
-        let (mut jobs, own): (Vec<Job>, Vec<Job>) =
-            jobs.into_iter().partition(|job| job.placement.source() != SourceName::Registry);
+    fn merge(&mut self) {
+        let Found { jobs, additions, unusable, broken, skipped, .. } = &mut self.found;
+        let (mut placed, own): (Vec<Job>, Vec<Job>) =
+            jobs.drain(..).partition(|job| job.placement.source() != SourceName::Registry);
         for own in own {
             match own.record {
-                Some(record) if jobs.iter().any(|job| job.id == record.id) => {
-                    loose.additions.push(Addition { record, otherwise: String::new() });
+                Some(record) if placed.iter().any(|job| job.id == record.id) => {
+                    additions.push(Addition { record, otherwise: String::new() });
                 }
-                record => self.jobs.push(Job { record, ..own }),
+                record => jobs.push(Job { record, ..own }),
             }
         }
-        for Addition { record, otherwise } in loose.additions {
-            match jobs.iter_mut().find(|job| job.id == record.id) {
+        for Addition { record, otherwise } in additions.drain(..) {
+            match placed.iter_mut().find(|job| job.id == record.id) {
                 Some(job) => {
                     job.ends = job.ends.or(record.ends);
                     job.record = Some(record);
                 }
-                None => self.skipped.push(otherwise),
+                None => skipped.push(otherwise),
             }
         }
-        jobs.retain(|job| {
-            let usable = !loose.unread && !loose.unusable.iter().any(|id| job.goes_by(id));
+        placed.retain(|job| {
+            let usable = !self.unread && !unusable.iter().any(|id| job.goes_by(id));
             if !usable {
-                self.faults.push(format!("job {}: not joined without its record", job.id));
+                broken.push(format!("job {}: not joined without its record", job.id));
             }
             usable
         });
-        self.jobs.extend(jobs);
+        jobs.extend(placed);
     }
 
     /// Whether it is of use to ask again: there is no job yet, and either one is about to run or
     /// nothing can have hidden one.
     pub(super) fn may_change(&self) -> bool {
-        let clear = self.faults.is_empty() && self.silent.is_empty();
-        self.jobs.is_empty() && (clear || !self.starting.is_empty())
+        let Found { jobs, broken, silent, starting, .. } = &self.found;
+        jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
     }
 
     /// Why a user without a running job is refused. A fault comes first, since it may be why no job
@@ -120,21 +107,22 @@ impl Survey {
             let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
             (refusal, texts.join("; "))
         };
-        if !self.faults.is_empty() {
-            return because(Reason::Configuration, &self.faults);
+        let Found { broken, silent, starting, ending, ended, skipped, .. } = &self.found;
+        if !broken.is_empty() {
+            return because(Reason::Configuration, broken);
         }
-        if !self.silent.is_empty() {
-            return because(Reason::Timeout, &self.silent);
+        if !silent.is_empty() {
+            return because(Reason::Timeout, silent);
         }
-        if let Some(id) = self.starting.first() {
+        if let Some(id) = starting.first() {
             return about(Reason::Starting, id, None, &[]);
         }
-        if let Some(id) = self.ending.first() {
-            return about(Reason::Ended, id, None, &self.skipped);
+        if let Some(id) = ending.first() {
+            return about(Reason::Ended, id, None, skipped);
         }
-        let valid = self.ended.iter().filter(|(_, note)| note.is_valid(now));
+        let valid = ended.iter().filter(|(_, note)| note.is_valid(now));
         if let Some((id, note)) = valid.max_by_key(|(_, note)| note.ended()) {
-            return about(Reason::Ended, id, Some(note.ended()), &self.skipped);
+            return about(Reason::Ended, id, Some(note.ended()), skipped);
         }
         match self.present.is_empty() {
             true => because(Reason::NoScheduler, &self.absent),
@@ -142,7 +130,7 @@ impl Survey {
                 let seen =
                     |(source, text): &(SourceName, _)| format!("{}: {text}", source.as_str());
                 let absent = self.absent.iter().filter(|_| named).cloned();
-                let mut causes: Vec<_> = self.skipped.iter().cloned().chain(absent).collect();
+                let mut causes: Vec<_> = skipped.iter().cloned().chain(absent).collect();
                 if causes.is_empty() {
                     causes.extend(self.seen.iter().map(seen));
                 }
@@ -153,16 +141,15 @@ impl Survey {
 
     /// What an administrator should know beside a job that was found.
     pub(super) fn warnings(self) -> Vec<String> {
-        let mut warnings = self.faults;
-        warnings.extend(self.silent);
-        warnings
+        [self.found.broken, self.found.silent].concat()
     }
 
     pub(super) fn tell(&self, evidence: &mut Evidence) {
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
         }
-        for job in &self.jobs {
+        let Found { jobs, starting, ending, ended, broken, silent, skipped, .. } = &self.found;
+        for job in jobs {
             let (id, source) = (&job.id, job.placement.source().as_str());
             let (started, place) = (job.started, job.placement.shown(id));
             evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
@@ -170,37 +157,16 @@ impl Survey {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }
-        self.starting.iter().for_each(|id| evidence.add("starting", id));
-        self.ending.iter().for_each(|id| evidence.add("ending", id));
-        for (id, note) in &self.ended {
+        starting.iter().for_each(|id| evidence.add("starting", id));
+        ending.iter().for_each(|id| evidence.add("ending", id));
+        for (id, note) in ended {
             evidence.add("ended", format_args!("{id} at {}", note.ended()));
         }
-        for (word, texts) in [
-            ("fault", &self.faults),
-            ("silent", &self.silent),
-            ("skipped", &self.skipped),
-            ("absent", &self.absent),
-        ] {
+        for (word, texts) in
+            [("fault", broken), ("silent", silent), ("skipped", skipped), ("absent", &self.absent)]
+        {
             texts.iter().for_each(|text| evidence.add(word, text));
         }
-    }
-}
-
-impl Node {
-    /// The jobs among which a login of this user would be, looked up with the caller's own rights
-    /// until `deadline`, and what may have hidden others; `node` is this node's name.
-    /// Fails: why no source can be asked.
-    pub fn running(
-        &self,
-        config: &Config,
-        node: &str,
-        uid: u32,
-        deadline: Instant,
-    ) -> Result<(Vec<Job>, Vec<String>), String> {
-        let sources = self.sources(&self.tree(), node, config)?;
-        let mut survey = Survey::of(&sources, uid, deadline);
-        let jobs = std::mem::take(&mut survey.jobs);
-        Ok((jobs, survey.warnings()))
     }
 }
 
@@ -216,6 +182,22 @@ pub struct Health {
 }
 
 impl Node {
+    /// The jobs among which a login of this user would be, looked up with the caller's own rights
+    /// until `deadline`, and what may have hidden others; `node` is this node's name.
+    /// Fails: why no source can be asked.
+    pub fn running(
+        &self,
+        config: &Config,
+        node: &str,
+        uid: u32,
+        deadline: Instant,
+    ) -> Result<(Vec<Job>, Vec<String>), String> {
+        let sources = self.sources(&self.tree(), node, config)?;
+        let mut survey = Survey::of(&sources, uid, deadline);
+        let jobs = std::mem::take(&mut survey.found.jobs);
+        Ok((jobs, survey.warnings()))
+    }
+
     /// Asks each source of the configuration about a user, as at a login to the node of that name,
     /// for `each` at most.
     /// Errors: a text where none can be asked.

@@ -4,7 +4,7 @@ use super::{Check, Finding, Site};
 use crate::admin::people;
 use crate::helper::devices::{Resolver, Specifier, gpu_count};
 use crate::helper::records::ReadError;
-use crate::helper::{Config, ConfigError, Enforce};
+use crate::helper::{Config, ConfigError};
 use crate::module;
 use crate::protocol::{Allowlist, SourceName};
 use std::fmt::Display;
@@ -70,7 +70,7 @@ fn off(site: &Site) -> Finding {
 }
 
 fn enforce(site: &Site) -> Option<Finding> {
-    let Enforce::IfExists(path) = &site.config.enforce else { return None };
+    let path = site.config.enforce.as_deref()?;
     let object = format!("enforce = if-exists:{}", path.display());
     let trusted = path.parent().map(|parent| site.trust.dir(parent));
     if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {

@@ -34,7 +34,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     // That the account is missing is a finding of its own.
     let slurm_conf =
         site.with_its_rights(|| SlurmConf::read(site)).unwrap_or(Err(ConfError::NoConf));
-    let has_slurm = site.config.slurm.spool.is_some() || slurm_conf != Err(ConfError::NoConf);
+    let has_slurm = site.config.slurm_spool.is_some() || slurm_conf != Err(ConfError::NoConf);
     let mut found = if site.is_here() { answers(site, has_slurm) } else { Vec::new() };
     if site.config.sources.contains(&SourceName::Slurm) {
         found.extend(slurm(site, slurm_conf));
@@ -135,7 +135,7 @@ fn slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> {
         Ok(conf) => conf,
         Err(ConfError::NoConf) => return Vec::new(),
         // Where the spool directory is told otherwise, jobs are found and only then refused.
-        Err(error) if error.is_missing() && site.config.slurm.spool.is_none() => {
+        Err(error) if error.is_missing() && site.config.slurm_spool.is_none() => {
             let text = format!("logins to Slurm jobs find none: {error}");
             let remedy = "correct slurm_conf in the configuration";
             return vec![Finding::error(SLURM_CONF, "slurm.conf", text, remedy)];
@@ -150,7 +150,7 @@ fn slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> {
     let tracks = conf.value("ProctrackType").is_none()
         || conf.has("ProctrackType", &["proctrack/cgroup", "cgroup"]);
     let tasks = conf.has("TaskPlugin", &["task/cgroup", "cgroup"]);
-    let confines = conf.constrains || site.config.slurm.devices == SlurmDevices::Closed;
+    let confines = conf.constrains || site.config.slurm_devices == SlurmDevices::Closed;
     let (severity, consequence) = match site.settings().require_devices {
         true => (Severity::Error, "logins are refused (JA06, require_devices)"),
         false => (Severity::Warning, "logins open every device"),

@@ -27,16 +27,18 @@ const FLUX_USER: &str = "flux";
 pub struct Config {
     /// Sources that are asked, in this order.
     pub sources: Vec<SourceName>,
-    /// Where logins are judged at all.
-    pub enforce: Enforce,
+    /// Logins are judged where this exists; everywhere without it.
+    pub enforce: Option<PathBuf>,
     /// Where records lie.
     pub registry: Registry,
     /// Devices for every job that is not `strict`.
     pub always_allowed: Vec<Specifier>,
     /// Where names of devices are looked up.
     pub devices: Settings,
-    /// How Slurm's jobs are found and contained.
-    pub slurm: Slurm,
+    /// `SlurmdSpoolDir`, where `slurm.conf` is not to be asked.
+    pub slurm_spool: Option<PathBuf>,
+    /// What contains the logins to Slurm's jobs whose record, if there is one, has no list of devices.
+    pub slurm_devices: SlurmDevices,
     /// What of a job's environment its logins are given.
     pub env: JobEnvironment,
     /// Users whose slices of systemd's are not closed.
@@ -45,8 +47,10 @@ pub struct Config {
     pub exempt_groups: Vec<String>,
     /// The account that Flux's system instance runs as.
     pub flux_user: String,
-    /// Who may say which job an ssh client runs in.
-    pub caller: Callers,
+    /// The hosts that are asked which job an ssh client runs in, and that are answered.
+    pub callerid_networks: Vec<Network>,
+    /// How long an answer is waited for, connecting included.
+    pub callerid_timeout: Duration,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// The command by which users see their jobs, in place of the source's own.
@@ -57,16 +61,18 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             sources: SourceName::ALL.to_vec(),
-            enforce: Enforce::default(),
+            enforce: None,
             registry: Registry::new(Path::new(Registry::DEFAULT)),
             always_allowed: Vec::new(),
             devices: Settings::default(),
-            slurm: Slurm::default(),
+            slurm_spool: None,
+            slurm_devices: SlurmDevices::default(),
             env: JobEnvironment::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: FLUX_USER.to_owned(),
-            caller: Callers::default(),
+            callerid_networks: Vec::new(),
+            callerid_timeout: Duration::from_millis(300),
             message_file: None,
             hint: None,
         }
@@ -127,6 +133,13 @@ impl Config {
             seen.push(key);
         }
         Ok(config)
+    }
+
+    /// The path for want of which logins are not judged here. One of which it cannot be told whether it
+    /// exists is taken to.
+    pub fn not_enforced(&self) -> Option<&Path> {
+        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        self.enforce.as_deref().filter(|path| path.symlink_metadata().is_err_and(missing))
     }
 
     /// The keys that there are.
@@ -190,9 +203,9 @@ const KEYS: [Key; 17] = [
     ("slurm_conf", PATH, |config, value| {
         put(&mut config.devices.slurm_conf, path(value).map(Some))
     }),
-    ("slurm_spool", PATH, |config, value| put(&mut config.slurm.spool, path(value).map(Some))),
+    ("slurm_spool", PATH, |config, value| put(&mut config.slurm_spool, path(value).map(Some))),
     ("slurm_devices", "inherit or closed", |config, value| {
-        put(&mut config.slurm.devices, value.parse().ok())
+        put(&mut config.slurm_devices, value.parse().ok())
     }),
     ("env", "none, id, gpus or full", |config, value| put(&mut config.env, value.parse().ok())),
     ("exempt_uids", "a list of numbers", |config, value| {
@@ -205,11 +218,11 @@ const KEYS: [Key; 17] = [
         put(&mut config.flux_user, account(value))
     }),
     ("callerid_networks", "a list of networks", |config, value| {
-        entries(value).map(|networks| config.caller.networks = networks)
+        entries(value).map(|networks| config.callerid_networks = networks)
     }),
     ("callerid_timeout", "a number of milliseconds, 10 to 2000", |config, value| {
         let millis = decimal(value).filter(|millis| CALLER_MS.contains(millis));
-        put(&mut config.caller.timeout, millis.map(|millis| Duration::from_millis(millis.into())))
+        put(&mut config.callerid_timeout, millis.map(|millis| Duration::from_millis(millis.into())))
     }),
     ("message_file", PATH, |config, value| put(&mut config.message_file, path(value).map(Some))),
     ("hint", "ASCII text of at most 64 characters", |config, value| {
@@ -275,11 +288,11 @@ fn sources(value: &str) -> Option<Vec<SourceName>> {
     Some(sources)
 }
 
-fn enforce(value: &str) -> Option<Enforce> {
-    if value == "always" {
-        return Some(Enforce::Always);
+fn enforce(value: &str) -> Option<Option<PathBuf>> {
+    match value {
+        "always" => Some(None),
+        value => value.strip_prefix("if-exists:").and_then(path).map(Some),
     }
-    value.strip_prefix("if-exists:").and_then(path).map(Enforce::IfExists)
 }
 
 fn host_name(value: &str) -> Option<String> {
@@ -313,35 +326,6 @@ fn shown(key: &str) -> String {
     printable(key).chars().take(KEY_SHOWN).collect()
 }
 
-/// Where logins are judged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Enforce {
-    /// Everywhere.
-    #[default]
-    Always,
-    /// On nodes where this path exists.
-    IfExists(PathBuf),
-}
-
-impl Enforce {
-    /// The path without which they are not judged here; `None` also where it cannot be told whether
-    /// it exists.
-    pub fn missing(&self) -> Option<&Path> {
-        let Self::IfExists(path) = self else { return None };
-        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        path.symlink_metadata().is_err_and(missing).then_some(path)
-    }
-}
-
-/// What a site says about Slurm, beside where `slurm.conf` is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slurm {
-    /// `SlurmdSpoolDir`, where `slurm.conf` is not to be asked.
-    pub spool: Option<PathBuf>,
-    /// What contains the logins to jobs whose record, if there is one, has no list of devices.
-    pub devices: SlurmDevices,
-}
-
 words! {
     /// What contains the logins to Slurm's jobs.
     #[derive(Default)]
@@ -367,21 +351,6 @@ words! {
         Gpus = "gpus",
         /// What the scheduler gives a shell in the allocation.
         Full = "full",
-    }
-}
-
-/// Who may say which job an ssh client runs in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callers {
-    /// The hosts that are asked, and that are answered.
-    pub networks: Vec<Network>,
-    /// How long an answer is waited for, connecting included.
-    pub timeout: Duration,
-}
-
-impl Default for Callers {
-    fn default() -> Self {
-        Self { networks: Vec::new(), timeout: Duration::from_millis(300) }
     }
 }
 

@@ -10,29 +10,29 @@ fn every_key() {
           callerid_networks = 10.1.0.0/16, fd77::5\ncallerid_timeout = 150\n",
     );
     let config = config.unwrap();
-    assert_eq!(config.enforce, Enforce::IfExists("/etc/compute".into()));
+    assert_eq!(config.enforce, Some("/etc/compute".into()));
     assert_eq!(config.registry.dir(), Path::new("/run/x"));
     let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
     assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
     assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
     let networks = ["10.1.0.0/16", "fd77::5"].map(|text| text.parse::<Network>().unwrap());
-    assert_eq!(config.caller.networks, networks);
-    assert_eq!(config.caller.timeout, Duration::from_millis(150));
+    assert_eq!(config.callerid_networks, networks);
+    assert_eq!(config.callerid_timeout, Duration::from_millis(150));
 }
 
 #[test]
 fn what_no_key_says() {
     let config = Config::parse(b"").unwrap();
-    assert!(config.caller.networks.is_empty(), "nobody is asked");
-    assert_eq!(config.caller.timeout, Duration::from_millis(300));
+    assert!(config.callerid_networks.is_empty(), "nobody is asked");
+    assert_eq!(config.callerid_timeout, Duration::from_millis(300));
 }
 
 #[test]
 fn an_answer_is_waited_for_within_bounds() {
     for millis in [10, 2000] {
         let config = Config::parse(format!("callerid_timeout = {millis}").as_bytes());
-        assert_eq!(config.unwrap().caller.timeout, Duration::from_millis(millis));
+        assert_eq!(config.unwrap().callerid_timeout, Duration::from_millis(millis));
     }
 }
 
