@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, User, chdir, initgroups, pipe2, read, setgid, setsid, setuid, write};
 use std::ffi::{CString, OsString};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -78,7 +78,8 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     heed_children();
     // From here on signals wait until they are asked for, so that none ends us before the job.
-    let signals = awaited().map_err(|error| Error::failed("read signals of", "command", error))?;
+    let status = proc::read(Proc::here().at.join("self/status")).unwrap_or_default();
+    let signals = awaited(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
     let mut child = Waiting::start(&command, &before)?;
@@ -104,14 +105,11 @@ fn own_id() -> Result<JobId, Error> {
 
 /// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
 /// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
-fn awaited() -> io::Result<SigSet> {
-    let status = proc::read(Proc::here().at.join("self/status"))?;
-    let ignored = proc::field(&status, "SigIgn:");
-    let ignored = ignored.and_then(|signals| u64::from_str_radix(signals, 16).ok());
-    let ignored = ignored.ok_or(ErrorKind::InvalidData)?;
+fn awaited(status: &str) -> Option<SigSet> {
+    let ignored = u64::from_str_radix(proc::field(status, "SigIgn:")?, 16).ok()?;
     let ends = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
     let heeded = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
-    Ok(heeded.chain([Signal::SIGCHLD]).collect())
+    Some(heeded.chain([Signal::SIGCHLD]).collect())
 }
 
 /// A process that waits to become the command. Dropping it before it may ends it.
@@ -385,6 +383,15 @@ mod tests {
             assert!(environment.contains(&(name, value.into())), "{name}");
         }
         assert!(environment.len() <= 6);
+    }
+
+    #[test]
+    fn what_the_caller_ignores_ends_no_job() {
+        let all = awaited("SigIgn:\t0000000000001000\n").unwrap();
+        assert!(all.contains(Signal::SIGHUP) && all.contains(Signal::SIGCHLD));
+        let without = awaited("SigIgn:\t0000000000001001\n").unwrap();
+        assert!(!without.contains(Signal::SIGHUP) && without.contains(Signal::SIGTERM));
+        assert!(awaited("").is_none() && awaited("SigIgn:\tx\n").is_none());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub fn main() -> ExitCode {
     };
     // No memory is worth it: the logins would outlive their job.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-    match Keeper::start(handed).and_then(Keeper::run) {
+    match keep(handed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             let line = Line::new(Severity::Error).with("keeper", std::process::id());
@@ -55,82 +55,62 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// A keeper in its place.
-struct Keeper {
-    talk: Option<OwnedFd>,
-    watched: OwnedFd,
-    /// Readable once somebody has told it to end.
-    told: SignalFd,
-    above: Dir,
-    leaf: Dir,
-    /// Held with the lock until the end.
-    _keepers: OwnedFd,
+/// Leaves the login's cgroup and mounts, takes the lock, waits for the end, and brings it about for the
+/// leaf.
+fn keep(handed: Handed<OwnedFd>) -> Result<(), Trouble> {
+    // The lock is held for as long as its file is open.
+    let Handed { talk, watched, above, leaf, keepers, root } = handed;
+    let told = signals().map_err(|errno| Failed::new("take", "signals", errno))?;
+    leave(&Dir::new(root, ""))?;
+    leave_mounts();
+    let (above, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
+    let byte = lock::byte(leaf.identity()?.1);
+    let alone = lock::set(&keepers, &byte);
+    if !alone.map_err(|errno| Failed::new("lock", "keepers", errno))? {
+        return Err(Trouble::Another);
+    }
+    // One who has gone meanwhile shows as the end of what it says.
+    let _ = send(talk.as_raw_fd(), READY, MsgFlags::MSG_NOSIGNAL);
+    let mut talk = Some(talk);
+    loop {
+        let (ended, spoken) = wait([watched.as_fd(), told.as_fd()], talk.as_ref())?;
+        if ended {
+            empty(&above, &leaf, Instant::now() + PATIENCE)?;
+            return Ok(release(&above)?);
+        }
+        if let Some(talk) = talk.take_if(|_| spoken) {
+            let mut word = [0; KEEP.len()];
+            let length = recv(talk.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT);
+            // The login has failed. Where others are in the leaf, it is theirs now.
+            if length != Ok(KEEP.len()) && is_gone(&above, &leaf) {
+                return Ok(());
+            }
+        }
+    }
 }
 
-impl Keeper {
-    /// Leaves the login's cgroup and mounts, and takes the lock.
-    fn start(handed: Handed<OwnedFd>) -> Result<Self, Trouble> {
-        let Handed { talk, watched, above, leaf, keepers, root } = handed;
-        let told = signals().map_err(|errno| Failed::new("take", "signals", errno))?;
-        leave(&Dir::new(root, ""))?;
-        leave_mounts();
-        let leaf = Dir::new(leaf, LeafName::DEFAULT);
-        let byte = lock::byte(leaf.identity()?.1);
-        let alone = lock::set(&keepers, &byte);
-        if !alone.map_err(|errno| Failed::new("lock", "keepers", errno))? {
-            return Err(Trouble::Another);
-        }
-        let talk = Some(talk);
-        Ok(Self { talk, watched, told, above: Dir::new(above, ""), leaf, _keepers: keepers })
-    }
-
-    /// Waits for the end, and brings it about for the leaf.
-    fn run(mut self) -> Result<(), Trouble> {
-        if let Some(talk) = &self.talk {
-            // One who has gone meanwhile shows as the end of what it says.
-            let _ = send(talk.as_raw_fd(), READY, MsgFlags::MSG_NOSIGNAL);
-        }
-        loop {
-            let (ended, spoken) = self.wait()?;
-            if ended {
-                empty(&self.above, &self.leaf, Instant::now() + PATIENCE)?;
-                return Ok(release(&self.above)?);
-            }
-            if let Some(talk) = self.talk.take_if(|_| spoken) {
-                let mut word = [0; KEEP.len()];
-                let length = recv(talk.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT);
-                // The login has failed. Where others are in the leaf, it is theirs now.
-                if length != Ok(KEEP.len()) && self.leaf_is_gone() {
-                    return Ok(());
-                }
-            }
+/// Waits until one of two is readable: the process has ended, or this one is to; or until something was
+/// said.
+fn wait(ends: [BorrowedFd<'_>; 2], talk: Option<&OwnedFd>) -> Result<(bool, bool), Trouble> {
+    let talk = talk.map(AsFd::as_fd);
+    let mut fds: Vec<PollFd<'_>> =
+        ends.into_iter().chain(talk).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    loop {
+        match poll(&mut fds, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Failed::new("wait for", "end", errno).into()),
+            Ok(_) => break,
         }
     }
+    let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+    Ok((any.iter().take(2).any(|any| *any), any.get(2).copied().unwrap_or(false)))
+}
 
-    /// Whether the process has ended, or this one is to, and whether something was said.
-    fn wait(&self) -> Result<(bool, bool), Trouble> {
-        let ends = [self.watched.as_fd(), self.told.as_fd()];
-        let talk = self.talk.iter().map(AsFd::as_fd);
-        let mut fds: Vec<PollFd<'_>> =
-            ends.into_iter().chain(talk).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        loop {
-            match poll(&mut fds, PollTimeout::NONE) {
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Failed::new("wait for", "end", errno).into()),
-                Ok(_) => break,
-            }
-        }
-        let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-        Ok((any.iter().take(2).any(|any| *any), any.get(2).copied().unwrap_or(false)))
-    }
-
-    /// Removes the leaf unless somebody is in it; whether it is gone. Another one of its name is
-    /// not ours.
-    fn leaf_is_gone(&self) -> bool {
-        match self.leaf.read("cgroup.events") {
-            Ok(_) => self.above.remove_child(LeafName::DEFAULT).is_ok(),
-            Err(error) => error.is_gone(),
-        }
+/// Removes the leaf unless somebody is in it; whether it is gone. Another one of its name is not ours.
+fn is_gone(above: &Dir, leaf: &Dir) -> bool {
+    match leaf.read("cgroup.events") {
+        Ok(_) => above.remove_child(LeafName::DEFAULT).is_ok(),
+        Err(error) => error.is_gone(),
     }
 }
 
