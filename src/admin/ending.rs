@@ -119,11 +119,9 @@ pub(super) fn remove(place: &Place) -> Result<(), Error> {
         return Ok(());
     }
     remove_made(above, job)?;
-    if let Some(top) = rest.first() {
-        if is_made(above)? {
-            // Refused while there are other jobs in it.
-            let _ = remove_from(top, above);
-        }
+    if let (Some(top), true) = (rest.first(), is_made(above)?) {
+        // Refused while there are other jobs in it.
+        let _ = remove_from(top, above);
     }
     Ok(())
 }
@@ -190,7 +188,11 @@ pub(super) fn hunt(
     stopped: &mut BTreeSet<Identity>,
 ) -> Result<Vec<Identity>, Error> {
     loop {
-        let found = find(stopped)?;
+        let mut found = find(stopped)?;
+        // While this looked, one may have started another and ended.
+        if found.is_empty() {
+            found = find(stopped)?;
+        }
         if found.is_empty() {
             return Ok(found);
         }

@@ -66,7 +66,9 @@ pub(super) fn command(
 
 fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = people::owning(&options.user, "run")?;
-    let id = options.job.id.clone().map_or_else(own_id, Ok)?;
+    let own = format!("run-{}", nix::unistd::getpid());
+    let id = options.job.id.clone().map_or_else(|| own.parse(), Ok);
+    let id: JobId = id.map_err(|error| Error::failed("run", &own, error))?;
     // Which cgroup it will be is known once the process is there.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
     let pending = Place::Cgroup(pending);
@@ -96,11 +98,6 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
         output.warn(error);
     }
     Ok(status)
-}
-
-fn own_id() -> Result<JobId, Error> {
-    let id = format!("run-{}", nix::unistd::getpid());
-    id.parse().map_err(|error| Error::failed("run", &id, error))
 }
 
 /// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
