@@ -150,7 +150,7 @@ fn no_command_line_is_in_what_a_login_runs() {
     for word in [
         "unrecognized subcommand",
         "unexpected argument found",
-        "was removed; try the stack",
+        "a command is needed",
         // Of the reader of TOML, and of what `check` reads with it.
         "cannot extend value of type array",
         "sdexec-properties",
