@@ -6,14 +6,14 @@
 //!
 //! | folder | runs as |
 //! |---|---|
-//! | [`module`] | root, inside sshd |
+//! | [`pam`], [`module`] | root, inside sshd |
 //! | [`helper`] | the user `job-adopt`; nothing of it is linked into the module |
 //! | [`keeper`] | root, outside of sshd |
 //! | [`admin`] | whoever calls the command `job-adopt` |
 //! | [`schedulers`], [`kernel`], [`protocol`] | all of these, so root inside sshd as well |
 //!
-//! Arrows run one way: from admin to keeper, helper and module, which do not import each other; from
-//! these to schedulers, kernel and protocol, in this order. `tests/boundaries.rs` checks it.
+//! Arrows run one way: from pam to module; from admin to keeper, helper and module, which do not import
+//! each other; from these to schedulers, kernel and protocol, in this order. `tests/boundaries.rs` checks it.
 
 // The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
 // "C library/kernel differences"), and a truncated uid could be root's.
@@ -25,6 +25,7 @@ pub mod helper;
 pub mod keeper;
 pub mod kernel;
 pub mod module;
+pub mod pam;
 pub mod protocol;
 #[cfg(test)]
 mod random;

@@ -2,7 +2,6 @@
 
 use super::{Budget, Failure};
 use crate::kernel::sys::child::{End, Helper, HelperSpec};
-use crate::kernel::sys::pam::Account;
 use crate::protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -13,6 +12,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Uid and gid of an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Numeric user id.
+    pub uid: u32,
+    /// Numeric primary group id.
+    pub gid: u32,
+}
 
 /// How long an answer is left in its pipe: it fits, and is read when the helper has ended. One that
 /// does not fit is read piece by piece.

@@ -9,7 +9,6 @@
 mod ask;
 mod error;
 mod job;
-pub mod pam;
 mod probe;
 mod ruling;
 mod settings;
@@ -17,6 +16,7 @@ mod text;
 mod undo;
 
 pub use crate::kernel::log::{Line, Severity};
+pub use ask::Account;
 pub(crate) use ask::ask;
 pub(crate) use error::Failure;
 pub(crate) use job::{Cgroups, Job, Joined, Owner};

@@ -1,8 +1,8 @@
-//! Every unsafe block of the crate but the command's own and two at the C edge, each with its
+//! Every unsafe block of the crate but the command's own and those at the C edge, each with its
 //! argument for safety.
 //!
-//! Functions here are thin: one system call or one libpam call, owned descriptors in and out,
-//! errors as [`std::io::Error`]. Callers decide when to call them.
+//! Functions here are thin: one system call, owned descriptors in and out, errors as
+//! [`std::io::Error`]. Callers decide when to call them.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,6 @@ pub mod bpf;
 pub mod child;
 pub mod clock;
 pub mod file;
-pub mod pam;
 pub mod process;
 
 use std::io;

@@ -1,14 +1,17 @@
 //! The C edge: what libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)), and what is said to it.
+//! Runs as root inside sshd.
 //!
 //! But for what libpam keeps, nothing here outlives a call: no state, no thread, no handler; a panic
 //! ends at the entry point as a refusal.
 
 #![allow(unsafe_code)]
 
+mod handle;
+
 use crate::kernel::log;
-use crate::kernel::sys::pam::{Handle, arguments};
 use crate::module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use crate::protocol::{Phase, Reason, Reply, Request, Verdict};
+use handle::{Handle, arguments};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};

@@ -1,5 +1,6 @@
 //! libpam, as a module sees it: `pam_modules.h`, `pam_modutil.h`, `pam_ext.h`.
 
+use crate::module::Account;
 use pam_sys::{PamConversation, PamHandle, PamItemType, PamMessage, PamMessageStyle, PamResponse};
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -20,16 +21,7 @@ const KEPT: &str = concat!("pam_job_adopt ", env!("BUILD"), "\0");
 
 /// The handle of one PAM transaction, for the time of one call of the module.
 #[derive(Debug)]
-pub struct Handle(*mut PamHandle);
-
-/// Uid and gid of an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
-    /// Numeric user id.
-    pub uid: u32,
-    /// Numeric primary group id.
-    pub gid: u32,
-}
+pub(crate) struct Handle(*mut PamHandle);
 
 impl Handle {
     /// The handle that libpam gave to an entry point; `None` for a null one.
@@ -37,12 +29,12 @@ impl Handle {
     /// # Safety
     /// `pointer` is null or the handle of the call in progress, and is used by nobody else until
     /// that call returns.
-    pub unsafe fn from_raw(pointer: *mut PamHandle) -> Option<Self> {
+    pub(crate) unsafe fn from_raw(pointer: *mut PamHandle) -> Option<Self> {
         (!pointer.is_null()).then_some(Self(pointer))
     }
 
     /// A text item; `None` where it is not set.
-    pub fn item(&self, item: PamItemType) -> Option<String> {
+    pub(crate) fn item(&self, item: PamItemType) -> Option<String> {
         text(self.get(item)?.cast())
     }
 
@@ -54,13 +46,13 @@ impl Handle {
     }
 
     /// A variable of the PAM environment (not of the process).
-    pub fn env(&self, name: &CStr) -> Option<String> {
+    pub(crate) fn env(&self, name: &CStr) -> Option<String> {
         // SAFETY: handle and name are valid; the result is null or a string of libpam's.
         text(unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) })
     }
 
     /// Whether the PAM environment has a variable of that name.
-    pub fn has_env(&self, name: &str) -> bool {
+    pub(crate) fn has_env(&self, name: &str) -> bool {
         let Ok(name) = CString::new(name) else { return false };
         // SAFETY: handle and name are valid; the result is compared and not followed.
         !unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) }.is_null()
@@ -68,7 +60,7 @@ impl Handle {
 
     /// Changes the PAM environment: `NAME=VALUE` sets a variable, `NAME` alone removes it, see
     /// pam_putenv(3). Whether libpam has done so.
-    pub fn put_env(&self, text: &str) -> bool {
+    pub(crate) fn put_env(&self, text: &str) -> bool {
         let Ok(text) = CString::new(text) else { return false };
         // SAFETY: handle and text are valid; libpam copies the text.
         let code = unsafe { pam_sys::raw::pam_putenv(self.0, text.as_ptr()) };
@@ -77,7 +69,7 @@ impl Handle {
 
     /// Keeps this for a later call, in the place of what was kept; libpam lets go of it at the end of
     /// the transaction. Where it does not take it, nothing is kept.
-    pub fn keep(&self, what: Box<dyn Any>) {
+    pub(crate) fn keep(&self, what: Box<dyn Any>) {
         let data = Box::into_raw(Box::new(Some(what))).cast();
         // SAFETY: handle and name are valid, and `release` is for what `data` is.
         let code = unsafe {
@@ -89,7 +81,7 @@ impl Handle {
     }
 
     /// What was kept, once.
-    pub fn take(&self) -> Option<Box<dyn Any>> {
+    pub(crate) fn take(&self) -> Option<Box<dyn Any>> {
         let mut data: *const c_void = std::ptr::null();
         // SAFETY: handle and name are valid; libpam writes one pointer on success.
         let code =
@@ -100,7 +92,7 @@ impl Handle {
     }
 
     /// The account of that name; `None` when there is none, or the look-up failed.
-    pub fn account(&self, name: &str) -> Option<Account> {
+    pub(crate) fn account(&self, name: &str) -> Option<Account> {
         let name = CString::new(name).ok()?;
         // SAFETY: handle and name are valid; libpam keeps the entry until the transaction ends.
         let entry = unsafe { pam_modutil_getpwnam(self.0, name.as_ptr()) };
@@ -110,7 +102,7 @@ impl Handle {
     }
 
     /// Whether the user is in the group, by primary or supplementary membership.
-    pub fn in_group(&self, user: &str, group: &str) -> bool {
+    pub(crate) fn in_group(&self, user: &str, group: &str) -> bool {
         let (Ok(user), Ok(group)) = (CString::new(user), CString::new(group)) else {
             return false;
         };
@@ -122,7 +114,7 @@ impl Handle {
 
     /// Says one text to the user through the application's conversation. An application that has
     /// none, or refuses, leaves the user without the text; that is no failure of the login.
-    pub fn say(&self, style: PamMessageStyle, words: &str) {
+    pub(crate) fn say(&self, style: PamMessageStyle, words: &str) {
         let Ok(words) = CString::new(words) else { return };
         let Some((function, data)) = self.conversation() else { return };
         let message = PamMessage { msg_style: style as c_int, msg: words.as_ptr() };
@@ -174,7 +166,7 @@ fn text(pointer: *const c_char) -> Option<String> {
 ///
 /// # Safety
 /// `argv` is null or points to `argc` pointers to NUL-terminated strings.
-pub unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
+pub(crate) unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> {
     let count = usize::try_from(argc).unwrap_or(0);
     if argv.is_null() {
         return Vec::new();
