@@ -29,7 +29,7 @@ pub(super) fn compile(node: &Node, name: &str, source: &str, library: &str) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
     cc.arg(node.path(&format!("/usr/bin/{name}"))).arg(node.path(&file));
-    Outcome::of(cc.arg(library)).ok();
+    Outcome::run(cc.arg(library)).ok();
 }
 
 /// What each login takes.

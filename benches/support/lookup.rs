@@ -68,7 +68,7 @@ impl Scratch {
         let name = format!("ja-bench-{}", std::process::id());
         let dir = Path::new("/run").join(&name);
         fs::create_dir(&dir).unwrap();
-        let cgroup = super::support::Cgroup::at(format!("/{name}"));
+        let cgroup = super::support::Cgroup::new(format!("/{name}"));
         cgroup.create();
         let scratch = Self { dir, cgroup };
         let (jobs, cdi) = (scratch.dir.join("jobs"), scratch.dir.join("cdi"));

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, BOB, Mount, Node, Outcome, ROOT, SPOOL, eventually, in_time, on_node, on_node_with,
-    origin,
+    ALICE, BOB, Mount, Node, Outcome, ROOT, SPOOL, eventually, on_node, on_node_with, origin,
+    retry_until_in_time,
 };
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
@@ -69,7 +69,7 @@ fn a_silent_step_daemon_delays_no_answer() {
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
         let _service = origin.service("0.0.0.0");
         let ask = || origin.ask(NODE[0], &question(&client));
-        let asked = in_time(Duration::from_millis(900), ask);
+        let asked = retry_until_in_time(Duration::from_millis(900), ask);
         assert!(asked.took >= Duration::from_millis(150), "the daemon was not asked: {asked}");
         answers(asked, &client, "USERID : OTHER : 4243");
     });
@@ -98,7 +98,7 @@ fn nobodys_connection_is_no_jobs() {
         let nobodys = |client: &Client, what: &str| {
             let outcome = origin.ask(NODE[0], &question(client));
             assert!(outcome.stdout.ends_with(" : ERROR : NO-USER\r\n"), "{what}: {outcome}");
-            outcome.keeps_quiet_about("4242").keeps_quiet_about("777");
+            outcome.omits("4242").omits("777");
         };
         nobodys(&origin.client(ALICE, &node.outside(), HOST[0]), "outside every job");
         nobodys(&origin.client(ALICE, &his.cgroup, HOST[0]), "in the job of another user");
@@ -164,15 +164,16 @@ fn what_is_no_question_gets_no_job() {
         }
         let blanks = " ".repeat(300);
         let long = format!("{port},{blanks}{SSH}\\r\\n");
-        let long = in_time(Duration::from_secs(2), || origin.ask(NODE[0], &long));
+        let long = retry_until_in_time(Duration::from_secs(2), || origin.ask(NODE[0], &long));
         assert_eq!(long.stdout, "", "{long}");
         for unfinished in ["", &format!("{port} , {SSH}")] {
-            let outcome = in_time(Duration::from_secs(5), || origin.ask(NODE[0], unfinished));
+            let outcome =
+                retry_until_in_time(Duration::from_secs(5), || origin.ask(NODE[0], unfinished));
             assert_eq!(outcome.stdout, "", "{outcome}");
             assert!(outcome.took >= Duration::from_secs(2), "{outcome}");
         }
         node.configure("");
-        let silent = in_time(Duration::from_millis(1500), || origin.ask(NODE[0], ""));
+        let silent = retry_until_in_time(Duration::from_millis(1500), || origin.ask(NODE[0], ""));
         assert_eq!(silent.stdout, "", "{silent}");
         assert_eq!(callerid_lines(node), 0, "{}", node.log);
     });
@@ -233,7 +234,7 @@ fn a_socket_that_listens_is_named_in_the_log() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = node.command("job-adopt");
         command.arg("callerid").stdin(OwnedFd::from(listener));
-        Outcome::of(&mut command).exits(2).says("Accept=yes").says("nowait");
+        Outcome::run(&mut command).exits(2).says("Accept=yes").says("nowait");
         assert_eq!(callerid_lines(node), 1, "{}", node.log);
         assert!(node.log.entries().iter().any(|entry| entry.text.contains("nowait")));
     });

@@ -36,7 +36,7 @@ fn a_public_key_login_asks_once() {
         sshd.ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
         // Here sshd runs account in a process of its own.
         node.log.clear();
-        sshd.ssh_password(ALICE, LOOK).failed();
+        sshd.ssh_password(ALICE, LOOK).fails();
         node.log.line("the helper ended without an answer: exit status 1");
     });
 }

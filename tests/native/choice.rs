@@ -25,7 +25,7 @@ fn none_where_the_site_wants_a_choice() {
     on_node(|node| {
         node.arguments("action_unknown=deny");
         two_jobs(node, |_, newer| {
-            let outcome = node.pam(ALICE).failed().says("[JA05]");
+            let outcome = node.pam(ALICE).fails().says("[JA05]");
             outcome.says("gpu017: login refused: you have 2 jobs here").says("4242").says("4250");
             newer.finish();
             std::fs::remove_file(node.path(&newer.record_path())).unwrap();
@@ -49,7 +49,7 @@ fn a_job_that_ended_is_none() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         job.finish();
-        node.pam(ALICE).failed().says("[JA0");
+        node.pam(ALICE).fails().says("[JA0");
     });
 }
 
@@ -59,11 +59,11 @@ fn one_that_has_just_ended_is_named() {
         node.folder("/run/job-adopt/jobs/1001", 0o755);
         let note = r#"printf '{"version":1,"ended":%s}' "$(date +%s)" >/run/job-adopt/jobs/1001/4242.ended"#;
         let clock = node.sh(&format!("{note}; date +%H:%M")).ok().stdout;
-        let outcome = node.account(ALICE).failed().says("[JA03]");
+        let outcome = node.account(ALICE).fails().says("[JA03]");
         let text = format!("login refused: your job 4242 here ended at {}", clock.trim());
         assert!(outcome.output().contains(&text[..text.len() - 1]), "{outcome}");
         let old = r#"printf '{"version":1,"ended":%s}' $(($(date +%s) - 601)) >/run/job-adopt/jobs/1001/4242.ended"#;
         node.sh(old).ok();
-        node.account(ALICE).failed().says("[JA01]");
+        node.account(ALICE).fails().says("[JA01]");
     });
 }

@@ -62,7 +62,7 @@ fn run_as(node: &Node, job: &Job<'_>, user: User, command: &[&str]) -> Outcome {
     let id = user.uid.to_string();
     let mut run = node.daemon(&job.cgroup, "setpriv");
     run.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).args(command);
-    Outcome::of(&mut run)
+    Outcome::run(&mut run)
 }
 
 fn stat(node: &Node, path: &str) -> String {
@@ -74,7 +74,7 @@ fn a_user_who_was_refused_chooses_from_inside_a_job() {
     on_node(|node| {
         node.reporting(DENY);
         let two = Two::start(node);
-        let refused = node.account(ALICE).failed().says("[JA05]");
+        let refused = node.account(ALICE).fails().says("[JA05]");
         refused.says("choose: job-adopt use 4242").says("(4242, 4250)");
         assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
         assert_eq!(stat(node, USE), "directory 0 0 755");
@@ -88,7 +88,7 @@ fn a_user_who_was_refused_chooses_from_inside_a_job() {
         node.pam(ALICE).ok().stands_in(&two.newer.cgroup);
         two.choose(&["--clear"]).exits(0).says("no job is chosen");
         two.choose(&[]).exits(0).says("no job is chosen");
-        node.account(ALICE).failed().says("[JA05]");
+        node.account(ALICE).fails().says("[JA05]");
         node.reporting("");
         two.falls_back();
     });
@@ -188,7 +188,7 @@ fn no_login_joins_a_job_that_is_not_the_users_own() {
             assert!(log.contains(&format!("chosen job {id} is not running here")), "{log}");
             let refused = two.choose(&[id]).exits(1).says("4242, 4250");
             let refused = refused.says(&format!("job {id} was not chosen: on gpu017 alice has"));
-            refused.keeps_quiet_about("bob");
+            refused.omits("bob");
         }
         two.choose(&["4242"]).exits(0);
         two.older.finish();
@@ -272,9 +272,9 @@ fn a_file_system_of_the_users_own_is_never_asked() {
 fn others_neither_read_a_choice_nor_make_one() {
     on_node(|node| {
         let two = Two::chosen(node);
-        run_as(node, &two.newer, BOB, &["cat", FILE]).failed().says("Permission denied");
-        run_as(node, &two.newer, BOB, &["ls", DIR]).failed().says("Permission denied");
-        run_as(node, &two.newer, BOB, &["mkdir", &format!("{USE}/1002")]).failed();
+        run_as(node, &two.newer, BOB, &["cat", FILE]).fails().says("Permission denied");
+        run_as(node, &two.newer, BOB, &["ls", DIR]).fails().says("Permission denied");
+        run_as(node, &two.newer, BOB, &["mkdir", &format!("{USE}/1002")]).fails();
         run_as(node, &two.newer, BOB, &["job-adopt", "use", "4242"]).exits(1);
         let helper = run_as(node, &two.newer, HELPER, &["cat", FILE]);
         assert_eq!(helper.ok().stdout, "4242\n");

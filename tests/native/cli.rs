@@ -30,13 +30,13 @@ fn register<'a>(job: &'a Job<'_>, more: &[&'a str]) -> Vec<&'a str> {
 fn register_and_unregister_frame_a_job() {
     on_node(|node| {
         let job = bare(node);
-        node.pam(ALICE).failed().says("[JA01]");
+        node.pam(ALICE).fails().says("[JA01]");
         node.job_adopt(&register(&job, &["--device", "/dev/nvidia0"])).ok();
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         node.probe_in(&job.cgroup).devices(&gpus);
         node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&gpus);
         node.job_adopt(&["unregister", "4242"]).ok();
-        node.pam(ALICE).failed().says("[JA03]");
+        node.pam(ALICE).fails().says("[JA03]");
         assert!(job.cgroup.exists(), "unregister removed a cgroup that it did not make");
         assert_eq!(job.cgroup.pids().len(), 1, "unregister killed the scheduler's own process");
         node.job_adopt(&["unregister", "4242"]).ok();
@@ -105,7 +105,7 @@ fn an_id_has_one_owner() {
         node.job_adopt(&register(&hers, &[])).ok();
         let his = node.job(BOB, "his").unstamped().unrecorded().start();
         let again = ["register", "--id", "4242", "--user", "bob", "--policy", "closed", "--cgroup"];
-        node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).failed();
+        node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).fails();
         assert!(!node.exists("/run/job-adopt/jobs/1002/4242.json"));
         node.reporting("");
         node.pam(ALICE).ok().stands_in(&hers.cgroup);
@@ -156,7 +156,7 @@ fn resolve_says_what_a_login_would_get() {
         outcome.says(job.cgroup.path()).says("c:195:0:rw").says("/dev/nvidia9");
         assert!(job.cgroup.filters().is_empty(), "resolve attached something");
         node.job_adopt(&["resolve", "--user", CAROL.name]).exits(1).says("JA01");
-        node.job_adopt(&["resolve", "--user", "nobody-here"]).failed();
+        node.job_adopt(&["resolve", "--user", "nobody-here"]).fails();
         let json = node.job_adopt(&["resolve", "--user", "alice", "--json"]).exits(0).stdout;
         let parsed: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(parsed["schema"], 1, "{json}");
@@ -173,9 +173,9 @@ fn run_makes_a_job_of_a_command() {
         ];
         let outcome = node.job_adopt(&options).exits(7);
         let outcome = outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
-        let cgroup = Cgroup::at(outcome.cgroup());
+        let cgroup = Cgroup::new(outcome.cgroup());
         assert!(!cgroup.exists(), "{} is left", cgroup.path());
-        node.account(ALICE).failed();
+        node.account(ALICE).fails();
         let signalled =
             ["run", "--user", "alice", "--policy", "closed", "--", "sh", "-c", "kill -9 $$"];
         node.job_adopt(&signalled).exits(137);
@@ -195,7 +195,7 @@ fn logins_join_a_job_that_run_started() {
         let outcome = node.sshd().ssh(ALICE, LOOK).ok().devices(&gpus);
         node.job_adopt(&["unregister", "r2"]).ok();
         eventually("run ends", || run.try_wait().unwrap().is_some());
-        assert!(!Cgroup::at(outcome.cgroup()).exists());
+        assert!(!Cgroup::new(outcome.cgroup()).exists());
     });
 }
 

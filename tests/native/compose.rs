@@ -3,7 +3,9 @@
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::json;
 
-use crate::support::{ALICE, Attached, Cgroup, DENIED, Flags, Job, Node, OPENS, Outcome, on_node};
+use crate::support::{
+    ALICE, AttachedFilter, Cgroup, DENIED, Flags, Job, Node, OPENS, Outcome, on_node,
+};
 
 /// Levels at which somebody else's filter may sit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ fn holds(outcome: Outcome) -> Outcome {
     ])
 }
 
-fn names(filters: &[Attached]) -> Vec<&str> {
+fn names(filters: &[AttachedFilter]) -> Vec<&str> {
     filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
@@ -135,7 +137,7 @@ fn an_exclusive_filter_at_or_above_refuses() {
     on_node(|node| {
         at_each(node, Flags::None, &Level::ALL, |level, job| {
             node.log.clear();
-            node.session(ALICE).failed();
+            node.session(ALICE).fails();
             node.log.decision("JA06");
             assert_eq!(job.cgroup.pids().len(), 1, "{level:?}");
             assert!(job.cgroup.our_filters().is_empty() && job.cgroup.children().is_empty());
@@ -209,7 +211,7 @@ fn the_longest_list_is_loaded() {
         node.pam(ALICE).ok();
         assert_eq!(job.cgroup.our_filters().len(), 1);
         let (last, other) = (format!("{folder}/1998"), format!("{folder}/2000"));
-        let seen = Outcome::of(node.daemon(&job.cgroup, "probe").args([&last, &other])).ok();
+        let seen = Outcome::run(node.daemon(&job.cgroup, "probe").args([&last, &other])).ok();
         seen.devices(&[(&last, OPENS), (&other, DENIED)]);
     });
 }
@@ -262,12 +264,12 @@ fn a_failed_login_unprotects_nobody() {
         for text in broken {
             assert_ne!(text, record);
             job.record(&text);
-            node.pam(ALICE).failed();
+            node.pam(ALICE).fails();
             assert_eq!(job.cgroup.filters(), filters);
         }
         job.record(&record);
         job.stamp("1002:4242");
-        node.pam(ALICE).failed();
+        node.pam(ALICE).fails();
         assert_eq!(job.cgroup.filters(), filters);
         node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });

@@ -25,12 +25,12 @@ fn count(cgroup: &Cgroup, file: &str, word: &str) -> u64 {
 fn the_jobs_limit_on_processes_holds_a_login() {
     on_node(|node| {
         let job = job(node);
-        node.in_session("(true) && echo forked", ALICE).ok().says("forked");
+        node.run_in_session("(true) && echo forked", ALICE).ok().says("forked");
         let limit = job.cgroup.read("pids.current");
         job.cgroup.write("pids.max", &limit);
         // The session's own process is let in, beyond the limit, and can start none.
         let outcome = node.session(ALICE);
-        outcome.keeps_quiet_about("forked");
+        outcome.omits("forked");
         eventually("the login was held", || count(&job.cgroup, "pids.events", "max") > 0);
         node.log.decision("JA00");
         job.cgroup.write("pids.max", "max");
@@ -46,7 +46,7 @@ fn the_jobs_limit_on_memory_holds_a_login() {
         // By one process: while one that was killed is still ending, the kernel may kill a second for
         // what another asks for.
         let script = "dd if=/dev/zero of=/dev/null bs=64M count=1; echo ended with $?";
-        node.in_session(script, ALICE).ok().says("ended with 0");
+        node.run_in_session(script, ALICE).ok().says("ended with 0");
         job.cgroup.write("memory.max", "32M");
         assert_eq!(count(&job.cgroup, "memory.events", "oom_kill"), 0);
         node.session(ALICE).ok().says("ended with 137");
@@ -67,9 +67,9 @@ fn a_leaf_below_has_the_jobs_limit_too() {
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).in_cgroup(cgroup).start();
         let script = "cat /proc/self/cgroup; (true) && echo forked";
         let leaf = job.cgroup.child("logins");
-        node.in_session(script, ALICE).ok().says("forked").stands_in(&leaf);
+        node.run_in_session(script, ALICE).ok().says("forked").stands_in(&leaf);
         job.cgroup.write("pids.max", &job.cgroup.read("pids.current"));
-        node.session(ALICE).keeps_quiet_about("forked");
+        node.session(ALICE).omits("forked");
         eventually("the login was held", || count(&job.cgroup, "pids.events", "max") > 0);
     });
 }

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::support::{ALICE, Fake, Job, Node, Tool, eventually, in_time, on_node};
+use crate::support::{ALICE, Fake, Job, Node, Tool, eventually, on_node, retry_until_in_time};
 
 /// Of a budget of 3 s, with what the refusal itself takes.
 const LIMIT: Duration = Duration::from_millis(4900);
@@ -25,7 +25,7 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
         let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
         node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
         for phase in [Node::account, Node::session] {
-            in_time(LIMIT, || phase(node, ALICE)).ok();
+            retry_until_in_time(LIMIT, || phase(node, ALICE)).ok();
         }
     });
 }
@@ -56,9 +56,9 @@ fn a_helper_that_has_stopped_is_given_up() {
         Fake::new().verb("deaf", 0).verb("raise", stop).install(node);
         let before = node.processes().len();
         for phase in [Node::account, Node::session] {
-            in_time(LIMIT, || phase(node, ALICE)).failed();
+            retry_until_in_time(LIMIT, || phase(node, ALICE)).fails();
         }
-        node.account(ALICE).failed().says("[JA08]");
+        node.account(ALICE).fails().says("[JA08]");
         eventually("nothing is left", || node.processes().len() == before);
     });
 }
@@ -77,12 +77,12 @@ fn a_helper_that_cannot_be_killed_is_given_up() {
         eventually("it is mounted", || node.read("/proc/1/mounts").contains(" /dev/stuck fuse "));
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| send.send(in_time(LIMIT, || node.account(ALICE))));
+            scope.spawn(|| send.send(retry_until_in_time(LIMIT, || node.account(ALICE))));
             let outcome = receive.recv_timeout(Duration::from_secs(60));
             // Its end lets go of whoever waits for it.
             node.sh("umount --force --lazy /dev/stuck").ok();
             let outcome = outcome.expect("the login waits for the helper's end");
-            outcome.failed().says("[JA08]");
+            outcome.fails().says("[JA08]");
         });
         eventually("nothing is left", || {
             stuckfs.try_wait().unwrap().is_some() && node.processes().len() == before

@@ -45,13 +45,13 @@ fn a_login_that_is_killed_leaves_an_empty_leaf_at_most() {
         let calls = calls_from_mkdir(node);
         assert!(calls.len() > 10, "{calls:?}");
         for (call, number) in &calls {
-            eventually("the leaf is free", || leaf.pids_or_none().is_empty());
+            eventually("the leaf is free", || leaf.pids_or_empty().is_empty());
             leaf.remove();
             let inject = format!("inject={call}:signal=SIGKILL:when={number}");
             let outcome = node.session_under_strace("/tmp/strace", &["-e", &inject], ALICE);
             let what = format!("killed at {call} {number}: {outcome}");
             eventually(&format!("no process is left, {what}"), || node.processes().len() == before);
-            eventually(&format!("the leaf is empty, {what}"), || leaf.pids_or_none().is_empty());
+            eventually(&format!("the leaf is empty, {what}"), || leaf.pids_or_empty().is_empty());
             assert!(job.cgroup.children().len() <= 1, "{what}");
             assert_eq!(job.cgroup.our_filters().len(), 1, "{what}");
         }
@@ -68,7 +68,7 @@ fn a_helper_dies_with_its_login() {
         let mut login =
             node.command("pamtester").args(["sshd", "alice", "acct_mgmt"]).spawn().unwrap();
         eventually("the helper runs", || !node.helpers().is_empty());
-        node.end_program("pamtester");
+        node.kill_program("pamtester");
         eventually("no helper is left", || node.helpers().is_empty());
         login.wait().unwrap();
     });

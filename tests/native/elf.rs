@@ -2,19 +2,19 @@
 
 use std::process::Command;
 
-use crate::support::{Artifact, Outcome, artifact, finished, skip};
+use crate::support::{Artifact, Outcome, artifact_path, finished_dir, skip};
 
 /// The stripped module that `make` has built.
 fn module() -> Option<String> {
-    if finished().is_none() {
+    if finished_dir().is_none() {
         skip("needs the finished files: run make test");
         return None;
     }
-    Some(artifact(Artifact::Module).to_string_lossy().into_owned())
+    Some(artifact_path(Artifact::Module).to_string_lossy().into_owned())
 }
 
 fn inspect(program: &str, arguments: &[&str]) -> String {
-    Outcome::of(Command::new(program).args(arguments)).ok().stdout
+    Outcome::run(Command::new(program).args(arguments)).ok().stdout
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn versions(file: &str) -> Vec<(String, Vec<u32>)> {
 /// EL 8 has glibc 2.28, Linux-PAM 1.3.1 and GCC 8.
 #[test]
 fn all_four_files_run_on_the_oldest_distribution() {
-    if finished().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
+    if finished_dir().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
         return skip("needs the finished files for glibc 2.28: run make test");
     }
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
-        let path = artifact(file);
+        let path = artifact_path(file);
         let path = path.to_str().unwrap();
         assert!(!inspect("readelf", &["-dW", path]).contains("RELR"), "{path}");
         let found = versions(path);
@@ -81,11 +81,11 @@ fn all_four_files_run_on_the_oldest_distribution() {
 /// An address that could be guessed, or a jump table that could be written, would make more of a fault.
 #[test]
 fn all_four_files_are_hardened() {
-    if finished().is_none() {
+    if finished_dir().is_none() {
         return skip("needs the finished files: run make test");
     }
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
-        let path = artifact(file);
+        let path = artifact_path(file);
         let path = path.to_str().unwrap();
         let dynamic = inspect("readelf", &["-dW", path]);
         assert!(dynamic.contains("NOW"), "{dynamic}");
@@ -105,7 +105,7 @@ fn the_helper_is_static() {
     if module().is_none() {
         return;
     }
-    let helper = artifact(Artifact::Helper);
+    let helper = artifact_path(Artifact::Helper);
     let helper = helper.to_str().unwrap();
     assert!(inspect("readelf", &["-lW", helper]).contains("LOAD"));
     assert!(!inspect("readelf", &["-lW", helper]).contains("INTERP"));
@@ -129,7 +129,7 @@ fn it_is_small_and_stripped() {
 fn no_parser_is_in_it() {
     let Some(module) = module() else { return };
     let bytes = std::fs::read(&module).unwrap();
-    let helper = std::fs::read(artifact(Artifact::Helper)).unwrap();
+    let helper = std::fs::read(artifact_path(Artifact::Helper)).unwrap();
     let holds =
         |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
     // Words of the two grammars, and of the reader of JSON.
@@ -155,8 +155,11 @@ fn no_command_line_is_in_what_a_login_runs() {
         "cannot extend value of type array",
         "sdexec-properties",
     ] {
-        assert!(holds(&artifact(Artifact::Program), word), "{word:?} is a word to replace here");
-        let others = [Artifact::Helper, Artifact::Keeper].map(artifact);
+        assert!(
+            holds(&artifact_path(Artifact::Program), word),
+            "{word:?} is a word to replace here"
+        );
+        let others = [Artifact::Helper, Artifact::Keeper].map(artifact_path);
         assert!(!others.iter().any(|other| holds(other, word)), "a helper knows {word:?}");
         assert!(!holds(std::path::Path::new(&module), word), "the module knows {word:?}");
     }

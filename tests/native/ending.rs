@@ -42,7 +42,7 @@ fn sleepers(cgroup: &Cgroup) -> Vec<i32> {
     let ours = |pid: &i32| {
         read(pid, "comm") == "sleep\n" && read(pid, "environ").contains("SSH_CONNECTION")
     };
-    cgroup.pids_or_none().into_iter().filter(ours).collect()
+    cgroup.pids_or_empty().into_iter().filter(ours).collect()
 }
 
 fn listed(node: &Node, prefix: &str, status: i32) -> Value {
@@ -169,7 +169,7 @@ fn a_full_file_system_keeps_no_login_alive() {
         with_login(node, &job, || {
             let used = "$(df --output=used -k /run | tail -1)";
             node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
-            node.sh("cat /dev/zero >/run/full").failed();
+            node.sh("cat /dev/zero >/run/full").fails();
             node.job_adopt(&["unregister", "4242"]).exits(3).says("4242.ended");
             assert!(!node.exists(&job.record_path()));
             node.job_adopt(&["unregister", "4242"]).ok().says("no job 4242");

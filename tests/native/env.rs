@@ -44,7 +44,7 @@ fn a_login_has_them_and_sshd_itself_has_not() {
         node.log.line("env=\"SLURM_JOB_ID CUDA_VISIBLE_DEVICES\"");
         node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
         let outcome = node.run("cycles", &["alice", "2"]).exits(0);
-        outcome.keeps_quiet_about("CHANGED").stands_in(&step.leaf());
+        outcome.omits("CHANGED").stands_in(&step.leaf());
     });
 }
 
@@ -59,9 +59,9 @@ fn told_of_gpus(node: &Node) -> Vec<String> {
 #[test]
 fn gpus_are_named_as_far_as_the_login_can_open_them() {
     on_node(|node| {
-        node.load_drivers(510);
-        node.plug_in_amd();
-        node.plug_in_nvidia();
+        node.add_nvidia_driver(510);
+        node.add_amd_gpus();
+        node.add_nvidia_gpus();
         node.configure("env = gpus\n");
         let [one, other] = [1, 3].map(Node::uuid);
         let cuda = |list: &[&str]| format!("CUDA_VISIBLE_DEVICES={}", list.join(","));
@@ -92,8 +92,8 @@ fn gpus_are_named_as_far_as_the_login_can_open_them() {
 #[test]
 fn where_there_are_mig_instances_no_gpu_of_nvidias_is_named() {
     on_node(|node| {
-        node.load_drivers(510);
-        node.plug_in_nvidia();
+        node.add_nvidia_driver(510);
+        node.add_nvidia_gpus();
         node.configure("env = gpus\n");
         let gpus = json!([Node::uuid(1)]);
         let _job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus).start();
@@ -118,7 +118,7 @@ fn nothing_stays_after_a_refusal() {
     on_node(|node| {
         let step = node.step(ALICE, &["lie"]);
         node.answers(&with_variables());
-        session_passed_over(node).says("[JA07]").keeps_quiet_about("SLURM_");
+        session_passed_over(node).says("[JA07]").omits("SLURM_");
         drop(step);
         let _step = node.step_alone(ALICE, &[]);
         session_passed_over(node).ok().says(OWN);
@@ -152,7 +152,7 @@ fn no_variable_can_be_asked_for_but_those_of_the_job() {
         let refused = |bad: String| {
             assert_ne!(bad, good);
             Fake::new().says(bad).install(node);
-            let outcome = sshd.ssh(ALICE, TELL).failed().says("[JA09]");
+            let outcome = sshd.ssh(ALICE, TELL).fails().says("[JA09]");
             assert!(!outcome.stdout.contains('='), "{outcome}");
         };
         for bad in [
@@ -199,7 +199,7 @@ fn a_specification_gives_a_login_devices_alone() {
         node.stack(&format!("auth optional pam_job_adopt.so\n{stack}"));
         let look = format!("{TELL}; cat /proc/self/cgroup; test -r /dev/fuse && echo thing opens");
         let outcome = node.sshd().ssh(ALICE, &look).ok().stands_in(&job.cgroup);
-        let outcome = outcome.keeps_quiet_about("THING").keeps_quiet_about("LD_PRELOAD");
+        let outcome = outcome.omits("THING").omits("LD_PRELOAD");
         assert!(!outcome.stdout.contains(" 5044 ") && !outcome.stdout.contains(" 0 "), "{outcome}");
     });
 }

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    ALICE, Attached, BOB, Job, LOOK, Sshd, eventually, on_node, on_node_alone, within,
+    ALICE, AttachedFilter, BOB, Job, LOOK, Sshd, eventually, on_node, on_node_alone, wait_within,
 };
 
 const LOGINS: usize = 256;
@@ -17,7 +17,7 @@ const ROUNDS: usize = 4;
 /// What must be the same after every round.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
-    filters: Vec<Attached>,
+    filters: Vec<AttachedFilter>,
     children: usize,
     /// Of the server's listener.
     descriptors: usize,
@@ -70,7 +70,7 @@ fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
             assert!(burst.complaints.is_empty(), "round {round}: {:?}", burst.complaints);
             assert_eq!(burst.cgroups, vec![job.cgroup.path(); LOGINS], "round {round}");
             // What a server does after its client has gone takes a moment.
-            within(Duration::from_secs(60), "the logins are over", || servers(&job) == 1);
+            wait_within(Duration::from_secs(60), "the logins are over", || servers(&job) == 1);
             let mut left = Left::behind(&job, &sshd);
             let deadline = Instant::now() + Duration::from_secs(60);
             while left != first && Instant::now() < deadline {

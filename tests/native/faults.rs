@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::helper::admit;
 use crate::support::{
     ALICE, Cgroup, DENIED, Fake, Flags, Node, OPENS, Outcome, SPOOL, Tool, eventually, on_flux,
-    on_node, patience,
+    on_node, timeout_factor,
 };
 
 /// What a call fails with: none of the errors that code asks for, those that it may ask for, and
@@ -137,7 +137,8 @@ impl Scene<'_> {
         };
         let (account, session) = (told("account "), told("session "));
         let Some((code, _)) = session.or(account) else { return Err("no phase ended".into()) };
-        let late = |(_, took): &(i32, u64)| *took > (TIMEOUT + MARGIN) * u64::from(patience());
+        let late =
+            |(_, took): &(i32, u64)| *took > (TIMEOUT + MARGIN) * u64::from(timeout_factor());
         if let Some((_, took)) = account.iter().chain(&session).find(|phase| late(phase)) {
             return Err(format!("it took {took} ms"));
         }
@@ -174,7 +175,7 @@ impl Scene<'_> {
     /// Waits until no process is left that was not there `before`; one that was killed takes a
     /// moment. A keeper is one of a login that was admitted.
     fn gone(&self, before: &[i32], admitted: bool) -> bool {
-        let end = std::time::Instant::now() + Duration::from_secs(60) * patience();
+        let end = std::time::Instant::now() + Duration::from_secs(60) * timeout_factor();
         loop {
             let keepers = if admitted { self.node.keepers() } else { Vec::new() };
             let is_new = |pid: &i32| !before.contains(pid) && !keepers.contains(pid);
@@ -329,7 +330,7 @@ fn slurm() -> Tally {
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
         let reset = || step.leaf().remove();
         // The daemon makes the leaf, and leaves it.
-        let left = || if step.leaf().pids_or_none().is_empty() { "" } else { "somebody" }.into();
+        let left = || if step.leaf().pids_or_empty().is_empty() { "" } else { "somebody" }.into();
         let scene = Scene { name: "slurm", node, leaf: step.leaf(), reset: &reset, left: &left };
         tally = scene.calls();
     });
@@ -341,7 +342,7 @@ fn flux() -> Tally {
     let mut tally = Tally::default();
     on_flux(|node| {
         prepare(node);
-        let job = node.flux_job(ALICE, "fxyzzy", &[]);
+        let job = node.start_flux_job(ALICE, "fxyzzy", &[]);
         let file = format!("{}/imp-shell-0-fxyzzy.service", node.transient());
         let policy = "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n";
         node.write(&file, &format!("[Service]\nType=notify\n{policy}"));

@@ -18,7 +18,7 @@ fn options() -> String {
 fn unit() -> Outcome {
     let command = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     assert!(!command.contains(['%', '$', '\\']), "systemd would read it otherwise: {command}");
-    Outcome::of(Command::new("sh").args(["-c", command]))
+    Outcome::run(Command::new("sh").args(["-c", command]))
 }
 
 #[test]
@@ -45,6 +45,6 @@ fn the_unit_sets_it_once_and_again_and_logins_work() {
 fn the_unit_fails_where_the_mount_does_not_take_it() {
     let command = "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
     let line = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    let failed = Outcome::of(Command::new("sh").args(["-c", &format!("{command} {line}")]));
-    failed.failed().says("favordynmods");
+    let failed = Outcome::run(Command::new("sh").args(["-c", &format!("{command} {line}")]));
+    failed.fails().says("favordynmods");
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pam_job_adopt::protocol::{Access, Allowlist, Containment, DeviceRule, DeviceType};
 
 use crate::support::{
-    ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux, unit_reply,
-    while_delayed, while_held,
+    ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux,
+    run_while_delayed, run_while_held, unit_reply,
 };
 
 const JOB: &str = "fxyzzy";
@@ -17,7 +17,7 @@ const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
 
 /// A job of Alice's under the IMP's filter, which the helper tells of.
 fn contained(node: &Node) -> FluxJob {
-    let job = node.flux_job(ALICE, JOB, &ONE_GPU);
+    let job = node.start_flux_job(ALICE, JOB, &ONE_GPU);
     Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
     job
 }
@@ -53,7 +53,7 @@ fn stay<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -> (T, Outcom
     let sshd = node.sshd();
     std::thread::scope(|scope| {
         let login = scope.spawn(|| sshd.ssh(ALICE, "sleep 50"));
-        eventually("the login is in", || job.leaf().pids_or_none().len() > 1);
+        eventually("the login is in", || job.leaf().pids_or_empty().len() > 1);
         let told = inside();
         (told, login.join().unwrap())
     })
@@ -92,7 +92,7 @@ fn both_halves_together_confine_a_login() {
         (&[], "", "none"),
     ] {
         on_flux(|node| {
-            let job = node.flux_job(ALICE, JOB, options);
+            let job = node.start_flux_job(ALICE, JOB, options);
             let file = format!("{}/imp-shell-0-{JOB}.service", node.transient());
             node.write(&file, &format!("[Service]\nType=notify\n{policy}"));
             let told = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
@@ -115,8 +115,8 @@ fn a_full_unit_costs_others_little() {
         node.sh("mkfifo -m 666 /run/block").ok();
         // A traced helper is slow.
         node.arguments("timeout=60");
-        let crowd = node.flux_job_that_runs(ALICE, "f1", &[], &["sh", "-c", CROWD]);
-        let bobs = node.flux_job(BOB, JOB, &[]);
+        let crowd = node.start_flux_job_with_command(ALICE, "f1", &[], &["sh", "-c", CROWD]);
+        let bobs = node.start_flux_job(BOB, JOB, &[]);
         let file = format!("{}/imp-shell-0-{JOB}.service", node.transient());
         node.write(&file, "[Service]\n");
         eventually("the crowd is there", || crowd.unit.pids().len() > 3000);
@@ -129,7 +129,7 @@ fn a_full_unit_costs_others_little() {
         assert!(count < 100, "{count} processes of the running job were looked at");
         signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
         eventually("its owner reads so", || {
-            let told = node.account(ALICE).failed();
+            let told = node.account(ALICE).fails();
             told.output().contains("your job f1 here is ending.")
         });
         // Twice, since Bob's unit has no filter; all would be 6,000.
@@ -233,7 +233,7 @@ fn a_login_ends_with_the_imp() {
             let sshd = node.sshd();
             std::thread::scope(|scope| {
                 let login = scope.spawn(|| sshd.ssh(ALICE, "trap '' TERM HUP; sleep 1000"));
-                eventually("the login is in", || job.leaf().pids_or_none().len() > 1);
+                eventually("the login is in", || job.leaf().pids_or_empty().len() > 1);
                 // The IMP does not wait for it.
                 if kill {
                     job.kill_imp()
@@ -241,7 +241,7 @@ fn a_login_ends_with_the_imp() {
                     job.finish()
                 }
                 eventually("the leaf is gone", || !job.leaf().exists());
-                login.join().unwrap().failed();
+                login.join().unwrap().fails();
             });
             let shells = if kill { 1 } else { 0 };
             assert_eq!(job.unit.pids().len(), shells, "the unit's own are Flux's to end");
@@ -256,7 +256,7 @@ fn a_login_ends_with_the_imp() {
 fn the_units_cgroup_goes_after_its_logins() {
     on_flux(|node| {
         let job = contained(node);
-        stay(node, &job, || job.end_shell()).1.failed();
+        stay(node, &job, || job.end_shell()).1.fails();
         eventually("the unit is gone", || !job.unit.exists());
         eventually("the keeper is gone", || node.keepers().is_empty());
         assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
@@ -276,7 +276,7 @@ fn what_has_taken_the_units_name_stays() {
             job.unit.create();
             signal(keeper, nix::sys::signal::Signal::SIGCONT);
         };
-        stay(node, &job, late).1.failed();
+        stay(node, &job, late).1.fails();
         eventually("the keeper is gone", || node.keepers().is_empty());
         assert!(job.unit.exists());
         assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
@@ -308,7 +308,7 @@ fn there_is_one_keeper_for_all_logins() {
 #[test]
 fn a_job_of_another_users_takes_nobody_in() {
     on_flux(|node| {
-        let job = node.flux_job(BOB, JOB, &ONE_GPU);
+        let job = node.start_flux_job(BOB, JOB, &ONE_GPU);
         Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
         refused(node, &job, "Bob's", "[JA07]");
         node.log.line("uid 1002");
@@ -346,7 +346,7 @@ fn what_only_looks_like_an_imp_is_none() {
 #[test]
 fn a_shell_that_has_not_started_is_waited_for_elsewhere() {
     on_flux(|node| {
-        let job = node.flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
+        let job = node.start_flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
         Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
         std::thread::sleep(Duration::from_millis(200));
         refused(node, &job, "no shell yet", "[JA02]");
@@ -359,7 +359,7 @@ fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
     let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
     node.session_alone("");
-    while_held(
+    run_while_held(
         node,
         || node.session_under_strace("/tmp/strace", &delay, ALICE),
         || {
@@ -378,7 +378,7 @@ fn a_job_that_ends_before_the_move_takes_nobody_in() {
             // Whatever is quicker: the keeper, or the login.
             eventually("the leaf is gone", || !job.leaf().exists());
         });
-        outcome.failed();
+        outcome.fails();
         node.log.decision("JA03");
         nothing_is_left(node, &job, "ended");
     });
@@ -393,16 +393,16 @@ fn an_imp_that_ends_before_the_move_is_seen_after_it() {
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
         node.session_alone("");
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
-        let outcome = while_delayed(node, login, || {
+        let outcome = run_while_delayed(node, login, || {
             signal(node.keepers()[0], nix::sys::signal::Signal::SIGSTOP);
             job.end_shell();
             eventually("the IMP is gone", || job.unit.pids().is_empty());
             node.log.decision("JA03");
-            assert!(job.leaf().pids_or_none().is_empty(), "it is in the leaf");
+            assert!(job.leaf().pids_or_empty().is_empty(), "it is in the leaf");
             // What follows processes waits for this one as well.
             signal(node.keepers()[0], nix::sys::signal::Signal::SIGCONT);
         });
-        outcome.failed();
+        outcome.fails();
         nothing_is_left(node, &job, "ended");
     });
 }
@@ -416,7 +416,7 @@ fn a_keeper_that_dies_before_the_move_lets_nobody_in() {
             signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
             eventually("it is gone", || node.keepers().is_empty());
         })
-        .failed();
+        .fails();
         node.log.line("no keeper lives");
         nothing_is_left(node, &job, "without a keeper");
     });
@@ -452,7 +452,7 @@ fn a_keeper_that_is_told_to_end_ends_its_logins_first() {
             signal(node.keepers()[0], nix::sys::signal::Signal::SIGTERM);
             eventually("the leaf is gone", || !job.leaf().exists());
         });
-        login.failed();
+        login.fails();
         nothing_is_left(node, &job, "told to end");
         assert_eq!(job.shells().len(), 1, "the job runs on");
         node.sshd().ssh(ALICE, "true").ok();
@@ -481,7 +481,7 @@ fn a_login_that_fails_leaves_neither_leaf_nor_keeper() {
 fn a_login_that_is_killed_leaves_neither_leaf_nor_keeper() {
     on_flux(|node| {
         let job = contained(node);
-        let outcome = delayed(node, &job, || node.end_program("pamtester"));
+        let outcome = delayed(node, &job, || node.kill_program("pamtester"));
         assert!(outcome.code != 0, "{outcome}");
         eventually("the leaf is gone", || !job.leaf().exists());
         nothing_is_left(node, &job, "killed");
@@ -492,7 +492,7 @@ fn a_login_that_is_killed_leaves_neither_leaf_nor_keeper() {
 #[test]
 fn a_unit_with_a_policy_and_no_filter_gets_ours_once() {
     on_flux(|node| {
-        let job = node.flux_job(ALICE, JOB, &[]);
+        let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
         let file = format!("{folder}/imp-shell-0-{JOB}.service");
         node.write(&file, "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n");
@@ -512,7 +512,7 @@ fn a_unit_with_a_policy_and_no_filter_gets_ours_once() {
 #[test]
 fn a_unit_without_a_policy_is_not_contained() {
     on_flux(|node| {
-        let job = node.flux_job(ALICE, JOB, &[]);
+        let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
         node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\nType=notify\n");
         let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
@@ -546,7 +546,7 @@ fn a_units_file_that_is_not_its_own_is_not_read() {
         ("a directory", |node, file| node.folder(file, 0o755)),
     ] {
         on_flux(|node| {
-            let job = node.flux_job(ALICE, JOB, &[]);
+            let job = node.start_flux_job(ALICE, JOB, &[]);
             let folder = node.transient();
             spoil(node, &format!("{folder}/imp-shell-0-{JOB}.service"));
             let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
@@ -560,8 +560,8 @@ fn a_units_file_that_is_not_its_own_is_not_read() {
 #[test]
 fn a_second_answer_about_another_job_is_not_followed() {
     on_flux(|node| {
-        let job = node.flux_job(ALICE, JOB, &[]);
-        let other = node.flux_job(ALICE, "f1", &[]);
+        let job = node.start_flux_job(ALICE, JOB, &[]);
+        let other = node.start_flux_job(ALICE, "f1", &[]);
         let folder = node.transient();
         node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\n");
         let none = Containment::None;
@@ -597,7 +597,7 @@ fn a_keeper_that_others_could_have_written_is_not_run() {
         spoil(&format!("chown alice {KEEPER}"));
         spoil(&format!("rm {KEEPER}; ln -s /run/kept {KEEPER}"));
         node.sh(&format!("echo no program >{KEEPER}")).ok();
-        node.session(ALICE).failed();
+        node.session(ALICE).fails();
         node.log.line("start keeper: execveat");
         nothing_is_left(node, &job, "no program");
     });
@@ -636,7 +636,7 @@ fn plans_for_what_is_no_unit_of_flux_are_refused() {
         let dots = job.reply(Containment::Inherit).encode();
         let dots = String::from_utf8(dots).unwrap().replace("user@992.service", "../../../..");
         Fake::new().says(dots).install(node);
-        node.account(ALICE).failed();
+        node.account(ALICE).fails();
         for cgroup in [&own, &bobs, &other, &below] {
             assert!(cgroup.children().is_empty() && cgroup.is_empty(), "{}", cgroup.path());
         }

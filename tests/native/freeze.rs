@@ -1,15 +1,17 @@
 //! A frozen job: moving in would freeze sshd.
 
-use crate::support::{ALICE, Node, Outcome, User, eventually, on_node, patience, while_delayed};
+use crate::support::{
+    ALICE, Node, Outcome, User, eventually, on_node, run_while_delayed, timeout_factor,
+};
 
 /// By the module's own measure; on a busy machine not every time.
 fn refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Outcome) {
     let took = || {
         node.log.clear();
-        phase(node, ALICE).failed();
+        phase(node, ALICE).fails();
         node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
     };
-    assert!((0..5).any(|_| took() < 1000 * patience()), "{}", node.log);
+    assert!((0..5).any(|_| took() < 1000 * timeout_factor()), "{}", node.log);
 }
 
 #[test]
@@ -20,7 +22,7 @@ fn a_frozen_job_is_refused_within_a_second() {
         refused_within_a_second(node, Node::account);
         refused_within_a_second(node, Node::session);
         let text = "gpu017: your job 4242 is suspended; a login would freeze with it.";
-        node.account(ALICE).failed().says(text).says("[JA04]");
+        node.account(ALICE).fails().says(text).says("[JA04]");
         assert_eq!(job.cgroup.pids().len(), 1);
         job.cgroup.freeze(false);
         node.pam(ALICE).ok();
@@ -49,7 +51,7 @@ fn one_frozen_in_the_window_goes_on_with_its_job() {
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
         node.session_alone("");
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
-        let outcome = while_delayed(node, login, || {
+        let outcome = run_while_delayed(node, login, || {
             job.cgroup.freeze(true);
             eventually("the login is in the job", || job.cgroup.pids().len() == 2);
             job.cgroup.freeze(false);

@@ -7,7 +7,7 @@ use pam_job_adopt::protocol::{
 };
 
 use crate::support::{
-    ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, in_time, on_node,
+    ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node, retry_until_in_time,
 };
 
 const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
@@ -52,7 +52,7 @@ fn refused(what: &str, code: &str, fake: Fake) {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
         fake.install(node);
-        in_time(Duration::from_secs(4), || both_refuse(node, what, code));
+        retry_until_in_time(Duration::from_secs(4), || both_refuse(node, what, code));
         assert_eq!(job.cgroup.pids().len(), 1, "{what}: something joined");
     });
 }
@@ -146,7 +146,7 @@ fn one_that_stops_all_others() {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let outcome = node.account(ALICE).failed();
+                    let outcome = node.account(ALICE).fails();
                     assert!(outcome.took < Duration::from_secs(8), "{outcome}");
                 });
             }
@@ -185,7 +185,7 @@ fn one_that_leaves_a_child() {
         node.arguments("timeout=1");
         let fake = Fake::new().verb("describe", 0).answers(&admit("4242", &job.cgroup));
         fake.verb("linger", 0).install(node);
-        in_time(Duration::from_secs(4), || node.account(ALICE));
+        retry_until_in_time(Duration::from_secs(4), || node.account(ALICE));
         node.log.line("helper: end");
         eventually("no child of the helper is left", || node.helpers().is_empty());
     });
@@ -245,7 +245,7 @@ fn plans_for_what_is_not_the_users() {
             ("another user's cgroup", "4242", &his.cgroup),
             ("a cgroup without a stamp", "4242", &bare),
             ("the node's own cgroup", "4242", node.cgroup()),
-            ("a cgroup that is not there", "4242", &Cgroup::at("/ja-no-such")),
+            ("a cgroup that is not there", "4242", &Cgroup::new("/ja-no-such")),
             ("another job of the user's", "4243", &hers.cgroup),
         ] {
             Fake::new().answers(&admit_with_harm(job, cgroup)).install(node);
@@ -303,7 +303,7 @@ fn it_runs_with_nothing() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
-        node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).failed();
+        node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).fails();
         node.log.line("helper: end");
         let told = node.log.to_string();
         let seen: String = told
@@ -372,7 +372,7 @@ fn every_descriptor_is_closed_before_there_may_be_few() {
         let login = "ulimit -n 4096 && exec 3000</dev/null && exec strace -f -qq -o /tmp/strace \
                      -e trace=close_range -e inject=close_range:error=ENOSYS \
                      pamtester sshd alice acct_mgmt";
-        node.run("bash", &["-c", login]).failed();
+        node.run("bash", &["-c", login]).fails();
         node.log.line("helper: end");
         assert!(node.read("/tmp/strace").contains("INJECTED"));
         let told = node.log.to_string();

@@ -13,7 +13,7 @@ fn cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
 fn two_handles_in_one_process_change_nothing() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let outcome = cycles(node, ALICE, "2").exits(0).keeps_quiet_about("CHANGED");
+        let outcome = cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
         outcome.stands_in(&job.cgroup);
     });
@@ -22,7 +22,7 @@ fn two_handles_in_one_process_change_nothing() {
 #[test]
 fn refusals_change_nothing_either() {
     on_node(|node| {
-        cycles(node, CAROL, "3").exits(10).keeps_quiet_about("CHANGED").stands_in(&node.outside());
+        cycles(node, CAROL, "3").exits(10).omits("CHANGED").stands_in(&node.outside());
         node.arguments("timeout=1");
         for fake in [
             Fake::new().verb("sleep", 3600),
@@ -31,11 +31,11 @@ fn refusals_change_nothing_either() {
             Fake::new().verb("raise", 9),
         ] {
             fake.install(node);
-            cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+            cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         }
         let path = "/usr/libexec/job-adopt/resolve";
         node.sh(&format!("echo no program >{path}")).ok();
-        cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+        cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();
         node.stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
         cycles(node, ALICE, "2").exits(10).stands_in(&node.outside());
@@ -46,7 +46,7 @@ fn refusals_change_nothing_either() {
 fn logins_through_a_step_daemon_change_nothing() {
     on_node(|node| {
         let step = node.step(ALICE, &["no-user"]);
-        let outcome = cycles(node, ALICE, "2").exits(0).keeps_quiet_about("CHANGED");
+        let outcome = cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
         outcome.stands_in(&step.leaf());
     });
@@ -61,7 +61,7 @@ fn neither_do_refusals_through_a_step_daemon() {
             let step = node.step(ALICE, &[fault]);
             node.session_alone("timeout=1");
             let before = node.processes().len();
-            let outcome = cycles(node, ALICE, "2").exits(10).keeps_quiet_about("CHANGED");
+            let outcome = cycles(node, ALICE, "2").exits(10).omits("CHANGED");
             outcome.says("[JA0").stands_in(&node.outside());
             let daemon = usize::from(!fault.starts_with("exit"));
             eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
@@ -85,7 +85,7 @@ fn no_process_is_left_of_a_login() {
         let job = node.job(ALICE, "4242").start();
         let before = node.processes().len();
         node.pam(ALICE).ok();
-        node.pam(CAROL).failed();
+        node.pam(CAROL).fails();
         eventually("nothing is left", || node.processes().len() == before);
         assert_eq!(job.cgroup.pids().len(), 1);
     });
@@ -101,7 +101,7 @@ fn no_file_is_left_of_a_login() {
         let cgroups = || count(node.cgroup());
         let before = (files(), cgroups());
         node.pam(ALICE).ok();
-        node.pam(CAROL).failed();
+        node.pam(CAROL).fails();
         assert_eq!((files(), cgroups()), before);
     });
 }
@@ -142,7 +142,7 @@ fn an_applications_view_of_its_children_does_not_matter() {
             }
         }
         assert_eq!(job.cgroup.pids().len(), 1);
-        let refused = node.run("reaper", &["carol", "handler"]).failed();
+        let refused = node.run("reaper", &["carol", "handler"]).fails();
         refused.says("[JA01]").says("called 0 reaped 0 same 1 pending 0");
     });
 }
@@ -161,7 +161,7 @@ fn a_helper_that_the_application_reaps_has_to_have_answered_in_whole() {
         }
         Fake::new().says(&reply[..reply.len() - 8]).install(node);
         for _ in 0..10 {
-            node.run("reaper", &["alice", "thread"]).failed().says("[JA0");
+            node.run("reaper", &["alice", "thread"]).fails().says("[JA0");
         }
         assert_eq!(job.cgroup.pids().len(), 1);
     });

@@ -4,17 +4,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Outcome, finished, skip};
+use crate::support::{Outcome, finished_dir, skip};
 
 fn make(arguments: &[&str]) -> Outcome {
     let mut make = Command::new("make");
     make.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
-    Outcome::of(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"))
+    Outcome::run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"))
 }
 
 fn files(folder: &Path) -> Vec<(String, u32)> {
     let mut find = Command::new("find");
-    let listed = Outcome::of(find.arg(folder).args(["-type", "f"])).ok().stdout;
+    let listed = Outcome::run(find.arg(folder).args(["-type", "f"])).ok().stdout;
     let relative = |path: &str| path.strip_prefix(&*folder.to_string_lossy()).unwrap().to_owned();
     let mode = |path: &str| std::fs::metadata(path).unwrap().mode() & 0o7777;
     listed.lines().map(|path| (relative(path), mode(path))).collect()
@@ -22,7 +22,7 @@ fn files(folder: &Path) -> Vec<(String, u32)> {
 
 #[test]
 fn a_staged_installation_is_complete_and_makes_no_user() {
-    if finished().is_none() {
+    if finished_dir().is_none() {
         return skip("needs the finished files: run make test");
     }
     let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a stage");
@@ -76,7 +76,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
 /// A stack that names a missing module lets nobody in.
 #[test]
 fn a_module_in_use_is_not_removed() {
-    if finished().is_none() {
+    if finished_dir().is_none() {
         return skip("needs the finished files: run make test");
     }
     let stage = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stage-in-use");
@@ -84,12 +84,12 @@ fn a_module_in_use_is_not_removed() {
     std::fs::create_dir_all(&stacks).unwrap();
     std::fs::write(stacks.join("sshd"), "session required pam_job_adopt.so\n").unwrap();
     let destination = format!("DESTDIR={}", stage.display());
-    make(&["uninstall", &destination]).failed().says("etc/pam.d/sshd");
+    make(&["uninstall", &destination]).fails().says("etc/pam.d/sshd");
     std::fs::write(stacks.join("sshd"), "#session required pam_job_adopt.so\n").unwrap();
     make(&["uninstall", &destination]).ok();
     let drop_in = "etc/systemd/system/user-.slice.d";
     std::fs::create_dir_all(stage.join(drop_in)).unwrap();
     std::fs::write(stage.join(drop_in).join("job-adopt.conf"), "").unwrap();
-    make(&["uninstall", &destination]).failed().says(drop_in);
+    make(&["uninstall", &destination]).fails().says(drop_in);
     std::fs::remove_dir_all(&stage).unwrap();
 }

@@ -43,7 +43,7 @@ fn a_refusal_leaves_no_leaf_behind() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
         job.cgroup.freeze(true);
-        node.pam(ALICE).failed();
+        node.pam(ALICE).fails();
         let left: Vec<Cgroup> = job.cgroup.children();
         assert!(left.is_empty(), "{left:?}");
         job.cgroup.freeze(false);

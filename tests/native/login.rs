@@ -60,11 +60,11 @@ fn so_does_a_file_transfer() {
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
         // An open that the filter refuses is "Permission denied", one without a driver "Failure".
-        let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).failed();
-        put("/dev/nvidia0").says("Failure").keeps_quiet_about("Permission denied");
+        let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
+        put("/dev/nvidia0").says("Failure").omits("Permission denied");
         put("/dev/nvidia1").says("Permission denied");
         let copy = |device: &str| {
-            sshd.scp(&["-O"], "/etc/hosts", &format!("alice@127.0.0.1:{device}")).failed()
+            sshd.scp(&["-O"], "/etc/hosts", &format!("alice@127.0.0.1:{device}")).fails()
         };
         copy("/dev/nvidia0").says("No such device or address");
         copy("/dev/nvidia1").says("Operation not permitted");

@@ -63,7 +63,7 @@ fn login(node: &Node, key: &str, value: serde_json::Value, expected: &[(&str, &s
 /// The login to a job with that key is refused, in these words, and the log gives the cause.
 fn refused(node: &Node, key: &str, value: serde_json::Value, words: &str, cause: &str) {
     let job = node.job(ALICE, "4242").with("options", json!({})).with(key, value).start();
-    node.sshd().ssh(ALICE, "true").failed().says(words).says("[JA10]");
+    node.sshd().ssh(ALICE, "true").fails().says(words).says("[JA10]");
     node.log.line(cause);
     assert_eq!(job.cgroup.pids().len(), 1, "something joined");
 }
@@ -71,7 +71,7 @@ fn refused(node: &Node, key: &str, value: serde_json::Value, words: &str, cause:
 #[test]
 fn by_a_cdi_name() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         assert!(!node.exists("/run/hook-ran"), "a hook was run");
@@ -81,7 +81,7 @@ fn by_a_cdi_name() {
 #[test]
 fn by_a_directory_of_devices() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
         login(node, "device_dir", json!("/run/site/4242"), &SECOND);
@@ -91,7 +91,7 @@ fn by_a_directory_of_devices() {
 #[test]
 fn by_an_entry_of_that_directory_which_is_a_cdi_name() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/run/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/cdi/nvidia.com/gpu/1", "");
         login(node, "device_dir", json!("/run/site/4242"), &SECOND);
@@ -101,7 +101,7 @@ fn by_an_entry_of_that_directory_which_is_a_cdi_name() {
 #[test]
 fn an_empty_directory_is_no_gpu() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.folder("/run/site/4242", 0o755);
         let none = [("/dev/nvidia0", DENIED), ("/dev/nvidiactl", DENIED), ("/dev/null", "ok")];
         login(node, "device_dir", json!("/run/site/4242"), &none);
@@ -111,7 +111,7 @@ fn an_empty_directory_is_no_gpu() {
 #[test]
 fn one_unknown_entry_refuses_the_whole_directory() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
         node.place("/run/site/4242/nvidia1", "");
@@ -124,8 +124,8 @@ fn one_unknown_entry_refuses_the_whole_directory() {
 fn by_number_and_by_pci_address() {
     for name in [json!(0), json!("0000:03:00.0")] {
         on_node(|node| {
-            node.load_drivers(510);
-            node.plug_in_amd();
+            node.add_nvidia_driver(510);
+            node.add_amd_gpus();
             let first = [
                 ("/dev/dri/renderD129", OPENS),
                 ("/dev/dri/renderD128", DENIED),
@@ -140,8 +140,8 @@ fn by_number_and_by_pci_address() {
 #[test]
 fn a_number_that_does_not_exist_refuses() {
     on_node(|node| {
-        node.load_drivers(510);
-        node.plug_in_amd();
+        node.add_nvidia_driver(510);
+        node.add_amd_gpus();
         refused(node, "gpus", json!([0, 2]), "GPU 2", "GPU 2");
     });
 }
@@ -149,7 +149,7 @@ fn a_number_that_does_not_exist_refuses() {
 #[test]
 fn by_slurms_index() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         let lines = "NodeName=gpu018 Name=gpu File=/dev/nvidia3\n\
                      NodeName=gpu[017,019] Name=gpu Type=h100 File=/dev/nvidia[2,1]\n";
         node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
@@ -162,7 +162,7 @@ fn by_slurms_index() {
 #[test]
 fn a_site_says_which_node_this_is_in_slurms_files() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         let lines = "NodeName=gpu017 Name=gpu File=/dev/nvidia3\n\
                      NodeName=rack1-n7 Name=gpu File=/dev/nvidia1\n";
         node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
@@ -177,7 +177,7 @@ fn a_site_says_which_node_this_is_in_slurms_files() {
 #[test]
 fn a_stale_specification_refuses_and_opens_nothing_of_the_driver_that_took_the_number() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         let numbered = NVIDIA.replace(
             "  - path: /dev/nvidia-uvm\n",
             "  - path: /dev/nvidia-uvm\n    major: 511\n    permissions: rwm\n    type: c\n",
@@ -191,7 +191,7 @@ fn a_stale_specification_refuses_and_opens_nothing_of_the_driver_that_took_the_n
 #[test]
 fn a_node_of_another_driver_refuses() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229").ok();
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "/dev/nvidia1");
@@ -201,7 +201,7 @@ fn a_node_of_another_driver_refuses() {
 #[test]
 fn a_specification_that_others_can_write_refuses() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.mode("/etc/cdi/nvidia.yaml", 0o666);
         refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "nvidia.yaml");
@@ -211,7 +211,7 @@ fn a_specification_that_others_can_write_refuses() {
 #[test]
 fn a_broken_specification_does_not_hide_another_kind() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         let broken = r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#;
         node.place("/etc/cdi/beside.json", broken);
@@ -230,7 +230,7 @@ fn a_broken_specification_does_not_hide_another_kind() {
 #[test]
 fn a_specification_that_only_root_can_read_is_told_so_and_hides_its_own_kind_alone() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/cdi/site.org-fpga_7.json", "{}");
         node.mode("/run/cdi/site.org-fpga_7.json", 0o600);
@@ -253,7 +253,7 @@ fn a_specification_that_only_root_can_read_is_told_so_and_hides_its_own_kind_alo
 #[test]
 fn a_broken_specification_never_brings_an_older_definition_back() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/cdi/nvidia.yaml", &NVIDIA.replace("deviceNodes", "devicenodes"));
         let cause = "/run/cdi/nvidia.yaml";
@@ -265,7 +265,7 @@ fn a_broken_specification_never_brings_an_older_definition_back() {
 #[test]
 fn register_confines_the_job_to_what_its_names_stand_for() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         let register = ["register", "--id", "4242", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
@@ -280,7 +280,7 @@ fn register_confines_the_job_to_what_its_names_stand_for() {
 #[test]
 fn register_and_run_refuse_a_name_that_stands_for_nothing() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         let register = ["register", "--id", "4242", "--user", "alice", "--gpu", "99"];
         let refused = node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat());
@@ -296,7 +296,7 @@ fn register_and_run_refuse_a_name_that_stands_for_nothing() {
 #[test]
 fn a_site_allows_by_pattern_and_by_preset() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.configure("always_allowed = @hpc, /dev/dri/renderD*\n");
         let open = [("/dev/fuse", "ok"), ("/dev/dri/renderD128", OPENS), ("/dev/nvidia0", DENIED)];
         login(node, "cdi", json!([]), &open);
@@ -307,7 +307,7 @@ fn a_site_allows_by_pattern_and_by_preset() {
 #[test]
 fn no_variable_of_the_users_is_a_list_of_devices() {
     on_node(|node| {
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/home/alice/.pam_environment", "NVIDIA_VISIBLE_DEVICES DEFAULT=all\n");
         let _job = node.job(ALICE, "4242").with("cdi", json!(["nvidia.com/gpu=1"])).start();

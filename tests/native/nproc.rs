@@ -32,7 +32,7 @@ fn a_used_up_limit_is_raised_or_named() {
         if may_raise_limits() {
             with_used_up_limit(node, "--inh-caps=-chown").ok();
         }
-        with_used_up_limit(node, "--bounding-set=-sys_resource").failed().says("[JA0");
+        with_used_up_limit(node, "--bounding-set=-sys_resource").fails().says("[JA0");
         let entry = node.log.find("the limit", |entry| {
             entry.text.contains("decision=") && entry.text.to_lowercase().contains("nproc")
         });

@@ -1,12 +1,12 @@
 //! A panic in the module is a refusal, never the end of sshd.
 
-use crate::support::{ALICE, Artifact, built, on_node};
+use crate::support::{ALICE, Artifact, built_path, on_node};
 
 #[test]
 fn a_panic_after_the_move_is_undone_and_refused() {
     on_node(|node| {
         // A debug build panics for a job of a certain name.
-        node.install(&built(Artifact::Module), &node.module());
+        node.install(&built_path(Artifact::Module), &node.module());
         node.reporting("");
         let sound = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok().stands_in(&sound.cgroup);
@@ -16,7 +16,7 @@ fn a_panic_after_the_move_is_undone_and_refused() {
         let entry = node.log.line("internal error, please report");
         assert_eq!((entry.severity(), entry.field("code")), (1, Some("JA09")), "{}", entry.text);
         let sshd = node.sshd();
-        sshd.ssh(ALICE, "echo a''shell").failed().keeps_quiet_about("ashell");
+        sshd.ssh(ALICE, "echo a''shell").fails().omits("ashell");
         std::fs::remove_file(node.path(&fatal.record_path())).unwrap();
         node.pam(ALICE).ok().stands_in(&sound.cgroup);
     });

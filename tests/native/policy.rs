@@ -78,7 +78,7 @@ fn a_class_is_every_minor_of_its_drivers() {
         node.sh(loops).ok();
         let script = "for n in 0 1 2; do head -c0 /dev/loop$n && echo loop$n opens; done; true";
         let denied = look(node, "closed", &[], script);
-        denied.keeps_quiet_about("opens").says("Operation not permitted");
+        denied.omits("opens").says("Operation not permitted");
         let allowed = look(node, "closed", &["block-loop r"], script);
         allowed.says("loop0 opens").says("loop2 opens");
     });
@@ -142,8 +142,8 @@ fn names_that_this_version_cannot_resolve_refuse() {
         ] {
             let _job = node.job(ALICE, "4242").with(key, value).start();
             let text = format!("gpu017: job 4242 asks for {name}");
-            node.account(ALICE).failed().says("[JA10]").says(&text);
-            node.session(ALICE).failed();
+            node.account(ALICE).fails().says("[JA10]").says(&text);
+            node.session(ALICE).fails();
         }
     });
 }

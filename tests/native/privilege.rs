@@ -9,7 +9,7 @@ use crate::support::{ALICE, Fake, Node, on_node};
 fn described(node: &Node, prefix: &str) -> String {
     Fake::new().verb("describe", 0).install(node);
     node.log.clear();
-    node.sh(&format!("{prefix} pamtester sshd alice acct_mgmt")).failed();
+    node.sh(&format!("{prefix} pamtester sshd alice acct_mgmt")).fails();
     node.log.line("helper: end");
     node.log.to_string()
 }
@@ -48,8 +48,8 @@ fn its_account_may_not_have_roots_group() {
         let _job = node.job(ALICE, "4242").start();
         node.account(ALICE).ok();
         node.sh("sed -i 's/^job-adopt:x:990:990:/job-adopt:x:990:0:/' /etc/passwd").ok();
-        node.account(ALICE).failed().says("[JA09]");
-        node.session(ALICE).failed();
+        node.account(ALICE).fails().says("[JA09]");
+        node.session(ALICE).fails();
     });
 }
 
@@ -59,7 +59,7 @@ fn a_file_with_another_users_identity_is_no_helper() {
         let _job = node.job(ALICE, "4242").start();
         for mode in [0o4755, 0o2755] {
             node.mode("/usr/libexec/job-adopt/resolve", mode);
-            node.account(ALICE).failed().says("[JA09]");
+            node.account(ALICE).fails().says("[JA09]");
         }
         node.mode("/usr/libexec/job-adopt/resolve", 0o755);
         node.account(ALICE).ok();
@@ -72,7 +72,7 @@ fn every_folder_above_it_has_to_be_roots_alone() {
         let _job = node.job(ALICE, "4242").start();
         for folder in ["/usr/libexec", "/usr"] {
             node.mode(folder, 0o777);
-            node.account(ALICE).failed().says("[JA09]");
+            node.account(ALICE).fails().says("[JA09]");
             node.mode(folder, 0o755);
         }
         node.account(ALICE).ok();
@@ -111,7 +111,7 @@ fn a_sites_message_has_a_limit() {
             });
             reply.message = "m".repeat(length);
             Fake::new().answers(&reply).install(node);
-            let outcome = node.account(ALICE).failed().says(code);
+            let outcome = node.account(ALICE).fails().says(code);
             assert_eq!(outcome.output().contains("mmmm"), length == 400, "{length}: {outcome}");
         }
     });

@@ -1,6 +1,6 @@
 //! A job that ends while a login is on its way into it, and kernels that say no.
 
-use crate::support::{ALICE, Job, Node, if_held, on_node, while_held};
+use crate::support::{ALICE, Job, Node, on_node, run_while_held, try_run_while_held};
 
 /// Whether strace did to the login what it was told to.
 fn was_touched(node: &Node, how: &str) -> bool {
@@ -12,7 +12,7 @@ fn was_touched(node: &Node, how: &str) -> bool {
 fn ends_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
     let inject = format!("inject={call}:delay_enter=60000000:when={number}");
     let login = || node.pam_under_strace(&["-e", &inject], ALICE);
-    let (outcome, held) = if_held(node, login, || job.finish());
+    let (outcome, held) = try_run_while_held(node, login, || job.finish());
     if !held {
         outcome.ok();
         return false;
@@ -68,12 +68,12 @@ fn a_job_that_ends_just_before_the_move_admits_nobody() {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
-        while_held(
+        run_while_held(
             node,
             || node.session_under_strace("/tmp/strace", &delay, ALICE),
             || job.finish(),
         )
-        .failed();
+        .fails();
         assert!(!job.cgroup.exists());
         node.log.decision("JA03");
     });
@@ -132,8 +132,8 @@ fn a_job_that_is_withdrawn_just_before_the_move_admits_nobody() {
             job.unstamp();
             job.cgroup.kill();
         };
-        while_held(node, || node.session_under_strace("/tmp/strace", &delay, ALICE), withdraw)
-            .failed();
+        run_while_held(node, || node.session_under_strace("/tmp/strace", &delay, ALICE), withdraw)
+            .fails();
         assert!(job.cgroup.is_empty());
         node.log.decision("JA03");
     });

@@ -39,7 +39,7 @@ fn inside(job: &Job<'_>, script: &str) -> Outcome {
     let mut command = job.node().daemon(&job.cgroup, "timeout");
     command.args(["-k", "2", "50", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"]);
     command.args(["sh", "-c", script]).env("HOME", job.owner.home()).env("USER", job.owner.name);
-    Outcome::of(&mut command)
+    Outcome::run(&mut command)
 }
 
 /// What a rank says in that job.
@@ -174,8 +174,8 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             ("exec yes", "said more than one line"),
             (&slowly, "did not answer in time"),
         ] {
-            let patience = if warning.ends_with("in time") { "" } else { PATIENCE };
-            cluster.nodes[1].configure(&format!("{NETWORKS}{patience}"));
+            let timeout_factor = if warning.ends_with("in time") { "" } else { PATIENCE };
+            cluster.nodes[1].configure(&format!("{NETWORKS}{timeout_factor}"));
             let _service = node.serve("::", PORT, &["sh", "-c", manner]);
             assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
             cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));

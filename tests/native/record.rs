@@ -130,10 +130,10 @@ fn a_cgroup_that_is_gone_or_was_never_there() {
         let job = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok();
         job.finish();
-        node.pam(ALICE).failed();
+        node.pam(ALICE).fails();
         assert!(!job.cgroup.exists(), "a login made the cgroup of a job");
         job.record(&node.read(&job.record_path()).replace(job.cgroup.path(), "/ja-never-was"));
-        node.pam(ALICE).failed();
+        node.pam(ALICE).fails();
     });
 }
 
@@ -144,7 +144,7 @@ fn a_cgroup_that_was_made_anew() {
         let job = node.job(ALICE, "4242").start();
         job.finish();
         let _again = node.job(ALICE, "4242").unstamped().unrecorded().start();
-        node.session(ALICE).failed();
+        node.session(ALICE).fails();
         node.log.decision("JA07");
     });
 }
@@ -158,7 +158,7 @@ fn a_cgroup_without_its_stamp() {
             if let Some(stamp) = stamp {
                 job.stamp(stamp);
             }
-            node.session(ALICE).failed();
+            node.session(ALICE).fails();
             assert_eq!(job.cgroup.pids().len(), 1, "{stamp:?}");
             node.log.decision("JA07");
         });

@@ -34,7 +34,7 @@ fn what_the_helper_cannot_read_is_named_to_root_as_well() {
         let _job = node.job(ALICE, "4242").start();
         node.configure("env = id\n");
         node.mode("/etc/security/job_adopt.conf", 0o600);
-        node.account(ALICE).failed().says("[JA09]");
+        node.account(ALICE).fails().says("[JA09]");
         let cause = "cause: /etc/security/job_adopt.conf: cannot open: Permission denied; jobs are \
                      looked up as the user job-adopt";
         resolve(node, &[]).exits(1).says("[JA09]").says(cause);
@@ -48,7 +48,7 @@ fn so_is_that_the_helpers_account_is_missing() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
-        node.account(ALICE).failed().says("[JA09]");
+        node.account(ALICE).fails().says("[JA09]");
         resolve(node, &[])
             .exits(1)
             .says("[JA09]")
@@ -71,7 +71,7 @@ fn the_switch_is_the_modules_switch() {
         node.pam(CAROL).ok();
         resolve(node, &[]).exits(0).says("switched off");
         node.sh("chown alice /run/job-adopt/off").ok();
-        node.pam(CAROL).failed().says("[JA0");
-        resolve(node, &[]).exits(1).says("[JA01]").keeps_quiet_about("switched off");
+        node.pam(CAROL).fails().says("[JA0");
+        resolve(node, &[]).exits(1).says("[JA01]").omits("switched off");
     });
 }

@@ -4,7 +4,7 @@ use std::thread::scope;
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node, while_delayed,
+    ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node, run_while_delayed,
 };
 
 /// Logins that are held up beside each other, each on a node of its own.
@@ -30,7 +30,7 @@ fn held_at(node: &Node, number: usize, rival: impl FnOnce()) -> Held {
     let inject = format!("inject=bpf:delay_enter=1200000:when={number}");
     let options = ["-e", "trace=bpf", "-e", &inject];
     let login = || node.session_under_strace("/tmp/strace", &options, ALICE);
-    let outcome = while_delayed(node, login, rival);
+    let outcome = run_while_delayed(node, login, rival);
     let log = node.read("/tmp/strace");
     let calls = log.lines().filter(|line| line.contains(" bpf(")).map(str::to_owned).collect();
     Held { calls, outcome, touched: log.contains("DELAYED") }

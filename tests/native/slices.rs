@@ -27,7 +27,7 @@ fn no_job_is_registered_in_a_closed_slice() {
             refused.exits(3).says("/user.slice/user-1001.slice").says("systemd refuses devices");
             assert!(!node.job_adopt(&["list"]).ok().stdout.contains("4242"));
             let stamp = format!("getfattr -n trusted.job_adopt {}", job.cgroup.dir().display());
-            node.sh(&stamp).failed();
+            node.sh(&stamp).fails();
         });
     }
 }

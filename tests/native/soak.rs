@@ -288,7 +288,7 @@ impl Running<'_> {
                     true => node.write(&format!("{}/end-{}", job.owner.home(), job.id), ""),
                     false => _ = node.run("scancel", &[&job.id]).ok(),
                 }
-                job.forgotten()
+                job.remove_forgotten_cgroups()
             }
         }
     }
@@ -448,7 +448,7 @@ fn wave(node: &Node, users: &[User]) -> Vec<Told> {
     let names = users.iter().map(|user| user.name);
     let mut clients = node.command("bash");
     clients.args(["-c", CLIENTS, "wave"]).args(names);
-    crate::support::Outcome::of(&mut clients).ok();
+    crate::support::Outcome::run(&mut clients).ok();
     let told = |(at, user): (usize, &User)| {
         let bytes = fs::read(node.path(&format!("/root/wave/{}.new", at + 1))).unwrap();
         Told::read(*user, String::from_utf8_lossy(&bytes).into_owned())

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
 
 use crate::support::{
-    ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan, probes, while_held,
+    ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan, probes, run_while_held,
 };
 
 /// A session with these arguments against a daemon with these faults: where it ended up, with the
@@ -62,7 +62,7 @@ fn neither_account_nor_an_observer_has_anybody_added() {
         node.session(ALICE).stands_in(&node.outside());
         let entry = node.log.find("observe", |entry| entry.field("would") == Some("adopt"));
         assert_eq!(entry.field("cgroup"), Some(step.leaf().path()), "{}", entry.text);
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -71,10 +71,10 @@ fn neither_account_nor_an_observer_has_anybody_added() {
 fn the_job_of_another_user_is_refused() {
     on_node(|node| {
         let step = node.step(BOB, &[]);
-        node.session(ALICE).failed().says("JA07");
-        node.account(ALICE).failed().says("JA07");
+        node.session(ALICE).fails().says("JA07");
+        node.account(ALICE).fails().says("JA07");
         assert!(node.log.decision("JA07").text.contains("the job is uid 1002's"));
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -83,9 +83,9 @@ fn a_step_that_is_starting_or_ending_takes_nobody() {
     for (state, code) in [("0", "JA02"), ("1", "JA02"), ("3", "JA03"), ("4", "JA03")] {
         on_node(|node| {
             let step = node.step(ALICE, &["state", state]);
-            node.account(ALICE).failed().says(code);
-            node.session(ALICE).failed().says(code);
-            step.untouched();
+            node.account(ALICE).fails().says(code);
+            node.session(ALICE).fails().says(code);
+            step.assert_untouched();
         });
     }
 }
@@ -95,10 +95,10 @@ fn a_step_that_is_starting_or_ending_takes_nobody() {
 fn a_running_daemon_in_no_steps_cgroup_is_a_fault_of_the_node() {
     on_node(|node| {
         let step = node.step(ALICE, &["aside"]);
-        node.account(ALICE).failed().says("JA09");
-        node.session(ALICE).failed().says("JA09");
+        node.account(ALICE).fails().says("JA09");
+        node.session(ALICE).fails().says("JA09");
         assert!(node.log.decision("JA09").text.contains("ProctrackType=proctrack/cgroup"));
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -131,7 +131,7 @@ fn a_login_that_was_moved_out_again_is_refused() {
             let [pid] = step.leaf().pids()[..] else { panic!("nobody was added") };
             node.outside().write("cgroup.procs", &pid.to_string());
         };
-        while_held(node, login, harm).failed().says("JA07");
+        run_while_held(node, login, harm).fails().says("JA07");
         step.empty();
     });
 }
@@ -174,11 +174,11 @@ fn a_stopped_daemon_takes_nobody_in_when_it_goes_on() {
         let step = node.step(ALICE, &[]);
         node.arguments("timeout=3");
         step.signal(Signal::SIGSTOP);
-        let outcome = node.session(ALICE).failed().says("JA08");
+        let outcome = node.session(ALICE).fails().says("JA08");
         assert!(outcome.took < Duration::from_secs(8), "{outcome}");
         step.signal(Signal::SIGCONT);
         std::thread::sleep(Duration::from_millis(300));
-        step.untouched();
+        step.assert_untouched();
         node.arguments("");
         node.session(ALICE).ok();
     });
@@ -190,9 +190,9 @@ fn a_suspended_job_takes_nobody() {
         let step = node.step(ALICE, &[]);
         let user = step.cgroup().child("user");
         user.freeze(true);
-        node.account(ALICE).failed().says("JA04");
-        node.session(ALICE).failed().says("JA04");
-        step.untouched();
+        node.account(ALICE).fails().says("JA04");
+        node.session(ALICE).fails().says("JA04");
+        step.assert_untouched();
         user.freeze(false);
         node.session(ALICE).ok();
     });
@@ -203,9 +203,9 @@ fn a_suspended_job_takes_nobody() {
 fn a_daemon_to_which_numbers_mean_other_processes_is_sent_none() {
     on_node(|node| {
         let step = node.step(ALICE, &["pids"]);
-        node.account(ALICE).failed().says("JA09");
-        node.session(ALICE).failed().says("JA09");
-        step.untouched();
+        node.account(ALICE).fails().says("JA09");
+        node.session(ALICE).fails().says("JA09");
+        step.assert_untouched();
     });
 }
 
@@ -216,18 +216,18 @@ fn a_login_in_a_process_namespace_of_its_own_is_not_added() {
         let step = node.step(ALICE, &[]);
         node.arguments("");
         let session = ["--pid", "--fork", "pamtester", "sshd", "alice", "open_session"];
-        node.run("unshare", &session).failed().says("JA09");
+        node.run("unshare", &session).fails().says("JA09");
         node.log.line("in another process namespace than this");
-        step.untouched();
+        step.assert_untouched();
     });
     on_node(|node| {
         let step = node.step(ALICE, &["pids"]);
         node.arguments("");
         let session = "exec nsenter --pid=/proc/$(pgrep --newest --exact extern)/ns/pid \
                        pamtester sshd alice open_session";
-        node.sh(session).failed().says("JA09");
+        node.sh(session).fails().says("JA09");
         node.log.line("in another process namespace than this");
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -254,7 +254,7 @@ fn a_login_that_cannot_be_moved_back_is_let_in_by_no_knob() {
             node.session_alone("action_no_jobs=ignore action_adopt_failure=allow");
             let procs = format!("/sys/fs/cgroup{}/cgroup.procs", node.outside().path());
             let barred = ["-P", &procs, "-e", "inject=write:error=EPERM"];
-            node.session_under_strace("/tmp/strace", &barred, ALICE).failed().says("JA07");
+            node.session_under_strace("/tmp/strace", &barred, ALICE).fails().says("JA07");
             let entry = node.log.line("and the way back failed");
             assert_eq!((entry.field("decision"), entry.severity()), (Some("refuse"), 1));
         });
@@ -266,7 +266,7 @@ fn no_containment_is_refused_where_devices_are_required() {
     on_node(|node| {
         let (step, outcome) = session_against(node, "require_devices", &[]);
         outcome.says("JA06").stands_in(&node.outside());
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -277,7 +277,7 @@ fn a_login_ends_with_the_job_and_nothing_of_ours_keeps_its_cgroups() {
         node.answers(&plan(Containment::Enforce(Allowlist::new())));
         let sshd = node.sshd();
         let mut login = sshd.stay(ALICE, "sleep 60");
-        eventually("the login is in the job", || !step.leaf().pids_or_none().is_empty());
+        eventually("the login is in the job", || !step.leaf().pids_or_empty().is_empty());
         assert!(step.leaf().children().is_empty());
         assert!(step.finish(), "a cgroup is left");
         assert!(!login.wait().unwrap().success());
@@ -290,8 +290,8 @@ fn a_job_that_is_over_is_said_to_be_over() {
         let step = node.step(ALICE, &[]);
         node.session(ALICE).ok();
         assert!(step.finish(), "a cgroup is left");
-        node.account(ALICE).failed().says("JA03");
-        node.session(ALICE).failed().says("JA03");
+        node.account(ALICE).fails().says("JA03");
+        node.session(ALICE).fails().says("JA03");
     });
 }
 
@@ -303,8 +303,8 @@ fn a_job_whose_daemon_was_killed_is_over() {
         node.session(ALICE).ok();
         step.signal(Signal::SIGKILL);
         eventually("the daemon is gone", || step.cgroup().child("slurm").is_empty());
-        node.account(ALICE).failed().says("JA03");
-        node.session(ALICE).failed().says("JA03");
+        node.account(ALICE).fails().says("JA03");
+        node.session(ALICE).fails().says("JA03");
     });
 }
 

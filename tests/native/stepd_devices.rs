@@ -3,8 +3,8 @@
 use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
 
 use crate::support::{
-    ALICE, Attached, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, on_node, plan, probes,
-    while_held,
+    ALICE, AttachedFilter, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, on_node, plan, probes,
+    run_while_held,
 };
 
 /// Holds a login up when it has been moved, and its filters are in place.
@@ -28,7 +28,7 @@ fn constrained(node: &Node, containment: Containment) -> Step {
     step
 }
 
-fn names(filters: &[Attached]) -> Vec<&str> {
+fn names(filters: &[AttachedFilter]) -> Vec<&str> {
     filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
@@ -95,9 +95,9 @@ fn a_job_without_the_filter_that_it_should_have_takes_nobody() {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
             node.answers(&plan(containment.clone()));
-            node.account(ALICE).failed().says("JA06");
-            node.session(ALICE).failed().says("JA06");
-            step.untouched();
+            node.account(ALICE).fails().says("JA06");
+            node.session(ALICE).fails().says("JA06");
+            step.assert_untouched();
         });
     }
 }
@@ -107,8 +107,8 @@ fn a_filter_that_root_removes_before_a_login_refuses_it() {
     on_node(|node| {
         let step = constrained(node, Containment::Inherit);
         step.job.detach(&step.job.filters()[0]);
-        node.session(ALICE).failed().says("JA06");
-        step.untouched();
+        node.session(ALICE).fails().says("JA06");
+        step.assert_untouched();
     });
 }
 
@@ -142,7 +142,7 @@ fn a_filter_that_goes_during_a_login_refuses_it() {
             };
             node.answers(&Plan { probes: probes(), ..plan(containment.clone()) });
             let login = || node.session_under_strace("/tmp/strace", &AT_PROBES, ALICE);
-            while_held(node, login, harm).failed().says("JA06");
+            run_while_held(node, login, harm).fails().says("JA06");
             step.empty();
         });
     }
@@ -158,7 +158,7 @@ fn a_filter_that_goes_before_the_move_leaves_nothing_to_rely_on() {
         let delay = ["-e", "inject=sendto:delay_enter=60000000:when=2"];
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let harm = || step.job.detach(&step.job.filters()[0]);
-        while_held(node, login, harm).failed().says("JA06");
+        run_while_held(node, login, harm).fails().says("JA06");
         step.empty();
     });
 }
@@ -199,10 +199,10 @@ fn a_filter_above_the_job_does_not_stand_for_slurms() {
         node.cgroup().child("jobs").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         for containment in [Containment::Inherit, Containment::Both(list())] {
             node.answers(&plan(containment));
-            node.account(ALICE).failed().says("JA06");
-            node.session(ALICE).failed().says("JA06");
+            node.account(ALICE).fails().says("JA06");
+            node.session(ALICE).fails().says("JA06");
         }
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -215,7 +215,7 @@ fn a_filter_above_the_job_and_one_of_ours_do_not_stand_for_slurms() {
         node.answers(&plan(Containment::Enforce(list())));
         node.session(ALICE).ok();
         node.answers(&plan(Containment::Inherit));
-        node.session(ALICE).failed().says("JA06");
+        node.session(ALICE).fails().says("JA06");
         step.empty();
     });
 }
@@ -241,7 +241,7 @@ fn a_filter_of_ours_does_not_stand_for_slurms() {
         node.session(ALICE).ok();
         for containment in [Containment::Inherit, Containment::Both(list())] {
             node.answers(&plan(containment));
-            node.session(ALICE).failed().says("JA06");
+            node.session(ALICE).fails().says("JA06");
         }
         step.empty();
     });
@@ -299,7 +299,7 @@ fn a_filter_that_takes_no_other_beside_it_is_inherited_or_refused() {
         node.answers(&plan(Containment::Inherit));
         slurms(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
         node.answers(&plan(Containment::Both(list())));
-        node.session(ALICE).failed().says("JA06");
+        node.session(ALICE).fails().says("JA06");
     });
 }
 

@@ -13,7 +13,7 @@ const SOCKET: &str = "/var/spool/slurmd/gpu017_4242.4294967292";
 #[track_caller]
 fn distrusted(node: &Node, why: &str) {
     for refused in [node.account(ALICE), node.session(ALICE)] {
-        refused.failed().says("JA09");
+        refused.fails().says("JA09");
     }
     node.log.line(why);
 }
@@ -80,7 +80,7 @@ fn a_directory_of_somebody_elses_is_not_looked_into() {
         let step = node.step(ALICE, &[]);
         chown(node.path(SPOOL), Some(BOB.uid), None).unwrap();
         distrusted(node, "owned by uid 1002");
-        step.untouched();
+        step.assert_untouched();
     });
 }
 
@@ -91,7 +91,7 @@ fn a_directory_that_others_may_write_to_is_not_looked_into() {
             let step = node.step(ALICE, &[]);
             node.mode(SPOOL, mode);
             distrusted(node, "writable by others");
-            step.untouched();
+            step.assert_untouched();
         });
     }
 }
@@ -109,7 +109,7 @@ fn no_link_on_the_way_is_followed() {
         };
         node.answers(&plan);
         distrusted(node, "a symbolic link, which is not followed");
-        step.untouched();
+        step.assert_untouched();
     });
 }
 

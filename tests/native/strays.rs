@@ -10,11 +10,11 @@ use crate::support::{ALICE, BOB, Cgroup, HELPER, Node, OPS, SPOOL, User, eventua
 struct Stray(Child, String);
 
 impl Stray {
-    fn of(node: &Node, user: User, script: &str) -> Self {
-        Self::at(node, &node.outside(), user, script)
+    fn new(node: &Node, user: User, script: &str) -> Self {
+        Self::start_in(node, &node.outside(), user, script)
     }
 
-    fn at(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Self {
+    fn start_in(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Self {
         let id = user.uid.to_string();
         let mut command = node.daemon(cgroup, "setpriv");
         command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", script]);
@@ -55,7 +55,7 @@ fn listed(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
 fn a_name_of_the_users_own_does_not_reach_the_terminal() {
     on_node(|node| {
         let cgroup = node.outside().child("\u{1b}[1m");
-        let _one = Stray::at(node, cgroup.create(), ALICE, STAYS);
+        let _one = Stray::start_in(node, cgroup.create(), ALICE, STAYS);
         let outcome = node.job_adopt(&["strays"]).exits(1).says("/?[1m");
         assert!(!outcome.output().contains('\u{1b}'), "{outcome}");
     });
@@ -66,7 +66,7 @@ fn each_is_shown_with_its_cgroup_and_its_devices() {
     on_node(|node| {
         node.job_adopt(&["strays"]).ok();
         let cron = node.outside().child("cron.service");
-        let _one = Stray::at(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
+        let _one = Stray::start_in(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
         let strays = listed(node, &[], 1);
         assert_eq!(strays.len(), 1, "{strays:?}");
         let one = &strays[0];
@@ -79,7 +79,7 @@ fn each_is_shown_with_its_cgroup_and_its_devices() {
         assert!(listed(node, &["--user", "bob"], 0).is_empty());
         node.configure("always_allowed = /dev/loop0\n");
         assert_eq!(listed(node, &["--user", "1001"], 1)[0]["devices"], serde_json::json!([]));
-        let _bob = Stray::of(node, BOB, STAYS);
+        let _bob = Stray::new(node, BOB, STAYS);
         assert_eq!(listed(node, &["--user", "alice"], 1).len(), 1);
         assert_eq!(listed(node, &[], 1).len(), 2);
     });
@@ -89,12 +89,12 @@ fn each_is_shown_with_its_cgroup_and_its_devices() {
 #[test]
 fn they_are_ended_with_what_they_start() {
     on_node(|node| {
-        let deaf = Stray::of(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
-        let stopped = Stray::of(node, ALICE, "kill -STOP $$; sleep infinity");
+        let deaf = Stray::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
+        let stopped = Stray::new(node, ALICE, "kill -STOP $$; sleep infinity");
         node.write("/usr/bin/chain", "#!/bin/sh\ntrap '' TERM\nsleep 0.02\nsetsid -f \"$0\"\n");
         node.mode("/usr/bin/chain", 0o755);
-        let _chain = Stray::of(node, ALICE, "setsid -f chain; exec sleep infinity");
-        let theirs = Stray::of(node, BOB, STAYS);
+        let _chain = Stray::new(node, ALICE, "setsid -f chain; exec sleep infinity");
+        let theirs = Stray::new(node, BOB, STAYS);
         node.job_adopt(&["strays", "--kill", "--user", "alice"]).ok();
         eventually("they have ended", || !deaf.runs() && !stopped.runs());
         assert!(theirs.runs(), "bob's was ended");
@@ -113,12 +113,12 @@ fn nobody_else_has_any() {
         node.arguments("exempt_groups=ops");
         let job = node.job(ALICE, "4242").start();
         let spared = [
-            Stray::of(node, ALICE, STAYS),
-            Stray::of(node, BOB, STAYS),
-            Stray::of(node, OPS, STAYS),
-            Stray::of(node, HELPER, STAYS),
-            Stray::of(node, User { name: "nobody", uid: 65_534 }, STAYS),
-            Stray::of(node, User { name: "none", uid: 70_000 }, STAYS),
+            Stray::new(node, ALICE, STAYS),
+            Stray::new(node, BOB, STAYS),
+            Stray::new(node, OPS, STAYS),
+            Stray::new(node, HELPER, STAYS),
+            Stray::new(node, User { name: "nobody", uid: 65_534 }, STAYS),
+            Stray::new(node, User { name: "none", uid: 70_000 }, STAYS),
         ];
         node.job_adopt(&["strays", "--kill"]).ok();
         assert!(spared.iter().all(Stray::runs));
@@ -139,7 +139,7 @@ fn the_command_does_not_end_who_called_it() {
     on_node(|node| {
         node.sh("install -m 4755 /bin/dash /usr/bin/become").ok();
         let script = "become -p -c 'job-adopt strays --kill'; echo $? >/tmp/status; sleep 60";
-        let caller = Stray::of(node, ALICE, script);
+        let caller = Stray::new(node, ALICE, script);
         eventually("it has run", || node.exists("/tmp/status"));
         assert!(caller.runs());
         assert_eq!(node.read("/tmp/status"), "0\n");
@@ -151,8 +151,8 @@ fn an_epilog_ends_them_with_the_last_job() {
     on_node(|node| {
         let _one = node.job(ALICE, "1").start();
         let two = node.job(ALICE, "2").start();
-        let stray = Stray::of(node, ALICE, STAYS);
-        let theirs = Stray::of(node, BOB, STAYS);
+        let stray = Stray::new(node, ALICE, STAYS);
+        let theirs = Stray::new(node, BOB, STAYS);
         node.job_adopt(&["unregister", "--strays", "1"]).ok();
         assert!(stray.runs() && two.cgroup.pids().len() == 1, "she has another job");
         node.job_adopt(&["unregister", "2"]).ok();
@@ -173,7 +173,7 @@ fn an_epilog_ends_them_with_the_last_job() {
 #[test]
 fn where_logins_join_no_jobs_nobody_is_outside() {
     on_node(|node| {
-        let stray = Stray::of(node, ALICE, STAYS);
+        let stray = Stray::new(node, ALICE, STAYS);
         let refuses = |why: &str| {
             node.job_adopt(&["strays", "--kill"]).exits(3).says(why);
             let _job = node.job(ALICE, "1").start();
@@ -198,7 +198,7 @@ fn where_logins_join_no_jobs_nobody_is_outside() {
 #[test]
 fn a_group_that_cannot_be_looked_up_exempts_everybody() {
     on_node(|node| {
-        let stray = Stray::of(node, OPS, STAYS);
+        let stray = Stray::new(node, OPS, STAYS);
         node.arguments("exempt_groups=ops");
         node.sh("mv /etc/group /etc/group.away").ok();
         node.job_adopt(&["strays", "--kill"]).exits(3).says("look up group ops");
@@ -210,7 +210,7 @@ fn a_group_that_cannot_be_looked_up_exempts_everybody() {
 #[test]
 fn a_job_of_slurm_without_an_extern_step_may_be_anybodys() {
     on_node(|node| {
-        let stray = Stray::of(node, ALICE, STAYS);
+        let stray = Stray::new(node, ALICE, STAYS);
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         let socket = format!("{SPOOL}/{}_77.0", node.name());

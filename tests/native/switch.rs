@@ -45,7 +45,7 @@ fn every_shape_of_stack_is_switched_and_switched_back() {
             node.pam(CAROL).ok();
             let install = ["pam", "--install", "--arguments", "timeout=40"];
             node.job_adopt(&install).exits(0).says("changed");
-            node.pam(CAROL).failed().says("[JA01]");
+            node.pam(CAROL).fails().says("[JA01]");
             node.sh("echo 'session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup' \
                      >>/etc/pam.d/sshd")
                 .ok();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, Job, Node, Outcome, on_node, patience};
+use crate::support::{ALICE, Job, Node, Outcome, on_node, timeout_factor};
 
 /// The session ends refused, outside, and without a leaf.
 fn refused_and_undone(options: &[&str], file: Option<&str>) {
@@ -129,7 +129,7 @@ fn a_frozen_leaf_is_seen_before_the_move() {
             node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
         };
         // By the module's own measure; on a busy machine not every time.
-        assert!((0..5).any(|_| took() < 1000 * patience()), "{}", node.log);
+        assert!((0..5).any(|_| took() < 1000 * timeout_factor()), "{}", node.log);
     });
 }
 

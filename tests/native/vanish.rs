@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, Job, Node, Outcome, on_node, while_delayed, while_held};
+use crate::support::{ALICE, Job, Node, Outcome, on_node, run_while_delayed, run_while_held};
 
 fn leaf_file(job: &Job<'_>) -> String {
     format!("/sys/fs/cgroup{}/job-adopt/cgroup.procs", job.cgroup.path())
@@ -33,7 +33,7 @@ fn a_leaf_that_its_user_removes_opens_nothing() {
         let procs = leaf_file(&job);
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
-        let outcome = while_held(node, login, || {
+        let outcome = run_while_held(node, login, || {
             let remove = format!("rmdir /sys/fs/cgroup{}/job-adopt", job.cgroup.path());
             node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}")).ok();
         });
@@ -55,7 +55,7 @@ fn one_logins_undo_opens_nothing_for_another() {
             let mut other = None;
             let failing = || node.session_under_strace("/tmp/one", &fails, ALICE);
             let start = || node.session_under_strace("/tmp/other", &waits, ALICE);
-            while_delayed(node, failing, || other = Some(scope.spawn(start))).failed();
+            run_while_delayed(node, failing, || other = Some(scope.spawn(start))).fails();
             other.expect("the first was not held up").join().unwrap()
         });
         inside_or_refused(node, other, &job);

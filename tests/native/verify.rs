@@ -1,12 +1,12 @@
 //! A login succeeds only when what was done has been read back: here it is undone in between.
 
-use crate::support::{ALICE, Job, Node, eventually, on_node, while_held};
+use crate::support::{ALICE, Job, Node, eventually, on_node, run_while_held};
 
 /// Runs a login that is held up, does `harm` meanwhile, and asserts that the login is refused and
 /// not in the job.
 fn undone(node: &Node, job: &Job<'_>, options: &[&str], harm: impl FnOnce()) {
     node.pam(ALICE).ok();
-    while_held(node, || node.pam_under_strace(options, ALICE), harm).failed();
+    run_while_held(node, || node.pam_under_strace(options, ALICE), harm).fails();
     assert_eq!(job.cgroup.pids().len(), 1, "the login is still in the job");
     node.pam(ALICE).ok();
 }
@@ -51,7 +51,7 @@ fn a_login_that_is_late_does_not_move() {
         node.session_alone("timeout=2");
         let job = node.job(ALICE, "4242").start();
         let held = ["-e", "inject=fgetxattr:delay_enter=3000000:when=1"];
-        node.session_under_strace("/tmp/strace", &held, ALICE).failed();
+        node.session_under_strace("/tmp/strace", &held, ALICE).fails();
         node.log.decision("JA08");
         assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
     });

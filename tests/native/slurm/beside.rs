@@ -173,7 +173,7 @@ fn limited(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
     let target = format!("{}@127.0.0.1", user.name);
     let client = sshd.client("ssh", &["-o", "BatchMode=yes", &target, LOOK]);
     let ssh = client.get_args().skip_while(|argument| *argument != "ssh");
-    Outcome::of(slurm.node.command("timeout").args(["--kill-after=1", "10"]).args(ssh))
+    Outcome::run(slurm.node.command("timeout").args(["--kill-after=1", "10"]).args(ssh))
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn what_only_observes_says_where_theirs_has_put_the_login() {
         assert!(!theirs.contains("/job_") && ours.starts_with(&job.path()), "{theirs} {ours}");
         assert_eq!(would, "adopt");
         // Theirs refuses, and no session follows.
-        sshd.ssh(CAROL, LOOK).failed();
+        sshd.ssh(CAROL, LOOK).fails();
         assert_eq!(node.log.decision("JA01").field("would"), Some("refuse"));
         job.cancel();
     });
@@ -242,7 +242,7 @@ fn usual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     assert_eq!(table.rows[rows[2]].gpus(), 2, "{}", table.print());
     older.cancel();
     newer.cancel();
-    slurm.holds_nothing();
+    slurm.assert_nothing_left();
 }
 
 /// Each is in that job, with its GPUs.
@@ -269,7 +269,7 @@ fn unusual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     job.signal_daemon(Signal::SIGCONT);
     job.cancel();
     his.cancel();
-    let planted = slurm.stand_in(0, &slurm.extern_socket(FORGED), CAROL, "2");
+    let planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), CAROL, "2");
     table.key("a daemon that moves nothing", CAROL, ["outside", "outside", "refused"]);
     drop(planted);
     unconstrained(slurm, table);

@@ -26,7 +26,7 @@ fn an_allowlist_is_more_than_version_1_can_hold() {
             node.session(ALICE).stays_outside();
             node.log.line("cgroup v1");
             node.reporting("");
-            node.pam(ALICE).failed().says("[JA06]");
+            node.pam(ALICE).fails().says("[JA06]");
         };
         node.configure("slurm_devices = closed\n");
         refused();
@@ -53,9 +53,9 @@ fn a_site_that_constrains_no_devices_has_logins_without_containment() {
         assert_eq!(login.gpus().len(), 4, "{login}");
         node.log.line("containment=none");
         node.arguments("require_devices");
-        node.pam(ALICE).failed().says("[JA06]");
+        node.pam(ALICE).fails().says("[JA06]");
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -71,7 +71,7 @@ fn a_job_that_slurm_should_constrain_and_does_not_is_refused() {
         node.session_reporting("");
         node.session(ALICE).stays_outside();
         node.reporting("");
-        node.pam(ALICE).failed().says("[JA06]");
+        node.pam(ALICE).fails().says("[JA06]");
         job.cancel();
         slurm.restart_slurmd();
         let job = slurm.alloc(ALICE, 1);
@@ -88,7 +88,7 @@ fn an_index_in_a_prologs_list_is_the_gpu_that_slurm_gave() {
         node.sh("sed -i 's/^DEVICES=slurm$/DEVICES=lists/' /etc/slurm/prolog.sh").ok();
         let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                      Name=gpu Type=a File=/dev/nvidia[2-3]\n";
-        node.load_drivers(510);
+        node.add_nvidia_driver(510);
         slurm.retype("gpu:b:1,gpu:a:3", lines);
         for (kind, gpu) in [("b", "/dev/nvidia1"), ("a", "/dev/nvidia0"), ("a", "/dev/nvidia2")] {
             let job = slurm.alloc_as(ALICE, 0, &[&format!("--gres=gpu:{kind}:1")], node.name());

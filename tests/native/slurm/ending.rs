@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, BOB, LOOK, Slurm, SlurmJob, Sshd, eventually, on_idle_slurm, on_slurm, within,
+    ALICE, BOB, LOOK, Slurm, SlurmJob, Sshd, eventually, on_idle_slurm, on_slurm, wait_within,
 };
 
 /// A login that stays, with a process that ignores what it may ignore.
@@ -19,7 +19,7 @@ fn stays(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
 /// Waits for the end of the login, then asserts that nothing is left.
 fn is_over(slurm: &Slurm<'_>, mut login: std::process::Child) {
     eventually("the login ends", || login.try_wait().unwrap().is_some());
-    slurm.holds_nothing();
+    slurm.assert_nothing_left();
     eventually("its processes are gone", || slurm.running("sleep").is_empty());
 }
 
@@ -32,7 +32,7 @@ fn at_scancel() {
             let login = stays(&sshd, &job);
             job.cancel();
             is_over(slurm, login);
-            sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+            sshd.ssh(ALICE, LOOK).fails().says("[JA01]");
         }
         let later = slurm.alloc(ALICE, 1);
         sshd.ssh(ALICE, LOOK).ok().joins(&later);
@@ -63,9 +63,9 @@ fn when_the_jobs_time_is_up() {
         slurm.node.run("scontrol", &["update", &update, "EndTime=now+1seconds"]).ok();
         let state = format!("scontrol show job {} | grep -o JobState=TIMEOUT", job.id);
         let is_up = || slurm.node.sh(&state).code == 0;
-        within(Duration::from_secs(60), "the job's time is up", is_up);
+        wait_within(Duration::from_secs(60), "the job's time is up", is_up);
         is_over(slurm, login);
-        sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+        sshd.ssh(ALICE, LOOK).fails().says("[JA01]");
     });
 }
 
@@ -103,6 +103,6 @@ fn logins_that_are_over_leave_nothing_in_the_job() {
         }
         assert_eq!(cgroups(), before);
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }

@@ -28,8 +28,8 @@ fn variables(login: &Outcome) -> BTreeSet<String> {
 #[test]
 fn gpus_of_a_job_are_named_without_a_prolog() {
     on_slurm(|slurm| {
-        slurm.node.load_drivers(510);
-        slurm.node.plug_in_nvidia();
+        slurm.node.add_nvidia_driver(510);
+        slurm.node.add_nvidia_gpus();
         slurm.node.configure("env = gpus\n");
         let _other = slurm.alloc(ALICE, 1);
         let job = slurm.alloc(ALICE, 2);
@@ -73,6 +73,6 @@ fn a_login_has_the_id_or_all_that_a_shell_in_the_allocation_has() {
         other.cancel();
         let note = format!("/run/job-adopt/jobs/{}/{}.ended", ALICE.uid, job.id);
         eventually("the epilog has left its note", || slurm.node.exists(&note));
-        sshd.ssh(ALICE, "true").failed().says("[JA03]");
+        sshd.ssh(ALICE, "true").fails().says("[JA03]");
     });
 }

@@ -14,6 +14,6 @@ fn each_way_to_start_a_job_gives_one_with_gpus_of_its_own() {
         for job in [&batch, &idle, &steps] {
             job.cancel();
         }
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }

@@ -68,7 +68,7 @@ fn only_the_gpus_of_the_job_are_counted() {
             assert_eq!(decision.field("containment"), Some("inherit"), "{}", decision.text);
             job.cancel();
         }
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -216,7 +216,7 @@ fn a_job_that_slurm_has_suspended_is_refused_until_it_is_resumed() {
         eventually("Slurm has thawed it", || state().trim_end() == "THAWED");
         slurm.node.session(ALICE).ok().joins(&job);
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -259,7 +259,7 @@ fn no_containment_is_refused_where_devices_are_required_and_before_the_move() {
         let job = slurm.alloc(ALICE, 1);
         with_plan(&job, slurm, Containment::None);
         slurm.node.arguments("require_devices");
-        slurm.node.account(ALICE).failed().says("JA06");
+        slurm.node.account(ALICE).fails().says("JA06");
         slurm.node.session_reporting("require_devices");
         let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
         went_back(slurm, &outcome, "JA06");

@@ -29,7 +29,7 @@ fn whichever_way_the_job_was_started() {
             assert_eq!(login.stderr, "", "a command's output has to stay clean");
             job.cancel();
         }
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -49,11 +49,11 @@ fn whichever_way_it_comes_in() {
 
 /// An open that the filter refuses is "Permission denied", one without a driver "Failure".
 fn files(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
-    let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).failed();
+    let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
     let gpus = job.gpus();
     for device in &DEVICES[..4] {
         if gpus.contains(device) {
-            put(device).says("Failure").keeps_quiet_about("Permission denied");
+            put(device).says("Failure").omits("Permission denied");
         } else {
             put(device).says("Permission denied");
         }
@@ -70,7 +70,7 @@ fn two_users_see_a_job_each_and_nobody_else_sees_one() {
         as_a_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
         as_a_step(sshd.ssh(BOB, LOOK).ok(), &his);
         let text = format!("{}: login refused: you (carol) have no running job", slurm.node.name());
-        sshd.ssh(CAROL, LOOK).failed().says(&text).says("squeue --me").says("[JA01]");
+        sshd.ssh(CAROL, LOOK).fails().says(&text).says("squeue --me").says("[JA01]");
         slurm.node.session_reporting("");
         slurm.node.session(CAROL).stays_outside();
     });
@@ -84,7 +84,7 @@ fn the_newest_of_two_jobs_unless_the_site_wants_a_choice() {
         as_a_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
         assert_eq!(slurm.node.log.decision("JA00").field("rule"), Some("newest"));
         slurm.node.arguments("action_unknown=deny");
-        let asked = slurm.node.pam(ALICE).failed().says("[JA05]");
+        let asked = slurm.node.pam(ALICE).fails().says("[JA05]");
         asked.says("you have 2 jobs here").says(&older.id).says(&newer.id);
         newer.cancel();
         as_a_step(sshd.ssh(ALICE, LOOK).ok(), &older);
@@ -101,7 +101,7 @@ fn whatever_slurmd_does_meanwhile() {
         slurm.start_slurmd();
         as_a_step(sshd.ssh(ALICE, LOOK).ok(), &job);
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -125,7 +125,7 @@ fn twenty_at_once() {
             }
         });
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 

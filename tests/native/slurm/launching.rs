@@ -1,6 +1,6 @@
 //! What users start from a login: Slurm's own commands, and Open MPI's launcher.
 
-use crate::support::{ALICE, Outcome, SlurmJob, Sshd, installed, on_slurm, skip};
+use crate::support::{ALICE, Outcome, SlurmJob, Sshd, is_installed, on_slurm, skip};
 
 use super::environment::with_hooks;
 
@@ -34,7 +34,7 @@ fn started(launched: Outcome, count: usize, job: &SlurmJob<'_>) {
 /// It takes a set of variables that is not whole for a broken allocation.
 #[test]
 fn open_mpi_starts_processes_with_the_whole_set_the_id_alone_and_nothing() {
-    if !installed("mpirun") {
+    if !is_installed("mpirun") {
         return skip("needs openmpi-bin");
     }
     on_slurm(|slurm| {
@@ -49,7 +49,7 @@ fn open_mpi_starts_processes_with_the_whole_set_the_id_alone_and_nothing() {
         }
         // The set says how many tasks the job has.
         started(mpirun(&sshd, ""), 2, &job);
-        mpirun(&sshd, "-n 3").failed().says("not enough slots");
+        mpirun(&sshd, "-n 3").fails().says("not enough slots");
         job.cancel();
     });
 }

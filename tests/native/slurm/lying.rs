@@ -31,7 +31,7 @@ fn never_joins_a_job_of_somebody_elses() {
         node.log.decision("JA07");
         Fake::new().answers(&naming(slurm, &his.id, SPOOL)).install(node);
         node.session_alone("");
-        node.session(ALICE).failed();
+        node.session(ALICE).fails();
     });
 }
 

@@ -16,9 +16,9 @@ fn each_user_joins_their_job_whichever_slurmd_has_it() {
             assert_eq!(login.gpus().len(), 3, "{login}");
         }
         hers.cancel();
-        sshd.ssh(ALICE, LOOK).failed().says("[JA01]");
+        sshd.ssh(ALICE, LOOK).fails().says("[JA01]");
         his.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -37,12 +37,12 @@ fn nodename_tells_which_counts() {
         node.pam(ALICE).ok().joins(&newer);
         node.reporting(&format!("nodename={one}"));
         node.pam(ALICE).ok().joins(&older);
-        node.account(BOB).failed().says("[JA01]");
-        node.session(BOB).failed();
+        node.account(BOB).fails().says("[JA01]");
+        node.session(BOB).fails();
         for job in [older, newer, his] {
             job.cancel();
         }
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -58,13 +58,13 @@ fn each_part_of_a_job_of_two_parts_is_a_job() {
             node.pam(ALICE).ok().joins(part);
         }
         node.arguments("action_unknown=deny");
-        node.account(ALICE).failed().says("[JA05]").says(&parts[0].id).says(&parts[1].id);
+        node.account(ALICE).fails().says("[JA05]").says(&parts[0].id).says(&parts[1].id);
         // As its owner learns which they are.
         let known = slurm.node.sh("squeue --array --noheader --format='%i %A'").ok();
         let [one, other] = &parts;
         known.says(&format!("{0}+0 {0}", one.id)).says(&format!("{}+1 {}", one.id, other.id));
         parts[0].cancel();
         parts[1].ends();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }

@@ -24,7 +24,7 @@ fn one_whose_prolog_takes_long_is_waited_for_where_the_site_says_so() {
         std::thread::scope(|scope| {
             let starting = scope.spawn(|| slurm.alloc(ALICE, 1));
             eventually("the prolog runs", || !slurm.running("slow.sh").is_empty());
-            node.account(ALICE).failed().says("[JA01]");
+            node.account(ALICE).fails().says("[JA01]");
             node.reporting("timeout=40 wait_job=30");
             let login = scope.spawn(|| node.pam(ALICE));
             std::thread::sleep(Duration::from_millis(700));
@@ -46,7 +46,7 @@ fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
         let state = || std::fs::read_to_string(&freezer).unwrap();
         eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
-        let refused = sshd.ssh(ALICE, LOOK).failed();
+        let refused = sshd.ssh(ALICE, LOOK).fails();
         assert!(refused.took < Duration::from_secs(15), "{refused}");
         let text = format!("your job {} is suspended; a login would freeze with it.", job.id);
         let refused = refused.says(&text).says("[JA04]");
@@ -56,7 +56,7 @@ fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
         eventually("Slurm has thawed it", || state().trim_end() == "THAWED");
         sshd.ssh(ALICE, LOOK).ok().joins(&job);
         job.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -67,7 +67,7 @@ fn each_task_of_an_array_is_a_job() {
         let tasks = slurm.array(ALICE, 1, 2);
         let sshd = slurm.node.sshd();
         slurm.node.arguments("action_unknown=deny");
-        let asked = slurm.node.account(ALICE).failed().says("[JA05]");
+        let asked = slurm.node.account(ALICE).fails().says("[JA05]");
         asked.says(&tasks[0].id).says(&tasks[1].id);
         slurm.node.arguments("");
         sshd.ssh(ALICE, LOOK).ok();
@@ -78,7 +78,7 @@ fn each_task_of_an_array_is_a_job() {
         assert_eq!(login.gpus(), tasks[0].gpus());
         assert_eq!(login.gpus().len(), 1);
         tasks[0].cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 

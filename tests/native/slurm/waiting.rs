@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{ALICE, BOB, in_time, on_slurm};
+use crate::support::{ALICE, BOB, on_slurm, retry_until_in_time};
 
 /// Of a budget of 3 s, with what the refusal itself takes.
 const LIMIT: Duration = Duration::from_millis(4900);
@@ -16,7 +16,7 @@ fn a_step_daemon_that_was_stopped() {
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
         node.reporting("timeout=3");
         hers.signal_daemon(Signal::SIGSTOP);
-        in_time(LIMIT, || node.account(ALICE)).failed().says("[JA08]");
+        retry_until_in_time(LIMIT, || node.account(ALICE)).fails().says("[JA08]");
         node.pam(BOB).ok().joins(&his);
         for phase in ["account", "session"] {
             let entry = node.log.find(phase, |entry| {
@@ -25,13 +25,13 @@ fn a_step_daemon_that_was_stopped() {
             assert!(entry.field("ms").unwrap().parse::<u32>().unwrap() < 2000, "{}", entry.text);
         }
         node.session_reporting("timeout=3");
-        in_time(LIMIT, || node.session(ALICE)).stays_outside();
+        retry_until_in_time(LIMIT, || node.session(ALICE)).stays_outside();
         hers.signal_daemon(Signal::SIGCONT);
         node.reporting("");
         node.pam(ALICE).ok().joins(&hers);
         hers.cancel();
         his.cancel();
-        slurm.holds_nothing();
+        slurm.assert_nothing_left();
     });
 }
 
@@ -42,9 +42,9 @@ fn a_job_that_is_frozen() {
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
         node.reporting("timeout=3");
         hers.freeze(true);
-        in_time(LIMIT, || node.session(ALICE)).failed();
+        retry_until_in_time(LIMIT, || node.session(ALICE)).fails();
         // Its step's daemon is frozen with it, so that nothing is known of the job.
-        in_time(LIMIT, || node.account(ALICE)).failed().says("[JA08]");
+        retry_until_in_time(LIMIT, || node.account(ALICE)).fails().says("[JA08]");
         node.pam(BOB).ok().joins(&his);
         hers.freeze(false);
         node.pam(ALICE).ok().joins(&hers);
@@ -60,7 +60,7 @@ fn the_admins_program_says_the_same() {
         resolve("alice").ok().says(&job.id).says("slurm");
         resolve("carol").exits(1).says("JA01");
         job.signal_daemon(Signal::SIGSTOP);
-        resolve("alice").failed().says("JA08");
+        resolve("alice").fails().says("JA08");
         job.signal_daemon(Signal::SIGCONT);
     });
 }

@@ -1,4 +1,4 @@
-//! What is under test: the files that `make` installs, else what cargo has just built.
+//! The files under test: those that `make` installs, else those that cargo has just built.
 
 use std::path::{Path, PathBuf};
 
@@ -9,29 +9,29 @@ pub(crate) enum Artifact {
     Module,
     /// The unprivileged helper.
     Helper,
-    /// What ends the logins of a job of Flux's.
+    /// The program that ends the logins of a Flux job.
     Keeper,
-    /// The admin's program.
+    /// The `job-adopt` command.
     Program,
 }
 
-/// Where `make` has put the finished files, if it runs the tests.
-pub(crate) fn finished() -> Option<PathBuf> {
+/// Returns the folder with the finished files, if `make` runs the tests.
+pub(crate) fn finished_dir() -> Option<PathBuf> {
     std::env::var_os("JOB_ADOPT_ARTIFACTS").map(PathBuf::from)
 }
 
-/// Path of the file.
-pub(crate) fn artifact(artifact: Artifact) -> PathBuf {
-    finished().map_or_else(|| built(artifact), |folder| folder.join(names(artifact).0))
+/// Returns the path of the file under test.
+pub(crate) fn artifact_path(artifact: Artifact) -> PathBuf {
+    finished_dir().map_or_else(|| built_path(artifact), |folder| folder.join(names(artifact).0))
 }
 
-/// Path of the file as cargo has built it, with debug assertions, beside this test.
-pub(crate) fn built(artifact: Artifact) -> PathBuf {
+/// Returns the path of the file that cargo built beside this test, with debug assertions.
+pub(crate) fn built_path(artifact: Artifact) -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_job-adopt")).parent().unwrap();
     folder.join(names(artifact).1)
 }
 
-/// What `make` calls it, and cargo.
+/// Returns the names that `make` and cargo give the file.
 fn names(artifact: Artifact) -> (&'static str, &'static str) {
     match artifact {
         Artifact::Module => ("pam_job_adopt.so", "deps/libpam_job_adopt.so"),

@@ -1,4 +1,4 @@
-//! Many logins at once, all of them open at the same time.
+//! Many logins that start at once and stay open at the same time.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::{Sshd, User};
 
-/// `bash -c START CLIENTS COUNT COMMAND...`: starts that many clients at once, which read our own
-/// standard input, and names those that did not end well.
-const START: &str = r#"
+/// `bash -c START_CLIENTS CLIENTS COUNT COMMAND...` starts COUNT clients at once. They read the
+/// shell's standard input. It names each client that failed.
+const START_CLIENTS: &str = r#"
 count=$0
 for ((i = 0; i < count; i++)); do
     "$@" <&0 &
@@ -19,24 +19,24 @@ for client in "${clients[@]}"; do
     wait "$client" || echo "lost: status $?"
 done
 "#;
-/// A login's own part: says where it is, and stays until its input ends.
-const STAY: &str = "grep ^0:: /proc/self/cgroup; read -r _ || true";
+/// Command of a login: prints its cgroup, and stays until its input ends.
+const STAY_COMMAND: &str = "grep ^0:: /proc/self/cgroup; read -r _ || true";
 
-/// What came of logins that were started at once.
+/// Result of logins that were started at once.
 #[derive(Debug)]
 pub(crate) struct Burst {
-    /// What each printed: its cgroup.
+    /// The cgroup that each login printed.
     pub(crate) cgroups: Vec<String>,
-    /// What else was printed: none, if all of them went well.
+    /// All other output: empty if every login succeeded.
     pub(crate) complaints: Vec<String>,
-    /// From the first start until all were in.
+    /// Time from the first start until every login was open.
     pub(crate) took: Duration,
-    /// Processor time of the node meanwhile, server and clients, until all were in.
+    /// Processor time of the node until every login was open, server and clients together.
     pub(crate) cpu: Duration,
 }
 
 impl Sshd<'_> {
-    /// Has `count` logins open at once; `inside` runs while all of them are in.
+    /// Keeps `count` logins open at once, and calls `inside` while all of them are open.
     pub(crate) fn burst(
         &self,
         user: User,
@@ -48,12 +48,20 @@ impl Sshd<'_> {
         let client = self.client("ssh", &[]);
         let node = self.node();
         let mut command = node.daemon(&node.outside(), "timeout");
-        command.args(["--kill-after=1", "300", "bash", "-c", START, &count.to_string(), "ssh"]);
-        // What the client's command line has behind the program's name.
+        command.args([
+            "--kill-after=1",
+            "300",
+            "bash",
+            "-c",
+            START_CLIENTS,
+            &count.to_string(),
+            "ssh",
+        ]);
+        // Everything that follows the program's name on the client's command line.
         let own = client.get_args().skip_while(|argument| *argument != "ssh").skip(1);
-        command.args(own).args(["-o", "BatchMode=yes"]).args(options).args([&target, STAY]);
+        command.args(own).args(["-o", "BatchMode=yes"]).args(options).args([&target, STAY_COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (began, cpu) = (Instant::now(), self.cpu());
+        let (began, cpu) = (Instant::now(), self.cpu_time());
         let mut clients = command.spawn().unwrap();
         let gate = clients.stdin.take();
         let mut output = BufReader::new(clients.stdout.take().unwrap());
@@ -71,7 +79,7 @@ impl Sshd<'_> {
             }
             burst.add(&line);
         }
-        (burst.took, burst.cpu) = (began.elapsed(), self.cpu() - cpu);
+        (burst.took, burst.cpu) = (began.elapsed(), self.cpu_time() - cpu);
         inside();
         drop(gate);
         output.lines().for_each(|line| burst.add(&line.unwrap()));
@@ -83,8 +91,8 @@ impl Sshd<'_> {
         burst
     }
 
-    /// Processor time that everything of the node has used so far.
-    fn cpu(&self) -> Duration {
+    /// Returns the processor time that the whole node has used so far.
+    fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(self.node().cgroup().dir().join("cpu.stat")).unwrap();
         let used = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
         Duration::from_micros(used.parse().unwrap())

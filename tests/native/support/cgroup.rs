@@ -1,4 +1,4 @@
-//! Control groups of a test, made and removed from outside the node.
+//! Cgroups of a test, created and removed from outside the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use nix::unistd::Pid;
 
 use super::eventually;
 
-/// Where a node has its cgroup v2 mount.
+/// The cgroup v2 mount of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mount {
-    /// At `/sys/fs/cgroup`.
+    /// The mount is at `/sys/fs/cgroup`.
     Unified,
-    /// At `/sys/fs/cgroup/unified`.
+    /// The mount is at `/sys/fs/cgroup/unified`.
     Hybrid,
-    /// There too, beside the machine's own hierarchies of version 1, which Slurm's jobs are in.
+    /// Like `Hybrid`, and the machine's own v1 hierarchies, which hold the Slurm jobs, are visible.
     V1,
-    /// As unified, in a cgroup namespace of the node's own (cgroup_namespaces(7)): its root is a
-    /// cgroup of the test's, so that `/user.slice` is nobody else's.
+    /// Like `Unified`, in a cgroup namespace of the node (cgroup_namespaces(7)). Its root is a
+    /// cgroup of the test, so no other node shares its `/user.slice`.
     Namespace,
 }
 
@@ -33,7 +33,7 @@ impl Mount {
         }
     }
 
-    /// Path inside the node.
+    /// Returns the mount's path inside the node.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Unified | Self::Namespace => "/sys/fs/cgroup",
@@ -42,43 +42,44 @@ impl Mount {
     }
 }
 
-/// The machine's own cgroup v2 mount.
+/// Returns the machine's own cgroup v2 mount.
 pub(super) fn host_mount() -> Option<&'static Path> {
     ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().map(Path::new).find(|path| {
         statfs(*path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
     })
 }
 
-/// One cgroup, by its path below the mount.
+/// A cgroup, by its path below the mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroup {
-    /// The root of the node's cgroup namespace, below the machine's own mount; else empty.
+    /// The root of the node's cgroup namespace, below the machine's own mount. It is empty without
+    /// a namespace.
     base: String,
     path: String,
 }
 
 impl Cgroup {
-    /// The cgroup of that path, which need not exist.
-    pub(crate) fn at(path: impl Into<String>) -> Self {
+    /// Names the cgroup at that path. It need not exist.
+    pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { base: String::new(), path: path.into() }
     }
 
-    /// The root of a node's cgroup namespace, at that path of the machine's.
-    pub(super) fn root(base: String) -> Self {
+    /// Names the root of a node's cgroup namespace, by its path on the machine.
+    pub(super) fn new_namespace_root(base: String) -> Self {
         Self { base, path: String::new() }
     }
 
-    /// The path below the mount, as records and `/proc/PID/cgroup` spell it.
+    /// Returns the path below the mount, in the spelling of records and `/proc/PID/cgroup`.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The cgroup of that name below this one.
+    /// Names the child of this cgroup with that name.
     pub(crate) fn child(&self, name: &str) -> Self {
         Self { base: self.base.clone(), path: format!("{}/{name}", self.path) }
     }
 
-    /// The directory, as this process sees it.
+    /// Returns the directory, in this process's mount namespace.
     pub(crate) fn dir(&self) -> PathBuf {
         let path = format!("{}{}", self.base, self.path);
         host_mount().unwrap().join(path.trim_start_matches('/'))
@@ -104,14 +105,14 @@ impl Cgroup {
         self
     }
 
-    /// Processes right here, as this process numbers them.
+    /// Returns the processes directly in the cgroup, in this process's PID namespace.
     pub(crate) fn pids(&self) -> Vec<i32> {
-        numbers(&self.read("cgroup.procs"))
+        parse_pids(&self.read("cgroup.procs"))
     }
 
-    /// As [`Cgroup::pids`]; none where the cgroup is gone.
-    pub(crate) fn pids_or_none(&self) -> Vec<i32> {
-        numbers(&fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default())
+    /// Returns the same as [`Cgroup::pids`], or nothing if the cgroup is gone.
+    pub(crate) fn pids_or_empty(&self) -> Vec<i32> {
+        parse_pids(&fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,14 +125,14 @@ impl Cgroup {
         folders.map(|entry| self.child(&entry.file_name().to_string_lossy())).collect()
     }
 
-    /// Ends every process at and below.
+    /// Kills every process in the cgroup and below, and waits until none is left.
     pub(crate) fn kill(&self) -> &Self {
-        self.signal();
+        self.kill_processes();
         eventually("the cgroup is empty", || self.is_empty());
         self
     }
 
-    /// Freezes or thaws, and waits until the kernel says so.
+    /// Freezes or thaws the cgroup, and waits until the kernel reports the new state.
     pub(crate) fn freeze(&self, frozen: bool) -> &Self {
         let (value, event) = if frozen { ("1", "frozen 1") } else { ("0", "frozen 0") };
         self.write("cgroup.freeze", value);
@@ -139,15 +140,15 @@ impl Cgroup {
         self
     }
 
-    /// Kills, then removes this cgroup and all below; nothing where it is gone already.
+    /// Kills every process, then removes the cgroup and all below it. A missing cgroup is no error.
     pub(crate) fn remove(&self) {
         if self.exists() {
             self.remove_tree();
         }
     }
 
-    /// Kills; the kernel's own way passes over a process whose first thread has ended.
-    fn signal(&self) {
+    /// Sends SIGKILL to every process. `cgroup.kill` skips a process whose first thread has ended.
+    fn kill_processes(&self) {
         let _ = fs::write(self.dir().join("cgroup.kill"), "1");
         let procs = fs::read_to_string(self.dir().join("cgroup.procs")).unwrap_or_default();
         for pid in procs.lines().filter_map(|line| line.parse().ok()) {
@@ -156,7 +157,7 @@ impl Cgroup {
     }
 
     fn remove_tree(&self) {
-        self.signal();
+        self.kill_processes();
         self.children().iter().for_each(Self::remove_tree);
         eventually("the cgroup can be removed", || {
             fs::remove_dir(self.dir()).is_ok() || !self.exists()
@@ -164,7 +165,7 @@ impl Cgroup {
     }
 }
 
-/// The contents of `cgroup.procs`.
-fn numbers(procs: &str) -> Vec<i32> {
+/// Parses the contents of `cgroup.procs`.
+fn parse_pids(procs: &str) -> Vec<i32> {
     procs.lines().map(|line| line.parse().unwrap()).collect()
 }

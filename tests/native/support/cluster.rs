@@ -1,4 +1,4 @@
-//! Several nodes on one network, between which users log in as they like.
+//! Several nodes on one network whose users can log in from one to another.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use super::user::PEOPLE;
-use super::{Mount, Node, Sshd, User, installed, skip, tool};
+use super::{Mount, Node, Sshd, User, is_installed, skip, tool};
 
-/// What the nodes are called; the number is also the last part of the address.
+/// Numbers in the nodes' names, and last parts of their addresses.
 const NUMBERS: [u8; 4] = [17, 18, 19, 20];
-/// What an ssh client of a user's does without being told.
+/// Options of every user's ssh client.
 const SSH_CONFIG: &str = "\
 BatchMode yes
 StrictHostKeyChecking yes
@@ -20,47 +20,47 @@ KexAlgorithms curve25519-sha256
 ConnectTimeout 20
 LogLevel ERROR
 ";
-/// One line about the process it runs in: node, cgroup, and which of the stand-in GPUs open.
+/// Prints one line about its own process: node, cgroup, and the stand-in GPUs that it can open.
 const RANK: &str = r#"#!/bin/sh
 opened=$(probe /dev/nvidia0 /dev/nvidia1 /dev/nvidia2 /dev/nvidia3 | sed -n 's/ ENXIO$//p')
 echo "rank" $(hostname) $(sed -n 's/^0:://p' /proc/self/cgroup) $opened
 "#;
 
-/// Nodes with a name, an address of either family, a `sshd` and jobs of their own.
+/// Nodes that each have a name, addresses of both families, an `sshd` and jobs.
 #[derive(Debug)]
 pub(crate) struct Cluster<'a> {
     pub(crate) nodes: &'a [Node],
-    /// One for each node, in their order.
+    /// The servers, in the order of the nodes.
     pub(crate) sshds: Vec<Sshd<'a>>,
 }
 
-/// Runs `body` on a fresh cluster of that many nodes, four at most; says "skipped" where this
-/// machine cannot have one.
+/// Runs `body` on a fresh cluster of `size` nodes, at most four. Prints "skipped" if this machine
+/// cannot have one.
 pub(crate) fn on_cluster(size: usize, body: impl FnOnce(&Cluster<'_>)) {
-    /// One at a time is all that a small machine has the time for.
+    /// A small machine has time for one cluster at once.
     static SEAT: Mutex<()> = Mutex::new(());
-    if let Some(obstacle) = super::obstacle().or_else(obstacle) {
+    if let Some(obstacle) = super::missing_requirement().or_else(missing_requirement) {
         return skip(obstacle);
     }
     let _seat = SEAT.lock().unwrap_or_else(PoisonError::into_inner);
-    let _others = super::beside_others();
-    let named = |number: &u8| Node::named(Mount::Unified, &format!("gpu0{number}"));
+    let _others = super::share_machine();
+    let named = |number: &u8| Node::new_named(Mount::Unified, &format!("gpu0{number}"));
     let nodes: Vec<Node> = NUMBERS[..size].iter().map(named).collect();
     let switch = Switch::between(&nodes);
-    nodes.iter().zip(NUMBERS).for_each(|(node, number)| settle(node, number));
+    nodes.iter().zip(NUMBERS).for_each(|(node, number)| configure_network(node, number));
     body(&Cluster { nodes: &nodes, sshds: nodes.iter().map(Node::sshd).collect() });
     drop(switch);
     nodes.into_iter().for_each(Node::end);
 }
 
-fn obstacle() -> Option<&'static str> {
+fn missing_requirement() -> Option<&'static str> {
     let programs = ["mpirun", "mpiexec.hydra", "pdsh"];
-    let missing = programs.into_iter().any(|program| !installed(program));
+    let missing = programs.into_iter().any(|program| !is_installed(program));
     missing.then_some("needs openmpi-bin, mpich and pdsh")
 }
 
-/// Gives the node its addresses, and its users what they need to log in elsewhere.
-fn settle(node: &Node, number: u8) {
+/// Gives the node its addresses, and its users a configuration for logins to other nodes.
+fn configure_network(node: &Node, number: u8) {
     let addresses = format!(
         "set -e
          ip address add 10.77.0.{number}/24 dev eth0
@@ -77,13 +77,13 @@ fn settle(node: &Node, number: u8) {
     node.write("/etc/ssh/ssh_config", SSH_CONFIG);
     let key = fs::read_to_string(tool::key("host-key.pub")).unwrap();
     node.write("/etc/ssh/ssh_known_hosts", &format!("* {key}"));
-    PEOPLE.iter().for_each(|user| equip(node, *user));
+    PEOPLE.iter().for_each(|user| install_user_key(node, *user));
     node.write("/usr/bin/rank", RANK);
     node.mode("/usr/bin/rank", 0o755);
 }
 
-/// Gives the user the key that every node lets in.
-fn equip(node: &Node, user: User) {
+/// Gives the user the key that every node accepts.
+fn install_user_key(node: &Node, user: User) {
     let folder = format!("{}/.ssh", user.home());
     let key = format!("{folder}/id_ed25519");
     node.folder(&folder, 0o700);
@@ -94,7 +94,7 @@ fn equip(node: &Node, user: User) {
     }
 }
 
-/// The bridge between nodes.
+/// The bridge between the nodes.
 #[derive(Debug)]
 struct Switch {
     process: Child,

@@ -1,4 +1,4 @@
-//! Jobs of Slurm's, whose extern step is a stand-in's.
+//! Slurm jobs with a stand-in for the extern step.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -11,18 +11,18 @@ use pam_job_adopt::protocol::{
 
 use super::{Cgroup, Fake, Node, SPOOL, Tool, User, eventually};
 
-/// Where the stand-in is on a node.
+/// Path of the stand-in on a node.
 const DAEMON: &str = "/usr/bin/extern";
 
-/// The extern step of a job; see `tools/extern.c`.
+/// The extern step of a job (`tools/extern.c`).
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The job's cgroup.
+    /// The cgroup of the job.
     pub(crate) job: Cgroup,
     daemon: Child,
 }
 
-/// What the helper answers about job 4242.
+/// Returns the helper's plan for job 4242.
 pub(crate) fn plan(containment: Containment) -> Plan {
     Plan {
         job: "4242".parse().unwrap(),
@@ -40,20 +40,20 @@ pub(crate) fn plan(containment: Containment) -> Plan {
     }
 }
 
-/// One probe for each of the stand-in GPUs 0 to 3.
+/// Returns one probe for each of the stand-in GPUs 0 to 3.
 pub(crate) fn probes() -> Vec<Probe> {
     (0..4).map(|gpu| format!("c:195:{gpu}:rw /dev/nvidia{gpu}").parse().unwrap()).collect()
 }
 
 impl Node {
-    /// Job 4242 of `owner` with these faults, and a helper that knows of it.
+    /// Starts job 4242 of `owner` with these faults, and a helper that answers with it.
     pub(crate) fn step(&self, owner: User, faults: &[&str]) -> Step {
         self.folder(SPOOL, 0o755);
         self.answers(&plan(Containment::None));
         self.step_alone(owner, faults)
     }
 
-    /// As [`Node::step`], in a directory for sockets that is there already, without a helper.
+    /// Starts the same step in an existing directory of sockets, without a helper.
     pub(crate) fn step_alone(&self, owner: User, faults: &[&str]) -> Step {
         self.install(&Tool::Extern.path(), DAEMON);
         let job = self.cgroup().child("jobs").child("job_4242");
@@ -67,7 +67,7 @@ impl Node {
         Step { job, daemon }
     }
 
-    /// Has the helper give this plan in both phases.
+    /// Makes the helper answer both phases with this plan.
     pub(crate) fn answers(&self, plan: &Plan) {
         let reply = Reply {
             stack: Stack::Effective,
@@ -82,12 +82,12 @@ impl Node {
 }
 
 impl Step {
-    /// The extern step's cgroup.
+    /// Returns the cgroup of the extern step.
     pub(crate) fn cgroup(&self) -> Cgroup {
         self.job.child("step_extern")
     }
 
-    /// The cgroup of its logins.
+    /// Returns the cgroup of its logins.
     pub(crate) fn leaf(&self) -> Cgroup {
         self.cgroup().child("user").child("task_special")
     }
@@ -98,20 +98,20 @@ impl Step {
         kill(Pid::from_raw(pid), signal).unwrap();
     }
 
-    /// Ends the job as Slurm does; whether all of its cgroups went.
+    /// Ends the job in Slurm's way; returns whether all of its cgroups are gone.
     pub(crate) fn finish(mut self) -> bool {
         self.signal(Signal::SIGTERM);
         let done = self.daemon.wait().unwrap().success();
         done && !self.job.exists()
     }
 
-    /// Asserts that nobody has joined, and that nothing was made for a login.
+    /// Asserts that no login has joined, and that no leaf was made for one.
     #[track_caller]
-    pub(crate) fn untouched(&self) {
+    pub(crate) fn assert_untouched(&self) {
         assert!(!self.leaf().exists(), "somebody was added");
     }
 
-    /// Asserts that nobody is in the job but its daemon.
+    /// Asserts that the job has no process but its daemon.
     #[track_caller]
     pub(crate) fn empty(&self) {
         let user = self.cgroup().child("user");

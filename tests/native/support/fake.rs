@@ -5,7 +5,7 @@ use pam_job_adopt::protocol::Reply;
 use super::node::LIBEXEC;
 use super::{Node, Tool};
 
-/// A fake helper, built up verb by verb; see `tools/fake.c`.
+/// A fake helper, built verb by verb (`tools/fake.c`).
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     verbs: String,
@@ -14,41 +14,41 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Reads its request and ends well without a word.
+    /// Reads its request and exits with status 0 without a reply.
     pub(crate) fn new() -> Self {
         Self::default().verb("read", 0)
     }
 
-    /// Does one more thing.
+    /// Adds one action.
     pub(crate) fn verb(mut self, verb: &str, number: u64) -> Self {
         self.verbs += &format!("{verb} {number}\n");
         self
     }
 
-    /// Answers with these bytes.
+    /// Writes these bytes.
     pub(crate) fn says(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.reply = bytes.into();
         self.verb("reply", 0)
     }
 
-    /// As [`Fake::says`], with a pause of so many microseconds behind each byte.
+    /// Writes these bytes with a pause of `pause` microseconds after each.
     pub(crate) fn pauses(mut self, bytes: &[u8], pause: u64) -> Self {
         self.reply = bytes.into();
         self.verb("reply", pause)
     }
 
-    /// Answers with this reply.
+    /// Writes this reply.
     pub(crate) fn answers(self, reply: &Reply) -> Self {
         self.says(reply.encode())
     }
 
-    /// Answers a second question with this reply.
+    /// Writes this reply to a second request.
     pub(crate) fn then(mut self, reply: &Reply) -> Self {
         self.again = reply.encode();
         self
     }
 
-    /// Puts it in the helper's place.
+    /// Installs the fake in place of the helper.
     pub(crate) fn install(self, node: &Node) {
         let path = format!("{LIBEXEC}/resolve");
         node.install(&Tool::Fake.path(), &path);

@@ -1,4 +1,4 @@
-//! Device filters of other owners, and a look at those of ours.
+//! Device filters of other owners, and queries of all attached filters.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use super::{Cgroup, Outcome, Tool};
 /// How a filter is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flags {
-    /// Neither flag: nothing can be added below.
+    /// No flag: no filter can be attached below.
     None,
     /// `BPF_F_ALLOW_OVERRIDE`.
     Override,
@@ -27,16 +27,16 @@ impl Flags {
     }
 }
 
-/// A program that is attached, or in force.
+/// A program that is attached to a cgroup, or effective in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedFilter {
     pub(crate) id: u32,
     pub(crate) flags: Flags,
     pub(crate) name: String,
 }
 
-impl Attached {
-    /// Whether the name is of our form: `ja_` and 12 hexadecimal digits.
+impl AttachedFilter {
+    /// Returns whether the name has our form: `ja_` and 12 hexadecimal digits.
     pub(crate) fn is_ours(&self) -> bool {
         self.name.strip_prefix("ja_").is_some_and(|hash| {
             hash.len() == 12 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -54,38 +54,39 @@ impl Attached {
 }
 
 fn filter(verb: &str, cgroup: &Cgroup, rest: &[&str]) -> Outcome {
-    Outcome::of(Command::new(Tool::Filter.path()).arg(verb).arg(cgroup.dir()).args(rest))
+    Outcome::run(Command::new(Tool::Filter.path()).arg(verb).arg(cgroup.dir()).args(rest))
 }
 
 impl Cgroup {
-    /// Attaches a filter of another owner that denies these character devices (`195:1`).
+    /// Attaches a filter of another owner, which denies these character devices (`195:1`).
     pub(crate) fn attach(&self, flags: Flags, name: &str, denied: &[&str]) -> &Self {
         self.try_attach(flags, name, denied).ok();
         self
     }
 
-    /// As [`Cgroup::attach`], where the kernel may refuse.
+    /// Attaches the same filter, and returns the outcome if the kernel refuses it.
     pub(crate) fn try_attach(&self, flags: Flags, name: &str, denied: &[&str]) -> Outcome {
         filter("attach", self, &[&[flags.name(), name], denied].concat())
     }
 
     /// Detaches one program.
-    pub(crate) fn detach(&self, attached: &Attached) {
+    pub(crate) fn detach(&self, attached: &AttachedFilter) {
         filter("detach", self, &[&attached.id.to_string()]).ok();
     }
 
-    /// Programs attached right here.
-    pub(crate) fn filters(&self) -> Vec<Attached> {
-        filter("list", self, &[]).ok().stdout.lines().map(Attached::parse).collect()
+    /// Lists the programs that are attached directly to this cgroup.
+    pub(crate) fn filters(&self) -> Vec<AttachedFilter> {
+        filter("list", self, &[]).ok().stdout.lines().map(AttachedFilter::parse).collect()
     }
 
-    /// Programs in force here, those of ancestors included; their flags are not told.
-    pub(crate) fn effective(&self) -> Vec<Attached> {
-        filter("effective", self, &[]).ok().stdout.lines().map(Attached::parse).collect()
+    /// Lists the programs that are effective here, with those of ancestors. The kernel does not
+    /// report their flags.
+    pub(crate) fn effective(&self) -> Vec<AttachedFilter> {
+        filter("effective", self, &[]).ok().stdout.lines().map(AttachedFilter::parse).collect()
     }
 
-    /// Filters of ours right here.
-    pub(crate) fn our_filters(&self) -> Vec<Attached> {
-        self.filters().into_iter().filter(Attached::is_ours).collect()
+    /// Lists our filters that are attached directly to this cgroup.
+    pub(crate) fn our_filters(&self) -> Vec<AttachedFilter> {
+        self.filters().into_iter().filter(AttachedFilter::is_ours).collect()
     }
 }

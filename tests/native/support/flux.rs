@@ -1,5 +1,5 @@
-//! Jobs of Flux's as its system instance leaves them: a unit's cgroup below the service manager of
-//! the account `flux`, with a stand-in for the IMP (`tools/imp.c`).
+//! Flux jobs of a system instance: the cgroup of a unit below the service manager of the account
+//! `flux`, with a stand-in for the IMP (`tools/imp.c`).
 
 use std::os::unix::fs::chown;
 use std::process::{Child, Stdio};
@@ -10,7 +10,7 @@ use pam_job_adopt::protocol::{
 
 use super::{Cgroup, FLUX, Mount, Node, Tool, User, eventually, on_node_with};
 
-/// Runs `body` on a node on which cgroups have the names that Flux's have.
+/// Runs `body` on a node whose cgroups can have the same names as those of Flux.
 pub(crate) fn on_flux(body: impl FnOnce(&Node)) {
     on_node_with(Mount::Namespace, |node| {
         node.install(&Tool::Imp.path(), "/usr/bin/imp");
@@ -19,7 +19,7 @@ pub(crate) fn on_flux(body: impl FnOnce(&Node)) {
     });
 }
 
-/// A reply that places the login below that unit.
+/// Returns a reply that places the login below that unit.
 pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containment) -> Reply {
     Reply {
         stack: Stack::Effective,
@@ -51,7 +51,7 @@ pub(crate) struct FluxJob {
 }
 
 impl Node {
-    /// The cgroup of a unit of the account `uid`, made with all above it.
+    /// Creates the cgroup of a unit of the account `uid`, with its ancestors.
     pub(crate) fn unit(&self, uid: u32, name: &str) -> Cgroup {
         let slices = ["user.slice".into(), format!("user-{uid}.slice")];
         let names = slices.into_iter().chain([format!("user@{uid}.service"), name.into()]);
@@ -70,25 +70,25 @@ impl Node {
         cgroup
     }
 
-    /// A job of `owner`'s with a shell, and with these options of the stand-in's.
-    pub(crate) fn flux_job(&self, owner: User, id: &str, options: &[&str]) -> FluxJob {
-        let job = self.flux_job_without_shell(owner, id, options);
+    /// Starts a job of `owner` with these options of the stand-in, and waits for its shell.
+    pub(crate) fn start_flux_job(&self, owner: User, id: &str, options: &[&str]) -> FluxJob {
+        let job = self.start_flux_job_without_shell(owner, id, options);
         eventually("the job's shell runs", || !job.shells().is_empty());
         job
     }
 
-    /// The same, without waiting for the shell.
-    pub(crate) fn flux_job_without_shell(
+    /// Starts the same job without waiting for its shell.
+    pub(crate) fn start_flux_job_without_shell(
         &self,
         owner: User,
         id: &str,
         options: &[&str],
     ) -> FluxJob {
-        self.flux_job_that_runs(owner, id, options, &["sleep", "infinity"])
+        self.start_flux_job_with_command(owner, id, options, &["sleep", "infinity"])
     }
 
-    /// A job of this command, which it does not wait for.
-    pub(crate) fn flux_job_that_runs(
+    /// Starts a job with this command, without waiting for it.
+    pub(crate) fn start_flux_job_with_command(
         &self,
         owner: User,
         id: &str,
@@ -104,9 +104,9 @@ impl Node {
         job
     }
 
-    /// The keepers, as this process numbers them.
+    /// Returns the keepers, in this process's PID namespace.
     pub(crate) fn keepers(&self) -> Vec<i32> {
-        // By how it was started: to name itself may fail.
+        // By its command line: a keeper that cannot set its name goes on without one.
         let is_one = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.starts_with(b"job-adopt keeper")
@@ -114,7 +114,7 @@ impl Node {
         self.processes().into_iter().filter(is_one).collect()
     }
 
-    /// Makes the directory that the account's service manager keeps units in.
+    /// Creates the directory in which the account's service manager keeps units.
     pub(crate) fn transient(&self) -> String {
         let folder = format!("/run/user/{}/systemd/transient", FLUX.uid);
         self.folder(&folder, 0o755);
@@ -125,17 +125,17 @@ impl Node {
 }
 
 impl FluxJob {
-    /// The unit's path as the node sees it.
+    /// Returns the path of the unit on the node.
     pub(crate) fn path(&self) -> String {
         self.unit.path().to_owned()
     }
 
-    /// Where its logins are.
+    /// Returns the cgroup of its logins.
     pub(crate) fn leaf(&self) -> Cgroup {
         self.unit.child("job-adopt")
     }
 
-    /// What the real helper would answer.
+    /// Returns the reply of the real helper.
     pub(crate) fn reply(&self, containment: Containment) -> Reply {
         unit_reply(&self.id, &self.path(), FLUX.uid, containment)
     }
@@ -145,16 +145,16 @@ impl FluxJob {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
             status.is_ok_and(|status| status.contains(&format!("Uid:\t{uids}\n")))
         };
-        self.unit.pids_or_none().into_iter().filter(has).collect()
+        self.unit.pids_or_empty().into_iter().filter(has).collect()
     }
 
-    /// The shell, as this process numbers it.
+    /// Returns the processes of the shell, in this process's PID namespace.
     pub(crate) fn shells(&self) -> Vec<i32> {
         let uid = self.owner.uid;
         self.with_uids(&format!("{uid}\t{uid}\t{uid}\t{uid}"))
     }
 
-    /// Ends the shell, after which the IMP ends the job as Flux has it.
+    /// Ends the shell. The IMP then ends the job, as in Flux.
     pub(crate) fn end_shell(&self) {
         for pid in self.shells() {
             let pid = nix::unistd::Pid::from_raw(pid);
@@ -162,13 +162,13 @@ impl FluxJob {
         }
     }
 
-    /// The same, and waits for the IMP's end.
+    /// Ends the shell, and waits for the end of the IMP.
     pub(crate) fn finish(&mut self) {
         self.end_shell();
         self.imp.wait().unwrap();
     }
 
-    /// Ends the IMP alone, as no job ends.
+    /// Kills the IMP alone. No job ends this way.
     pub(crate) fn kill_imp(&mut self) {
         for pid in self.with_uids("992\t0\t0\t0") {
             let pid = nix::unistd::Pid::from_raw(pid);

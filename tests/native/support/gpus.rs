@@ -1,9 +1,10 @@
-//! Drivers and GPUs that the machine under a node does not have, in the files by which a kernel
-//! tells of them, and stand-ins for their device nodes.
+//! Drivers and GPUs that the machine does not have: the kernel's files about them, and stand-ins
+//! for their device nodes.
 
 use super::Node;
 
-/// `/proc/devices` of a node with NVIDIA's and AMD's drivers; the major of `nvidia-uvm` is dynamic.
+/// Returns `/proc/devices` of a node with NVIDIA and AMD drivers. The major of `nvidia-uvm` is
+/// dynamic.
 fn proc_devices(uvm: u32) -> String {
     format!(
         "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/ptmx\n 10 misc\n136 pts\n\
@@ -13,8 +14,8 @@ fn proc_devices(uvm: u32) -> String {
 }
 
 impl Node {
-    /// NVIDIA's driver is loaded, with this major for `nvidia-uvm`; its nodes are there.
-    pub(crate) fn load_drivers(&self, uvm: u32) {
+    /// Adds the NVIDIA driver with this major for `nvidia-uvm`, and its device nodes.
+    pub(crate) fn add_nvidia_driver(&self, uvm: u32) {
         self.write("/run/devices", &proc_devices(uvm));
         self.sh("umount /proc/devices 2>/dev/null; mount --bind /run/devices /proc/devices").ok();
         let nodes = format!(
@@ -25,9 +26,9 @@ impl Node {
         self.sh(&nodes).ok();
     }
 
-    /// Two GPUs of AMD's on the bus, the first at `0000:03:00.0` with `renderD129`, the second at
-    /// `0000:83:00.0` with `renderD128`.
-    pub(crate) fn plug_in_amd(&self) {
+    /// Adds two AMD GPUs to the bus: `0000:03:00.0` with `renderD129`, and `0000:83:00.0` with
+    /// `renderD128`.
+    pub(crate) fn add_amd_gpus(&self) {
         let devices = "mknod -m 666 /dev/kfd c 238 0
                        mknod -m 666 /dev/dri/renderD129 c 226 129
                        mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
@@ -50,9 +51,8 @@ impl Node {
         }
     }
 
-    /// The stand-ins of NVIDIA's GPUs are on the bus, and their driver knows the UUIDs of
-    /// [`Node::uuid`].
-    pub(crate) fn plug_in_nvidia(&self) {
+    /// Adds the NVIDIA stand-ins to the bus, and the UUIDs of [`Node::uuid`] to their driver.
+    pub(crate) fn add_nvidia_gpus(&self) {
         let devices = "mount -t tmpfs -o mode=0755 tmpfs /proc/driver
                        mountpoint -q /sys/bus/pci/devices ||
                            mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
@@ -68,12 +68,12 @@ impl Node {
         }
     }
 
-    /// The UUID of the GPU with this minor.
+    /// Returns the UUID of the GPU with this minor.
     pub(crate) fn uuid(minor: u32) -> String {
         format!("GPU-edfee158-11c1-52b8-0517-92f30e7fac8{minor}")
     }
 
-    /// A file of root's with its folder.
+    /// Writes a file of root, and creates its folder.
     pub(crate) fn place(&self, path: &str, text: &str) {
         if let Some((folder, _)) = path.rsplit_once('/') {
             self.folder(folder, 0o755);

@@ -1,4 +1,4 @@
-//! Logins that strace holds up at one of their calls.
+//! Logins that strace delays at one system call.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,94 +11,101 @@ use nix::unistd::Pid;
 
 use super::{Node, Outcome};
 
-/// How often in a row a process is seen stopped, and its tracer asleep, neither having run
-/// meanwhile, before it counts as held up: between two calls the tracer has work.
-const LOOKS: usize = 4;
-const PAUSE: Duration = Duration::from_millis(10);
+/// Number of polls in a row that must find the process stopped and its tracer asleep, with neither
+/// having run. Between two calls the tracer has work, so fewer polls prove nothing.
+const STOPPED_POLLS_MIN: usize = 4;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs `login`, which strace is to hold up for longer than anything takes, and `meanwhile` as soon
-/// as it does; then the login goes on at once, untraced. It fails where no call is held up.
+/// Runs `login`, whose strace delays one call without end, and calls `meanwhile` during the delay.
+/// Then the login goes on untraced.
+///
+/// # Panics
+///
+/// Panics if strace delays no call.
 #[track_caller]
-pub(crate) fn while_held(
+pub(crate) fn run_while_held(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,
     meanwhile: impl FnOnce(),
 ) -> Outcome {
-    let (outcome, held) = if_held(node, login, meanwhile);
+    let (outcome, held) = try_run_while_held(node, login, meanwhile);
     assert!(held, "the login was not held up: {outcome}");
     outcome
 }
 
-/// As [`while_held`], and whether a call was held up at all.
-pub(crate) fn if_held(
+/// Does the same as [`run_while_held`], and returns whether any call was delayed.
+pub(crate) fn try_run_while_held(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,
     meanwhile: impl FnOnce(),
 ) -> (Outcome, bool) {
-    holding(node, login, |pid, stop| {
-        let over = AtomicBool::new(false);
+    hold_login(node, login, |pid, stop| {
+        let ended = AtomicBool::new(false);
         scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) && stop.lasts(pid) {
-                    sleep(PAUSE);
+                while !ended.load(Ordering::Relaxed) && stop.is_unchanged(pid) {
+                    sleep(POLL_INTERVAL);
                 }
-                // One that is killed lets go of what it traces; no other signal ends a delay. And
-                // what is killed while it is held up does not end before.
+                // A killed strace releases its tracee; no other signal ends a delay. If `meanwhile`
+                // has killed the login, it stays in the delay until then.
                 let _ = kill(stop.tracer, Signal::SIGKILL);
             });
-            let _over = Over(&over);
+            let _end = EndFlag(&ended);
             meanwhile();
         });
     })
 }
 
-/// As [`if_held`]; but the login stays held up, and traced, for as long as strace was told.
-pub(crate) fn while_delayed(
+/// Does the same as [`try_run_while_held`], but the login stays delayed and traced for the time that strace
+/// was given.
+pub(crate) fn run_while_delayed(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,
     meanwhile: impl FnOnce(),
 ) -> Outcome {
-    holding(node, login, |_, _| meanwhile()).0
+    hold_login(node, login, |_, _| meanwhile()).0
 }
 
-fn holding(
+fn hold_login(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,
-    held: impl FnOnce(i32, &Stop),
+    held: impl FnOnce(i32, &StoppedProcess),
 ) -> (Outcome, bool) {
     scope(|scope| {
         let login = scope.spawn(login);
-        let mut seen = BTreeMap::new();
+        let mut stopped = BTreeMap::new();
         while !login.is_finished() {
-            seen = look(node, &seen);
-            if let Some((pid, (stop, _))) = seen.iter().find(|(_, (_, looks))| *looks >= LOOKS) {
+            stopped = poll_stopped(node, &stopped);
+            if let Some((pid, (stop, _))) =
+                stopped.iter().find(|(_, (_, polls))| *polls >= STOPPED_POLLS_MIN)
+            {
                 held(*pid, stop);
                 return (login.join().unwrap(), true);
             }
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
         (login.join().unwrap(), false)
     })
 }
 
-/// Says that something is over, however it ends.
-struct Over<'a>(&'a AtomicBool);
+/// Sets the flag when it is dropped, also by a panic.
+struct EndFlag<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for EndFlag<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// A process that is stopped by a tracer that sleeps, and how often either has run.
+/// A stopped process with a sleeping tracer, and the context switches of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stop {
+struct StoppedProcess {
     tracer: Pid,
     runs: [String; 2],
 }
 
-impl Stop {
-    fn of(pid: i32) -> Option<Self> {
+impl StoppedProcess {
+    fn read(pid: i32) -> Option<Self> {
         let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).ok();
         let runs = |status: &str| {
             status.split_once("\nvoluntary_ctxt_switches").map(|(_, runs)| runs.to_owned())
@@ -110,19 +117,22 @@ impl Stop {
         Some(Self { tracer: Pid::from_raw(tracer), runs: [runs(&stopped)?, runs(&sleeping)?] })
     }
 
-    /// Whether the process has not run since.
-    fn lasts(&self, pid: i32) -> bool {
+    /// Returns whether the process has not run since.
+    fn is_unchanged(&self, pid: i32) -> bool {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         status.ends_with(&self.runs[0])
     }
 }
 
-/// What is stopped, and how many looks ago that changed.
-fn look(node: &Node, before: &BTreeMap<i32, (Stop, usize)>) -> BTreeMap<i32, (Stop, usize)> {
+/// Lists the stopped processes, each with the number of polls since its last change.
+fn poll_stopped(
+    node: &Node,
+    before: &BTreeMap<i32, (StoppedProcess, usize)>,
+) -> BTreeMap<i32, (StoppedProcess, usize)> {
     let stopped = |pid: i32| {
-        let stop = Stop::of(pid)?;
-        let looks = before.get(&pid).filter(|(old, _)| *old == stop).map_or(0, |(_, n)| n + 1);
-        Some((pid, (stop, looks)))
+        let stop = StoppedProcess::read(pid)?;
+        let polls = before.get(&pid).filter(|(old, _)| *old == stop).map_or(0, |(_, n)| n + 1);
+        Some((pid, (stop, polls)))
     };
     node.processes().into_iter().filter_map(stopped).collect()
 }

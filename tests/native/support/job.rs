@@ -1,4 +1,5 @@
-//! Jobs as a scheduler's prolog leaves them: a cgroup with a process, a record and a stamp.
+//! Jobs in the state that a scheduler's prolog leaves: a cgroup with a process, a record and a
+//! stamp.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Cgroup, Node, Outcome, User, eventually};
 
-/// What a job is to be.
+/// Properties of a job that has not started yet.
 #[derive(Debug)]
 pub(crate) struct JobBuilder<'a> {
     node: &'a Node,
@@ -19,7 +20,7 @@ pub(crate) struct JobBuilder<'a> {
 }
 
 impl Node {
-    /// A job of `owner` with `DevicePolicy` `closed` and nothing besides.
+    /// Begins a job of `owner` with `DevicePolicy` `closed` and no device.
     pub(crate) fn job(&self, owner: User, id: &str) -> JobBuilder<'_> {
         let cgroup = self.cgroup().child("jobs").child(&format!("job-{id}"));
         let record = json!({
@@ -37,7 +38,7 @@ impl<'a> JobBuilder<'a> {
         self
     }
 
-    /// Sets the policy and what it allows, each `SPEC` or `SPEC ACCESS`.
+    /// Sets the policy and its entries, each `SPEC` or `SPEC ACCESS`.
     pub(crate) fn policy(self, policy: &str, devices: &[&str]) -> Self {
         let allow: Vec<Value> = devices
             .iter()
@@ -49,36 +50,36 @@ impl<'a> JobBuilder<'a> {
         self.with("options", json!({ "DevicePolicy": policy, "DeviceAllow": allow }))
     }
 
-    /// `closed` with these devices besides.
+    /// Sets the policy `closed` with these devices.
     pub(crate) fn devices(self, devices: &[&str]) -> Self {
         self.policy("closed", devices)
     }
 
-    /// Seconds since the epoch.
+    /// Sets the start time, in seconds since the epoch.
     pub(crate) fn started(self, seconds: i64) -> Self {
         self.with("started", json!(seconds))
     }
 
-    /// Leaves the stamp on the cgroup out.
+    /// Leaves the cgroup without a stamp.
     pub(crate) fn unstamped(mut self) -> Self {
         self.stamped = false;
         self
     }
 
-    /// Leaves the record out.
+    /// Leaves the job without a record.
     pub(crate) fn unrecorded(mut self) -> Self {
         self.recorded = false;
         self
     }
 
-    /// Puts the job into that cgroup, whose parent has to exist.
+    /// Puts the job into that cgroup, whose parent must exist.
     pub(crate) fn in_cgroup(mut self, cgroup: Cgroup) -> Self {
         self.record["cgroup"] = json!(cgroup.path());
         self.cgroup = cgroup;
         self
     }
 
-    /// Makes it all so.
+    /// Creates the cgroup, the process, the stamp and the record.
     pub(crate) fn start(self) -> Job<'a> {
         if !self.cgroup.exists() {
             self.cgroup.create();
@@ -88,11 +89,11 @@ impl<'a> JobBuilder<'a> {
             node: self.node,
             owner: self.owner,
             id,
-            payload: payload(self.node, self.owner, &self.cgroup),
+            payload: start_payload(self.node, self.owner, &self.cgroup),
             cgroup: self.cgroup,
         };
         eventually("the job runs", || {
-            job.cgroup.pids().into_iter().any(|pid| sleeps(pid, job.owner))
+            job.cgroup.pids().into_iter().any(|pid| runs_payload(pid, job.owner))
         });
         if self.stamped {
             job.stamp(&format!("{}:{}", job.owner.uid, job.id));
@@ -104,15 +105,16 @@ impl<'a> JobBuilder<'a> {
     }
 }
 
-/// Whether the process is [`payload`], and no more what starts that.
-fn sleeps(pid: i32, owner: User) -> bool {
+/// Returns whether the process is already [`start_payload`] itself, and no longer the program that starts
+/// it.
+fn runs_payload(pid: i32, owner: User) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.starts_with("Name:\tsleep\n")
         && status.contains(&format!("\nUid:\t{0}\t{0}\t", owner.uid))
 }
 
-/// A process of the owner's that does nothing.
-fn payload(node: &Node, owner: User, cgroup: &Cgroup) -> Child {
+/// Starts an idle process of the owner.
+fn start_payload(node: &Node, owner: User, cgroup: &Cgroup) -> Child {
     let id = owner.uid.to_string();
     let mut command = node.daemon(cgroup, "setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
@@ -130,43 +132,43 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The node that it runs on.
+    /// Returns the node of the job.
     pub(crate) fn node(&self) -> &'a Node {
         self.node
     }
 
-    /// Path of the record on the node.
+    /// Returns the path of the record on the node.
     pub(crate) fn record_path(&self) -> String {
         format!("/run/job-adopt/jobs/{}/{}.json", self.owner.uid, self.id)
     }
 
-    /// Writes the record, whatever `text` is.
+    /// Replaces the record with `text`, valid or not.
     pub(crate) fn record(&self, text: &str) {
         self.node.folder(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
         self.node.write(&self.record_path(), text);
         self.node.mode(&self.record_path(), 0o644);
     }
 
-    /// Stamps the cgroup as this owner's and job's (`UID:ID`).
+    /// Stamps the cgroup with this owner and id (`UID:ID`).
     pub(crate) fn stamp(&self, value: &str) {
         let mut setfattr = Command::new("setfattr");
         setfattr.args(["-n", "trusted.job_adopt", "-v", value]).arg(self.cgroup.dir());
-        Outcome::of(&mut setfattr).ok();
+        Outcome::run(&mut setfattr).ok();
     }
 
-    /// Withdraws the stamp.
+    /// Removes the stamp.
     pub(crate) fn unstamp(&self) {
         let mut setfattr = Command::new("setfattr");
-        Outcome::of(setfattr.args(["-x", "trusted.job_adopt"]).arg(self.cgroup.dir())).ok();
+        Outcome::run(setfattr.args(["-x", "trusted.job_adopt"]).arg(self.cgroup.dir())).ok();
     }
 
-    /// Ends the job as a scheduler does: kill, then remove.
+    /// Ends the job in a scheduler's way: kills, then removes.
     pub(crate) fn finish(&self) {
         self.cgroup.kill();
         self.cgroup.remove();
     }
 
-    /// `job-adopt` resolves it: what its owner would get.
+    /// Runs `job-adopt resolve` for the owner.
     pub(crate) fn resolved(&self) -> Outcome {
         self.node.job_adopt(&["resolve", "--user", self.owner.name])
     }

@@ -1,4 +1,4 @@
-//! What the tests stand on: a private node, jobs on it, PAM stacks and logins.
+//! Support for all tests: a private node, jobs on it, PAM stacks and logins.
 
 mod artifact;
 mod burst;
@@ -24,19 +24,19 @@ mod syslog;
 mod tool;
 mod user;
 
-pub(crate) use artifact::{Artifact, artifact, built, finished};
+pub(crate) use artifact::{Artifact, artifact_path, built_path, finished_dir};
 pub(crate) use cgroup::{Cgroup, Mount};
 pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
-pub(crate) use filter::{Attached, Flags};
+pub(crate) use filter::{AttachedFilter, Flags};
 pub(crate) use flux::{FluxJob, on_flux, unit_reply};
-pub(crate) use held::{if_held, while_delayed, while_held};
+pub(crate) use held::{run_while_delayed, run_while_held, try_run_while_held};
 pub(crate) use job::Job;
 pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use origin::Listener;
-pub(crate) use outcome::{Outcome, eventually, in_time, patience, within};
+pub(crate) use outcome::{Outcome, eventually, retry_until_in_time, timeout_factor, wait_within};
 pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm, on_slurm_alone};
 pub(crate) use slurm_job::{HIERARCHIES, SlurmJob};
 pub(crate) use sshd::Sshd;
@@ -55,70 +55,74 @@ pub(crate) fn on_node(body: impl FnOnce(&Node)) {
     on_node_with(Mount::Unified, body);
 }
 
-/// Runs `body` on a fresh node; says "skipped" where this machine cannot have one.
+/// Runs `body` on a fresh node. Prints "skipped" if this machine cannot have one.
 pub(crate) fn on_node_with(mount: Mount, body: impl FnOnce(&Node)) {
-    if let Some(obstacle) = obstacle() {
+    if let Some(obstacle) = missing_requirement() {
         return skip(obstacle);
     }
-    let _others = beside_others();
-    node_for(mount, body);
+    let _others = share_machine();
+    run_on_new_node(mount, body);
 }
 
-/// As [`on_node`], while no other test has a node: for a `body` that takes all of the machine's
-/// time, in which the logins of others would reach their deadlines.
+/// Runs `body` on a fresh node while no other test has one. For a `body` that needs all of the
+/// machine: beside it, logins of other tests would reach their deadlines.
 pub(crate) fn on_node_alone(body: impl FnOnce(&Node)) {
-    if let Some(obstacle) = obstacle() {
+    if let Some(obstacle) = missing_requirement() {
         return skip(obstacle);
     }
-    let _alone = alone();
-    node_for(Mount::Unified, body);
+    let _alone = lock_machine();
+    run_on_new_node(Mount::Unified, body);
 }
 
-/// Read by whoever has a node, written by who wants to be the only one.
+/// Read by each test with a node, written by a test that must be alone.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// To be held while there is to be one node only.
-fn alone() -> RwLockWriteGuard<'static, ()> {
+/// Waits until no other test has a node. Others wait while the guard lives.
+fn lock_machine() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be held while there is a node, and once: who wants to be alone may be waiting.
-fn beside_others() -> RwLockReadGuard<'static, ()> {
+/// Takes a share for one node. Do not take it twice: a writer may wait in between.
+fn share_machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn node_for(mount: Mount, body: impl FnOnce(&Node)) {
+fn run_on_new_node(mount: Mount, body: impl FnOnce(&Node)) {
     let node = Node::new(mount);
     body(&node);
     node.end();
 }
 
-/// Says that tests do not run, once per reason and past the capture of output; a failure where
-/// nothing may be skipped.
+/// Reports that a test does not run, once per reason and past libtest's capture. Panics if every
+/// test must run.
 pub(crate) fn skip(why: &'static str) {
-    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    static REPORTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
-    if SAID.lock().unwrap().insert(why) {
-        let _ = writeln!(std::io::stderr(), "{}", skipped(why));
+    if REPORTED.lock().unwrap().insert(why) {
+        let _ = writeln!(std::io::stderr(), "{}", skip_message(why));
     }
 }
 
-/// How many that concerns is known for root only: without it none of the tests runs.
-fn skipped(why: &str) -> String {
+/// Returns the line of a skipped test. Only root's absence skips all tests, so only then their
+/// number is known.
+fn skip_message(why: &str) -> String {
     if nix::unistd::geteuid().is_root() {
         return format!("native: skipped: {why}");
     }
-    format!("native: needs root: {} tests were skipped; make test as root runs them all", chosen())
+    format!(
+        "native: needs root: {} tests were skipped; make test as root runs them all",
+        selected_test_count()
+    )
 }
 
-/// How many tests this run is about.
-fn chosen() -> usize {
+/// Returns the number of tests in this run.
+fn selected_test_count() -> usize {
     let mut list = Command::new(std::env::current_exe().unwrap());
     let listed = list.args(std::env::args().skip(1)).arg("--list").output().unwrap();
     String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count()
 }
 
-fn obstacle() -> Option<&'static str> {
+fn missing_requirement() -> Option<&'static str> {
     if !nix::unistd::geteuid().is_root() {
         return Some("needs root");
     }
@@ -126,13 +130,13 @@ fn obstacle() -> Option<&'static str> {
         return Some("needs a cgroup2 mount");
     }
     let programs = ["unshare", "nsenter", "timeout", "setfattr", "ip", "sshd", "ssh", "pamtester"];
-    programs.into_iter().find(|program| !installed(program)).map(|_| {
+    programs.into_iter().find(|program| !is_installed(program)).map(|_| {
         "needs util-linux, coreutils, attr, iproute2, openssh-server, openssh-client and pamtester"
     })
 }
 
-/// Whether this machine has that program.
-pub(crate) fn installed(program: &str) -> bool {
+/// Returns whether this machine has that program.
+pub(crate) fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()
         .any(|folder| Path::new(folder).join(program).exists())

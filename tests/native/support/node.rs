@@ -1,4 +1,4 @@
-//! A private node: its own mounts, processes, network, users, devices and log.
+//! A private node with its own mounts, processes, network, users, devices and log.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::syslog::Syslog;
 use super::user::{self, PEOPLE};
-use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, artifact, tool};
+use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, artifact_path, tool};
 
-/// Where the helper, and fakes of it, stand on a node.
+/// Folder of the helper, and of its fakes, on a node.
 pub(crate) const LIBEXEC: &str = "/usr/libexec/job-adopt";
-/// Enters the node's own cgroup, then becomes the command.
+/// Moves itself into the node's cgroup, then executes the command.
 const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
-/// One private node; everything of it is gone when it is dropped.
+/// A private node. Dropping it removes everything that belongs to it.
 #[derive(Debug)]
 pub(crate) struct Node {
     mount: Mount,
@@ -32,22 +32,26 @@ pub(crate) struct Node {
 
 impl Node {
     pub(super) fn new(mount: Mount) -> Self {
-        Self::named(mount, "gpu017")
+        Self::new_named(mount, "gpu017")
     }
 
-    pub(super) fn named(mount: Mount, name: &str) -> Self {
+    pub(super) fn new_named(mount: Mount, name: &str) -> Self {
         let run = std::env::var("JOB_ADOPT_RUN").unwrap_or_else(|_| "0".into());
         let number = NODES.fetch_add(1, Ordering::Relaxed);
         let unique = format!("ja-test-{run}-{}-{number}", std::process::id());
         let path = format!("/{unique}");
-        let cgroup = if mount == Mount::Namespace { Cgroup::root(path) } else { Cgroup::at(path) };
-        // Slurm names its cgroups after the node, in hierarchies that are the machine's.
+        let cgroup = if mount == Mount::Namespace {
+            Cgroup::new_namespace_root(path)
+        } else {
+            Cgroup::new(path)
+        };
+        // Slurm names its cgroups after the node, in hierarchies that the whole machine shares.
         let name = if mount == Mount::V1 { unique } else { name.into() };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
         let (mut command, inside) = match mount {
-            // Its root is where the process is that makes it.
-            Mount::Namespace => (entering(&cgroup, "unshare"), "."),
+            // The root of a cgroup namespace is the cgroup of the process that creates it.
+            Mount::Namespace => (enter_cgroup(&cgroup, "unshare"), "."),
             _ => (Command::new("unshare"), cgroup.path().trim_start_matches('/')),
         };
         command.args((mount == Mount::Namespace).then_some("--cgroup"));
@@ -66,10 +70,10 @@ impl Node {
         let mut output = BufReader::new(unshare.stdout.take().unwrap());
         output.read_line(&mut ready).unwrap();
         if mount == Mount::Namespace {
-            // It is none of the node's.
-            Cgroup::at("").write("cgroup.procs", &unshare.id().to_string());
+            // unshare(1) itself does not belong to the node.
+            Cgroup::new("").write("cgroup.procs", &unshare.id().to_string());
         }
-        let log = Syslog::listen(&root_of(&unshare).join("dev/log"));
+        let log = Syslog::listen(&root_dir(&unshare).join("dev/log"));
         let node = Self { mount, cgroup, name, unshare, life, log };
         assert_eq!(ready, "ready\n", "the node did not come up");
         node.populate();
@@ -90,32 +94,32 @@ impl Node {
             chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
         }
         self.folder(LIBEXEC, 0o755);
-        self.install(&artifact(Artifact::Module), &self.module());
-        self.install(&artifact(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
-        self.install(&artifact(Artifact::Keeper), &format!("{LIBEXEC}/keeper"));
-        self.install(&artifact(Artifact::Program), "/usr/bin/job-adopt");
+        self.install(&artifact_path(Artifact::Module), &self.module());
+        self.install(&artifact_path(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
+        self.install(&artifact_path(Artifact::Keeper), &format!("{LIBEXEC}/keeper"));
+        self.install(&artifact_path(Artifact::Program), "/usr/bin/job-adopt");
         self.install(&Tool::Probe.path(), "/usr/bin/probe");
         self.stack(&super::pam::stack(""));
     }
 
-    /// Its host name.
+    /// Returns the host name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process 1, as this process numbers it.
+    /// Returns process 1 of the node, in this process's PID namespace.
     pub(super) fn first(&self) -> Option<i32> {
         let unshare = self.unshare.id();
         let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children"));
         children.ok()?.split_whitespace().next()?.parse().ok()
     }
 
-    /// A process that has its namespaces, as this process numbers it.
+    /// Returns a process in the node's namespaces, in this process's PID namespace.
     pub(super) fn pid(&self) -> u32 {
         self.unshare.id()
     }
 
-    /// The module's path on the node.
+    /// Returns the path of the module on the node.
     pub(crate) fn module(&self) -> String {
         let folders = ["/usr/lib/x86_64-linux-gnu/security", "/usr/lib/aarch64-linux-gnu/security"];
         let folder = folders
@@ -125,16 +129,17 @@ impl Node {
         format!("{}/pam_job_adopt.so", folder.expect("no folder of PAM modules"))
     }
 
-    /// A path of the node, as this process sees it.
+    /// Converts a path of the node to a path of this process.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
-        root_of(&self.unshare).join(path.trim_start_matches('/'))
+        root_dir(&self.unshare).join(path.trim_start_matches('/'))
     }
 
-    /// Copies a file in, as root's and executable. By a child: what another thread forks meanwhile
-    /// would inherit a descriptor open for writing, and the file could not be executed.
+    /// Copies a file to the node, owned by root and executable. A child process copies it: another
+    /// thread's fork would inherit a descriptor that is open for writing, and the kernel would
+    /// refuse to execute the file.
     pub(crate) fn install(&self, from: &Path, to: &str) {
         let mut install = Command::new("install");
-        Outcome::of(install.args(["-m", "0755"]).arg(from).arg(self.path(to))).ok();
+        Outcome::run(install.args(["-m", "0755"]).arg(from).arg(self.path(to))).ok();
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
@@ -160,8 +165,8 @@ impl Node {
         self.mode(path, mode);
     }
 
-    /// Replaces `/etc/pam.d/sshd`. Lines of ours that do not say how long a phase may take give it
-    /// more than the product does: a small machine is slow, and slower where calls are traced.
+    /// Replaces `/etc/pam.d/sshd`. Our lines without `timeout=` get a longer one than the default:
+    /// a small machine is slow, and slower while calls are traced.
     pub(crate) fn stack(&self, text: &str) {
         let patient = |line: &str| {
             let ours = line.contains("pam_job_adopt.so") && !line.contains("timeout=");
@@ -175,29 +180,30 @@ impl Node {
         self.write("/etc/security/job_adopt.conf", text);
     }
 
-    /// The cgroup that holds everything of this node.
+    /// Returns the cgroup that contains everything of this node.
     pub(crate) fn cgroup(&self) -> &Cgroup {
         &self.cgroup
     }
 
-    /// The cgroup that commands of this node start in.
+    /// Returns the cgroup in which commands of this node start, outside every job.
     pub(crate) fn outside(&self) -> Cgroup {
         self.cgroup.child("node")
     }
 
-    /// A command on the node, as root, with a clean environment and a limit of three minutes.
+    /// Prepares a command on the node, as root, with a clean environment and a limit of three
+    /// minutes.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.daemon(&self.outside(), "timeout");
         command.args(["--kill-after=1", "180", program]);
         command
     }
 
-    /// As [`Node::command`], without a limit, and starting in that cgroup.
+    /// Prepares the same command without a limit, in that cgroup.
     pub(crate) fn daemon(&self, cgroup: &Cgroup, program: &str) -> Command {
         let namespace = |name: &str| format!("/proc/{}/ns/{name}", self.unshare.id());
         let mut command = match self.mount {
-            // From its root it may go to any other, wherever it came from.
-            Mount::Namespace => entering(&self.cgroup, "nsenter"),
+            // From the node's root it may move to any cgroup, wherever it came from.
+            Mount::Namespace => enter_cgroup(&self.cgroup, "nsenter"),
             _ => Command::new("nsenter"),
         };
         if self.mount == Mount::Namespace {
@@ -221,7 +227,7 @@ impl Node {
 
     /// Runs a program to its end.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Outcome {
-        Outcome::of(self.command(program).args(arguments))
+        Outcome::run(self.command(program).args(arguments))
     }
 
     /// Runs a shell script to its end.
@@ -229,12 +235,12 @@ impl Node {
         self.run("sh", &["-c", script])
     }
 
-    /// `job-adopt` with these arguments.
+    /// Runs `job-adopt` with these arguments.
     pub(crate) fn job_adopt(&self, arguments: &[&str]) -> Outcome {
         self.run("job-adopt", arguments)
     }
 
-    /// Processes of the helper's account, as this process numbers them.
+    /// Returns the processes of the helper's account, in this process's PID namespace.
     pub(crate) fn helpers(&self) -> Vec<i32> {
         let ours = |pid: &i32| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -243,8 +249,8 @@ impl Node {
         self.processes().into_iter().filter(ours).collect()
     }
 
-    /// Kills the oldest process of the node that runs this program; its copies live on.
-    pub(crate) fn end_program(&self, name: &str) {
+    /// Kills the oldest process of the node that runs this program. Its other processes live on.
+    pub(crate) fn kill_program(&self, name: &str) {
         let runs = |pid: &i32| {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             comm.trim_end() == name
@@ -254,30 +260,30 @@ impl Node {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
 
-    /// Every process of the node but its first, as this process numbers them.
+    /// Returns every process of the node but its first, in this process's PID namespace.
     pub(crate) fn processes(&self) -> Vec<i32> {
         fn below(cgroup: &Cgroup) -> Vec<i32> {
-            let mut pids = cgroup.pids_or_none();
+            let mut pids = cgroup.pids_or_empty();
             cgroup.children().iter().for_each(|child| pids.extend(below(child)));
             pids
         }
         below(&self.cgroup)
     }
 
-    /// Ends the node and checks that nothing of it is left.
+    /// Ends the node, and asserts that nothing is left of it.
     pub(super) fn end(mut self) {
         self.stop();
         assert!(!self.cgroup.exists(), "{} is left", self.cgroup.path());
     }
 
-    /// Lets go of it, as everything does that ends.
+    /// Removes everything of the node, as a drop does.
     pub(crate) fn abandon(&self) {
         drop(self.life.lock().unwrap().take());
     }
 
     fn stop(&mut self) {
         self.abandon();
-        // First: unshare(1) fails, aloud, to end as its child where that was killed.
+        // Kill unshare(1) first: it complains on standard error if its child was killed.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
         let _ = fs::write(self.cgroup.dir().join("cgroup.kill"), "1");
@@ -296,13 +302,13 @@ impl Drop for Node {
     }
 }
 
-/// A command that starts in a cgroup, entered from outside the node.
-fn entering(cgroup: &Cgroup, program: &str) -> Command {
+/// Prepares a command that starts in a cgroup, entered from outside the node.
+fn enter_cgroup(cgroup: &Cgroup, program: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", ENTER]).arg(cgroup.dir().join("cgroup.procs")).arg(program);
     command
 }
 
-fn root_of(unshare: &Child) -> PathBuf {
+fn root_dir(unshare: &Child) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root", unshare.id()))
 }

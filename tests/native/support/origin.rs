@@ -1,4 +1,4 @@
-//! A node that other hosts ask which job a connection is of, and those hosts: network namespaces
+//! A node that answers questions about its connections, and the hosts that ask: network namespaces
 //! with a link between them.
 
 use std::io::{BufRead, BufReader};
@@ -9,12 +9,12 @@ use super::{Cgroup, HELPER, Node, Outcome, ROOT, Tool, User, eventually};
 /// Addresses of the node, and of the host that may ask.
 pub(crate) const NODE: [&str; 2] = ["10.77.0.11", "fd77::11"];
 pub(crate) const HOST: [&str; 2] = ["10.77.0.12", "fd77::12"];
-/// Another address of that host's.
+/// Another address of the host.
 pub(crate) const OTHER: &str = "10.77.9.12";
 /// The port that clients on the node connect to, as if sshd listened there.
 pub(crate) const SSH: u16 = 2222;
 
-/// Makes the host as a network namespace, and a link to it.
+/// Creates the host as a network namespace, with a link to it.
 const LINK: &str = "
 set -e
 ip netns add host
@@ -30,14 +30,14 @@ ip -n host link set lo up
 ip -n host link set eth0 up
 ";
 
-/// A node and a host beside it, on which something listens at [`SSH`].
+/// A node and a host beside it, with a listener at [`SSH`].
 #[derive(Debug)]
 pub(crate) struct Origin<'a> {
     node: &'a Node,
     _sshd: Listener,
 }
 
-/// Something that listens, until it is dropped.
+/// A listener that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     child: Child,
@@ -51,22 +51,22 @@ impl Drop for Listener {
     }
 }
 
-/// A client of the node's, with a connection to the host.
+/// A client on the node with a connection to the host.
 #[derive(Debug)]
 pub(crate) struct Client {
     child: Child,
-    /// Its port.
+    /// The local port of the connection.
     pub(crate) port: u16,
 }
 
 impl Client {
-    /// Ends it, and with it the connection.
+    /// Ends the client and its connection.
     pub(crate) fn end(mut self) {
         self.stop();
     }
 
     fn stop(&mut self) {
-        // What runs is the shell; its input's end is its own.
+        // The child is a shell, which exits at the end of its input.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
@@ -79,12 +79,13 @@ impl Drop for Client {
 }
 
 impl Node {
-    /// Runs a program on each connection to `port` at `address`, where `::` is IPv4's too.
+    /// Runs a program for each connection to `port` at `address`. The address `::` accepts IPv4 as
+    /// well.
     pub(crate) fn serve(&self, address: &str, port: u16, program: &[&str]) -> Listener {
         self.serve_as(ROOT, address, port, program)
     }
 
-    /// The same, by a listener of that user's.
+    /// Does the same with a listener of that user.
     pub(crate) fn serve_as(
         &self,
         user: User,
@@ -119,21 +120,21 @@ impl<'a> Origin<'a> {
         Listener { child, life }
     }
 
-    /// The service at that address, run for each connection as the helper's account.
+    /// Starts the service at that address. It runs for each connection as the helper's account.
     pub(crate) fn service(&self, address: &str) -> Listener {
         let id = HELPER.uid.to_string();
         let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
         self.service_as(address, &account)
     }
 
-    /// The same, run by another command.
+    /// Starts the same service through another command.
     pub(crate) fn service_as(&self, address: &str, by: &[&str]) -> Listener {
         let serve = [by, &["job-adopt", "callerid"]].concat();
         let mut command = self.node.daemon(&self.node.outside(), "env");
         Self::listen(&mut command, address, 113, &serve)
     }
 
-    /// A client of that user's in that cgroup, from one address of the node's to one of the host's.
+    /// Starts a client of that user in that cgroup, connected to an address of the host.
     pub(crate) fn client(&self, owner: User, cgroup: &Cgroup, to: &str) -> Client {
         let before = self.ports(to);
         let id = owner.uid.to_string();
@@ -149,7 +150,7 @@ impl<'a> Origin<'a> {
         Client { child, port: port.unwrap() }
     }
 
-    /// The ports of the node's connections to that address of the host's.
+    /// Lists the local ports of the node's connections to that address of the host.
     fn ports(&self, to: &str) -> Vec<u16> {
         let filter = format!("dst [{to}]:{SSH}");
         let outcome = self.node.run("ss", &["-Htn", "state", "established", &filter]).ok();
@@ -160,13 +161,13 @@ impl<'a> Origin<'a> {
         outcome.stdout.lines().map(local).collect()
     }
 
-    /// What the host is answered on a connection to that address of the node's, on which it writes
-    /// these bytes, with the escapes of printf(1).
+    /// Connects from the host to that address of the node, writes these bytes, with the escapes of
+    /// printf(1), and returns the answer.
     pub(crate) fn ask(&self, address: &str, bytes: &str) -> Outcome {
         self.ask_from("", address, bytes)
     }
 
-    /// The same from one of the host's addresses, as its own choice of a route has it.
+    /// Does the same from one of the host's addresses, chosen by a route.
     pub(crate) fn ask_from(&self, route: &str, address: &str, bytes: &str) -> Outcome {
         let script = format!(
             "{route}
@@ -175,11 +176,11 @@ impl<'a> Origin<'a> {
             cat <&3"
         );
         let mut command = on_host(self.node);
-        Outcome::of(command.args(["timeout", "20", "bash", "-c", &script]))
+        Outcome::run(command.args(["timeout", "20", "bash", "-c", &script]))
     }
 }
 
-/// A command of the host's. It shares the node's files, and is in its cgroup.
+/// Prepares a command of the host. It shares the node's files and cgroup.
 fn on_host(node: &Node) -> Command {
     let mut command = node.daemon(&node.outside(), "nsenter");
     command.arg("--net=/run/netns/host");

@@ -1,14 +1,14 @@
-//! What a command did, and waiting for what takes a moment.
+//! Results of commands, and waits with a deadline.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Status and output of a command that ended.
+/// Status and output of a command that has ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     command: String,
-    /// Exit status; 128 + N for signal N.
+    /// Exit status, or 128 + N for signal N.
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -16,8 +16,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Runs to the end.
-    pub(crate) fn of(command: &mut Command) -> Self {
+    /// Runs a command to its end.
+    pub(crate) fn run(command: &mut Command) -> Self {
         let began = Instant::now();
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Self::from_output(format!("{command:?}"), &output, began.elapsed())
@@ -44,7 +44,7 @@ impl Outcome {
 
     /// Asserts failure.
     #[track_caller]
-    pub(crate) fn failed(self) -> Self {
+    pub(crate) fn fails(self) -> Self {
         assert!(self.code != 0, "{self}");
         self
     }
@@ -56,21 +56,21 @@ impl Outcome {
         self
     }
 
-    /// Asserts that `text` stands somewhere in the output.
+    /// Asserts that the output contains `text`.
     #[track_caller]
     pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.output().contains(text), "expected {text:?}: {self}");
         self
     }
 
-    /// Asserts that `text` stands nowhere in the output.
+    /// Asserts that the output does not contain `text`.
     #[track_caller]
-    pub(crate) fn keeps_quiet_about(self, text: &str) -> Self {
+    pub(crate) fn omits(self, text: &str) -> Self {
         assert!(!self.output().contains(text), "did not expect {text:?}: {self}");
         self
     }
 
-    /// Standard output and standard error together.
+    /// Returns standard output, then standard error.
     pub(crate) fn output(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
@@ -89,13 +89,13 @@ impl std::fmt::Display for Outcome {
 /// Waits up to a minute for `condition`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
-    within(Duration::from_secs(60), what, condition);
+    wait_within(Duration::from_secs(60), what, condition);
 }
 
-/// Waits so long for `condition`.
+/// Waits up to `limit` for `condition`.
 #[track_caller]
-pub(crate) fn within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
-    let limit = limit * patience();
+pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = limit * timeout_factor();
     let deadline = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < deadline, "waited {limit:?} in vain until {what}");
@@ -103,10 +103,14 @@ pub(crate) fn within(limit: Duration, what: &str, mut condition: impl FnMut() ->
     }
 }
 
-/// The outcome of an attempt that is over in that time: on a busy machine not of each.
+/// Repeats an attempt, at most five times, until one ends in time; returns its outcome. A busy
+/// machine delays some of them.
 #[track_caller]
-pub(crate) fn in_time(limit: Duration, mut attempt: impl FnMut() -> Outcome) -> Outcome {
-    let limit = limit * patience();
+pub(crate) fn retry_until_in_time(
+    limit: Duration,
+    mut attempt: impl FnMut() -> Outcome,
+) -> Outcome {
+    let limit = limit * timeout_factor();
     let mut outcome = attempt();
     for _ in 1..5 {
         if outcome.took < limit {
@@ -118,8 +122,7 @@ pub(crate) fn in_time(limit: Duration, mut attempt: impl FnMut() -> Outcome) -> 
     outcome
 }
 
-/// How many times as long as on a usual machine things may take; `JOB_ADOPT_PATIENCE`, for an emulated
-/// processor.
-pub(crate) fn patience() -> u32 {
+/// Returns the factor by which all limits grow: `JOB_ADOPT_PATIENCE`, for an emulated processor.
+pub(crate) fn timeout_factor() -> u32 {
     std::env::var("JOB_ADOPT_PATIENCE").map_or(1, |times| times.parse().unwrap())
 }

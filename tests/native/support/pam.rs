@@ -2,7 +2,7 @@
 
 use super::{Node, Outcome, User};
 
-/// A complete stack with both lines of ours and these arguments.
+/// Returns a complete stack with both of our lines and these arguments.
 pub(super) fn stack(arguments: &str) -> String {
     format!(
         "auth required pam_unix.so\n\
@@ -13,7 +13,7 @@ pub(super) fn stack(arguments: &str) -> String {
     )
 }
 
-/// Reports, behind ours, the cgroup that the session ended up in.
+/// Prints the cgroup of the session, behind our line.
 const REPORT: &str = "session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup\n";
 
 fn session_stack(control: &str, arguments: &str) -> String {
@@ -24,69 +24,71 @@ fn session_stack(control: &str, arguments: &str) -> String {
 }
 
 impl Node {
-    /// Both lines of ours with these arguments.
+    /// Installs both of our lines with these arguments.
     pub(crate) fn arguments(&self, arguments: &str) {
         self.stack(&stack(arguments));
     }
 
-    /// As [`Node::arguments`], and a line behind ours that prints the cgroup.
+    /// Does the same as [`Node::arguments`], with a line behind ours that prints the cgroup.
     pub(crate) fn reporting(&self, arguments: &str) {
         self.stack(&format!("{}{REPORT}", stack(arguments)));
     }
 
-    /// Both lines of ours, and behind them one that runs a program and prints what it says.
+    /// Installs both of our lines, and behind them a line that runs a program and prints its
+    /// output.
     pub(super) fn running(&self, program: &str) {
         self.stack(&format!("{}session optional pam_exec.so stdout {program}\n", stack("")));
     }
 
-    /// Account and session of service sshd, in one process.
+    /// Runs account and session of service sshd in one process.
     pub(crate) fn pam(&self, user: User) -> Outcome {
         self.phases("sshd", user, &["acct_mgmt", "open_session", "close_session"])
     }
 
-    /// The account phase alone.
+    /// Runs the account phase alone.
     pub(crate) fn account(&self, user: User) -> Outcome {
         self.phases("sshd", user, &["acct_mgmt"])
     }
 
-    /// The session phase alone.
+    /// Runs the session phase alone.
     pub(crate) fn session(&self, user: User) -> Outcome {
         self.phases("sshd", user, &["open_session", "close_session"])
     }
 
-    /// These phases of that service.
+    /// Runs these phases of that service.
     pub(crate) fn phases(&self, service: &str, user: User, phases: &[&str]) -> Outcome {
         self.run("pamtester", &[&[service, user.name], phases].concat())
     }
 
-    /// Account and session under `strace` with these options.
+    /// Runs account and session under `strace` with these options.
     pub(crate) fn pam_under_strace(&self, options: &[&str], user: User) -> Outcome {
         let phases = ["acct_mgmt", "open_session", "close_session"];
         self.under_strace("/tmp/strace", options, user, &phases)
     }
 
-    /// The account phase alone under `strace` with these options.
+    /// Runs the account phase alone under `strace` with these options.
     pub(crate) fn account_under_strace(&self, options: &[&str], user: User) -> Outcome {
         self.under_strace("/tmp/strace", options, user, &["acct_mgmt"])
     }
 
-    /// Our session line alone, with these arguments, so that nothing refuses before it; a line
-    /// behind it prints the cgroup in any case.
+    /// Installs our session line alone, with these arguments, so that no other line refuses first.
+    /// A line behind it prints the cgroup, also after a refusal.
     pub(crate) fn session_alone(&self, arguments: &str) {
         self.stack(&session_stack("required", arguments));
     }
 
-    /// As [`Node::session_alone`], where a refusal is passed over: to see where the process is.
+    /// Does the same as [`Node::session_alone`], but the stack ignores a refusal of ours: the
+    /// process then shows where it is.
     pub(crate) fn session_reporting(&self, arguments: &str) {
         self.stack(&session_stack("[default=ignore]", arguments));
     }
 
-    /// The session being opened under `strace` with these options, which writes to `log`.
+    /// Runs the session phase under `strace` with these options; strace writes to `log`.
     pub(crate) fn session_under_strace(&self, log: &str, options: &[&str], user: User) -> Outcome {
         self.under_strace(log, options, user, &["open_session"])
     }
 
-    /// Where a call is delayed the tracer is nobody's parent: the login can do without it then.
+    /// Runs phases under `strace`. The tracer is not their parent, so they survive its end.
     fn under_strace(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
         let delayed = options.iter().any(|option| option.contains("delay_"));
         let common = [if delayed { "-fD" } else { "-f" }, "-qq", "-o", log];

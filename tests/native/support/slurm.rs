@@ -11,46 +11,46 @@ use nix::unistd::Pid;
 use super::slurm_job::{EXTERN_STEP, HIERARCHIES};
 use super::{Mount, Node, User, eventually, skip};
 
-/// Where step daemons have their sockets.
+/// Folder of the step daemons' sockets.
 pub(crate) const SPOOL: &str = "/var/spool/slurmd";
 /// `cgroup.conf` of a site that constrains everything.
 const CONSTRAINED: &str = "ConstrainDevices=yes\nConstrainCores=yes\nConstrainRAMSpace=yes\n";
-/// What the nodes of a host that is two are called, behind the host's name.
+/// Suffixes of the node names if the host is two nodes.
 const PARTS: [&str; 2] = ["-a", "-b"];
-/// Slurm takes no loopback address for a node's.
+/// Address of the node. Slurm rejects a loopback address.
 const ADDRESS: &str = "10.99.0.1";
 
-/// Runs `body` on a fresh node with a Slurm that constrains devices, cores and memory; says
-/// "skipped" where this machine cannot have one.
+/// Runs `body` on a fresh node with a Slurm that constrains devices, cores and memory. Prints
+/// "skipped" if this machine cannot have one.
 pub(crate) fn on_slurm(body: impl FnOnce(&Slurm<'_>)) {
-    /// As many at a time as a small machine has the time for: its daemons wait more than they work.
+    /// A small machine has time for four at once: Slurm's daemons mostly wait.
     static SEATS: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let seat = &SEATS[NEXT.fetch_add(1, Ordering::Relaxed) % SEATS.len()];
     on_slurm_after(seat, body);
 }
 
-/// The same beside all others, for a `body` that does nothing but wait for most of the time.
+/// Runs `body` beside all others, for a `body` that mostly waits.
 pub(crate) fn on_idle_slurm(body: impl FnOnce(&Slurm<'_>)) {
     static SEAT: Mutex<()> = Mutex::new(());
     on_slurm_after(&SEAT, body);
 }
 
 fn on_slurm_after(seat: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
-    if let Some(obstacle) = super::obstacle().or_else(obstacle) {
+    if let Some(obstacle) = super::missing_requirement().or_else(missing_requirement) {
         return skip(obstacle);
     }
     let _seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
-    let _others = super::beside_others();
+    let _others = super::share_machine();
     with_slurm(body);
 }
 
-/// As [`on_slurm`], while no other test has a node.
+/// Runs `body` while no other test has a node.
 pub(crate) fn on_slurm_alone(body: impl FnOnce(&Slurm<'_>)) {
-    if let Some(obstacle) = super::obstacle().or_else(obstacle) {
+    if let Some(obstacle) = super::missing_requirement().or_else(missing_requirement) {
         return skip(obstacle);
     }
-    let _alone = super::alone();
+    let _alone = super::lock_machine();
     with_slurm(body);
 }
 
@@ -62,14 +62,14 @@ fn with_slurm(body: impl FnOnce(&Slurm<'_>)) {
     node.end();
 }
 
-fn obstacle() -> Option<&'static str> {
+fn missing_requirement() -> Option<&'static str> {
     if !HIERARCHIES.iter().all(|name| hierarchy(name).join("cgroup.procs").exists()) {
         return Some("needs cgroup v1's freezer, cpuset, memory, cpuacct and devices hierarchies");
     }
     let programs = ["slurmctld", "slurmd", "sbatch", "munged"];
     programs
         .into_iter()
-        .find(|program| !super::installed(program))
+        .find(|program| !super::is_installed(program))
         .map(|_| "needs slurmctld, slurmd, slurm-client and munge")
 }
 
@@ -77,7 +77,7 @@ fn hierarchy(name: &str) -> PathBuf {
     Path::new("/sys/fs/cgroup").join(name)
 }
 
-/// A running Slurm; everything of it is gone when it is dropped.
+/// A running Slurm. Dropping it removes everything that belongs to it.
 #[derive(Debug)]
 pub(crate) struct Slurm<'a> {
     pub(crate) node: &'a Node,
@@ -102,31 +102,32 @@ impl<'a> Slurm<'a> {
         slurm
     }
 
-    /// Replaces what `cgroup.conf` constrains; steps that start after the next
+    /// Replaces the constraints of `cgroup.conf`. Steps that start after the next
     /// [`Slurm::restart_slurmd`] follow it.
     pub(crate) fn constrain(&self, what: &str) {
         let conf = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n";
         self.node.write("/etc/slurm/cgroup.conf", &format!("{conf}{what}"));
     }
 
-    /// Ends slurmd, not its steps.
+    /// Ends slurmd and leaves its steps running.
     pub(crate) fn stop_slurmd(&self) {
         self.node.sh(STOP_SLURMD).ok();
     }
 
-    /// Starts it anew.
+    /// Starts slurmd again.
     pub(crate) fn start_slurmd(&self) {
         self.node.sh("slurmd").ok();
         self.wait_until_idle();
     }
 
-    /// One after the other.
+    /// Stops slurmd, then starts it.
     pub(crate) fn restart_slurmd(&self) {
         self.stop_slurmd();
         self.start_slurmd();
     }
 
-    /// Makes the host two nodes with a slurmd and two GPUs each, and no jobs; their names.
+    /// Splits the host into two nodes without jobs, each with a slurmd and two GPUs; returns their
+    /// names.
     pub(crate) fn split(&self) -> [String; 2] {
         self.stop_slurmd();
         self.node.sh(STOP_SLURMCTLD).ok();
@@ -146,7 +147,7 @@ impl<'a> Slurm<'a> {
         nodes
     }
 
-    /// Gives the node these resources instead of four GPUs of one kind, and no jobs.
+    /// Gives the node these resources in place of four GPUs of one kind, and no jobs.
     pub(crate) fn retype(&self, gres: &str, lines: &str) {
         self.stop_slurmd();
         self.node.sh(STOP_SLURMCTLD).ok();
@@ -160,17 +161,17 @@ impl<'a> Slurm<'a> {
         self.start_slurmd();
     }
 
-    /// Until the node takes jobs: nothing of Slurm's waits for a node that is not up.
+    /// Waits until the node takes jobs: Slurm's commands do not wait for a node that is down.
     fn wait_until_idle(&self) {
         self.node.sh(WAIT_UNTIL_IDLE).ok();
     }
 
-    /// The cgroup of this node's jobs, in that hierarchy.
+    /// Returns the cgroup of this node's jobs in that hierarchy.
     fn top(&self, hierarchy_name: &str) -> PathBuf {
         hierarchy(hierarchy_name).join(format!("slurm_{}", self.node.name()))
     }
 
-    /// The cgroups of all nodes that this host is, in all hierarchies.
+    /// Returns the cgroups of all nodes of this host, in all hierarchies.
     fn tops(&self) -> Vec<PathBuf> {
         let all = HIERARCHIES.iter().map(|name| self.top(name));
         let parts = |top: PathBuf| {
@@ -180,48 +181,48 @@ impl<'a> Slurm<'a> {
         all.flat_map(parts).collect()
     }
 
-    /// Path of the socket that logins are adopted by.
+    /// Returns the path of the socket of a job's extern step.
     pub(crate) fn extern_socket(&self, job: &str) -> String {
         self.socket(self.node.name(), job, EXTERN_STEP)
     }
 
-    /// Path of a step daemon's socket on that node of Slurm's.
+    /// Returns the path of a step daemon's socket on that Slurm node.
     pub(super) fn socket(&self, node: &str, job: &str, step: u32) -> String {
         let spool = if node == self.node.name() { SPOOL } else { &format!("{SPOOL}/{node}") };
         format!("{spool}/{node}_{job}.{step}")
     }
 
-    /// Cgroups of jobs, in all hierarchies: none is left when all jobs are over.
+    /// Lists the jobs' cgroups in all hierarchies. None is left when all jobs are over.
     pub(crate) fn job_cgroups(&self) -> Vec<PathBuf> {
         let is_job = |path: &PathBuf| path.to_string_lossy().contains("/job_");
-        self.tops().iter().flat_map(|top| tree(top)).filter(is_job).collect()
+        self.tops().iter().flat_map(|top| walk_tree(top)).filter(is_job).collect()
     }
 
-    /// Processes of the node that run this program, as this process numbers them.
+    /// Returns the node's processes that run this program, in this process's PID namespace.
     pub(crate) fn running(&self, program: &str) -> Vec<i32> {
         let comm = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let processes = self.node.processes().into_iter();
         processes.filter(|pid| comm(pid).trim_end() == program).collect()
     }
 
-    /// Processes of the node that have ended and that nobody has waited for.
+    /// Returns the node's processes that have ended and were not reaped.
     pub(crate) fn zombies(&self) -> Vec<i32> {
         let stat = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let processes = self.node.processes().into_iter();
         processes.filter(|pid| stat(pid).contains(") Z ")).collect()
     }
 
-    /// Asserts that nothing of any job is left: no cgroup, no process, no socket.
+    /// Asserts that no job has left a cgroup, a process or a socket.
     #[track_caller]
-    pub(crate) fn holds_nothing(&self) {
+    pub(crate) fn assert_nothing_left(&self) {
         eventually("Slurm has removed its cgroups", || self.job_cgroups().is_empty());
         eventually("step daemons have ended", || self.running("slurmstepd").is_empty());
         eventually("nobody is left to wait for", || self.zombies().is_empty());
         let sockets = format!("ls -R {SPOOL} | grep '\\.[0-9]*$'");
-        self.node.sh(&sockets).failed();
+        self.node.sh(&sockets).fails();
     }
 
-    /// A command as that user, from their home.
+    /// Prepares a command of that user, in their home.
     pub(crate) fn as_user(&self, user: User, program: &str) -> std::process::Command {
         let mut command = self.node.command("setpriv");
         let id = user.uid.to_string();
@@ -230,7 +231,7 @@ impl<'a> Slurm<'a> {
         command
     }
 
-    /// The logs of its daemons.
+    /// Returns the logs of the daemons.
     fn logs(&self) -> String {
         self.node.sh("tail -n 40 /var/log/slurm/*.log").stdout
     }
@@ -241,10 +242,10 @@ impl<'a> Slurm<'a> {
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
-    /// Kills everything of the node: a daemon that is left would make its cgroups anew.
+    /// Kills every process of the node: a daemon that lives on would create its cgroups again.
     fn stop(&self) {
-        for path in self.tops().iter().flat_map(|top| tree(top)) {
-            // Only one hierarchy has it.
+        for path in self.tops().iter().flat_map(|top| walk_tree(top)) {
+            // Only the freezer hierarchy has this file.
             let _ = fs::write(path.join("freezer.state"), "THAWED");
         }
         eventually("no process is left", || {
@@ -258,7 +259,7 @@ impl<'a> Slurm<'a> {
         });
         for top in self.tops() {
             eventually("the cgroups of Slurm can be removed", || {
-                tree(&top).iter().rev().for_each(|path| {
+                walk_tree(&top).iter().rev().for_each(|path| {
                     let _ = fs::remove_dir(path);
                 });
                 !top.exists()
@@ -276,14 +277,16 @@ impl Drop for Slurm<'_> {
     }
 }
 
-/// A directory and all below, each before what is in it; nothing where it is gone.
-pub(super) fn tree(top: &Path) -> Vec<PathBuf> {
+/// Lists a directory and all below, each directory before its contents. A missing one gives an
+/// empty list.
+pub(super) fn walk_tree(top: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(top) else { return Vec::new() };
     let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    std::iter::once(top.to_owned()).chain(folders.flat_map(|folder| tree(&folder))).collect()
+    std::iter::once(top.to_owned()).chain(folders.flat_map(|folder| walk_tree(&folder))).collect()
 }
 
-/// Starts the daemon that vouches for users; it wants a key of its own and folders of nobody else.
+/// Starts munged, which authenticates users. It needs a key of its own, and folders that no other
+/// user can write.
 const MUNGED: &str = "\
     set -e
     umask 077
@@ -291,8 +294,8 @@ const MUNGED: &str = "\
     munged --key-file=/run/munged.key --log-file=/run/munged.log --pid-file=/run/munged.pid \
         --seed-file=/run/munged.seed";
 
-/// One signal may be lost: slurmd looks for it, then waits for a message, and a signal in between,
-/// as while it reads its configuration anew, goes unnoticed (`_msg_engine` of `slurmd.c`).
+/// Sends the signal repeatedly, since slurmd can miss one: it checks for a signal, then waits for a
+/// message, and a signal in between goes unnoticed (`_msg_engine` of `slurmd.c`).
 const STOP_SLURMD: &str = "\
     set -e
     pid=$(cat /run/slurmd.pid)
@@ -340,8 +343,8 @@ fn slurm_conf(node: &str) -> String {
     )
 }
 
-/// With these two nodes instead of one, a spool directory for each, and jobs of several parts, which
-/// the backfill scheduler alone starts, started at once.
+/// Changes the configuration to two nodes, each with its own spool directory. Jobs of several
+/// parts, which only the backfill scheduler starts, start at once.
 fn split_conf(conf: &str, nodes: &[String; 2], host: &str) -> String {
     let dropped = ["NodeName=", "SlurmdSpoolDir=", "SlurmdPidFile=", "SlurmdLogFile="];
     let kept = conf.lines().filter(|line| !dropped.iter().any(|key| line.starts_with(key)));

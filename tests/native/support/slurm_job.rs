@@ -1,4 +1,4 @@
-//! Jobs of a real Slurm, in each way in which a user starts one.
+//! Jobs of a real Slurm, started in each way that users have.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,18 +8,18 @@ use std::process::{Child, Command, Stdio};
 
 use pam_job_adopt::schedulers::stepd::{self, State};
 
-use super::slurm::{Slurm, tree};
+use super::slurm::{Slurm, walk_tree};
 use super::{LOOK, OPENS, Outcome, User, eventually};
 
-/// The hierarchies of cgroup v1 that Slurm makes cgroups in.
+/// The cgroup v1 hierarchies in which Slurm makes cgroups.
 pub(crate) const HIERARCHIES: [&str; 5] = ["freezer", "cpuset", "memory", "devices", "cpuacct"];
-/// Number of the step that logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
+/// Number of the extern step, which logins join (`SLURM_EXTERN_CONT` of `slurm.h`).
 pub(super) const EXTERN_STEP: u32 = 0xffff_fffc;
 /// Number of the step that runs a batch script (`SLURM_BATCH_SCRIPT`).
 const BATCH_STEP: u32 = 0xffff_fffb;
-/// What every job asks for.
+/// Resources of every job.
 const SIZE: [&str; 3] = ["--ntasks=1", "--mem=400", "--job-name=test"];
-/// Stand-ins for GPUs, those of `gres.conf`.
+/// Stand-ins for the GPUs of `gres.conf`.
 const GPUS: [&str; 4] = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"];
 
 /// States of a job that is over.
@@ -31,34 +31,34 @@ pub(crate) struct SlurmJob<'a> {
     slurm: &'a Slurm<'a>,
     pub(crate) owner: User,
     pub(crate) id: String,
-    /// Slurm's name of the node that it is on.
+    /// Slurm's name of the job's node.
     node: String,
-    /// Who waits for it, where it is one that somebody waits for.
+    /// The command that waits for the job, if there is one.
     waits: Option<Child>,
 }
 
 impl<'a> Slurm<'a> {
-    /// A batch job with so many GPUs whose script does nothing.
+    /// Starts an idle batch job with that many GPUs.
     pub(crate) fn batch(&'a self, owner: User, gpus: u32) -> SlurmJob<'a> {
         self.script(owner, gpus, "sleep infinity")
     }
 
-    /// A batch job that runs this script.
+    /// Starts a batch job that runs this script.
     pub(crate) fn script(&'a self, owner: User, gpus: u32, script: &str) -> SlurmJob<'a> {
         let mut sbatch = self.ask(owner, gpus, "sbatch");
-        let submitted = Outcome::of(sbatch.args(["--parsable", "--wrap", script])).ok();
-        let job = self.known(owner, submitted.stdout.trim());
+        let submitted = Outcome::run(sbatch.args(["--parsable", "--wrap", script])).ok();
+        let job = self.find_job(owner, submitted.stdout.trim());
         job.wait_for(BATCH_STEP);
         job
     }
 
-    /// An allocation in which no step runs. The job is there long before `salloc` looks again and
-    /// ends.
+    /// Starts an allocation without a step. The job exists long before `salloc` polls again and
+    /// returns.
     pub(crate) fn alloc(&'a self, owner: User, gpus: u32) -> SlurmJob<'a> {
         self.alloc_as(owner, gpus, &[], self.node.name())
     }
 
-    /// One with these options besides, on that node of Slurm's.
+    /// Starts an allocation with further options on that Slurm node.
     pub(crate) fn alloc_as(
         &'a self,
         owner: User,
@@ -71,7 +71,7 @@ impl<'a> Slurm<'a> {
         self.grant(salloc, owner, node)
     }
 
-    /// A job of two parts with a GPU each, one on either node: a heterogeneous job.
+    /// Starts a heterogeneous job: two parts with a GPU each, one on either node.
     pub(crate) fn alloc_on_both(&'a self, owner: User, nodes: &[String; 2]) -> [SlurmJob<'a>; 2] {
         let [one, other] = nodes;
         let mut salloc = self.ask(owner, 1, "salloc");
@@ -79,16 +79,16 @@ impl<'a> Slurm<'a> {
         salloc.args(["--gres=gpu:1", &format!("--nodelist={other}")]);
         let first = self.grant(salloc, owner, one);
         let id: u32 = first.id.parse().unwrap();
-        let second = self.known_on(owner, &(id + 1).to_string(), other);
+        let second = self.find_job_on(owner, &(id + 1).to_string(), other);
         [first, second]
     }
 
-    /// The tasks of a job array with so many GPUs each; the first has the array's own number, by
-    /// which all of them are cancelled.
+    /// Starts a job array with that many GPUs for each task. The first task has the array's own
+    /// number, which cancels all of them.
     pub(crate) fn array(&'a self, owner: User, gpus: u32, tasks: u32) -> Vec<SlurmJob<'a>> {
         let mut sbatch = self.ask(owner, gpus, "sbatch");
         sbatch.arg(format!("--array=1-{tasks}")).args(["--parsable", "--wrap", "sleep infinity"]);
-        let array = Outcome::of(&mut sbatch).ok();
+        let array = Outcome::run(&mut sbatch).ok();
         let list = format!(
             "squeue --noheader --array --state=running --jobs={} --format=%A",
             array.stdout.trim()
@@ -100,23 +100,23 @@ impl<'a> Slurm<'a> {
             ids.len() == tasks as usize
         });
         ids.sort_by_key(|id| id.parse::<u32>().unwrap());
-        ids.iter().map(|id| self.known(owner, id)).collect()
+        ids.iter().map(|id| self.find_job(owner, id)).collect()
     }
 
     fn grant(&'a self, mut salloc: Command, owner: User, node: &str) -> SlurmJob<'a> {
-        let said = self.node.path("/run/salloc");
-        let waits = salloc.stderr(File::create(&said).unwrap()).spawn().unwrap();
+        let output = self.node.path("/run/salloc");
+        let waits = salloc.stderr(File::create(&output).unwrap()).spawn().unwrap();
         let mut id = None;
         eventually("the job is granted", || {
-            id = granted(&std::fs::read_to_string(&said).unwrap());
+            id = parse_job_id(&std::fs::read_to_string(&output).unwrap());
             id.is_some()
         });
-        let mut job = self.known_on(owner, &id.unwrap(), node);
+        let mut job = self.find_job_on(owner, &id.unwrap(), node);
         job.waits = Some(waits);
         job
     }
 
-    /// A job of one step that somebody waits for.
+    /// Starts a job of one step with `srun`, which waits for it.
     pub(crate) fn srun(&'a self, owner: User, gpus: u32) -> SlurmJob<'a> {
         let name = format!("--job-name=srun-{}", owner.name);
         let mut srun = self.ask(owner, gpus, "srun");
@@ -129,13 +129,13 @@ impl<'a> Slurm<'a> {
             id = self.node.sh(&list).stdout.trim().to_owned();
             !id.is_empty()
         });
-        let mut job = self.known(owner, &id);
+        let mut job = self.find_job(owner, &id);
         job.waits = Some(waits);
         job.wait_for(0);
         job
     }
 
-    /// A request with what every job asks for.
+    /// Prepares a request with the resources of every job.
     fn ask(&self, owner: User, gpus: u32, program: &str) -> Command {
         let mut command = self.as_user(owner, program);
         command.args(SIZE);
@@ -145,11 +145,11 @@ impl<'a> Slurm<'a> {
         command
     }
 
-    fn known(&'a self, owner: User, id: &str) -> SlurmJob<'a> {
-        self.known_on(owner, id, self.node.name())
+    fn find_job(&'a self, owner: User, id: &str) -> SlurmJob<'a> {
+        self.find_job_on(owner, id, self.node.name())
     }
 
-    fn known_on(&'a self, owner: User, id: &str, node: &str) -> SlurmJob<'a> {
+    fn find_job_on(&'a self, owner: User, id: &str, node: &str) -> SlurmJob<'a> {
         let (id, node) = (id.to_owned(), node.to_owned());
         let job = SlurmJob { slurm: self, owner, id, node, waits: None };
         eventually("the extern step runs", || job.state() == Some(State::Running));
@@ -157,14 +157,14 @@ impl<'a> Slurm<'a> {
     }
 }
 
-/// The job that salloc(1) says it was given.
-fn granted(said: &str) -> Option<String> {
-    let line = said.lines().find(|line| line.contains("Granted job allocation"))?;
+/// Parses the job id in the output of salloc(1).
+fn parse_job_id(output: &str) -> Option<String> {
+    let line = output.lines().find(|line| line.contains("Granted job allocation"))?;
     line.rsplit(' ').next().map(str::to_owned)
 }
 
 impl SlurmJob<'_> {
-    /// What its extern step does, where it answers.
+    /// Returns the state of its extern step, if the daemon answers.
     fn state(&self) -> Option<State> {
         let mut socket = UnixStream::connect(self.slurm.node.path(&self.socket())).ok()?;
         socket.write_all(&stepd::query()).ok()?;
@@ -173,48 +173,48 @@ impl SlurmJob<'_> {
         stepd::Answer::read(&answer).ok().map(|answer| answer.state)
     }
 
-    /// Until that step's daemon listens.
+    /// Waits until the daemon of that step listens.
     fn wait_for(&self, step: u32) {
         let socket = self.slurm.socket(&self.node, &self.id, step);
         eventually("the step has started", || self.slurm.node.exists(&socket));
     }
 
-    /// Path of the socket that logins are adopted by.
+    /// Returns the path of the socket of the extern step.
     pub(crate) fn socket(&self) -> String {
         self.slurm.socket(&self.node, &self.id, EXTERN_STEP)
     }
 
-    /// Its path in every hierarchy of version 1.
+    /// Returns the job's path, the same in every v1 hierarchy.
     pub(crate) fn path(&self) -> String {
         let Self { node, owner, id, .. } = self;
         format!("/slurm_{node}/uid_{}/job_{id}", owner.uid)
     }
 
-    /// Its directory in that hierarchy, as this process sees it.
+    /// Returns its directory in that hierarchy, as a path of this process.
     pub(crate) fn dir(&self, hierarchy: &str) -> PathBuf {
         PathBuf::from(format!("/sys/fs/cgroup/{hierarchy}{}", self.path()))
     }
 
-    /// What a step of the job says to `script`.
+    /// Runs `script` in a new step of the job.
     pub(crate) fn step(&self, script: &str) -> Outcome {
         let mut srun = self.slurm.as_user(self.owner, "srun");
         srun.args(["--jobid", &self.id, "--overlap", "--ntasks=1", "sh", "-c", script]);
-        Outcome::of(&mut srun)
+        Outcome::run(&mut srun)
     }
 
-    /// GPUs that its own steps can open.
+    /// Lists the GPUs that the job's own steps can open.
     pub(crate) fn gpus(&self) -> Vec<&'static str> {
         self.step(LOOK).ok().gpus()
     }
 
-    /// Which of the node's GPUs Slurm gave it; of several the first.
+    /// Returns the index of the GPU that Slurm allocated; of several, the first.
     pub(crate) fn gpu(&self) -> usize {
         let told = self.slurm.node.run("scontrol", &["show", "--details", "job", &self.id]).ok();
         let (_, rest) = told.stdout.split_once("(IDX:").unwrap_or_else(|| panic!("{told}"));
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    /// Process of the extern step's daemon, as this process numbers it.
+    /// Returns the process of the extern step's daemon, in this process's PID namespace.
     pub(crate) fn daemon(&self) -> i32 {
         self.find_daemon().expect("no extern step")
     }
@@ -228,12 +228,12 @@ impl SlurmJob<'_> {
         self.slurm.running("slurmstepd").into_iter().find(runs)
     }
 
-    /// Sends a signal to that daemon.
+    /// Sends a signal to the extern step's daemon.
     pub(crate) fn signal_daemon(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.daemon()), signal).unwrap();
     }
 
-    /// Freezes or thaws it.
+    /// Freezes or thaws the job.
     pub(crate) fn freeze(&self, frozen: bool) {
         let state = if frozen { "FROZEN" } else { "THAWED" };
         let file = self.dir("freezer").join("freezer.state");
@@ -241,13 +241,13 @@ impl SlurmJob<'_> {
         eventually(state, || std::fs::read_to_string(&file).unwrap().trim() == state);
     }
 
-    /// Has Slurm end it, and waits until it has.
+    /// Cancels the job, and waits until Slurm has ended it.
     pub(crate) fn cancel(&self) {
         self.slurm.node.run("scancel", &[&self.id]).ok();
         self.ends();
     }
 
-    /// Waits until Slurm has ended it, and its logins with it.
+    /// Waits until Slurm has ended the job with its logins.
     #[track_caller]
     pub(crate) fn ends(&self) {
         eventually("the job's cgroups are removed", || {
@@ -256,12 +256,13 @@ impl SlurmJob<'_> {
         self.is_over();
     }
 
-    /// Waits until Slurm has ended it, then removes the empty cgroups that it forgot, and counts them.
-    /// Slurm makes some anew for a login that it adds while the step ends (22.05).
-    pub(crate) fn forgotten(&self) -> usize {
+    /// Waits until Slurm has ended the job, then removes the empty cgroups that Slurm left, and
+    /// returns their number. Slurm 22.05 creates some again for a login that it adds while the step
+    /// ends.
+    pub(crate) fn remove_forgotten_cgroups(&self) -> usize {
         eventually("its daemon has ended", || self.find_daemon().is_none());
         self.is_over();
-        let trees = HIERARCHIES.iter().flat_map(|hierarchy| tree(&self.dir(hierarchy)));
+        let trees = HIERARCHIES.iter().flat_map(|hierarchy| walk_tree(&self.dir(hierarchy)));
         let dirs: Vec<PathBuf> = trees.collect();
         dirs.iter().rev().filter(|dir| std::fs::remove_dir(dir).is_ok()).count()
     }
@@ -285,13 +286,13 @@ impl Drop for SlurmJob<'_> {
 }
 
 impl Outcome {
-    /// GPUs of Slurm's that a probe could open.
+    /// Lists the Slurm GPUs that a probe could open.
     #[track_caller]
     pub(crate) fn gpus(&self) -> Vec<&'static str> {
         GPUS.into_iter().filter(|gpu| self.device(gpu) == OPENS).collect()
     }
 
-    /// The path in that hierarchy, in a printed `/proc/PID/cgroup`.
+    /// Returns the path in that hierarchy, from a printed `/proc/PID/cgroup`.
     #[track_caller]
     pub(crate) fn path_in(&self, hierarchy: &str) -> &str {
         let controllers = |line: &&str| {
@@ -301,7 +302,7 @@ impl Outcome {
         line.trim_end().splitn(3, ':').nth(2).unwrap()
     }
 
-    /// Asserts that the printed cgroups are this job's, in every hierarchy that it uses.
+    /// Asserts that the printed cgroups belong to this job, in every hierarchy of Slurm.
     #[track_caller]
     pub(crate) fn joins(self, job: &SlurmJob<'_>) -> Self {
         let step = format!("{}/step_extern", job.path());
@@ -315,7 +316,7 @@ impl Outcome {
         self
     }
 
-    /// Asserts that the printed cgroups are no job's, in any hierarchy.
+    /// Asserts that the printed cgroups belong to no job, in any hierarchy.
     #[track_caller]
     pub(crate) fn stays_outside(self) -> Self {
         for hierarchy in HIERARCHIES {

@@ -23,7 +23,7 @@ MaxSessions 100
 Subsystem sftp internal-sftp
 ";
 
-/// What all clients share. The default key exchange is three times the work of all the rest of a
+/// Options of all clients. The default key exchange costs three times as much as the rest of a
 /// login.
 const CLIENT_CONFIG: &str = "\
 IdentityFile /root/key
@@ -44,12 +44,12 @@ pub(crate) struct Sshd<'a> {
 }
 
 impl Node {
-    /// Starts `sshd` and lets everybody in with the test's key.
+    /// Starts `sshd`, which accepts the test's key for every user.
     pub(crate) fn sshd(&self) -> Sshd<'_> {
         self.folder("/etc/ssh", 0o755);
         self.write("/etc/ssh/sshd_config", CONFIG);
-        self.secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
-        self.secret(&tool::key("user-key"), "/root/key");
+        self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
+        self.install_secret(&tool::key("user-key"), "/root/key");
         let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
         self.write("/root/known_hosts", &format!("127.0.0.1 {host}"));
         self.write("/root/ssh_config", CLIENT_CONFIG);
@@ -69,7 +69,7 @@ impl Node {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    fn secret(&self, from: &std::path::Path, to: &str) {
+    fn install_secret(&self, from: &std::path::Path, to: &str) {
         self.install(from, to);
         self.mode(to, 0o600);
     }
@@ -87,46 +87,46 @@ impl Node {
 }
 
 impl Sshd<'_> {
-    /// The node that it serves.
+    /// Returns the node of this server.
     pub(crate) fn node(&self) -> &Node {
         self.node
     }
 
-    /// The listener's number, as this process counts.
+    /// Returns the listener's process, in this process's PID namespace.
     pub(crate) fn pid(&self) -> u32 {
         self.server.id()
     }
 
-    /// An OpenSSH client program with the options that all of them share.
+    /// Prepares an OpenSSH client program with the options of all clients.
     pub(crate) fn client(&self, program: &str, options: &[&str]) -> Command {
         let mut command = self.node.command(program);
         command.args(["-F", "/root/ssh_config"]).args(options);
         command
     }
 
-    /// `ssh USER@node COMMAND` with a key.
+    /// Runs `ssh USER@node COMMAND` with a key.
     pub(crate) fn ssh(&self, user: User, script: &str) -> Outcome {
         self.ssh_with(&["-o", "BatchMode=yes"], user, script)
     }
 
-    /// The same with a pseudo-terminal.
+    /// Does the same with a pseudo-terminal.
     pub(crate) fn ssh_tty(&self, user: User, script: &str) -> Outcome {
         self.ssh_with(&["-o", "BatchMode=yes", "-tt"], user, script)
     }
 
-    /// The same with further options.
+    /// Does the same with further options.
     pub(crate) fn ssh_with(&self, options: &[&str], user: User, script: &str) -> Outcome {
         let target = format!("{}@127.0.0.1", user.name);
-        Outcome::of(self.client("ssh", options).args([&target, script]))
+        Outcome::run(self.client("ssh", options).args([&target, script]))
     }
 
-    /// An interactive shell that reads `input`.
+    /// Runs an interactive shell that reads `input`.
     pub(crate) fn shell(&self, user: User, input: &str) -> Outcome {
         self.node.write("/root/input", input);
         let target = format!("{}@127.0.0.1", user.name);
         let mut command = self.client("ssh", &["-o", "BatchMode=yes", "-tt", &target]);
         command.stdin(fs::File::open(self.node.path("/root/input")).unwrap());
-        Outcome::of(&mut command)
+        Outcome::run(&mut command)
     }
 
     /// Starts a login that stays until its input ends.
@@ -137,26 +137,26 @@ impl Sshd<'_> {
         command.spawn().unwrap()
     }
 
-    /// Keyboard-interactive login with the user's password.
+    /// Logs in by keyboard-interactive authentication with the user's password.
     pub(crate) fn ssh_password(&self, user: User, script: &str) -> Outcome {
         let options = ["-o", "PreferredAuthentications=keyboard-interactive"];
         let target = format!("{}@127.0.0.1", user.name);
         let mut command = self.client("ssh", &options);
         command.env("TEST_PASSWORD", user.password());
         command.env("SSH_ASKPASS", "/root/askpass").env("SSH_ASKPASS_REQUIRE", "force");
-        Outcome::of(command.args([&target, script]))
+        Outcome::run(command.args([&target, script]))
     }
 
-    /// `sftp` with a batch of commands.
+    /// Runs `sftp` with a batch of commands.
     pub(crate) fn sftp(&self, user: User, batch: &str) -> Outcome {
         self.node.write("/root/batch", batch);
         let target = format!("{}@127.0.0.1", user.name);
-        Outcome::of(&mut self.client("sftp", &["-b", "/root/batch", &target]))
+        Outcome::run(&mut self.client("sftp", &["-b", "/root/batch", &target]))
     }
 
-    /// `scp` from and to.
+    /// Runs `scp`.
     pub(crate) fn scp(&self, options: &[&str], from: &str, to: &str) -> Outcome {
-        Outcome::of(self.client("scp", options).args([from, to]))
+        Outcome::run(self.client("scp", options).args([from, to]))
     }
 }
 

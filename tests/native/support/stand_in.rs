@@ -1,4 +1,4 @@
-//! Stand-ins for step daemons; see `tools/stepd.c`.
+//! Stand-ins for step daemons (`tools/stepd.c`).
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Child;
@@ -10,12 +10,12 @@ use nix::unistd::Pid;
 use super::slurm::Slurm;
 use super::{Node, Tool, User, eventually};
 
-/// A job that Slurm never gave out, newer than any that it did.
+/// A job that Slurm never started, with a higher number than any that it did.
 pub(crate) const FORGED: &str = "99999";
-/// What the stand-in's processes are called.
+/// Name of the stand-in's processes.
 const NAME: &str = "stepd";
 
-/// A process that plays a step daemon; it and its socket are gone when it is dropped.
+/// A process that plays a step daemon. Dropping it removes the process and its socket.
 #[derive(Debug)]
 pub(crate) struct StandIn<'a> {
     slurm: &'a Slurm<'a>,
@@ -24,9 +24,9 @@ pub(crate) struct StandIn<'a> {
 }
 
 impl<'a> Slurm<'a> {
-    /// Starts one as that uid, at that socket, for a job of `owner` in that state (a number of the
-    /// protocol, or `mute`).
-    pub(crate) fn stand_in(
+    /// Starts a stand-in as that uid, at that socket, for a job of `owner` in that state (a number
+    /// of the protocol, or `mute`).
+    pub(crate) fn start_stand_in(
         &'a self,
         uid: u32,
         path: &str,
@@ -39,7 +39,7 @@ impl<'a> Slurm<'a> {
         let id = uid.to_string();
         stepd.args(["--reuid", &id, "--regid", &id, "--clear-groups", NAME, path]);
         let child = stepd.args([&owner.uid.to_string(), state]).spawn().unwrap();
-        // Its mode is the last thing that is set.
+        // The stand-in sets the socket's mode last.
         let open = |file: std::fs::Metadata| file.permissions().mode() & 0o777 == 0o777;
         let socket = node.path(path);
         eventually("the stand-in listens", || socket.symlink_metadata().is_ok_and(open));
@@ -48,7 +48,7 @@ impl<'a> Slurm<'a> {
 }
 
 impl StandIn<'_> {
-    /// Ends the process; its socket stays.
+    /// Kills the process and leaves its socket.
     pub(crate) fn kill(&self) {
         for pid in self.slurm.running(NAME) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

@@ -1,4 +1,4 @@
-//! The node's `/dev/log`, read from outside.
+//! The node's `/dev/log`, read from outside the node.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 /// Facility `LOG_AUTHPRIV` of syslog(3).
 const AUTHPRIV: u32 = 10;
-/// Behind what has been sent so far; no line of the log.
+/// Sent after the messages to wait for. No line of the log contains it.
 const MARKER: &str = "read up to here";
-/// How long a line may take to be read.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a line to arrive.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One line of the log.
+/// A line of the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) text: String,
 }
 
 impl Entry {
-    /// Value of a logfmt field, without its quotes.
+    /// Returns the value of a logfmt field, without its quotes.
     pub(crate) fn field(&self, key: &str) -> Option<&str> {
         let start = format!(" {key}=");
         let value = &self.text[self.text.find(&start)? + start.len()..];
@@ -36,7 +36,7 @@ impl Entry {
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
     }
 
-    /// `LOG_*` severity of syslog(3).
+    /// Returns the `LOG_*` severity of syslog(3).
     pub(crate) fn severity(&self) -> u32 {
         self.priority() % 8
     }
@@ -45,18 +45,18 @@ impl Entry {
         self.priority() / 8 == AUTHPRIV
     }
 
-    /// Whether this is a decision of ours with that code.
-    fn decides(&self, code: &str) -> bool {
+    /// Returns whether this is one of our decisions with that code.
+    fn is_decision(&self, code: &str) -> bool {
         self.text.contains("decision=") && self.field("code") == Some(code)
     }
 }
 
-/// Collects what is logged on a node.
+/// Collects the log of a node.
 #[derive(Debug)]
 pub(crate) struct Syslog {
     path: PathBuf,
     lines: Arc<Mutex<Vec<Entry>>>,
-    /// Of each marker that was read.
+    /// Receives one message for each marker that was read.
     markers: Mutex<Receiver<()>>,
     reader: Option<JoinHandle<()>>,
     stop: Arc<std::sync::atomic::AtomicBool>,
@@ -90,29 +90,29 @@ impl Syslog {
         Self { path: path.to_owned(), lines, markers, reader: Some(reader), stop }
     }
 
-    /// Waits until everything that has been sent so far is read.
+    /// Waits until everything sent so far is read.
     fn catch_up(&self) {
         let markers = self.markers.lock().unwrap();
         UnixDatagram::unbound().unwrap().send_to(MARKER.as_bytes(), &self.path).unwrap();
-        markers.recv_timeout(PATIENCE).expect("the log is not read");
+        markers.recv_timeout(READ_TIMEOUT).expect("the log is not read");
     }
 
-    /// Everything that has been sent so far.
+    /// Returns everything sent so far.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.catch_up();
         self.lines.lock().unwrap().clone()
     }
 
-    /// Forgets everything that has been sent so far.
+    /// Discards everything sent so far.
     pub(crate) fn clear(&self) {
         self.catch_up();
         self.lines.lock().unwrap().clear();
     }
 
-    /// The first entry that fits; waits for it for a while.
+    /// Waits for the first entry that matches, and returns it.
     #[track_caller]
     pub(crate) fn find(&self, what: &str, fits: impl Fn(&Entry) -> bool) -> Entry {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READ_TIMEOUT;
         loop {
             if let Some(entry) = self.entries().into_iter().find(&fits) {
                 return entry;
@@ -122,13 +122,13 @@ impl Syslog {
         }
     }
 
-    /// The decision with that code.
+    /// Waits for the decision with that code, and returns it.
     #[track_caller]
     pub(crate) fn decision(&self, code: &str) -> Entry {
-        self.find(code, |entry| entry.decides(code))
+        self.find(code, |entry| entry.is_decision(code))
     }
 
-    /// The first line that contains `text`.
+    /// Waits for the first line that contains `text`, and returns it.
     #[track_caller]
     pub(crate) fn line(&self, text: &str) -> Entry {
         self.find(text, |entry| entry.text.contains(text))
@@ -144,7 +144,7 @@ impl std::fmt::Display for Syslog {
 impl Drop for Syslog {
     fn drop(&mut self) {
         self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        // Where nothing reads it any more, the reader sees by itself that it is to stop.
+        // If the socket is gone, the reader stops by itself.
         let _ = UnixDatagram::unbound().and_then(|it| it.send_to(MARKER.as_bytes(), &self.path));
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

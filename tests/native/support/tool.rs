@@ -1,4 +1,4 @@
-//! Small C programs that the tests need, and keys: made once per run.
+//! Small C programs and keys for the tests, made once per run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::{Outcome, User};
 /// A program of `tests/native/tools`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
-    /// Opens devices and says how that went.
+    /// Opens devices and prints the results.
     Probe,
     /// Plays a broken helper.
     Fake,
@@ -17,25 +17,25 @@ pub(crate) enum Tool {
     Filter,
     /// Runs PAM twice in one process and compares the process before and after.
     Cycles,
-    /// Has one system call of a program fail.
+    /// Makes one system call of a program fail.
     Inject,
-    /// Runs the phases of a PAM transaction in steps, and changes what they go by in between.
+    /// Runs the phases of a PAM transaction step by step, and changes their input in between.
     Steps,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
     Reaper,
-    /// Stands in for the daemon of a Slurm job's extern step, and takes logins in.
+    /// Stands in for the daemon of a Slurm job's extern step, and adopts logins.
     Extern,
     /// A file system that never answers.
     StuckFs,
     /// Holds a device in one of two threads.
     Threads,
-    /// Plays a step daemon of Slurm's to the helper.
+    /// Plays a Slurm step daemon to the helper.
     Stepd,
     /// Listens, and runs a command for each connection.
     Listen,
-    /// Adds up over the ranks of Open MPI.
+    /// Sums a number over the ranks of Open MPI.
     Sum,
-    /// Plays Flux's IMP.
+    /// Plays the IMP of Flux.
     Imp,
 }
 
@@ -57,15 +57,15 @@ const ALL: [(Tool, &str, &str); 14] = [
 ];
 
 impl Tool {
-    /// The compiled program.
+    /// Returns the path of the compiled program.
     pub(crate) fn path(self) -> PathBuf {
         let (_, name, _) = ALL.iter().find(|(tool, ..)| *tool == self).unwrap();
         workshop().join(name)
     }
 }
 
-/// The folder with everything that is made once; `JOB_ADOPT_TOOLS` names a finished one, for machines
-/// without a compiler.
+/// Returns the folder with everything that is made once. `JOB_ADOPT_TOOLS` names a finished one,
+/// for machines without a compiler.
 fn workshop() -> &'static Path {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     READY.get_or_init(|| {
@@ -89,20 +89,20 @@ fn compile(folder: &Path, name: &str, source: &str) {
     std::fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(folder.join(name));
-    Outcome::of(cc.arg(&file).args(["-lpam", "-pthread"])).ok();
+    Outcome::run(cc.arg(&file).args(["-lpam", "-pthread"])).ok();
 }
 
 fn make_key(path: &Path) {
     let mut keygen = Command::new("ssh-keygen");
-    Outcome::of(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path)).ok();
+    Outcome::run(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path)).ok();
 }
 
-/// Private key of that name; its public half has `.pub` behind it.
+/// Returns the path of the private key with that name. Its public half has the suffix `.pub`.
 pub(super) fn key(name: &str) -> PathBuf {
     workshop().join(name)
 }
 
-/// Hash of a user's password for `/etc/shadow`.
+/// Returns the hash of a user's password for `/etc/shadow`.
 pub(super) fn password_hash(user: User) -> String {
     static HASHES: OnceLock<Vec<(User, String)>> = OnceLock::new();
     let hashes = HASHES.get_or_init(|| {
@@ -113,6 +113,6 @@ pub(super) fn password_hash(user: User) -> String {
 
 fn hash(password: &str) -> String {
     let mut openssl = Command::new("openssl");
-    let outcome = Outcome::of(openssl.args(["passwd", "-6", "-salt", "testsalt", password])).ok();
+    let outcome = Outcome::run(openssl.args(["passwd", "-6", "-salt", "testsalt", password])).ok();
     outcome.stdout.trim().to_owned()
 }

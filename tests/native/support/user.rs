@@ -1,6 +1,6 @@
-//! The people of a node.
+//! The accounts of a node.
 
-/// One account. Its password is its name followed by `-secret`.
+/// An account. Its password is its name followed by `-secret`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: &'static str,
@@ -8,21 +8,21 @@ pub(crate) struct User {
 }
 
 pub(crate) const ROOT: User = User { name: "root", uid: 0 };
-/// Has jobs.
+/// A user with jobs.
 pub(crate) const ALICE: User = User { name: "alice", uid: 1001 };
-/// Has jobs too.
+/// A second user with jobs.
 pub(crate) const BOB: User = User { name: "bob", uid: 1002 };
-/// Never has a job.
+/// A user who never has a job.
 pub(crate) const CAROL: User = User { name: "carol", uid: 1003 };
-/// Belongs to the group `ops`, which tests may exempt.
+/// A member of the group `ops`, which tests may exempt.
 pub(crate) const OPS: User = User { name: "opsuser", uid: 1004 };
 /// The account that the helper runs as.
 pub(crate) const HELPER: User = User { name: "job-adopt", uid: 990 };
 
-/// The account that some sites run Slurm's controller as.
+/// The account of Slurm's controller at some sites.
 pub(crate) const SLURM: User = User { name: "slurm", uid: 991 };
 
-/// The account that Flux runs as.
+/// The account of Flux.
 pub(crate) const FLUX: User = User { name: "flux", uid: 992 };
 
 /// Accounts that log in.
@@ -43,7 +43,7 @@ impl User {
     }
 }
 
-/// `/etc/passwd` of a node.
+/// Returns `/etc/passwd` of a node.
 pub(super) fn passwd() -> String {
     let system = "sshd:x:989:65534::/run/sshd:/usr/sbin/nologin\n\
                   job-adopt:x:990:990::/nonexistent:/usr/sbin/nologin\n\
@@ -54,7 +54,7 @@ pub(super) fn passwd() -> String {
     format!("{}{system}{people}", ROOT.passwd())
 }
 
-/// `/etc/group` of a node.
+/// Returns `/etc/group` of a node.
 pub(super) fn group() -> String {
     let people: String =
         PEOPLE.iter().map(|user| format!("{}:x:{}:\n", user.name, user.uid)).collect();
@@ -65,7 +65,7 @@ pub(super) fn group() -> String {
     )
 }
 
-/// `/etc/shadow` of a node, with one password hash per person.
+/// Returns `/etc/shadow` of a node, with a password hash for each person.
 pub(super) fn shadow(hash: impl Fn(User) -> String) -> String {
     let people: String = PEOPLE
         .iter()
