@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{ALICE, BOB, Cgroup, Job, Node, Outcome, SPOOL, on_node};
 
-/// How the client is run: the key is for root only.
+/// Options of the client. Only root can read the key.
 const SSH: [&str; 10] = [
     "-F",
     "none",
@@ -17,18 +17,18 @@ const SSH: [&str; 10] = [
     "-o",
     "UserKnownHostsFile=/dev/null",
 ];
-/// Who asks, by the addresses of the loopback interface, and from where.
+/// Addresses of a login that asks its origin, on the loopback interface.
 const CONNECTION: &str = "SSH_CONNECTION=10.1.0.5 5000 10.1.0.6 22";
-/// An answer to it.
+/// An answer about [`CONNECTION`].
 const ANSWER: &str = "5000 , 22 : USERID : OTHER : ";
 
-/// Of two jobs of ALICE's the older one; the newer one has the smaller id.
-fn jobs(node: &Node) -> [Job<'_>; 2] {
+/// Starts two jobs of ALICE. Returns the older one first; the newer one has the smaller id.
+fn start_two_jobs(node: &Node) -> [Job<'_>; 2] {
     let older = node.job(ALICE, "4250").started(1_795_200_000).start();
     [older, node.job(ALICE, "4242").started(1_795_200_100).start()]
 }
 
-/// A login of ALICE's from a process of hers in that cgroup, to the node itself at that address.
+/// Logs ALICE in from a process in that cgroup to the node itself, at that address.
 fn login_from(node: &Node, cgroup: &Cgroup, port: u16, address: &str) -> Outcome {
     if !node.exists("/home/alice/key") {
         node.sh("install -o alice -g alice -m 0600 /root/key /home/alice/key").ok();
@@ -44,7 +44,7 @@ fn login_from(node: &Node, cgroup: &Cgroup, port: u16, address: &str) -> Outcome
     Outcome::run(&mut command)
 }
 
-fn rule(node: &Node) -> Option<String> {
+fn logged_rule(node: &Node) -> Option<String> {
     node.log.decision("JA00");
     let entries = node.log.entries();
     let mut rules: Vec<_> =
@@ -56,31 +56,32 @@ fn rule(node: &Node) -> Option<String> {
 }
 
 #[test]
-fn a_login_from_inside_a_job_to_its_own_node_joins_it() {
+fn login_from_inside_job_to_same_node_joins_that_job() {
     on_node(|node| {
-        let [older, newer] = jobs(node);
+        let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         for job in [&older, &newer] {
             login_from(node, &job.cgroup, 22, "127.0.0.1").ok().stands_in(&job.cgroup);
-            assert_eq!(rule(node).as_deref(), Some("caller"));
+            assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         }
-        // What a job makes below its own cgroup is the job's as well.
+        // A cgroup that the job makes below its own belongs to the job as well.
         let below = older.cgroup.child("rank");
         below.create();
         login_from(node, &below, 22, "127.0.0.1").ok().says("/job-4250");
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("newest"));
+        assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
 
 #[test]
-fn so_does_one_by_ipv6_and_one_to_a_socket_of_both() {
+fn login_over_ipv6_or_dual_stack_socket_joins_job_of_client() {
     on_node(|node| {
-        let [older, newer] = jobs(node);
+        let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         node.run("ip", &["addr", "add", "fe80::77/64", "dev", "lo"]).ok();
-        // One that listens for both has IPv4 with mapped addresses (ipv6(7)); sshd's own does not.
+        // A socket for both families shows IPv4 peers as mapped addresses (ipv6(7)). The one of
+        // sshd does not.
         let dual = ["/usr/sbin/sshd", "-i", "-f", "/etc/ssh/sshd_config"];
         let _sshd_of_both = node.serve("::", 2222, &dual);
         let via = |address: &str| {
@@ -94,9 +95,9 @@ fn so_does_one_by_ipv6_and_one_to_a_socket_of_both() {
     });
 }
 
-/// Slurm's daemon says where the job is; the registry's job is newer.
+/// Slurm's daemon answers about its job; the job of the registry is newer.
 #[test]
-fn so_does_one_from_inside_a_job_of_slurms() {
+fn login_from_inside_slurm_job_joins_that_job() {
     on_node(|node| {
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
@@ -108,60 +109,61 @@ fn so_does_one_from_inside_a_job_of_slurms() {
         batch.create();
         let _sshd = node.sshd();
         login_from(node, &batch, 22, "127.0.0.1").ok().stands_in(&step.leaf());
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("newest"));
+        assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
 
 #[test]
-fn where_the_site_wants_a_choice_the_client_is_one() {
+fn client_in_job_counts_as_choice_where_site_requires_one() {
     on_node(|node| {
         node.arguments("action_unknown=deny");
-        let [older, _newer] = jobs(node);
+        let [older, _newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         login_from(node, &older.cgroup, 22, "127.0.0.1").ok().stands_in(&older.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &node.outside(), 22, "127.0.0.1").fails().says("[JA05]");
     });
 }
 
 #[test]
-fn the_job_of_the_client_comes_before_the_one_that_was_chosen() {
+fn job_of_client_precedes_chosen_job() {
     on_node(|node| {
-        let [older, newer] = jobs(node);
+        let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("newest"));
+        assert_eq!(logged_rule(node).as_deref(), Some("newest"));
         let mut choose = node.daemon(&newer.cgroup, "setpriv");
         choose
             .args(["--reuid=alice", "--regid=alice", "--init-groups", "job-adopt", "use", "4250"]);
         Outcome::run(&mut choose).ok();
         login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&older.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("chosen"));
+        assert_eq!(logged_rule(node).as_deref(), Some("chosen"));
     });
 }
 
 #[test]
-fn a_client_in_another_users_job_is_in_none_of_hers() {
+fn client_in_job_of_another_user_selects_no_job() {
     on_node(|node| {
-        let [_older, newer] = jobs(node);
+        let [_older, newer] = start_two_jobs(node);
         let his = node.job(BOB, "7").start();
         let _sshd = node.sshd();
         login_from(node, &his.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("newest"));
+        assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
 
 const ASKING: &str = "callerid_networks = 10.1.0.0/16\n";
-/// An answer may take its time on a busy machine.
+/// A timeout for busy machines.
 const PATIENT: &str = "callerid_networks = 10.1.0.0/16\ncallerid_timeout = 2000\n";
 
-/// A node with jobs of ALICE's and one of BOB's, on which logins seem to come from 10.1.0.5.
+/// Runs `body` on a node with two jobs of ALICE and one of BOB, where logins seem to come from
+/// 10.1.0.5.
 fn on_asking_node(body: impl FnOnce(&Node, [Job<'_>; 2])) {
     on_node(|node| {
         node.reporting("");
@@ -170,28 +172,29 @@ fn on_asking_node(body: impl FnOnce(&Node, [Job<'_>; 2])) {
             node.run("ip", &["addr", "add", address, "dev", "lo"]).ok();
         }
         let _his = node.job(BOB, "7").started(1_795_300_000).start();
-        body(node, jobs(node));
+        body(node, start_two_jobs(node));
     });
 }
 
-/// Account and session of a login by [`CONNECTION`], while the origin does this to who asks.
-fn answered(node: &Node, manner: &str) -> Outcome {
+/// Runs account and session of a login by [`CONNECTION`], while the origin treats the question like
+/// this.
+fn login_with_origin(node: &Node, manner: &str) -> Outcome {
     let _service = node.serve("10.1.0.5", 113, &["sh", "-c", manner]);
-    from_origin(node)
+    login_from_origin(node)
 }
 
-fn from_origin(node: &Node) -> Outcome {
+fn login_from_origin(node: &Node) -> Outcome {
     let phases = ["acct_mgmt", "open_session", "close_session"];
     node.run("pamtester", &[&["-E", CONNECTION, "sshd", ALICE.name], &phases[..]].concat())
 }
 
 #[test]
-fn the_origin_is_asked() {
+fn login_from_trusted_network_joins_job_that_origin_reports() {
     on_asking_node(|node, [older, newer]| {
         let truth =
             format!("read -r line; echo \"$line\" >/tmp/asked; printf '{ANSWER}4250\\r\\n'");
-        answered(node, &truth).ok().stands_in(&older.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("caller"));
+        login_with_origin(node, &truth).ok().stands_in(&older.cgroup);
+        assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         assert_eq!(node.read("/tmp/asked"), "5000 , 22\r\n");
         let connection = "10.1.0.5 5000 10.1.0.6 22";
         let _service = node.serve("10.1.0.5", 113, &["sh", "-c", &truth]);
@@ -210,14 +213,14 @@ fn the_origin_is_asked() {
         node.job_adopt(&split).exits(2).says("5000");
         older.finish();
         std::fs::remove_file(node.path("/tmp/asked")).unwrap();
-        from_origin(node).ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("only-job"));
+        login_from_origin(node).ok().stands_in(&newer.cgroup);
+        assert_eq!(logged_rule(node).as_deref(), Some("only-job"));
         assert!(!node.exists("/tmp/asked"), "asked for nothing");
     });
 }
 
 #[test]
-fn an_origin_that_lies_or_babbles_gets_nobody_into_another_users_job() {
+fn lying_or_malformed_origin_leads_to_no_job_of_another_user() {
     on_asking_node(|node, [_older, newer]| {
         let job = |id| format!("read -r line; printf '{ANSWER}{id}\\r\\n'");
         let unfinished = format!("read -r line; printf '{ANSWER}4250'");
@@ -230,26 +233,26 @@ fn an_origin_that_lies_or_babbles_gets_nobody_into_another_users_job() {
             ("exec sleep 30", "10.1.0.5 did not answer in time"),
             ("while sleep 0.02; do printf 5; done", "10.1.0.5 did not answer in time"),
             ("exec yes", "10.1.0.5 said more than one line"),
-            // What was not read makes the end of the connection a reset.
+            // Unread bytes turn the end of the connection into a reset.
             ("sleep 0.05", "10.1.0.5 hung up"),
             (&unfinished, "10.1.0.5 hung up"),
         ] {
             node.configure(if warning.ends_with("in time") { ASKING } else { PATIENT });
-            let outcome = answered(node, manner).ok().stands_in(&newer.cgroup);
+            let outcome = login_with_origin(node, manner).ok().stands_in(&newer.cgroup);
             let limit = Duration::from_secs(6);
             assert!(outcome.took < limit, "{manner}: {outcome}");
             node.log.line(&format!("caller: {warning}"));
-            assert_eq!(rule(node).as_deref(), Some("newest"), "{manner}");
+            assert_eq!(logged_rule(node).as_deref(), Some("newest"), "{manner}");
         }
     });
 }
 
 #[test]
-fn an_origin_without_the_service_is_nothing_to_warn_of() {
+fn origin_without_service_logs_no_warning() {
     on_asking_node(|node, [_older, newer]| {
-        from_origin(node).ok().stands_in(&newer.cgroup);
-        assert_eq!(rule(node).as_deref(), Some("newest"));
-        answered(node, "read -r line; printf '5000 , 22 : ERROR : NO-USER\\r\\n'").ok();
+        login_from_origin(node).ok().stands_in(&newer.cgroup);
+        assert_eq!(logged_rule(node).as_deref(), Some("newest"));
+        login_with_origin(node, "read -r line; printf '5000 , 22 : ERROR : NO-USER\\r\\n'").ok();
         node.log.decision("JA00");
         assert!(!node.log.to_string().contains("caller: "), "{}", node.log);
     });

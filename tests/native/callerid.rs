@@ -1,5 +1,5 @@
-//! The origin's end of caller identity: real connections between two network namespaces, the client
-//! in a job's cgroup, and the service that answers the other host about them.
+//! The origin's end of caller identity, with real connections between two network namespaces. The
+//! client runs in a job's cgroup; the service answers the other host.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -20,19 +20,19 @@ fn on_origin(body: impl FnOnce(&Node, &Origin<'_>)) {
     });
 }
 
-fn question(client: &Client) -> String {
+fn ask_about(client: &Client) -> String {
     format!("{} , {SSH}\\r\\n", client.port)
 }
 
-/// The one line that was answered is this one about that connection.
+/// Asserts that the only line of the answer is this one about that connection.
 #[track_caller]
-fn answers(outcome: Outcome, client: &Client, answer: &str) {
+fn assert_answer(outcome: Outcome, client: &Client, answer: &str) {
     let line = format!("{} , {SSH} : {answer}\r\n", client.port);
     assert_eq!(outcome.stdout, line, "{outcome}");
 }
 
 #[test]
-fn a_host_is_told_which_job_its_connection_is_of() {
+fn question_about_connection_of_job_gets_job_id() {
     on_origin(|node, origin| {
         let one = node.job(ALICE, "4242").start();
         let two = node.job(ALICE, "4243").start();
@@ -41,14 +41,14 @@ fn a_host_is_told_which_job_its_connection_is_of() {
             for job in [&one, &two] {
                 let client = origin.client(ALICE, &job.cgroup, HOST[at]);
                 let answer = format!("USERID : OTHER : {}", job.id);
-                answers(origin.ask(NODE[at], &question(&client)), &client, &answer);
+                assert_answer(origin.ask(NODE[at], &ask_about(&client)), &client, &answer);
             }
             if family == "::" {
-                // Of both families: it sees a host of IPv4 as one of IPv6.
+                // A socket for both families sees an IPv4 host as an IPv6 host.
                 for to in [HOST[0], "::ffff:10.77.0.12"] {
                     let client = origin.client(ALICE, &one.cgroup, to);
-                    let asked = origin.ask(NODE[0], &question(&client));
-                    answers(asked, &client, "USERID : OTHER : 4242");
+                    let asked = origin.ask(NODE[0], &ask_about(&client));
+                    assert_answer(asked, &client, "USERID : OTHER : 4242");
                 }
             }
             drop(service);
@@ -57,10 +57,10 @@ fn a_host_is_told_which_job_its_connection_is_of() {
     });
 }
 
-/// A step daemon that says nothing hides its own job only, and no answer comes after the asker has
-/// given up. That is 300 ms.
+/// A silent step daemon hides only its own job, and no answer comes after the asker has given up
+/// (300 ms).
 #[test]
-fn a_silent_step_daemon_delays_no_answer() {
+fn silent_step_daemon_delays_no_answer() {
     on_origin(|node, origin| {
         node.folder(SPOOL, 0o755);
         node.configure(&format!("{NETWORKS}slurm_spool = {SPOOL}\n"));
@@ -68,35 +68,35 @@ fn a_silent_step_daemon_delays_no_answer() {
         let job = node.job(ALICE, "4243").start();
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
         let _service = origin.service("0.0.0.0");
-        let ask = || origin.ask(NODE[0], &question(&client));
+        let ask = || origin.ask(NODE[0], &ask_about(&client));
         let asked = retry_until_in_time(Duration::from_millis(900), ask);
         assert!(asked.took >= Duration::from_millis(150), "the daemon was not asked: {asked}");
-        answers(asked, &client, "USERID : OTHER : 4243");
+        assert_answer(asked, &client, "USERID : OTHER : 4243");
     });
 }
 
 #[test]
-fn a_cgroup_below_the_jobs_is_the_jobs() {
+fn connection_from_cgroup_below_job_belongs_to_job() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let below = job.cgroup.child("step").child("task");
         job.cgroup.child("step").create();
         let client = origin.client(ALICE, below.create(), HOST[0]);
         let _service = origin.service("0.0.0.0");
-        let asked = origin.ask(NODE[0], &question(&client));
-        answers(asked, &client, "USERID : OTHER : 4242");
+        let asked = origin.ask(NODE[0], &ask_about(&client));
+        assert_answer(asked, &client, "USERID : OTHER : 4242");
         client.end();
     });
 }
 
 #[test]
-fn nobodys_connection_is_no_jobs() {
+fn connection_without_process_belongs_to_no_job() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let his = node.job(BOB, "777").start();
         let _service = origin.service("::");
         let nobodys = |client: &Client, what: &str| {
-            let outcome = origin.ask(NODE[0], &question(client));
+            let outcome = origin.ask(NODE[0], &ask_about(client));
             assert!(outcome.stdout.ends_with(" : ERROR : NO-USER\r\n"), "{what}: {outcome}");
             outcome.omits("4242").omits("777");
         };
@@ -115,44 +115,44 @@ fn nobodys_connection_is_no_jobs() {
     });
 }
 
-/// The same ports, asked about from and at other addresses than the connection's.
+/// Questions with the right ports, but from or to other addresses than those of the connection.
 #[test]
-fn only_the_two_hosts_of_a_connection_are_answered_about_it() {
+fn question_from_third_host_gets_no_job() {
     on_origin(|node, origin| {
         node.configure("callerid_networks = 10.77.0.0/16, fd77::/64, 127.0.0.0/8\n");
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service("::");
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
-        let asked = |outcome: Outcome| answers(outcome, &client, "ERROR : NO-USER");
+        let asked = |outcome: Outcome| assert_answer(outcome, &client, "ERROR : NO-USER");
         let route = format!("ip route add 10.77.0.11/32 dev eth0 src {OTHER}");
-        asked(origin.ask_from(&route, NODE[0], &question(&client)));
+        asked(origin.ask_from(&route, NODE[0], &ask_about(&client)));
         origin.ask_from("ip route del 10.77.0.11/32", NODE[0], "1,2\\r\\n").says("NO-USER");
-        asked(origin.ask(NODE[1], &question(&client)));
+        asked(origin.ask(NODE[1], &ask_about(&client)));
         let script =
-            format!("exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3", question(&client));
+            format!("exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3", ask_about(&client));
         asked(node.run("bash", &["-c", &script]));
-        let asked = origin.ask(NODE[0], &question(&client));
-        answers(asked, &client, "USERID : OTHER : 4242");
+        let asked = origin.ask(NODE[0], &ask_about(&client));
+        assert_answer(asked, &client, "USERID : OTHER : 4242");
     });
 }
 
 #[test]
-fn hosts_of_no_network_of_the_sites_are_told_nothing() {
+fn question_from_untrusted_network_gets_no_answer() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service("::");
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
         for networks in ["", "callerid_networks = 10.78.0.0/16\n", "callerid_networks = ::/0\n"] {
             node.configure(networks);
-            let asked = origin.ask(NODE[0], &question(&client));
-            answers(asked, &client, "ERROR : HIDDEN-USER");
+            let asked = origin.ask(NODE[0], &ask_about(&client));
+            assert_answer(asked, &client, "ERROR : HIDDEN-USER");
         }
         assert_eq!(callerid_lines(node), 0, "{}", node.log);
     });
 }
 
 #[test]
-fn what_is_no_question_gets_no_job() {
+fn malformed_question_gets_no_job() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service("::");
@@ -179,41 +179,41 @@ fn what_is_no_question_gets_no_job() {
     });
 }
 
-/// Without the right to answer there is none, and the log says what is to be done.
+/// Without the permission to answer the service answers nothing, and the log names the remedy.
 #[test]
-fn a_fault_is_the_administrators_and_is_no_answer() {
+fn failing_service_logs_fault_and_answers_nothing() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service("::");
         let client = origin.client(ALICE, &node.outside(), HOST[0]);
         node.configure("callerid_networks = 10.77.0.5/24\n");
-        answers(origin.ask(NODE[0], &question(&client)), &client, "ERROR : HIDDEN-USER");
+        assert_answer(origin.ask(NODE[0], &ask_about(&client)), &client, "ERROR : HIDDEN-USER");
         node.log.line("job_adopt.conf:1: entry");
         node.configure(NETWORKS);
         job.record("{");
-        answers(origin.ask(NODE[0], &question(&client)), &client, "ERROR : UNKNOWN-ERROR");
+        assert_answer(origin.ask(NODE[0], &ask_about(&client)), &client, "ERROR : UNKNOWN-ERROR");
         let line = node.log.line("asker=10.77.0.12");
         assert!(line.text.contains("4242.json") && line.is_authpriv(), "{}", line.text);
         assert_eq!(line.severity(), 3);
     });
 }
 
-/// By root the same is said, and no more.
+/// Started by root, the service answers the same and no more.
 #[test]
-fn root_answers_no_more() {
+fn service_as_root_gives_same_answers() {
     on_origin(|node, origin| {
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service_as("::", &["env"]);
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
-        let asked = origin.ask(NODE[0], &question(&client));
-        answers(asked, &client, "USERID : OTHER : 4242");
+        let asked = origin.ask(NODE[0], &ask_about(&client));
+        assert_answer(asked, &client, "USERID : OTHER : 4242");
         let root = origin.client(ROOT, &job.cgroup, HOST[0]);
-        answers(origin.ask(NODE[0], &question(&root)), &root, "ERROR : NO-USER");
+        assert_answer(origin.ask(NODE[0], &ask_about(&root)), &root, "ERROR : NO-USER");
     });
 }
 
 #[test]
-fn without_a_connection_it_serves_nobody() {
+fn service_without_connection_fails() {
     on_node_with(Mount::Hybrid, |node| {
         for input in ["/dev/null", "/etc/passwd"] {
             let outcome = node.sh(&format!("job-adopt callerid <{input}")).exits(2);
@@ -227,9 +227,9 @@ fn without_a_connection_it_serves_nobody() {
     });
 }
 
-/// As from an inetd or a socket unit that leaves it to the service to accept.
+/// An inetd, or a socket unit without `Accept=`, leaves it to the service to accept.
 #[test]
-fn a_socket_that_listens_is_named_in_the_log() {
+fn listening_socket_is_refused_and_logged() {
     on_node_with(Mount::Hybrid, |node| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = node.command("job-adopt");
@@ -240,9 +240,9 @@ fn a_socket_that_listens_is_named_in_the_log() {
     });
 }
 
-/// Of a unit that fails the journal has two lines, which anybody could have it write without end.
+/// The journal gets two lines for each failed unit, and any host could produce them without end.
 #[test]
-fn a_caller_that_has_gone_already_is_no_failure() {
+fn disconnected_caller_is_no_failure() {
     on_origin(|node, _| {
         let serve = "sleep 0.5; job-adopt callerid 2>/tmp/said; echo $? >>/tmp/said";
         let _service = node.serve("127.0.0.1", 113, &["sh", "-c", serve]);

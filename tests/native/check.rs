@@ -1,5 +1,5 @@
-//! `job-adopt check` on a node with a real sshd: nothing amiss with a good set-up, and every broken
-//! thing named.
+//! `job-adopt check` on a node with a real sshd: a sound set-up has no finding above a note, and
+//! each fault is named.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ fn check(node: &Node, options: &[&str]) -> Outcome {
     node.job_adopt(&[&["check"], options].concat())
 }
 
-/// What the site's checks say that is worse than a note.
-fn amiss(node: &Node) -> Vec<String> {
+/// Lists the findings of the site's checks that are graver than a note.
+fn findings(node: &Node) -> Vec<String> {
     let outcome = check(node, &["--json"]);
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let bad = ["error", "warning", "unknown"];
@@ -23,7 +23,7 @@ fn amiss(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn a_good_set_up_has_nothing_amiss() {
+fn sound_setup_has_no_finding() {
     on_node(|node| {
         let _sshd = node.sshd();
         check(node, &[]).exits(0).says("errors: 0, warnings: 0, cannot be told: 0");
@@ -45,7 +45,7 @@ fn a_good_set_up_has_nothing_amiss() {
 }
 
 #[test]
-fn programs_read_a_report_of_schema_1() {
+fn json_report_has_schema_1() {
     on_node(|node| {
         node.stack("session required pam_permit.so\n");
         let outcome = check(node, &["--json"]).exits(1);
@@ -63,14 +63,14 @@ fn programs_read_a_report_of_schema_1() {
     });
 }
 
-/// One after the other, each put right again by what follows it.
+/// Each fault is corrected before the next one is made.
 #[test]
-fn what_is_broken_is_named() {
+fn each_fault_is_named() {
     on_node(|node| {
         let sshd = node.sshd();
         let good = node.read("/etc/pam.d/sshd");
         let config = node.read("/etc/ssh/sshd_config");
-        assert_eq!(amiss(node), [""; 0]);
+        assert_eq!(findings(node), [""; 0]);
         let module = node.module();
         for (breaks, mends, expected) in [
             ("touch /run/job-adopt/off", "rm /run/job-adopt/off", "error switched-off"),
@@ -91,7 +91,7 @@ fn what_is_broken_is_named() {
                 &format!("sed -i 's/ speaks to version 9/ speaks to version 0/' {module}"),
                 "error module-version",
             ),
-            // Built for another C library.
+            // A module for another C library.
             (
                 &format!(r"sed -i 's/GLIBC_2\.\([1-9][0-9]\)/GLIBC_9.\1/' {module}"),
                 &format!(r"sed -i 's/GLIBC_9\.\([1-9][0-9]\)/GLIBC_2.\1/' {module}"),
@@ -104,11 +104,11 @@ fn what_is_broken_is_named() {
             ),
         ] {
             node.sh(breaks).ok();
-            let found = amiss(node);
+            let found = findings(node);
             assert!(found.iter().any(|one| one == expected), "{breaks}: {found:?}");
             node.sh(mends).ok();
         }
-        assert_eq!(amiss(node), [""; 0]);
+        assert_eq!(findings(node), [""; 0]);
         for (text, expected) in [
             (
                 good.replace("session required pam_job", "session optional pam_job"),
@@ -120,7 +120,7 @@ fn what_is_broken_is_named() {
             (good.replace("account required pam_job_adopt.so", ""), "warning pam-account"),
         ] {
             node.stack(&text);
-            let found = amiss(node);
+            let found = findings(node);
             assert!(found.iter().any(|one| one == expected), "{text}: {found:?}");
         }
         node.stack(&good);
@@ -129,32 +129,32 @@ fn what_is_broken_is_named() {
             (format!("{config}NoSuchKey yes\n"), "error sshd-config"),
         ] {
             node.write("/etc/ssh/sshd_config", &text);
-            assert_eq!(amiss(node), [expected]);
+            assert_eq!(findings(node), [expected]);
         }
         check(node, &[]).exits(1).says("NoSuchKey");
         node.write("/etc/ssh/sshd_config", &config);
-        assert_eq!(amiss(node), [""; 0]);
+        assert_eq!(findings(node), [""; 0]);
         drop(sshd);
     });
 }
 
-/// The helper's rights are less than root's.
+/// The helper runs with fewer rights than root.
 #[test]
-fn what_the_helper_cannot_read_is_an_error() {
+fn file_unreadable_to_helper_is_error() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.configure("env = id\n");
         node.mode("/etc/security/job_adopt.conf", 0o600);
-        assert_eq!(amiss(node), ["error configuration"]);
+        assert_eq!(findings(node), ["error configuration"]);
         check(node, &[]).exits(1).says("cannot open: Permission denied");
     });
 }
 
-/// Prints what each process calls itself.
+/// Prints the command line of each process, which the process can set.
 const TITLES: &str = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
 
 #[test]
-fn every_server_is_asked_for_its_own_configuration() {
+fn each_sshd_is_checked_with_its_own_configuration() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid").ok();
@@ -168,9 +168,9 @@ fn every_server_is_asked_for_its_own_configuration() {
     });
 }
 
-/// What a user's process calls itself, root does not run.
+/// Root does not run the program that a user's process claims to be.
 #[test]
-fn a_users_process_is_no_server() {
+fn process_of_user_is_not_taken_for_sshd() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.sh("cp /usr/bin/sleep /tmp/sshd").ok();
@@ -187,7 +187,7 @@ fn a_users_process_is_no_server() {
 }
 
 #[test]
-fn who_is_not_root_is_told_what_only_root_can_see() {
+fn unprivileged_check_names_what_only_root_can_see() {
     on_node(|node| {
         let _sshd = node.sshd();
         let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt check";
@@ -197,7 +197,7 @@ fn who_is_not_root_is_told_what_only_root_can_see() {
 }
 
 #[test]
-fn wrong_usage_is_status_2() {
+fn wrong_usage_exits_with_status_2() {
     on_node(|node| {
         for options in [
             &["--service", "a/b"][..],
@@ -213,7 +213,7 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
-fn looking_changes_nothing() {
+fn check_changes_nothing() {
     on_node(|node| {
         let _sshd = node.sshd();
         let list = "find /etc /run /usr/libexec/job-adopt -path /run/.overlay -prune -o \

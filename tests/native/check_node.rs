@@ -1,17 +1,17 @@
-//! `job-adopt check` finds what of the node itself is amiss, and leaves it as it was.
+//! `job-adopt check` finds faults of the node itself, and leaves the node as it was.
 
 use serde_json::Value;
 
 use crate::support::{ALICE, BOB, Flags, Mount, Node, Outcome, eventually, on_node, on_node_with};
 
-/// What `check` says, whatever its exit status.
+/// The findings of `check`, whatever its exit status.
 pub(crate) struct Checked {
     outcome: Outcome,
     findings: Vec<Value>,
 }
 
 impl Checked {
-    /// Runs it behind these words of a shell, as in `unshare --mount`.
+    /// Runs `check` behind this shell command, as in `unshare --mount`.
     pub(crate) fn behind(node: &Node, words: &str, options: &str) -> Self {
         Self::of(node.sh(&format!("{words} job-adopt check --json {options}")))
     }
@@ -27,7 +27,7 @@ impl Checked {
         self.findings.iter().filter(move |finding| finding["check"] == check)
     }
 
-    /// Asserts that a check says this of what it is about.
+    /// Asserts that a check reports this text with this severity.
     #[track_caller]
     pub(crate) fn says(&self, severity: &str, check: &str, text: &str) -> &Self {
         let says = |finding: &Value| {
@@ -38,7 +38,7 @@ impl Checked {
         self
     }
 
-    /// Asserts that a check says nothing of this kind.
+    /// Asserts that a check reports no such text.
     #[track_caller]
     pub(crate) fn spares(&self, check: &str, text: &str) -> &Self {
         let says =
@@ -47,7 +47,7 @@ impl Checked {
         self
     }
 
-    /// Asserts that these checks have nothing to say that is graver than a note.
+    /// Asserts that these checks report nothing graver than a note.
     #[track_caller]
     fn finds_nothing(&self, checks: &[&str]) {
         for check in checks {
@@ -63,15 +63,15 @@ fn check(node: &Node) -> Checked {
     Checked::behind(node, "", "")
 }
 
-/// The checks that a node of the tests passes.
+/// Checks that pass on a node of the tests.
 const PASSED: [&str; 11] = [
     "cgroup-mount", "sshd-server", "kernel-cgroup", "kernel-device-filter", "kernel-filter-query",
     "kernel-filter-holds", "kernel-freezer", "kernel-trusted-xattr", "kernel-pidfd",
     "proc-hidepid", "users-outside-jobs",
 ];
 
-/// Cgroups in the root of the machine's mount that a check of this node made.
-fn left(node: &Node) -> Vec<String> {
+/// Lists the cgroups in the root of the machine's mount that a check of this node has made.
+fn leftover_cgroups(node: &Node) -> Vec<String> {
     let space = node.sh("readlink /proc/self/ns/pid").ok().stdout;
     let space: String = space.chars().filter(char::is_ascii_digit).collect();
     let names = node.sh("ls /sys/fs/cgroup").ok().stdout;
@@ -80,29 +80,29 @@ fn left(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn a_good_node_has_nothing_amiss_and_nothing_left() {
+fn sound_node_has_no_finding_and_no_leftover() {
     on_node(|node| {
         let _sshd = node.sshd();
         let _job = node.job(ALICE, "4242").start();
         check(node).finds_nothing(&PASSED);
-        assert_eq!(left(node), [""; 0]);
+        assert_eq!(leftover_cgroups(node), [""; 0]);
     });
 }
 
 #[test]
-fn what_an_earlier_check_left_that_was_killed_is_removed() {
+fn leftover_of_killed_check_is_removed() {
     on_node(|node| {
         let space = node.sh("readlink /proc/self/ns/pid | tr -dc 0-9").ok().stdout;
         let name = format!("job-adopt-check-{space}-999999");
         node.sh(&format!("mkdir /sys/fs/cgroup/{name}")).ok();
-        assert_eq!(left(node).len(), 1);
+        assert_eq!(leftover_cgroups(node).len(), 1);
         check(node);
-        assert_eq!(left(node), [""; 0]);
+        assert_eq!(leftover_cgroups(node), [""; 0]);
     });
 }
 
 #[test]
-fn a_mount_that_is_read_only_is_found() {
+fn read_only_mount_is_found() {
     on_node(|node| {
         let readonly = "unshare --mount sh -c 'mount -o remount,bind,ro /sys/fs/cgroup && exec \
                         \"$@\"' sh";
@@ -118,9 +118,9 @@ fn a_mount_that_is_read_only_is_found() {
     });
 }
 
-/// As `ProtectControlGroups=` and a private `/run` of its unit would have it.
+/// `ProtectControlGroups=` and a private `/run` of sshd's unit have this effect.
 #[test]
-fn what_sshd_does_not_see_is_found() {
+fn path_hidden_from_sshd_is_found() {
     on_node(|node| {
         let _sshd = node.sshd();
         let script = "mount -o remount,bind,ro /sys/fs/cgroup; mount -t tmpfs tmpfs /run; \
@@ -128,7 +128,7 @@ fn what_sshd_does_not_see_is_found() {
                       exec /usr/sbin/sshd -D -f /etc/ssh/sshd_config -p 2222";
         let mut command = node.daemon(&node.outside(), "unshare");
         let mut other = command.args(["--mount", "sh", "-c", script]).spawn().unwrap();
-        eventually("the other sshd listens", || listens(node));
+        eventually("the other sshd listens", || is_listening(node));
         let checked = check(node);
         checked
             .says("error", "sshd-cgroup-mount", "read-only")
@@ -140,13 +140,13 @@ fn what_sshd_does_not_see_is_found() {
     });
 }
 
-/// By a process on the node, whose network it is.
-fn listens(node: &Node) -> bool {
+/// Returns whether a process on the node listens, in the node's network namespace.
+fn is_listening(node: &Node) -> bool {
     node.sh("cat /proc/net/tcp").stdout.contains(":08AE 00000000:0000 0A")
 }
 
 #[test]
-fn processes_that_are_hidden_are_found() {
+fn hidden_processes_are_found() {
     on_node(|node| {
         let hidden = |gid: &str| {
             format!(
@@ -159,8 +159,8 @@ fn processes_that_are_hidden_are_found() {
     });
 }
 
-/// Has `systemctl show` say of every slice but these that it is closed, as a drop-in does.
-fn closed_but(node: &Node, open: &str) {
+/// Makes `systemctl show` report every slice but these as closed, as a drop-in does.
+fn fake_closed_slices_except(node: &Node, open: &str) {
     node.folder("/run/systemd/system", 0o755);
     let text = format!(
         "#!/bin/sh\nfor unit; do case $unit in {open}) echo DevicePolicy=auto;; \
@@ -170,11 +170,11 @@ fn closed_but(node: &Node, open: &str) {
     node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
 }
 
-/// By what the bus answers to any user, whatever its files say.
+/// The policy files do not count: the bus answers any user.
 #[test]
-fn a_bus_that_lets_logins_out_is_found() {
+fn permissive_bus_policy_is_found() {
     on_node(|node| {
-        closed_but(node, "user-0.slice");
+        fake_closed_slices_except(node, "user-0.slice");
         node.configure("flux_user = no-such-user\n");
         node.folder("/run/dbus", 0o755);
         node.sh("rm -f /run/dbus/system_bus_socket").ok();
@@ -194,17 +194,17 @@ fn a_bus_that_lets_logins_out_is_found() {
 }
 
 #[test]
-fn users_slices_that_are_not_closed_are_found() {
+fn open_user_slices_are_found() {
     on_node(|node| {
         check(node).says("note", "slices-drop-in", "systemd does not run");
-        closed_but(node, "*.slice");
+        fake_closed_slices_except(node, "*.slice");
         check(node).says("warning", "slices-drop-in", "opens every device");
         node.configure("flux_user = no-such-user\n");
-        closed_but(node, "user-0.slice");
+        fake_closed_slices_except(node, "user-0.slice");
         check(node).says("fine", "slices-drop-in", "closed").spares("slices-exempt", "");
         node.configure("flux_user = no-such-user\nexempt_uids = 1002\n");
         check(node).says("warning", "slices-exempt", "user-1002.slice");
-        closed_but(node, "user-0.slice|user-1002.slice");
+        fake_closed_slices_except(node, "user-0.slice|user-1002.slice");
         check(node).spares("slices-exempt", "");
         node.write("/run/systemctl", "#!/bin/sh\nsleep 100\n");
         node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
@@ -213,9 +213,9 @@ fn users_slices_that_are_not_closed_are_found() {
 }
 
 #[test]
-fn closed_slices_are_warned_of_while_logins_stay_in_them() {
+fn closed_slices_with_logins_are_warned_about() {
     on_node(|node| {
-        closed_but(node, "user-0.slice");
+        fake_closed_slices_except(node, "user-0.slice");
         let observed = |node: &Node| {
             check(node).says("warning", "slices-observe", "lose their GPUs");
         };
@@ -225,15 +225,15 @@ fn closed_slices_are_warned_of_while_logins_stay_in_them() {
         node.arguments("");
         node.configure("enforce = if-exists:/no/such/path\n");
         observed(node);
-        closed_but(node, "*.slice");
+        fake_closed_slices_except(node, "*.slice");
         check(node).spares("slices-observe", "").spares("slices-drop-in", "");
     });
 }
 
 #[test]
-fn a_slice_without_a_filter_is_found() {
+fn slice_without_filter_is_found() {
     on_node_with(Mount::Namespace, |node| {
-        closed_but(node, "user-0.slice|user-1002.slice");
+        fake_closed_slices_except(node, "user-0.slice|user-1002.slice");
         node.configure("exempt_uids = 1002\n");
         let users = node.cgroup().child("user.slice").create().clone();
         let [hers, his] = [ALICE, BOB]
@@ -249,7 +249,7 @@ fn a_slice_without_a_filter_is_found() {
 }
 
 #[test]
-fn processes_outside_of_jobs_are_counted() {
+fn processes_outside_jobs_are_counted() {
     on_node(|node| {
         let _sshd = node.sshd();
         let _job = node.job(ALICE, "4242").start();
@@ -271,9 +271,9 @@ fn processes_outside_of_jobs_are_counted() {
 }
 
 #[test]
-fn a_daemon_that_runs_commands_of_users_is_found() {
+fn daemon_that_runs_user_commands_is_found() {
     on_node(|node| {
-        closed_but(node, "user-0.slice");
+        fake_closed_slices_except(node, "user-0.slice");
         node.sh("install -m 0755 /bin/sleep /usr/sbin/cron").ok();
         let mut cron = node.daemon(&node.outside(), "/usr/sbin/cron");
         let mut cron = cron.arg("60").spawn().unwrap();

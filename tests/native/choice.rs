@@ -1,19 +1,22 @@
-//! Which of several jobs a login joins.
+//! Selection among several jobs of one user.
 
 use crate::support::{ALICE, BOB, Node, on_node};
 
-fn two_jobs(node: &Node, then: impl FnOnce(&crate::support::Job<'_>, &crate::support::Job<'_>)) {
-    // The newer one has the smaller id, so that no order of names finds it by chance.
+fn with_two_jobs(
+    node: &Node,
+    then: impl FnOnce(&crate::support::Job<'_>, &crate::support::Job<'_>),
+) {
+    // The newer job has the smaller id, so that sorting names cannot find it.
     let older = node.job(ALICE, "4250").started(1_795_200_000).start();
     let newer = node.job(ALICE, "4242").started(1_795_200_100).start();
     then(&older, &newer);
 }
 
 #[test]
-fn the_newest_by_default() {
+fn login_joins_newest_job_by_default() {
     on_node(|node| {
         node.reporting("");
-        two_jobs(node, |_, newer| {
+        with_two_jobs(node, |_, newer| {
             node.pam(ALICE).ok().stands_in(&newer.cgroup);
             assert_eq!(node.log.decision("JA00").field("rule"), Some("newest"));
         });
@@ -21,10 +24,10 @@ fn the_newest_by_default() {
 }
 
 #[test]
-fn none_where_the_site_wants_a_choice() {
+fn login_is_refused_where_site_requires_choice() {
     on_node(|node| {
         node.arguments("action_unknown=deny");
-        two_jobs(node, |_, newer| {
+        with_two_jobs(node, |_, newer| {
             let outcome = node.pam(ALICE).fails().says("[JA05]");
             outcome.says("gpu017: login refused: you have 2 jobs here").says("4242").says("4250");
             newer.finish();
@@ -35,7 +38,7 @@ fn none_where_the_site_wants_a_choice() {
 }
 
 #[test]
-fn never_one_of_another_user() {
+fn login_never_joins_job_of_another_user() {
     on_node(|node| {
         node.reporting("");
         let hers = node.job(ALICE, "1").started(1).start();
@@ -45,7 +48,7 @@ fn never_one_of_another_user() {
 }
 
 #[test]
-fn a_job_that_ended_is_none() {
+fn ended_job_is_not_joined() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         job.finish();
@@ -54,7 +57,7 @@ fn a_job_that_ended_is_none() {
 }
 
 #[test]
-fn one_that_has_just_ended_is_named() {
+fn refusal_names_job_that_has_just_ended() {
     on_node(|node| {
         node.folder("/run/job-adopt/jobs/1001", 0o755);
         let note = r#"printf '{"version":1,"ended":%s}' "$(date +%s)" >/run/job-adopt/jobs/1001/4242.ended"#;

@@ -1,4 +1,4 @@
-//! The job that a user chose (`job-adopt use`).
+//! Jobs that a user has chosen with `job-adopt use`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const DIR: &str = "/run/job-adopt/use/1001";
 const FILE: &str = "/run/job-adopt/use/1001/job";
 const DENY: &str = "action_unknown=deny";
 
-/// Two jobs of hers; the older one is what no other rule would choose.
+/// Two jobs of one user. Only a choice selects the older one.
 struct Two<'a> {
     node: &'a Node,
     older: Job<'a>,
@@ -25,7 +25,7 @@ impl<'a> Two<'a> {
         Self { node, older, newer }
     }
 
-    /// The same, and the next logins join the older one.
+    /// Starts both jobs and chooses the older one for the next logins.
     fn chosen(node: &'a Node) -> Self {
         node.reporting("");
         let two = Self::start(node);
@@ -34,14 +34,14 @@ impl<'a> Two<'a> {
         two
     }
 
-    /// `job-adopt use` of hers, inside a job.
+    /// Runs `job-adopt use` as the user, inside a job.
     fn choose(&self, arguments: &[&str]) -> Outcome {
         run_as(self.node, &self.newer, ALICE, &[&["job-adopt", "use"], arguments].concat())
     }
 
-    /// Her next login joins the job that nobody chose; returns what the log says beside.
+    /// Asserts that the next login ignores the choice; returns the log.
     #[track_caller]
-    fn falls_back(&self) -> String {
+    fn assert_choice_ignored(&self) -> String {
         self.node.log.clear();
         self.node.pam(ALICE).ok().stands_in(&self.newer.cgroup);
         assert_eq!(self.rule(), "newest");
@@ -57,7 +57,7 @@ impl<'a> Two<'a> {
     }
 }
 
-/// A command of this user's inside a job.
+/// Runs a command as this user inside a job.
 fn run_as(node: &Node, job: &Job<'_>, user: User, command: &[&str]) -> Outcome {
     let id = user.uid.to_string();
     let mut run = node.daemon(&job.cgroup, "setpriv");
@@ -70,7 +70,7 @@ fn stat(node: &Node, path: &str) -> String {
 }
 
 #[test]
-fn a_user_who_was_refused_chooses_from_inside_a_job() {
+fn refused_user_chooses_from_inside_job() {
     on_node(|node| {
         node.reporting(DENY);
         let two = Two::start(node);
@@ -90,12 +90,12 @@ fn a_user_who_was_refused_chooses_from_inside_a_job() {
         two.choose(&[]).exits(0).says("no job is chosen");
         node.account(ALICE).fails().says("[JA05]");
         node.reporting("");
-        two.falls_back();
+        two.assert_choice_ignored();
     });
 }
 
 #[test]
-fn a_login_joins_what_was_chosen_until_that_is_undone() {
+fn login_joins_chosen_job_until_choice_is_withdrawn() {
     on_node(|node| {
         let two = Two::chosen(node);
         for _ in 0..2 {
@@ -105,12 +105,12 @@ fn a_login_joins_what_was_chosen_until_that_is_undone() {
         node.sshd().ssh(ALICE, LOOK).ok().stands_in(&two.older.cgroup);
         two.choose(&["--clear"]).exits(0);
         two.choose(&["--clear"]).exits(0);
-        assert!(!two.falls_back().contains("warning="));
+        assert!(!two.assert_choice_ignored().contains("warning="));
     });
 }
 
 #[test]
-fn adoption_makes_the_directory_and_a_look_does_not() {
+fn adoption_creates_directory_and_observation_does_not() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("observe");
@@ -126,7 +126,7 @@ fn adoption_makes_the_directory_and_a_look_does_not() {
 }
 
 #[test]
-fn sixty_four_logins_at_once_make_one_directory() {
+fn sixty_four_concurrent_logins_create_one_directory() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn sixty_four_logins_at_once_make_one_directory() {
 }
 
 #[test]
-fn what_is_in_the_place_of_the_directory_is_left_alone() {
+fn foreign_entry_in_place_of_directory_is_left_alone() {
     for (make, is) in [
         ("mkdir D; chown bob D", "directory 1002 0 755"),
         ("echo hers > D", "regular file 0 0 644"),
@@ -162,12 +162,12 @@ fn what_is_in_the_place_of_the_directory_is_left_alone() {
 }
 
 #[test]
-fn a_directory_that_its_user_has_spoilt_is_set_right_by_the_next_login() {
+fn directory_damaged_by_user_is_repaired_by_next_login() {
     on_node(|node| {
         let two = Two::chosen(node);
         run_as(node, &two.newer, ALICE, &["chmod", "0700", DIR]).ok();
         two.choose(&["4250"]).exits(3).says("has mode 0700").says("log in to gpu017 by ssh once");
-        assert!(two.falls_back().contains("choice not used"));
+        assert!(two.assert_choice_ignored().contains("choice not used"));
         node.pam(ALICE).ok().stands_in(&two.older.cgroup);
         let right = format!("directory 1001 {} 2750", HELPER.uid);
         assert_eq!(stat(node, DIR), right);
@@ -178,13 +178,13 @@ fn a_directory_that_its_user_has_spoilt_is_set_right_by_the_next_login() {
 }
 
 #[test]
-fn no_login_joins_a_job_that_is_not_the_users_own() {
+fn chosen_job_of_another_user_is_not_joined() {
     on_node(|node| {
         let two = Two::chosen(node);
         let his = node.job(BOB, "9").started(1_795_300_000).start();
         for id in [his.id.as_str(), "4000"] {
             node.write(FILE, &format!("{id}\n"));
-            let log = two.falls_back();
+            let log = two.assert_choice_ignored();
             assert!(log.contains(&format!("chosen job {id} is not running here")), "{log}");
             let refused = two.choose(&[id]).exits(1).says("4242, 4250");
             let refused = refused.says(&format!("job {id} was not chosen: on gpu017 alice has"));
@@ -193,7 +193,7 @@ fn no_login_joins_a_job_that_is_not_the_users_own() {
         two.choose(&["4242"]).exits(0);
         two.older.finish();
         let third = node.job(ALICE, "4300").started(1).start();
-        let log = two.falls_back();
+        let log = two.assert_choice_ignored();
         assert!(log.contains("chosen job 4242 is not running here"), "{log}");
         assert_eq!(log.matches("warning=").count(), 2, "one for each phase: {log}");
         two.choose(&[]).exits(1).says("4242").says("4300");
@@ -202,7 +202,7 @@ fn no_login_joins_a_job_that_is_not_the_users_own() {
 }
 
 #[test]
-fn what_is_no_choice_chooses_nothing_and_keeps_nobody_waiting() {
+fn malformed_choice_is_ignored_without_delay() {
     on_node(|node| {
         node.write("/run/root", "4242\n");
         let two = Two::chosen(node);
@@ -242,7 +242,7 @@ fn what_is_no_choice_chooses_nothing_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_file_system_of_the_users_own_is_never_asked() {
+fn file_system_of_user_is_never_read() {
     on_node(|node| {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
         let two = Two::chosen(node);
@@ -254,7 +254,7 @@ fn a_file_system_of_the_users_own_is_never_asked() {
         std::thread::scope(|scope| {
             scope.spawn(|| send.send((node.pam(ALICE), two.choose(&["4242"]))).unwrap());
             let outcomes = receive.recv_timeout(Duration::from_secs(30));
-            // Its end lets go of whoever waits for it.
+            // The end of the file system frees everything that waits for it.
             node.sh(&format!("umount --force --lazy {DIR}")).ok();
             let (login, choice) = outcomes.expect("somebody waits for the file system");
             login.ok().stands_in(&two.newer.cgroup);
@@ -269,7 +269,7 @@ fn a_file_system_of_the_users_own_is_never_asked() {
 }
 
 #[test]
-fn others_neither_read_a_choice_nor_make_one() {
+fn choice_is_private_to_its_user() {
     on_node(|node| {
         let two = Two::chosen(node);
         run_as(node, &two.newer, BOB, &["cat", FILE]).fails().says("Permission denied");
@@ -282,16 +282,16 @@ fn others_neither_read_a_choice_nor_make_one() {
     });
 }
 
-/// Whoever reads it has 80 columns.
+/// Asserts that each line fits into 80 columns.
 #[track_caller]
-fn fits(outcome: &Outcome) {
+fn assert_fits_terminal(outcome: &Outcome) {
     let lines = outcome.stdout.lines().chain(outcome.stderr.lines());
     lines.for_each(|line| assert!(line.len() <= 80, "{line}"));
 }
 
-/// What a user makes there has the helper's group, by which the choices of others can be read.
+/// Files there have the helper's group, which can read the choices of other users.
 #[test]
-fn no_program_made_there_runs_with_the_helpers_group() {
+fn program_made_there_does_not_run_with_helpers_group() {
     on_node(|node| {
         let two = Two::chosen(node);
         let make = "use Fcntl ':DEFAULT'; umask 0; chdir shift; open(ID, '</usr/bin/id'); \
@@ -311,7 +311,7 @@ fn no_program_made_there_runs_with_the_helpers_group() {
 }
 
 #[test]
-fn use_says_what_to_do() {
+fn use_without_jobs_prints_what_to_do() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let hers = |arguments: &[&str]| {
@@ -329,14 +329,16 @@ fn use_says_what_to_do() {
         }
         node.job_adopt(&["use", "4242"]).exits(3).says("root");
         run_as(node, &job, BOB, &["job-adopt", "use", "4242"]).exits(1).says("no running job");
-        fits(&hers(&["4243"]));
+        assert_fits_terminal(&hers(&["4243"]));
         run_as(node, &job, ALICE, &["sh", "-c", &format!("echo ../4242 >{FILE}")]).ok();
-        fits(&hers(&[]).exits(3).says("undo it: job-adopt use --clear").says("holds no job's id"));
+        assert_fits_terminal(
+            &hers(&[]).exits(3).says("undo it: job-adopt use --clear").says("holds no job's id"),
+        );
         hers(&["--clear"]).exits(0);
         hers(&[]).exits(0).says("no job is chosen");
         node.mode(USE, 0o777);
         let report = "gpu017 is not set up correctly; not your fault, please report:\n";
-        fits(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
+        assert_fits_terminal(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
         node.mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");

@@ -1,4 +1,4 @@
-//! `job-adopt` as prologs, epilogs and people use it.
+//! `job-adopt` as used by prologs, epilogs and people.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use crate::support::{
     ALICE, BOB, CAROL, Cgroup, DENIED, Job, LOOK, Node, OPENS, eventually, on_node,
 };
 
-/// A job of alice's that nobody has registered.
-fn bare(node: &Node) -> Job<'_> {
+/// Starts a job of alice without a record or a stamp.
+fn start_unregistered_job(node: &Node) -> Job<'_> {
     node.job(ALICE, "4242").unstamped().unrecorded().start()
 }
 
-fn register<'a>(job: &'a Job<'_>, more: &[&'a str]) -> Vec<&'a str> {
+fn register_arguments<'a>(job: &'a Job<'_>, more: &[&'a str]) -> Vec<&'a str> {
     let common = [
         "register",
         "--id",
@@ -27,11 +27,11 @@ fn register<'a>(job: &'a Job<'_>, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn register_and_unregister_frame_a_job() {
+fn register_then_unregister_starts_and_ends_job() {
     on_node(|node| {
-        let job = bare(node);
+        let job = start_unregistered_job(node);
         node.pam(ALICE).fails().says("[JA01]");
-        node.job_adopt(&register(&job, &["--device", "/dev/nvidia0"])).ok();
+        node.job_adopt(&register_arguments(&job, &["--device", "/dev/nvidia0"])).ok();
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         node.probe_in(&job.cgroup).devices(&gpus);
         node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&gpus);
@@ -45,10 +45,10 @@ fn register_and_unregister_frame_a_job() {
 }
 
 #[test]
-fn register_takes_a_record_too() {
+fn register_accepts_record_on_stdin() {
     on_node(|node| {
         node.reporting("");
-        let job = bare(node);
+        let job = start_unregistered_job(node);
         let record = json!({ "version": 1, "id": "4242", "uid": 1001,
             "cgroup": job.cgroup.path(), "options": { "DevicePolicy": "closed" } });
         node.write("/run/record", &record.to_string());
@@ -62,9 +62,9 @@ fn register_takes_a_record_too() {
 }
 
 #[test]
-fn register_refuses_what_is_not_sound() {
+fn register_refuses_unsound_input() {
     on_node(|node| {
-        let job = bare(node);
+        let job = start_unregistered_job(node);
         let path = job.cgroup.path();
         let wrong: [&[&str]; 8] = [
             &["register"],
@@ -98,11 +98,11 @@ fn register_refuses_what_is_not_sound() {
 }
 
 #[test]
-fn an_id_has_one_owner() {
+fn id_of_another_owner_is_refused() {
     on_node(|node| {
-        let hers = bare(node);
-        node.job_adopt(&register(&hers, &[])).ok();
-        node.job_adopt(&register(&hers, &[])).ok();
+        let hers = start_unregistered_job(node);
+        node.job_adopt(&register_arguments(&hers, &[])).ok();
+        node.job_adopt(&register_arguments(&hers, &[])).ok();
         let his = node.job(BOB, "his").unstamped().unrecorded().start();
         let again = ["register", "--id", "4242", "--user", "bob", "--policy", "closed", "--cgroup"];
         node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).fails();
@@ -113,11 +113,11 @@ fn an_id_has_one_owner() {
 }
 
 #[test]
-fn unregister_ends_logins_and_tells_them() {
+fn unregister_ends_and_notifies_logins() {
     on_node(|node| {
-        let job = bare(node);
+        let job = start_unregistered_job(node);
         job.cgroup.child("step").create();
-        node.job_adopt(&register(&job, &[])).ok();
+        node.job_adopt(&register_arguments(&job, &[])).ok();
         let sshd = node.sshd();
         let login = sshd.stay(ALICE, "script -qc 'sleep infinity' /dev/null");
         let leaf = job.cgroup.child("job-adopt");
@@ -136,7 +136,7 @@ fn unregister_ends_logins_and_tells_them() {
 }
 
 #[test]
-fn list_shows_jobs_to_people_and_programs() {
+fn list_prints_table_and_json() {
     on_node(|node| {
         node.job_adopt(&["list"]).exits(0);
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -149,7 +149,7 @@ fn list_shows_jobs_to_people_and_programs() {
 }
 
 #[test]
-fn resolve_says_what_a_login_would_get() {
+fn resolve_prints_job_and_devices_of_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
         let outcome = job.resolved().exits(0).says("JA00").says("4242");
@@ -164,7 +164,7 @@ fn resolve_says_what_a_login_would_get() {
 }
 
 #[test]
-fn run_makes_a_job_of_a_command() {
+fn run_starts_command_as_job() {
     on_node(|node| {
         let script = format!("{LOOK}; exit 7");
         let options = [
@@ -185,7 +185,7 @@ fn run_makes_a_job_of_a_command() {
 }
 
 #[test]
-fn logins_join_a_job_that_run_started() {
+fn login_joins_job_started_by_run() {
     on_node(|node| {
         let options = ["run", "--user", "alice", "--id", "r2", "--device", "/dev/nvidia0", "--"];
         let mut command = node.daemon(&node.outside(), "job-adopt");
@@ -200,9 +200,9 @@ fn logins_join_a_job_that_run_started() {
 }
 
 #[test]
-fn a_name_that_is_none_is_the_same_mistake_in_every_command() {
+fn unknown_name_gives_same_error_in_every_command() {
     on_node(|node| {
-        let job = bare(node);
+        let job = start_unregistered_job(node);
         let wrong = [
             ("--gpu", "nvidia0"),
             ("--gpu", "0,1"),
@@ -215,7 +215,7 @@ fn a_name_that_is_none_is_the_same_mistake_in_every_command() {
         for (option, value) in wrong {
             let lines = [
                 vec!["devices", option, value],
-                register(&job, &[option, value]),
+                register_arguments(&job, &[option, value]),
                 vec!["run", "--user", "alice", option, value, "--", "true"],
             ];
             for line in lines {
@@ -228,7 +228,7 @@ fn a_name_that_is_none_is_the_same_mistake_in_every_command() {
 }
 
 #[test]
-fn devices_says_what_it_has_not_found() {
+fn devices_names_missing_device() {
     on_node(|node| {
         let outcome = node.job_adopt(&["devices", "--cgroup", "/nonexist"]).exits(3);
         outcome.says("job-adopt: open cgroup /nonexist: ");
@@ -239,7 +239,7 @@ fn devices_says_what_it_has_not_found() {
 }
 
 #[test]
-fn every_subcommand_explains_itself() {
+fn every_subcommand_prints_help() {
     on_node(|node| {
         for command in ["run", "register", "unregister", "list", "resolve", "devices", "use"] {
             node.job_adopt(&[command, "--help"]).exits(0).says("job-adopt").says(command);
@@ -254,9 +254,9 @@ fn every_subcommand_explains_itself() {
     });
 }
 
-/// Root's rights, the configuration and the registry come after it.
+/// Usage errors come before root's rights, the configuration and the registry.
 #[test]
-fn wrong_usage_is_status_2_for_anybody_and_before_anything_else() {
+fn wrong_usage_exits_with_status_2_before_other_checks() {
     on_node(|node| {
         node.configure("no such line\n");
         for line in [
@@ -286,7 +286,7 @@ fn wrong_usage_is_status_2_for_anybody_and_before_anything_else() {
 }
 
 #[test]
-fn a_shell_completes_commands_and_options() {
+fn shell_completes_commands_and_options() {
     on_node(|node| {
         node.sh("job-adopt completions bash >/run/completions").ok();
         let words = "COMP_WORDS=(job-adopt \"$@\"); COMP_CWORD=$#";
