@@ -1,4 +1,4 @@
-//! Filters of ours beside those of other owners: never wider than what was in force.
+//! Our filters beside those of other owners: the result is never wider than what was in force.
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::support::{
     ALICE, AttachedFilter, Cgroup, DENIED, Flags, Job, Node, OPENS, Outcome, on_node,
 };
 
-/// Levels at which somebody else's filter may sit.
+/// Levels at which a filter of another owner may sit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Site,
@@ -28,18 +28,17 @@ impl Level {
     }
 }
 
-/// A job that may open GPU 0 and 2, below a foreign filter that denies GPU 2.
-fn job_below(node: &Node, flags: Flags, level: Level) -> Job<'_> {
+/// Starts a job that may open GPU 0 and 2, below a foreign filter that denies GPU 2.
+fn start_job_below_filter(node: &Node, flags: Flags, level: Level) -> Job<'_> {
     let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]).start();
     level.cgroup(node).attach(flags, "foreign", &["195:2"]);
     job
 }
 
-/// At each of these levels in turn: what such a job and its logins are like. Its end takes its own
-/// filters away.
-fn at_each(node: &Node, flags: Flags, levels: &[Level], body: impl Fn(Level, &Job<'_>)) {
+/// Runs `body` with such a job for each of these levels. The end of a job removes its filters.
+fn for_each_level(node: &Node, flags: Flags, levels: &[Level], body: impl Fn(Level, &Job<'_>)) {
     for level in levels {
-        let job = job_below(node, flags, *level);
+        let job = start_job_below_filter(node, flags, *level);
         body(*level, &job);
         drop(job);
         if *level != Level::Job {
@@ -49,8 +48,8 @@ fn at_each(node: &Node, flags: Flags, levels: &[Level], body: impl Fn(Level, &Jo
     }
 }
 
-/// What both lists together allow.
-fn holds(outcome: Outcome) -> Outcome {
+/// Asserts that only devices on both lists open.
+fn assert_both_lists_hold(outcome: Outcome) -> Outcome {
     outcome.devices(&[
         ("/dev/nvidia0", OPENS),
         ("/dev/nvidia1", DENIED),
@@ -59,64 +58,69 @@ fn holds(outcome: Outcome) -> Outcome {
     ])
 }
 
-fn names(filters: &[AttachedFilter]) -> Vec<&str> {
+fn filter_names(filters: &[AttachedFilter]) -> Vec<&str> {
     filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
 #[test]
-fn ours_stands_alone_where_there_is_no_other() {
+fn our_filter_is_attached_where_there_is_no_other() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam(ALICE).ok();
         let ours = job.cgroup.filters();
         assert_eq!(ours.len(), 1, "{ours:?}");
         assert!(ours[0].is_ours() && ours[0].flags == Flags::Multi, "{ours:?}");
-        // The job itself is confined too, not only its logins.
+        // Our filter confines the job itself too, not only its logins.
         node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }
 
 #[test]
-fn ours_joins_multi_filters_at_any_level() {
+fn our_filter_joins_multi_filters_at_any_level() {
     on_node(|node| {
-        at_each(node, Flags::Multi, &Level::ALL, |level, job| {
-            holds(node.look(ALICE).ok().stands_in(&job.cgroup));
+        for_each_level(node, Flags::Multi, &Level::ALL, |level, job| {
+            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&job.cgroup));
             assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
             let effective = job.cgroup.effective();
-            assert!(names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
+            assert!(filter_names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
         });
     });
 }
 
-/// Attaching beside an overridable filter would switch it off; its program is pinned first.
+/// A filter attached beside an overridable one would disable it, so the login pins its program
+/// first.
 #[test]
-fn an_override_filter_above_is_pinned() {
+fn override_filter_above_is_pinned() {
     on_node(|node| {
-        at_each(node, Flags::Override, &[Level::Site, Level::Parent], |level, job| {
-            holds(node.look(ALICE).ok().stands_in(&job.cgroup));
+        for_each_level(node, Flags::Override, &[Level::Site, Level::Parent], |level, job| {
+            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&job.cgroup));
             let here = job.cgroup.filters();
             assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
             assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
-            assert!(names(&here).contains(&"foreign"), "{level:?}: {here:?}");
+            assert!(filter_names(&here).contains(&"foreign"), "{level:?}: {here:?}");
         });
     });
 }
 
 #[test]
-fn an_override_filter_on_the_job_moves_logins_to_a_leaf() {
+fn override_filter_on_job_puts_logins_into_leaf() {
     on_node(|node| {
-        let job = job_below(node, Flags::Override, Level::Job);
+        let job = start_job_below_filter(node, Flags::Override, Level::Job);
         let leaf = job.cgroup.child("job-adopt");
-        holds(node.look(ALICE).ok().stands_in(&leaf));
-        assert_eq!(names(&job.cgroup.filters()), ["foreign"], "the scheduler's own was touched");
+        assert_both_lists_hold(node.look(ALICE).ok().stands_in(&leaf));
+        assert_eq!(
+            filter_names(&job.cgroup.filters()),
+            ["foreign"],
+            "the scheduler's own was touched"
+        );
         assert_eq!((leaf.filters().len(), leaf.our_filters().len()), (2, 1));
     });
 }
 
 #[test]
-fn a_pinned_filter_outlives_its_original() {
+fn pinned_filter_outlives_its_original() {
     on_node(|node| {
-        at_each(node, Flags::Override, &Level::ALL, |level, job| {
+        for_each_level(node, Flags::Override, &Level::ALL, |level, job| {
             node.pam(ALICE).ok();
             let leaf = if level == Level::Job {
                 job.cgroup.child("job-adopt")
@@ -125,17 +129,17 @@ fn a_pinned_filter_outlives_its_original() {
             };
             let original = level.cgroup(node);
             original.detach(&original.filters()[0]);
-            holds(node.probe_in(&leaf));
-            holds(node.look(ALICE).ok().stands_in(&leaf));
+            assert_both_lists_hold(node.probe_in(&leaf));
+            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&leaf));
         });
     });
 }
 
-/// Nothing can be added below such a filter, so there is no way to confine.
+/// Nothing can be attached below such a filter, so no login can be confined.
 #[test]
-fn an_exclusive_filter_at_or_above_refuses() {
+fn exclusive_filter_at_or_above_job_refuses_login() {
     on_node(|node| {
-        at_each(node, Flags::None, &Level::ALL, |level, job| {
+        for_each_level(node, Flags::None, &Level::ALL, |level, job| {
             node.log.clear();
             node.session(ALICE).fails();
             node.log.decision("JA06");
@@ -145,11 +149,11 @@ fn an_exclusive_filter_at_or_above_refuses() {
     });
 }
 
-/// A level in between that allows more says nothing about the level above it.
+/// A level in between that allows more proves nothing about the level above it.
 #[test]
-fn the_nearest_filter_decides() {
+fn nearest_filter_decides_how_ours_is_attached() {
     on_node(|node| {
-        let job = job_below(node, Flags::Override, Level::Site);
+        let job = start_job_below_filter(node, Flags::Override, Level::Site);
         Level::Parent.cgroup(node).attach(Flags::Multi, "between", &["195:0"]);
         let outcome = node.look(ALICE).ok().stands_in(&job.cgroup);
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
@@ -158,7 +162,7 @@ fn the_nearest_filter_decides() {
 }
 
 #[test]
-fn a_job_without_containment_keeps_what_is_there() {
+fn job_without_containment_keeps_existing_filters() {
     on_node(|node| {
         let auto = json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
@@ -178,7 +182,7 @@ fn a_job_without_containment_keeps_what_is_there() {
 }
 
 #[test]
-fn a_hundred_logins_leave_what_one_leaves() {
+fn hundred_logins_leave_as_many_filters_as_one() {
     for flags in [None, Some(Flags::Multi), Some(Flags::Override)] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -195,9 +199,9 @@ fn a_hundred_logins_leave_what_one_leaves() {
     }
 }
 
-/// As long a list as a plan may have, and nothing in it that can be merged.
+/// The list has the maximum length, and no two of its entries can be merged.
 #[test]
-fn the_longest_list_is_loaded() {
+fn list_of_maximum_length_is_loaded() {
     on_node(|node| {
         let (folder, mode) = ("/dev/many", Mode::from_bits_truncate(0o666));
         node.folder(folder, 0o755);
@@ -217,7 +221,7 @@ fn the_longest_list_is_loaded() {
 }
 
 #[test]
-fn another_list_replaces_ours() {
+fn changed_list_replaces_our_filter() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam(ALICE).ok();
@@ -232,9 +236,9 @@ fn another_list_replaces_ours() {
     });
 }
 
-/// Below ours a scheduler may still confine its own steps.
+/// A scheduler can still confine its own steps below our filter.
 #[test]
-fn a_schedulers_later_attach_below_still_works() {
+fn later_filter_of_scheduler_below_ours_is_attached() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let step = job.cgroup.child("step");
@@ -248,9 +252,9 @@ fn a_schedulers_later_attach_below_still_works() {
     });
 }
 
-/// A login that fails leaves the filter that another relies on.
+/// A login that fails leaves the filter in place: another login may rely on it.
 #[test]
-fn a_failed_login_unprotects_nobody() {
+fn failed_login_leaves_filter_in_force() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam(ALICE).ok();

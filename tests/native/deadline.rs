@@ -1,26 +1,26 @@
-//! A login is over when its time is, whatever does not answer.
+//! A login ends at its deadline, whatever does not answer.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use crate::support::{ALICE, Fake, Job, Node, Tool, eventually, on_node, retry_until_in_time};
 
-/// Of a budget of 3 s, with what the refusal itself takes.
+/// A budget of 3 s, and the time of the refusal itself.
 const LIMIT: Duration = Duration::from_millis(4900);
-/// Lines that one login may add to its decision.
+/// Detail lines that one login may log beside its decision.
 const DETAILS: usize = 16;
 
-/// A job that asks for that many devices which are not there, each of which is to be named.
-fn talkative(node: &Node, devices: usize) -> Job<'_> {
+/// Starts a job whose list names that many missing devices. The log names each of them.
+fn start_job_with_missing_devices(node: &Node, devices: usize) -> Job<'_> {
     let devices: Vec<String> = (0..devices).map(|number| format!("/dev/nosuch{number}")).collect();
     let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
     node.job(ALICE, "4242").devices(&devices).start()
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nobody_up() {
+fn unread_log_delays_no_login() {
     on_node(|node| {
-        let _job = talkative(node, 256);
+        let _job = start_job_with_missing_devices(node, 256);
         node.arguments("timeout=3");
         let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
         node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
@@ -31,9 +31,9 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
 }
 
 #[test]
-fn the_decision_comes_first_and_details_are_few() {
+fn decision_is_logged_first_with_few_details() {
     on_node(|node| {
-        let _job = talkative(node, 40);
+        let _job = start_job_with_missing_devices(node, 40);
         for phase in [Node::account, Node::session] {
             node.log.clear();
             phase(node, ALICE).ok();
@@ -48,7 +48,7 @@ fn the_decision_comes_first_and_details_are_few() {
 }
 
 #[test]
-fn a_helper_that_has_stopped_is_given_up() {
+fn stopped_helper_refuses_login_in_time() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("timeout=3");
@@ -63,9 +63,9 @@ fn a_helper_that_has_stopped_is_given_up() {
     });
 }
 
-/// A look at the device puts the helper into a sleep that no signal ends.
+/// The helper's stat(2) of the device sleeps in a way that no signal ends.
 #[test]
-fn a_helper_that_cannot_be_killed_is_given_up() {
+fn unkillable_helper_refuses_login_in_time() {
     on_node(|node| {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
         node.folder("/dev/stuck", 0o755);
@@ -79,7 +79,7 @@ fn a_helper_that_cannot_be_killed_is_given_up() {
         std::thread::scope(|scope| {
             scope.spawn(|| send.send(retry_until_in_time(LIMIT, || node.account(ALICE))));
             let outcome = receive.recv_timeout(Duration::from_secs(60));
-            // Its end lets go of whoever waits for it.
+            // The end of the file system frees everything that waits for it.
             node.sh("umount --force --lazy /dev/stuck").ok();
             let outcome = outcome.expect("the login waits for the helper's end");
             outcome.fails().says("[JA08]");

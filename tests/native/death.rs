@@ -1,5 +1,5 @@
-//! sshd is killed in the middle of a login: at most an empty leaf is left, which the next login
-//! or the end of the job takes.
+//! sshd is killed during a login: at most an empty leaf remains, and the next login or the end of
+//! the job removes it.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::support::{ALICE, Fake, Node, eventually, on_node};
 
-/// Each call of a login from the making of its leaf up to its decision: name, and how many of
-/// that name it has made by then.
-fn calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
+/// Lists the calls of a login from the creation of its leaf to its decision: each with its name,
+/// and its number among the calls of that name.
+fn trace_calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
     node.session_under_strace("/tmp/strace", &["-s", "200"], ALICE).ok();
     let log = node.read("/tmp/strace");
     let login = log.split_whitespace().next().unwrap();
@@ -33,7 +33,7 @@ fn calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn a_login_that_is_killed_leaves_an_empty_leaf_at_most() {
+fn killed_login_leaves_at_most_an_empty_leaf() {
     on_node(|node| {
         node.session_alone("");
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
@@ -42,7 +42,7 @@ fn a_login_that_is_killed_leaves_an_empty_leaf_at_most() {
         // The first login attaches the job's filter; every later one makes the same calls.
         node.session(ALICE).ok();
         leaf.remove();
-        let calls = calls_from_mkdir(node);
+        let calls = trace_calls_from_mkdir(node);
         assert!(calls.len() > 10, "{calls:?}");
         for (call, number) in &calls {
             eventually("the leaf is free", || leaf.pids_or_empty().is_empty());
@@ -60,7 +60,7 @@ fn a_login_that_is_killed_leaves_an_empty_leaf_at_most() {
 }
 
 #[test]
-fn a_helper_dies_with_its_login() {
+fn helper_dies_with_its_login() {
     on_node(|node| {
         node.arguments("timeout=60");
         let _job = node.job(ALICE, "4242").start();

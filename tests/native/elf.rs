@@ -1,11 +1,12 @@
-//! What the installed module is made of. It lives in sshd, so it brings as little as it can.
+//! Contents of the installed files. The module runs inside sshd, so it links and contains as little
+//! as possible.
 
 use std::process::Command;
 
 use crate::support::{Artifact, Outcome, artifact_path, finished_dir, skip};
 
-/// The stripped module that `make` has built.
-fn module() -> Option<String> {
+/// Returns the path of the stripped module that `make` has built.
+fn module_path() -> Option<String> {
     if finished_dir().is_none() {
         skip("needs the finished files: run make test");
         return None;
@@ -13,14 +14,14 @@ fn module() -> Option<String> {
     Some(artifact_path(Artifact::Module).to_string_lossy().into_owned())
 }
 
-fn inspect(program: &str, arguments: &[&str]) -> String {
+fn run_inspector(program: &str, arguments: &[&str]) -> String {
     Outcome::run(Command::new(program).args(arguments)).ok().stdout
 }
 
 #[test]
-fn only_entry_points_of_pam_are_exported() {
-    let Some(module) = module() else { return };
-    let symbols = inspect("nm", &["-D", "--defined-only", &module]);
+fn module_exports_only_pam_entry_points() {
+    let Some(module) = module_path() else { return };
+    let symbols = run_inspector("nm", &["-D", "--defined-only", &module]);
     let mut names: Vec<&str> =
         symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     names.sort_unstable();
@@ -32,19 +33,22 @@ fn only_entry_points_of_pam_are_exported() {
 }
 
 #[test]
-fn nothing_is_needed_beyond_libc_and_libpam() {
-    let Some(module) = module() else { return };
-    for line in inspect("readelf", &["-dW", &module]).lines().filter(|l| l.contains("(NEEDED)")) {
+fn module_needs_only_libc_and_libpam() {
+    let Some(module) = module_path() else { return };
+    for line in
+        run_inspector("readelf", &["-dW", &module]).lines().filter(|l| l.contains("(NEEDED)"))
+    {
         let library = line.split(['[', ']']).nth(1).unwrap();
-        // Threads are a library of their own before glibc 2.34, and an empty one from then on.
+        // Before glibc 2.34 threads are a separate library; since then it is empty.
         let known = ["libc.so.", "libpthread.so.", "libpam.so.", "libgcc_s.so.", "ld-linux"];
         assert!(known.iter().any(|known| library.starts_with(known)), "{library}");
     }
 }
 
-/// The versions of symbols that a file asks its libraries for: the library's word, and its number.
-fn versions(file: &str) -> Vec<(String, Vec<u32>)> {
-    let listed = inspect("readelf", &["-VW", file]);
+/// Lists the symbol versions that a file requires of its libraries: the version's prefix and its
+/// number.
+fn symbol_versions(file: &str) -> Vec<(String, Vec<u32>)> {
+    let listed = run_inspector("readelf", &["-VW", file]);
     let needs = listed.lines().filter(|line| !line.contains("File:"));
     let names = needs.filter_map(|line| line.split("Name: ").nth(1)?.split(' ').next());
     let parted = names.map(|name| {
@@ -56,15 +60,15 @@ fn versions(file: &str) -> Vec<(String, Vec<u32>)> {
 
 /// EL 8 has glibc 2.28, Linux-PAM 1.3.1 and GCC 8.
 #[test]
-fn all_four_files_run_on_the_oldest_distribution() {
+fn all_four_files_need_only_symbols_of_oldest_distribution() {
     if finished_dir().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
         return skip("needs the finished files for glibc 2.28: run make test");
     }
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
         let path = artifact_path(file);
         let path = path.to_str().unwrap();
-        assert!(!inspect("readelf", &["-dW", path]).contains("RELR"), "{path}");
-        let found = versions(path);
+        assert!(!run_inspector("readelf", &["-dW", path]).contains("RELR"), "{path}");
+        let found = symbol_versions(path);
         assert_eq!(found.is_empty(), file == Artifact::Helper, "{path}: {found:?}");
         for (word, number) in found {
             let most = match word.as_str() {
@@ -78,7 +82,7 @@ fn all_four_files_run_on_the_oldest_distribution() {
     }
 }
 
-/// An address that could be guessed, or a jump table that could be written, would make more of a fault.
+/// A guessable address or a writable jump table would make any memory error worse.
 #[test]
 fn all_four_files_are_hardened() {
     if finished_dir().is_none() {
@@ -87,62 +91,66 @@ fn all_four_files_are_hardened() {
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
         let path = artifact_path(file);
         let path = path.to_str().unwrap();
-        let dynamic = inspect("readelf", &["-dW", path]);
+        let dynamic = run_inspector("readelf", &["-dW", path]);
         assert!(dynamic.contains("NOW"), "{dynamic}");
         assert_eq!(dynamic.contains("NODELETE"), file == Artifact::Module, "{dynamic}");
         assert!(!dynamic.contains("TEXTREL") && !dynamic.contains("RUNPATH"), "{dynamic}");
-        assert!(inspect("readelf", &["-hW", path]).contains("DYN ("), "{path}: not relocatable");
-        let segments = inspect("readelf", &["-lW", path]);
+        assert!(
+            run_inspector("readelf", &["-hW", path]).contains("DYN ("),
+            "{path}: not relocatable"
+        );
+        let segments = run_inspector("readelf", &["-lW", path]);
         assert!(segments.contains("GNU_RELRO"), "{segments}");
         let stack = segments.lines().find(|line| line.contains("GNU_STACK")).unwrap();
         assert!(!stack.contains("RWE"), "{stack}");
     }
 }
 
-/// What a login waits for starts without the dynamic linker, and asks no name service.
+/// The helper starts without the dynamic linker and without name service lookups, since each login
+/// waits for it.
 #[test]
-fn the_helper_is_static() {
-    if module().is_none() {
+fn helper_is_statically_linked() {
+    if module_path().is_none() {
         return;
     }
     let helper = artifact_path(Artifact::Helper);
     let helper = helper.to_str().unwrap();
-    assert!(inspect("readelf", &["-lW", helper]).contains("LOAD"));
-    assert!(!inspect("readelf", &["-lW", helper]).contains("INTERP"));
-    assert!(!inspect("readelf", &["-dW", helper]).contains("(NEEDED)"));
+    assert!(run_inspector("readelf", &["-lW", helper]).contains("LOAD"));
+    assert!(!run_inspector("readelf", &["-lW", helper]).contains("INTERP"));
+    assert!(!run_inspector("readelf", &["-dW", helper]).contains("(NEEDED)"));
     let bytes = std::fs::read(helper).unwrap();
     let holds = |word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
     assert!(holds("/etc/passwd") && !holds("nsswitch.conf"));
 }
 
 #[test]
-fn it_is_small_and_stripped() {
-    let Some(module) = module() else { return };
+fn module_is_small_and_stripped() {
+    let Some(module) = module_path() else { return };
     let bytes = std::fs::metadata(&module).unwrap().len();
     assert!(bytes < 600 * 1024, "{bytes} bytes");
-    let sections = inspect("readelf", &["-SW", &module]);
+    let sections = run_inspector("readelf", &["-SW", &module]);
     assert!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{sections}");
 }
 
-/// Configuration and records are for the unprivileged half alone.
+/// Only the unprivileged half parses configuration and records.
 #[test]
-fn no_parser_is_in_it() {
-    let Some(module) = module() else { return };
+fn module_contains_no_parser() {
+    let Some(module) = module_path() else { return };
     let bytes = std::fs::read(&module).unwrap();
     let helper = std::fs::read(artifact_path(Artifact::Helper)).unwrap();
     let holds =
         |bytes: &[u8], word: &str| bytes.windows(word.len()).any(|at| at == word.as_bytes());
-    // Words of the two grammars, and of the reader of JSON.
+    // Words of both grammars and of the JSON parser.
     for word in ["DevicePolicy", "a record has", "block-NAME", "missing field", "unknown field"] {
         assert!(!holds(&bytes, word), "the module knows {word:?}");
         assert!(holds(&helper, word), "the helper does not know {word:?}: a word to replace here");
     }
 }
 
-/// The command line of job-adopt, and what reads it, is the admin's command's alone.
+/// Only the admin's command contains a command line parser.
 #[test]
-fn no_command_line_is_in_what_a_login_runs() {
-    let Some(module) = module() else { return };
+fn files_of_login_contain_no_command_line_parser() {
+    let Some(module) = module_path() else { return };
     let holds = |path: &std::path::Path, word: &str| {
         let bytes = std::fs::read(path).unwrap();
         bytes.windows(word.len()).any(|at| at == word.as_bytes())
@@ -151,7 +159,7 @@ fn no_command_line_is_in_what_a_login_runs() {
         "unrecognized subcommand",
         "unexpected argument found",
         "a command is needed",
-        // Of the reader of TOML, and of what `check` reads with it.
+        // Words of the TOML parser, and of the code of `check` that uses it.
         "cannot extend value of type array",
         "sdexec-properties",
     ] {

@@ -1,4 +1,4 @@
-//! Jobs that make their own end hard, or whose registry is damaged: they end all the same.
+//! Jobs that resist their end, or whose registry is damaged, end all the same.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -12,24 +12,24 @@ use serde_json::{Value, json};
 
 use crate::support::{ALICE, Cgroup, Job, Node, Tool, eventually, on_node};
 
-/// A login of alice's that stays, in the job's own cgroup.
+/// Runs `body` during a login of alice in the job's own cgroup.
 fn with_login(node: &Node, job: &Job<'_>, body: impl FnOnce()) {
     with_login_that(node, job, "exec sleep infinity", body);
 }
 
-/// The same with a command of its own, one that has a sleeper.
+/// Runs `body` during a login with this command, which starts a sleeper.
 fn with_login_that(node: &Node, job: &Job<'_>, command: &str, body: impl FnOnce()) {
     let before = job.cgroup.pids().len();
     let sshd = node.sshd();
     let mut login = sshd.stay(ALICE, command);
-    eventually("the login has joined", || sleeps(&job.cgroup) > 0);
+    eventually("the login has joined", || count_sleepers(&job.cgroup) > 0);
     assert!(job.cgroup.pids().len() > before);
     body();
     eventually("the login has ended", || login.try_wait().unwrap().is_some());
 }
 
-/// Sleepers that a login started: their environment names its connection.
-fn sleeps(cgroup: &Cgroup) -> usize {
+/// Counts the sleepers of a login. Their environment names its connection.
+fn count_sleepers(cgroup: &Cgroup) -> usize {
     sleepers(cgroup).len()
 }
 
@@ -45,13 +45,13 @@ fn sleepers(cgroup: &Cgroup) -> Vec<i32> {
     cgroup.pids_or_empty().into_iter().filter(ours).collect()
 }
 
-fn listed(node: &Node, prefix: &str, status: i32) -> Value {
+fn list_jobs(node: &Node, prefix: &str, status: i32) -> Value {
     let outcome = node.sh(&format!("{prefix} job-adopt list --json")).exits(status);
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
 #[test]
-fn a_login_behind_a_thousand_processes() {
+fn login_behind_thousand_processes_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let crowd = "for i in $(seq 1200); do sleep infinity & done; wait";
@@ -63,7 +63,7 @@ fn a_login_behind_a_thousand_processes() {
             .unwrap();
         eventually("the crowd is there", || job.cgroup.pids().len() > 1200);
         with_login(node, &job, || {
-            let list = listed(node, "", 0);
+            let list = list_jobs(node, "", 0);
             assert!(list["jobs"][0]["processes"].as_u64().unwrap() > 1200, "{list}");
             assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
             node.job_adopt(&["unregister", "4242"]).ok();
@@ -74,15 +74,15 @@ fn a_login_behind_a_thousand_processes() {
     });
 }
 
-/// The soft limit is no limit for root's own tool, so a hard one.
+/// Root's own tool can raise a soft limit, so the test sets the hard one.
 #[test]
-fn a_login_with_more_processes_than_descriptors() {
+fn login_with_more_processes_than_descriptors_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let own = job.cgroup.pids().len();
         let crowd = "for i in $(seq 60); do sleep infinity & done; wait";
         with_login_that(node, &job, crowd, || {
-            eventually("the crowd is there", || sleeps(&job.cgroup) == 60);
+            eventually("the crowd is there", || count_sleepers(&job.cgroup) == 60);
             node.sh("ulimit -n 24; exec job-adopt unregister 4242").ok();
         });
         assert_eq!(job.cgroup.pids().len(), own, "only the scheduler's are left");
@@ -91,32 +91,32 @@ fn a_login_with_more_processes_than_descriptors() {
 }
 
 #[test]
-fn a_job_with_threaded_children() {
+fn job_with_threaded_children_ends() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         job.cgroup.child("threads").create().write("cgroup.type", "threaded");
-        let list = listed(node, "", 0);
+        let list = list_jobs(node, "", 0);
         assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
         node.job_adopt(&["unregister", "4242"]).ok();
     });
 }
 
 #[test]
-fn a_job_with_more_cgroups_than_descriptors() {
+fn job_with_more_cgroups_than_descriptors_ends() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         for number in 0..100 {
             job.cgroup.child(&format!("step-{number}")).create();
         }
-        let list = listed(node, "ulimit -n 40;", 0);
+        let list = list_jobs(node, "ulimit -n 40;", 0);
         assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
-        listed(node, "ulimit -Sn 8;", 0);
+        list_jobs(node, "ulimit -Sn 8;", 0);
         node.sh("ulimit -n 40; exec job-adopt unregister 4242").ok();
     });
 }
 
 #[test]
-fn one_job_that_cannot_be_seen_hides_no_other() {
+fn unreadable_job_hides_no_other() {
     on_node(|node| {
         let _seen = node.job(ALICE, "1").start();
         let mut cgroup = node.cgroup().child("jobs");
@@ -125,7 +125,7 @@ fn one_job_that_cannot_be_seen_hides_no_other() {
             cgroup.create();
         }
         let _deep = node.job(ALICE, "2").in_cgroup(cgroup.child("job")).start();
-        let list = listed(node, "ulimit -n 40;", 3);
+        let list = list_jobs(node, "ulimit -n 40;", 3);
         let states = |number: usize| list["jobs"][number]["state"].as_str();
         assert_eq!((states(0), states(1)), (Some("running"), Some("unknown")), "{list}");
         node.sh("ulimit -n 40; exec job-adopt list").exits(3).says("job 2: ");
@@ -135,7 +135,7 @@ fn one_job_that_cannot_be_seen_hides_no_other() {
 }
 
 #[test]
-fn nothing_is_left_stopped_at_the_deadline() {
+fn no_process_is_left_stopped_at_deadline() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
@@ -149,7 +149,7 @@ fn nothing_is_left_stopped_at_the_deadline() {
 }
 
 #[test]
-fn a_server_in_the_job_s_cgroup_is_no_login() {
+fn sshd_in_cgroup_of_job_is_no_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
@@ -163,7 +163,7 @@ fn a_server_in_the_job_s_cgroup_is_no_login() {
 }
 
 #[test]
-fn a_full_file_system_keeps_no_login_alive() {
+fn full_file_system_keeps_no_login_alive() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
@@ -179,14 +179,14 @@ fn a_full_file_system_keeps_no_login_alive() {
 }
 
 #[test]
-fn a_broken_record_still_tells_where_its_logins_are() {
+fn logins_of_broken_record_are_found_and_end() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
             let broken = json!({ "version": 9, "cgroup": job.cgroup.path() });
             job.record(&broken.to_string());
             node.job_adopt(&["list"]).exits(1).says(&job.record_path());
-            let list = listed(node, "", 1);
+            let list = list_jobs(node, "", 1);
             assert!(list["broken"][0].as_str().unwrap().contains("4242.json"), "{list}");
             node.job_adopt(&["unregister", "4242"]).exits(3).says("read record of job 4242");
         });
@@ -196,21 +196,21 @@ fn a_broken_record_still_tells_where_its_logins_are() {
 }
 
 #[test]
-fn a_broken_record_ends_nobody_else_s_logins() {
+fn broken_record_ends_no_login_of_another_user() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
             let broken = json!({ "version": 9, "cgroup": job.cgroup.path() }).to_string();
             node.write("/run/job-adopt/jobs/1001/7.json", &broken);
             node.job_adopt(&["unregister", "7"]).exits(3);
-            assert_eq!(sleeps(&job.cgroup), 1, "another job's login was ended");
+            assert_eq!(count_sleepers(&job.cgroup), 1, "another job's login was ended");
             node.job_adopt(&["unregister", "4242"]).ok();
         });
     });
 }
 
 #[test]
-fn a_mistake_in_the_configuration_stops_no_epilog() {
+fn configuration_error_stops_no_epilog() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.configure("enforce = sometimes\n");
@@ -221,7 +221,7 @@ fn a_mistake_in_the_configuration_stops_no_epilog() {
 }
 
 #[test]
-fn a_configuration_that_was_asked_for_has_to_be_there() {
+fn missing_requested_configuration_is_error() {
     on_node(|node| {
         let conf = ["--conf", "/no/such"];
         node.job_adopt(&[&["list"], &conf[..]].concat()).exits(3).says("/no/such");
@@ -237,9 +237,9 @@ fn a_configuration_that_was_asked_for_has_to_be_there() {
     });
 }
 
-/// Removed by us it would stay active for good: systemd reads in it that it is empty.
+/// systemd reads that the scope is empty. If we removed it, it would stay active forever.
 #[test]
-fn a_scope_is_emptied_and_left_to_systemd() {
+fn scope_is_emptied_and_left_to_systemd() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let dir = format!("/sys/fs/cgroup{}", job.cgroup.path());
@@ -251,9 +251,9 @@ fn a_scope_is_emptied_and_left_to_systemd() {
     });
 }
 
-/// A process's name is any 15 bytes that its user likes.
+/// The name of a process is any 15 bytes that its user chooses.
 #[test]
-fn a_process_whose_name_is_no_text_ends_with_its_login() {
+fn process_with_non_utf8_name_ends_with_its_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let sshd = node.sshd();
@@ -263,7 +263,7 @@ fn a_process_whose_name_is_no_text_ends_with_its_login() {
             std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"\xff\xc3\n")
         };
         eventually("it runs", || job.cgroup.pids().iter().any(named));
-        let list = listed(node, "", 0);
+        let list = list_jobs(node, "", 0);
         assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
         node.job_adopt(&["unregister", "4242"]).ok();
         assert_eq!(job.cgroup.pids().len(), 1, "what the login started is left");
@@ -271,13 +271,13 @@ fn a_process_whose_name_is_no_text_ends_with_its_login() {
     });
 }
 
-/// The kernel's own way to end a cgroup passes such a process over.
+/// `cgroup.kill` skips such a process.
 #[test]
-fn a_process_without_its_first_thread_ends_with_the_job() {
+fn process_without_its_first_thread_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Threads.path(), "/usr/bin/threads");
-        // Made by us, as there is another.
+        // Another child exists already, so the test makes this one.
         job.cgroup.child("step").create();
         node.pam(ALICE).ok();
         let leaf = job.cgroup.child("job-adopt");
@@ -289,17 +289,23 @@ fn a_process_without_its_first_thread_ends_with_the_job() {
         });
         node.job_adopt(&["unregister", "4242"]).ok();
         assert!(!leaf.exists());
-        // Where it saw its child stopped before it was killed, nsenter(1) has stopped itself.
+        // If nsenter(1) saw its child stopped before the kill, it has stopped itself.
         held.kill().unwrap();
         held.wait().unwrap();
     });
 }
 
-/// A login that stays, and its job is asked to end: of the job, the scheduler's process is left.
-fn ends(node: &Node, job: &Job<'_>, script: &str, inside: &Cgroup, before: impl FnOnce(i32)) {
+/// Asserts that the end of the job ends a login in `inside`; only the scheduler's process remains.
+fn assert_end_reaches_login(
+    node: &Node,
+    job: &Job<'_>,
+    script: &str,
+    inside: &Cgroup,
+    before: impl FnOnce(i32),
+) {
     let sshd = node.sshd();
     let mut login = sshd.stay(ALICE, script);
-    eventually("it runs", || sleeps(inside) == 1);
+    eventually("it runs", || count_sleepers(inside) == 1);
     let pid = sleepers(inside).remove(0);
     before(pid);
     node.job_adopt(&["unregister", "4242"]).ok();
@@ -308,32 +314,32 @@ fn ends(node: &Node, job: &Job<'_>, script: &str, inside: &Cgroup, before: impl 
     eventually("the login has ended", || login.try_wait().unwrap().is_some());
 }
 
-/// As a scheduler does that lets its jobs make cgroups of their own.
-fn hand_over(cgroup: &Cgroup) {
+/// Gives the cgroup to the user, as a scheduler does that lets jobs make cgroups.
+fn delegate_to_user(cgroup: &Cgroup) {
     for file in ["", "cgroup.procs", "cgroup.subtree_control"] {
         chown(cgroup.dir().join(file), Some(ALICE.uid), None).unwrap();
     }
 }
 
 #[test]
-fn a_login_ends_wherever_in_the_job_it_went() {
+fn login_ends_in_any_cgroup_of_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        hand_over(&job.cgroup);
+        delegate_to_user(&job.cgroup);
         job.cgroup.child("step").create();
         let mine = job.cgroup.child("mine");
         let dir = format!("/sys/fs/cgroup{}", mine.path());
         let script = format!("mkdir {dir}; echo 0 >{dir}/cgroup.procs; exec sleep infinity");
-        ends(node, &job, &script, &mine, |_| {
+        assert_end_reaches_login(node, &job, &script, &mine, |_| {
             assert!(job.cgroup.child("job-adopt").exists());
         });
         assert!(!job.cgroup.child("job-adopt").exists());
     });
 }
 
-/// Its connection is gone, and so is the sshd that it came from.
+/// The connection of such a process is gone, and so is the sshd that started it.
 #[test]
-fn what_a_login_left_behind_ends_with_the_job() {
+fn process_left_by_login_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let stack = node.read("/etc/pam.d/sshd");
@@ -346,14 +352,14 @@ fn what_a_login_left_behind_ends_with_the_job() {
     });
 }
 
-/// Cgroups in one another whose path is longer than what the kernel tells of it: it cuts that off, or
-/// (before Linux 6.8) tells nothing at all.
+/// Nested cgroups whose path is longer than the kernel reports: it truncates the path, or (before
+/// Linux 6.8) reports none.
 struct Deep(Vec<OwnedFd>);
 
 impl Deep {
     const NAME: [u8; 250] = [b'd'; 250];
 
-    fn below(cgroup: &Cgroup) -> Self {
+    fn create_below(cgroup: &Cgroup) -> Self {
         let mut levels: Vec<OwnedFd> = vec![File::open(cgroup.dir()).unwrap().into()];
         for _ in 0..20 {
             let above = levels.last().unwrap();
@@ -363,7 +369,7 @@ impl Deep {
         Self(levels)
     }
 
-    fn take(&self, pid: i32) {
+    fn move_in(&self, pid: i32) {
         let procs = openat(self.0.last().unwrap(), "cgroup.procs", OFlag::O_WRONLY, Mode::empty());
         write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
     }
@@ -382,21 +388,21 @@ impl Drop for Deep {
 }
 
 #[test]
-fn a_login_ends_however_long_the_path_of_its_cgroup() {
+fn login_ends_in_cgroup_with_overlong_path() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        let deep = Deep::below(job.cgroup.child("mine").create());
+        let deep = Deep::create_below(job.cgroup.child("mine").create());
         let leaf = job.cgroup.child("job-adopt");
-        ends(node, &job, "exec sleep infinity", &leaf, |pid| deep.take(pid));
+        assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |pid| deep.move_in(pid));
     });
 }
 
 #[test]
-fn a_leaf_ends_whatever_it_was_called() {
+fn leaf_with_any_name_ends() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", json!("old")).start();
         let leaf = job.cgroup.child("old");
-        ends(node, &job, "exec sleep infinity", &leaf, |_| {
+        assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |_| {
             let record = node.read(&job.record_path()).replace("old", "new");
             job.record(&record);
         });

@@ -1,4 +1,4 @@
-//! Variables of a login: those that describe its job, from a fixed table, or none.
+//! Variables of a login describe its job and come from a fixed table.
 
 use pam_job_adopt::protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
 use serde_json::json;
@@ -10,31 +10,31 @@ const OWN: &str = "SLURM_JOB_ID=4242";
 const GPUS: &str = "CUDA_VISIBLE_DEVICES=0,1";
 const TELL: &str = "env; echo groups \" $(id -G) \"";
 
-/// What a helper plans that gives these variables.
-fn with_variables() -> Plan {
+/// Returns a plan that sets these variables.
+fn plan_with_variables() -> Plan {
     let mut env = Variables::default();
     [OWN, GPUS].iter().for_each(|text| env.push(text.parse().unwrap()).unwrap());
     Plan { env, ..plan(Containment::None) }
 }
 
-/// The bytes of that plan.
-fn reply() -> String {
+/// Returns the bytes of that plan.
+fn reply_text() -> String {
     let reply = Reply {
         stack: Stack::Effective,
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),
         message: String::new(),
-        verdict: Verdict::Admit(with_variables()),
+        verdict: Verdict::Admit(plan_with_variables()),
     };
     String::from_utf8(reply.encode()).unwrap()
 }
 
 #[test]
-fn a_login_has_them_and_sshd_itself_has_not() {
+fn variables_reach_login_and_not_sshd() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.answers(&with_variables());
+        node.answers(&plan_with_variables());
         let sshd = node.sshd();
         for outcome in
             [sshd.ssh(ALICE, TELL), sshd.ssh_tty(ALICE, TELL), sshd.ssh_password(ALICE, TELL)]
@@ -48,16 +48,17 @@ fn a_login_has_them_and_sshd_itself_has_not() {
     });
 }
 
-/// What the login's processes are told of GPUs, sorted.
-fn told_of_gpus(node: &Node) -> Vec<String> {
+/// Lists the GPU variables of the login's processes, sorted.
+fn gpu_variables(node: &Node) -> Vec<String> {
     let look = "env | grep -e _VISIBLE_DEVICES= -e ZE_AFFINITY_MASK= | sort";
     let said = node.sshd().ssh(ALICE, look).ok().stdout;
     said.lines().map(str::to_owned).collect()
 }
 
-/// NVIDIA's by UUID, AMD's by the numbers that a process there counts, whatever the record says.
+/// NVIDIA GPUs are named by UUID, AMD GPUs by the number that a process there counts, whatever the
+/// record has.
 #[test]
-fn gpus_are_named_as_far_as_the_login_can_open_them() {
+fn variables_name_only_gpus_that_login_can_open() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.add_amd_gpus();
@@ -76,36 +77,36 @@ fn gpus_are_named_as_far_as_the_login_can_open_them() {
         ] {
             let job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus.clone());
             let _job = job.start();
-            assert_eq!(told_of_gpus(node), expected, "{gpus}");
+            assert_eq!(gpu_variables(node), expected, "{gpus}");
         }
         let _job =
             node.job(ALICE, "4242").with("options", json!({ "DevicePolicy": "auto" })).start();
         let all = [0, 1, 2, 3].map(Node::uuid);
         let all = cuda(&all.each_ref().map(String::as_str));
-        assert_eq!(told_of_gpus(node), [all, "ROCR_VISIBLE_DEVICES=0,1".into()]);
+        assert_eq!(gpu_variables(node), [all, "ROCR_VISIBLE_DEVICES=0,1".into()]);
         node.configure("env = id\n");
-        assert!(told_of_gpus(node).is_empty());
+        assert!(gpu_variables(node).is_empty());
     });
 }
 
-/// Which GPU a MIG instance is, only its own UUID says, and no file has that.
+/// Only the UUID of a MIG instance identifies it, and no file contains that.
 #[test]
-fn where_there_are_mig_instances_no_gpu_of_nvidias_is_named() {
+fn mig_instances_leave_nvidia_gpus_unnamed() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.add_nvidia_gpus();
         node.configure("env = gpus\n");
         let gpus = json!([Node::uuid(1)]);
         let _job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus).start();
-        assert_eq!(told_of_gpus(node).len(), 1);
+        assert_eq!(gpu_variables(node).len(), 1);
         let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
         node.place(instance, "DeviceFileMinor: 282\n");
-        assert!(told_of_gpus(node).is_empty());
+        assert!(gpu_variables(node).is_empty());
     });
 }
 
-/// Opens the session with what refuses passed over, and prints PAM's environment.
-fn session_passed_over(node: &Node) -> crate::support::Outcome {
+/// Opens the session in a stack that ignores refusals, and prints PAM's environment.
+fn run_ignored_session(node: &Node) -> crate::support::Outcome {
     node.stack(
         "session required pam_permit.so\nsession [default=ignore] pam_job_adopt.so\n\
          session optional pam_exec.so stdout /usr/bin/env\n",
@@ -114,22 +115,22 @@ fn session_passed_over(node: &Node) -> crate::support::Outcome {
 }
 
 #[test]
-fn nothing_stays_after_a_refusal() {
+fn refused_login_leaves_no_variable() {
     on_node(|node| {
         let step = node.step(ALICE, &["lie"]);
-        node.answers(&with_variables());
-        session_passed_over(node).says("[JA07]").omits("SLURM_");
+        node.answers(&plan_with_variables());
+        run_ignored_session(node).says("[JA07]").omits("SLURM_");
         drop(step);
         let _step = node.step_alone(ALICE, &[]);
-        session_passed_over(node).ok().says(OWN);
+        run_ignored_session(node).ok().says(OWN);
     });
 }
 
 #[test]
-fn what_another_module_has_set_stays_as_it_is() {
+fn variables_of_another_module_are_kept() {
     on_node(|node| {
         let _step = node.step(ALICE, &[]);
-        node.answers(&with_variables());
+        node.answers(&plan_with_variables());
         node.write("/etc/security/pam_env.conf", "SLURM_JOB_ID DEFAULT=roots\n");
         node.stack(
             "account required pam_job_adopt.so\nsession required pam_env.so\n\
@@ -140,13 +141,13 @@ fn what_another_module_has_set_stays_as_it_is() {
     });
 }
 
-/// What a subverted helper might ask for.
+/// Variables that a subverted helper might set.
 #[test]
-fn no_variable_can_be_asked_for_but_those_of_the_job() {
+fn variable_outside_fixed_table_refuses() {
     on_node(|node| {
         let _step = node.step(ALICE, &[]);
         let sshd = node.sshd();
-        let good = reply();
+        let good = reply_text();
         Fake::new().says(good.clone()).install(node);
         sshd.ssh(ALICE, TELL).ok().says(GPUS);
         let refused = |bad: String| {
@@ -167,10 +168,10 @@ fn no_variable_can_be_asked_for_but_those_of_the_job() {
         ] {
             refused(good.replace(GPUS, bad));
         }
-        // Groups were given by earlier versions.
+        // Earlier versions could add groups.
         let group = "group.count\0i1\0group.0\0s5044\0env.count";
         refused(good.replace("env.count", group));
-        // A job of no scheduler has none at all.
+        // A job without a scheduler has no variables.
         let job = node.job(ALICE, "777").start();
         let bytes = String::from_utf8(admit("777", &job.cgroup).encode()).unwrap();
         let one = "env.count\0i1\0env.0\0sSLURM_JOB_ID=777\0";
@@ -178,9 +179,9 @@ fn no_variable_can_be_asked_for_but_those_of_the_job() {
     });
 }
 
-/// Containers are given what a specification says besides devices; logins are not.
+/// Containers get a specification's other edits as well; logins do not.
 #[test]
-fn a_specification_gives_a_login_devices_alone() {
+fn specification_gives_login_only_devices() {
     on_node(|node| {
         let spec = json!({
             "cdiVersion": "0.7.0", "kind": "site.org/thing",
@@ -194,7 +195,7 @@ fn a_specification_gives_a_login_devices_alone() {
         node.folder("/etc/cdi", 0o755);
         node.write("/etc/cdi/site.json", &spec.to_string());
         let job = node.job(ALICE, "4242").with("cdi", json!(["site.org/thing=one"])).start();
-        // A line that an update has left.
+        // A line that an update has left behind.
         let stack = node.read("/etc/pam.d/sshd");
         node.stack(&format!("auth optional pam_job_adopt.so\n{stack}"));
         let look = format!("{TELL}; cat /proc/self/cgroup; test -r /dev/fuse && echo thing opens");

@@ -1,4 +1,4 @@
-//! Many logins at once, as a launcher starts its ranks.
+//! Many logins at once, in the way a launcher starts its ranks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,25 +11,25 @@ use crate::support::{
 };
 
 const LOGINS: usize = 256;
-/// More than a thousand logins in all.
+/// Enough rounds for more than a thousand logins.
 const ROUNDS: usize = 4;
 
-/// What must be the same after every round.
+/// State that every round must leave unchanged.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     filters: Vec<AttachedFilter>,
     children: usize,
-    /// Of the server's listener.
+    /// Open descriptors of the server's listener.
     descriptors: usize,
-    /// Of the whole node.
+    /// Processes of the whole node.
     processes: Vec<i32>,
-    /// Everything below `/run/job-adopt`, the records among it.
+    /// Everything below `/run/job-adopt`, with the records.
     files: String,
     locks: usize,
 }
 
 impl Left {
-    fn behind(job: &Job<'_>, sshd: &Sshd<'_>) -> Self {
+    fn read(job: &Job<'_>, sshd: &Sshd<'_>) -> Self {
         let node = sshd.node();
         let mut processes = node.processes();
         processes.sort_unstable();
@@ -39,20 +39,20 @@ impl Left {
             descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
             processes,
             files: node.sh("find /run/job-adopt -printf '%p %m %U\\n' | sort").ok().stdout,
-            locks: locks(&node.path("/run/job-adopt/lock")),
+            locks: count_locks(&node.path("/run/job-adopt/lock")),
         }
     }
 }
 
-/// Locks of any kind that are held on a file or waited for.
-fn locks(file: &Path) -> usize {
+/// Counts the locks of any kind that are held on a file or waited for.
+fn count_locks(file: &Path) -> usize {
     let inode = fs::metadata(file).unwrap().ino();
     let held = fs::read_to_string("/proc/locks").unwrap();
     held.lines().filter(|line| line.contains(&format!(":{inode} "))).count()
 }
 
 #[test]
-fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
+fn concurrent_logins_are_all_adopted_and_leave_one_filter() {
     on_node_alone(|node| {
         node.arguments("log_level=quiet");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -60,7 +60,7 @@ fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
         sshd.ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
         let servers = |job: &Job<'_>| job.cgroup.pids().len();
         eventually("the login is over", || servers(&job) == 1);
-        let first = Left::behind(&job, &sshd);
+        let first = Left::read(&job, &sshd);
         assert_eq!((first.filters.len(), first.children, first.locks), (1, 0, 0), "{first:?}");
         for round in 0..ROUNDS {
             let burst = sshd.burst(ALICE, LOGINS, &[], || {
@@ -69,21 +69,21 @@ fn many_logins_at_once_are_all_adopted_and_leave_one_filter() {
             });
             assert!(burst.complaints.is_empty(), "round {round}: {:?}", burst.complaints);
             assert_eq!(burst.cgroups, vec![job.cgroup.path(); LOGINS], "round {round}");
-            // What a server does after its client has gone takes a moment.
+            // A server still works for a moment after its client has gone.
             wait_within(Duration::from_secs(60), "the logins are over", || servers(&job) == 1);
-            let mut left = Left::behind(&job, &sshd);
+            let mut left = Left::read(&job, &sshd);
             let deadline = Instant::now() + Duration::from_secs(60);
             while left != first && Instant::now() < deadline {
                 sleep(Duration::from_millis(20));
-                left = Left::behind(&job, &sshd);
+                left = Left::read(&job, &sshd);
             }
             assert_eq!(left, first, "round {round}");
         }
     });
 }
 
-/// What the process that takes the lock calls, from the taking to the letting go.
-fn under_the_lock(log: &str) -> Vec<&str> {
+/// Lists the calls of the process that takes the lock, while it holds it.
+fn calls_under_lock(log: &str) -> Vec<&str> {
     const LOCK: &str = "/run/job-adopt/lock>";
     let mut lines =
         log.lines().skip_while(|line| !(line.contains("F_OFD_SETLK") && line.contains(LOCK)));
@@ -92,20 +92,20 @@ fn under_the_lock(log: &str) -> Vec<&str> {
     let own = lines.filter_map(|line| line.strip_prefix(pid)?.strip_prefix(' '));
     let own = own.map(str::trim_start);
     let held = own.take_while(|call| !(call.starts_with("close(") && call.contains(LOCK)));
-    // The second half of a call that another process's came between.
+    // The second half of a call that another process's call interrupted in the log.
     held.filter(|call| !call.starts_with("<... ")).collect()
 }
 
 #[test]
-fn the_lock_is_held_for_the_filters_alone_and_by_the_first_login_alone() {
+fn lock_is_held_only_by_first_login_and_only_for_filters() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam_under_strace(&["-y"], ALICE).ok();
         let log = node.read("/tmp/strace");
-        let held = under_the_lock(&log);
+        let held = calls_under_lock(&log);
         assert!(held.iter().any(|line| line.contains("BPF_PROG_ATTACH")), "{held:#?}");
         for call in &held {
-            // To look at the levels' filters, and memory for what is found there.
+            // Queries of the levels' filters, and memory for the answers.
             let known = [
                 "bpf(", "openat(", "openat2(", "fstat(", "newfstatat(", "statx(", "close(", "brk(",
                 "mmap(", "munmap(",
@@ -120,7 +120,7 @@ fn the_lock_is_held_for_the_filters_alone_and_by_the_first_login_alone() {
 }
 
 #[test]
-fn logins_of_two_users_do_not_meet() {
+fn logins_of_two_users_share_no_lock() {
     on_node(|node| {
         node.reporting("");
         let hers = node.job(ALICE, "1").devices(&["/dev/nvidia0"]).start();

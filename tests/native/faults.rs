@@ -1,9 +1,5 @@
-//! Whatever fails on the way of a login, the login is refused in time, or it is in its job and
-//! confined like every other; and nothing of it is left.
-//!
-//! A few faults of each kind, and with `JOB_ADOPT_FAULTS=all`, as `make faults` sets it, all of them:
-//! every system call of both phases fails once, with one of [`ERRORS`], and the helper's answer is
-//! cut behind every byte.
+//! Whatever fails during a login, the login is refused in time, or it is in its job and confined as
+//! every other; and it leaves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,64 +18,65 @@ use crate::support::{
     on_node, timeout_factor,
 };
 
-/// What a call fails with: none of the errors that code asks for, those that it may ask for, and
-/// one that is no end.
+/// Errors of the failing calls: one that the code never checks for, those that it may check for,
+/// and one that is no end.
 const ERRORS: [Errno; 5] = [Errno::EIO, Errno::ENOENT, Errno::EACCES, Errno::ENOMEM, Errno::EINTR];
-/// Without `make faults`, one call of so many.
+/// Without `make faults`, one call of this many fails.
 const STRIDE: usize = 29;
-/// `timeout=`, and how much later a phase may end, in milliseconds.
+/// `timeout=` in milliseconds, and the further time that a phase may take to end.
 const TIMEOUT: u64 = 5000;
 const MARGIN: u64 = 3000;
-/// Calls that have no error to tell, or do not come back.
+/// Calls that report no error or do not return.
 const NEVER: [&str; 4] = ["brk", "exit", "exit_group", "rt_sigreturn"];
-/// Whoever has found so many defects mends them first.
+/// Wrong results after which a test stops early.
 const WRONG_MOST: usize = 20;
-/// Calls by which sshd's process is made again what it was, and what. As they are made they cannot
-/// fail, and nothing else could do it.
+/// Calls that restore sshd's process, and what they restore. With our arguments they cannot fail,
+/// and no other call could restore it.
 const RESTORES: [(&str, &str); 4] = [
     ("prctl", "dumpable"),
     ("rt_sigprocmask", "SigBlk"),
     ("sched_setattr", "scheduling"),
     (KILLED, "children"),
 ];
-/// No call: the helper was killed, and nobody waits until it has ended.
+/// Stands for no call: the login killed the helper and does not wait until it has ended.
 const KILLED: &str = "killed";
 const LOG: &str = "/tmp/calls";
 
-fn all() -> bool {
+fn runs_all_faults() -> bool {
     std::env::var("JOB_ADOPT_FAULTS").as_deref() == Ok("all")
 }
 
-/// Nothing but our lines in the stack, since faults in others are theirs.
-fn prepare(node: &Node) {
+/// Installs a stack of our lines alone, since faults in other modules are not ours.
+fn install_our_stack(node: &Node) {
     node.install(&Tool::Inject.path(), "/usr/bin/inject");
     node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
     let ours = format!("required pam_job_adopt.so timeout={}", TIMEOUT / 1000);
     node.stack(&format!("account {ours}\nsession required pam_permit.so\nsession {ours}\n"));
 }
 
-/// A job that a login is to join, over and over.
+/// A job that many logins join, one after the other.
 struct Scene<'a> {
     name: &'static str,
     node: &'a Node,
     leaf: Cgroup,
-    /// Takes away what a login has made that belongs to the job.
+    /// Removes what a login has made that belongs to the job.
     reset: &'a dyn Fn(),
-    /// What a refusal has left of a login.
+    /// Describes what a refusal has left of a login.
     left: &'a dyn Fn() -> String,
 }
 
-/// What came of faults, by who met them.
+/// Results of the injected faults, by the process that met them.
 #[derive(Default)]
 struct Tally {
     refused: BTreeMap<String, usize>,
-    /// With the call that failed.
+    /// Admitted logins, by the call that failed.
     admitted: BTreeMap<String, BTreeMap<String, usize>>,
     wrong: Vec<String>,
 }
 
 impl Tally {
-    /// What came of a login ([`Scene::judge`]), which met `call` or the like, in full `what`.
+    /// Adds the result of a login ([`Scene::judge`]) that met `call` or a similar one; `what`
+    /// describes it in full.
     fn add(&mut self, kind: &str, call: &str, came: Result<bool, String>, what: &str) {
         match came {
             Ok(true) => {
@@ -101,7 +98,7 @@ impl Tally {
         self.refused.values().chain(admitted).sum::<usize>() + self.wrong.len()
     }
 
-    /// The closing lines.
+    /// Returns the closing lines.
     fn report(&self) -> String {
         let mut out = String::new();
         for (kind, count) in &self.refused {
@@ -119,16 +116,17 @@ impl Tally {
 }
 
 impl Scene<'_> {
-    /// One login, with this call of `who` failing; of nobody, all calls are made.
+    /// Runs one login in which this call of `who` fails. An empty `who` makes all calls succeed.
     fn login(&self, who: &str, number: usize, error: Errno) -> Outcome {
         let (number, error) = (number.to_string(), (error as i32).to_string());
         let cycles = ["cycles", ALICE.name, "1", "/dev/nvidia0", "/dev/nvidia1"];
-        // Without close_range(2) descriptors are closed one by one, and each call is a stop here.
+        // Without close_range(2) the module closes descriptors one by one, and each call stops
+        // here.
         let limited = ["--nofile=256", "inject", who, &number, &error, LOG];
         self.node.run("prlimit", &[&limited[..], &cycles].concat())
     }
 
-    /// Judges a login: the error says what is wrong with it; else whether it was admitted.
+    /// Judges a login: returns whether it was admitted. The error describes what is wrong with it.
     fn judge(&self, outcome: &Outcome, before: &[i32], call: &str) -> Result<bool, String> {
         let told = |phase: &str| {
             let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(phase))?;
@@ -161,20 +159,20 @@ impl Scene<'_> {
             return Err(format!("admitted {admitted}, in {cgroup:?}"));
         }
         let devices = ["/dev/nvidia0", "/dev/nvidia1"].map(|device| outcome.device(device));
-        // A device that the helper cannot look at is left out, which only tightens.
+        // The helper leaves out a device that it cannot read, which only tightens the list.
         if admitted && devices != [OPENS, DENIED] && devices != [DENIED, DENIED] {
             return Err(format!("admitted, and opens {devices:?}"));
         }
-        if !self.gone(before, admitted) {
+        if !self.await_leftover_processes(before, admitted) {
             return Err("processes are left".into());
         }
         let left = if admitted { String::new() } else { (self.left)() };
         if left.is_empty() { Ok(admitted) } else { Err(format!("left: {left}")) }
     }
 
-    /// Waits until no process is left that was not there `before`; one that was killed takes a
-    /// moment. A keeper is one of a login that was admitted.
-    fn gone(&self, before: &[i32], admitted: bool) -> bool {
+    /// Waits until only the processes of `before` are left, since a killed one takes a moment. An
+    /// admitted login may leave a keeper.
+    fn await_leftover_processes(&self, before: &[i32], admitted: bool) -> bool {
         let end = std::time::Instant::now() + Duration::from_secs(60) * timeout_factor();
         loop {
             let keepers = if admitted { self.node.keepers() } else { Vec::new() };
@@ -189,7 +187,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Has calls fail, one in a login.
+    /// Injects faults, one per login.
     fn calls(&self) -> Tally {
         let mut tally = Tally::default();
         let before = self.node.processes();
@@ -201,13 +199,14 @@ impl Scene<'_> {
         for who in ["sshd", "helper", "keeper"] {
             let calls = log.lines().filter_map(|line| line.strip_prefix(who)?.strip_prefix(' '));
             for at in 0..calls.count() {
-                if !all() && at % STRIDE != 0 {
+                if !runs_all_faults() && at % STRIDE != 0 {
                     continue;
                 }
                 let error = ERRORS[(at + self.name.len()) % ERRORS.len()];
                 (self.reset)();
                 let outcome = self.login(who, at + 1, error);
-                // Not always the same one: how often a process looks again depends on the moment.
+                // The number may name another call than before: how often a process polls depends
+                // on the moment.
                 let log = self.node.read(LOG);
                 let failed = log.lines().find_map(|line| line.strip_suffix(" failed"));
                 let Some((_, call)) = failed.and_then(|line| line.split_once(' ')) else {
@@ -226,12 +225,16 @@ impl Scene<'_> {
     }
 }
 
-/// A job of a record, to whose logins `faults` happen; they make its leaf and its filter, unless
-/// both are to stay.
-fn registered(name: &'static str, stays: bool, faults: impl FnOnce(&Scene<'_>) -> Tally) -> Tally {
+/// Injects `faults` into logins to a registered job. Each login makes its leaf and its filter,
+/// unless both stay.
+fn inject_into_registered_job(
+    name: &'static str,
+    stays: bool,
+    faults: impl FnOnce(&Scene<'_>) -> Tally,
+) -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
-        prepare(node);
+        install_our_stack(node);
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]);
         let job = job.with("leaf", json!("logins")).start();
         let leaf = job.cgroup.child("logins");
@@ -259,7 +262,7 @@ fn registered(name: &'static str, stays: bool, faults: impl FnOnce(&Scene<'_>) -
     tally
 }
 
-/// What a helper does when it has written a part of its answer, and how often it does so.
+/// Actions of a helper after a part of its reply, and how often it performs each.
 const ENDS: [(&str, Verbs, usize); 5] = [
     ("ends well", &[], 1),
     ("fails", &[("exit", 1)], 2),
@@ -267,11 +270,11 @@ const ENDS: [(&str, Verbs, usize); 5] = [
     ("closes it and stays", &[("close", 0), ("sleep", 3600)], 16),
     ("stays", &[("sleep", 3600)], 16),
 ];
-/// As [`Fake::verb`] takes them.
+/// Verbs in the form that [`Fake::verb`] takes.
 type Verbs = &'static [(&'static str, u64)];
 
-/// An answer that is cut behind a byte.
-fn cut(scene: &Scene<'_>) -> Tally {
+/// Cuts the reply after a byte.
+fn cut_reply(scene: &Scene<'_>) -> Tally {
     let mut tally = Tally::default();
     let before = scene.node.processes();
     let mut reply = admit("4242", &scene.leaf);
@@ -286,7 +289,7 @@ fn cut(scene: &Scene<'_>) -> Tally {
     }
     let whole = reply.encode();
     for (then, verbs, every) in ENDS {
-        let every = if all() { every } else { every * STRIDE };
+        let every = if runs_all_faults() { every } else { every * STRIDE };
         for length in (0..whole.len()).step_by(every).chain([whole.len()]) {
             let fake = Fake::new().says(&whole[..length]);
             let fake = verbs.iter().fold(fake, |fake, (verb, number)| fake.verb(verb, *number));
@@ -301,7 +304,7 @@ fn cut(scene: &Scene<'_>) -> Tally {
             tally.add(&kind, "the whole answer", came, &format!("behind byte {length}"));
         }
     }
-    // Byte by byte: in time, unless the machine is busy, and past it.
+    // Byte by byte: fast enough unless the machine is busy, and too slow.
     for (pause, in_time) in [(100, true), (1_000_000, false)] {
         let fake = Fake::new().pauses(&whole, pause);
         fake.install(scene.node);
@@ -317,11 +320,12 @@ fn cut(scene: &Scene<'_>) -> Tally {
     tally
 }
 
-/// A job of Slurm's whose filter is pinned, with a stand-in for its step daemon.
-fn slurm() -> Tally {
+/// Injects faults into logins to a Slurm job whose filter is pinned, with a stand-in for its step
+/// daemon.
+fn inject_into_slurm_job() -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
-        prepare(node);
+        install_our_stack(node);
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.folder("/etc/slurm", 0o755);
@@ -329,7 +333,7 @@ fn slurm() -> Tally {
         let step = node.step_alone(ALICE, &[]);
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
         let reset = || step.leaf().remove();
-        // The daemon makes the leaf, and leaves it.
+        // The daemon creates the leaf and leaves it in place.
         let left = || if step.leaf().pids_or_empty().is_empty() { "" } else { "somebody" }.into();
         let scene = Scene { name: "slurm", node, leaf: step.leaf(), reset: &reset, left: &left };
         tally = scene.calls();
@@ -337,17 +341,17 @@ fn slurm() -> Tally {
     tally
 }
 
-/// A job of Flux's, for which a filter is made and a keeper is started.
-fn flux() -> Tally {
+/// Injects faults into logins to a Flux job, which make a filter and start a keeper.
+fn inject_into_flux_job() -> Tally {
     let mut tally = Tally::default();
     on_flux(|node| {
-        prepare(node);
+        install_our_stack(node);
         let job = node.start_flux_job(ALICE, "fxyzzy", &[]);
         let file = format!("{}/imp-shell-0-fxyzzy.service", node.transient());
         let policy = "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n";
         node.write(&file, &format!("[Service]\nType=notify\n{policy}"));
         let reset = || {
-            // It would wait for the end of the job.
+            // A keeper waits for the end of the job.
             for keeper in node.keepers() {
                 let _ = kill(Pid::from_raw(keeper), Signal::SIGKILL);
             }
@@ -365,8 +369,8 @@ fn flux() -> Tally {
     tally
 }
 
-/// Says what came of them, and how many there were in all tests so far.
-fn close(tally: Tally) {
+/// Prints the results of a test, and the totals of all tests so far.
+fn print_tally(tally: Tally) {
     static ALL: Mutex<(usize, usize)> = Mutex::new((0, 0));
     let report = tally.report();
     let (count, wrong) = {
@@ -376,30 +380,30 @@ fn close(tally: Tally) {
     };
     eprintln!("{report}faults: {count} so far, {wrong} wrong");
     assert!(tally.wrong.is_empty(), "{report}");
-    assert!(!all() || tally.count() >= 400, "{report}");
+    assert!(!runs_all_faults() || tally.count() >= 400, "{report}");
 }
 
 #[test]
-fn a_call_that_fails_at_the_first_login_to_a_job() {
-    close(registered("first login", false, |scene| scene.calls()));
+fn failing_call_in_first_login_to_job_refuses_or_confines() {
+    print_tally(inject_into_registered_job("first login", false, |scene| scene.calls()));
 }
 
 #[test]
-fn a_call_that_fails_at_a_later_login() {
-    close(registered("later login", true, |scene| scene.calls()));
+fn failing_call_in_later_login_refuses_or_confines() {
+    print_tally(inject_into_registered_job("later login", true, |scene| scene.calls()));
 }
 
 #[test]
-fn a_call_that_fails_at_a_login_to_a_job_of_slurm() {
-    close(slurm());
+fn failing_call_in_login_to_slurm_job_refuses_or_confines() {
+    print_tally(inject_into_slurm_job());
 }
 
 #[test]
-fn a_call_that_fails_at_a_login_to_a_job_of_flux() {
-    close(flux());
+fn failing_call_in_login_to_flux_job_refuses_or_confines() {
+    print_tally(inject_into_flux_job());
 }
 
 #[test]
-fn an_answer_that_is_cut() {
-    close(registered("an answer", false, cut));
+fn cut_reply_of_helper_refuses_or_confines() {
+    print_tally(inject_into_registered_job("an answer", false, cut_reply));
 }

@@ -1,4 +1,4 @@
-//! The unit that has moves not wait: what it runs, on a machine whose kernel is its own.
+//! The unit that makes moves into cgroups fast: its command, on a machine with a kernel of its own.
 
 use std::fs::read_to_string;
 use std::process::Command;
@@ -7,15 +7,15 @@ use crate::support::{ALICE, LOOK, Outcome, on_node};
 
 const UNIT: &str = include_str!("../../packaging/systemd/job-adopt-favordynmods.service");
 
-/// Options of the machine's cgroup v2.
-fn options() -> String {
+/// Returns the mount options of the machine's cgroup v2.
+fn mount_options() -> String {
     let mounts = read_to_string("/proc/self/mounts").unwrap();
     let mount = mounts.lines().find(|line| line.contains(" /sys/fs/cgroup cgroup2 ")).unwrap();
     mount.split(' ').nth(3).unwrap().to_owned()
 }
 
-/// Runs the unit's command, as systemd does.
-fn unit() -> Outcome {
+/// Runs the unit's command in systemd's way.
+fn run_unit() -> Outcome {
     let command = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     assert!(!command.contains(['%', '$', '\\']), "systemd would read it otherwise: {command}");
     Outcome::run(Command::new("sh").args(["-c", command]))
@@ -23,13 +23,17 @@ fn unit() -> Outcome {
 
 #[test]
 #[ignore = "it is for the whole machine until that boots: only on the machines of tests/kernel"]
-fn the_unit_sets_it_once_and_again_and_logins_work() {
-    let before = options();
+fn unit_sets_mount_option_repeatedly_and_logins_work() {
+    let before = mount_options();
     for _ in 0..2 {
-        unit().ok();
-        assert!(options().contains("favordynmods"), "{}", options());
+        run_unit().ok();
+        assert!(mount_options().contains("favordynmods"), "{}", mount_options());
         for option in before.split(',') {
-            assert!(options().split(',').any(|kept| kept == option), "{option}: {}", options());
+            assert!(
+                mount_options().split(',').any(|kept| kept == option),
+                "{option}: {}",
+                mount_options()
+            );
         }
     }
     on_node(|node| {
@@ -42,7 +46,7 @@ fn the_unit_sets_it_once_and_again_and_logins_work() {
 
 #[test]
 #[ignore = "it would set the option where it did not fail: only on the machines of tests/kernel"]
-fn the_unit_fails_where_the_mount_does_not_take_it() {
+fn unit_fails_where_mount_rejects_option() {
     let command = "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
     let line = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let failed = Outcome::run(Command::new("sh").args(["-c", &format!("{command} {line}")]));
