@@ -27,6 +27,6 @@ pub mod kernel;
 pub mod module;
 pub mod pam;
 pub mod protocol;
-#[cfg(test)]
-mod random;
 pub mod schedulers;
+#[cfg(test)]
+mod testing;

@@ -28,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
 ];
 
 /// What is imported everywhere, by tests alone.
-const TESTS: &str = "random";
+const TESTS: &str = "testing";
 
 #[test]
 fn arrows_run_one_way() {

@@ -143,7 +143,7 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn of(lines: &[&str]) -> (u8, String) {
         let scratch = Scratch::new();

@@ -175,7 +175,7 @@ fn read_file(mut file: File, mut offset: u64, each: &mut dyn FnMut(Entry)) -> st
 mod tests {
     use super::*;
     use crate::kernel::log::{Line, Severity};
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     const HEAD: &str = "Nov 22 23:00:00 n sshd[1]: pam_job_adopt(sshd:session): ";
 

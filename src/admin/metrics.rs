@@ -232,7 +232,7 @@ fn seconds(ms: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     const NODE: Node = Node { strays: Some(3), slices: 1 };
 

@@ -399,7 +399,7 @@ pub(super) fn replace(path: &Path, text: &str, like: Option<&Metadata>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
     use std::process::Command;
 
     const SHAPES: [&str; 3] = ["debian", "el", "suse"];

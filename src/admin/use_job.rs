@@ -212,3 +212,6 @@ impl UserDir {
         renameat(&self.fd, unfinished, &self.fd, FILE).map_err(unwritten)
     }
 }
+
+#[cfg(test)]
+mod tests;

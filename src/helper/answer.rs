@@ -476,7 +476,7 @@ mod fit_tests {
         assert_eq!(list(vec!["a".into(), "b".into(), "c".into()], 2), ["a", "and 2 more"]);
     }
 
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     #[test]
     fn only_plain_text_passes() {

@@ -119,8 +119,8 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
     use crate::protocol::{Phase, Several};
+    use crate::testing::Scratch;
 
     /// Jobs 1 and 2 of uid 5, job 3 of uid 6.
     struct Bench {

@@ -185,6 +185,7 @@ mod tests {
     use super::*;
     use crate::helper::records::Record;
     use crate::protocol::Placement;
+    use crate::testing::Scratch;
 
     fn job(id: &str, started: i64) -> Job {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a","cdi":[]}}"#);
@@ -268,5 +269,20 @@ mod tests {
                 choose(jobs.clone(), several, |rule, _| panic!("{rule:?}"));
             }
         }
+    }
+
+    #[test]
+    fn neither_a_mounted_file_nor_one_of_another_user_is_read() {
+        let scratch = Scratch::new();
+        let file = scratch.file("directory/job", "4242\n");
+        let facts = |path: &Path| facts_of(&File::open(path).unwrap(), path).unwrap();
+        let (dir, file) = (facts(file.parent().unwrap()), facts(&file));
+        let uid = nix::unistd::geteuid().as_raw();
+        assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
+        let mounted = Facts { mount: file.mount + 1, ..file };
+        assert_eq!(dir.may_hold(&mounted, uid), Err(Distrust::Mounted));
+        let other = uid + 1;
+        assert_eq!(dir.may_hold(&file, other), Err(Distrust::Owner(uid)));
+        assert_eq!(dir.is_only(other), Err(Distrust::Owner(uid)));
     }
 }

@@ -112,7 +112,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     #[test]
     fn a_status_file() {

@@ -97,7 +97,7 @@ pub fn shell(proc: &Proc, imp: i32, processes: &[Process], flux: u32) -> Shell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     #[test]
     fn units_are_named_as_flux_names_them() {

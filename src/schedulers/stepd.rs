@@ -388,7 +388,7 @@ mod tests {
     use nix::sys::socket::{Backlog, bind, listen};
 
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn answer(numbers: [i32; 3]) -> Result<Answer> {
         let mut bytes = [0; ANSWER_LEN];

@@ -136,7 +136,7 @@ fn directory(trust: &Trust, path: &Path) -> Finding {
 mod tests {
     use super::*;
     use crate::admin::check::finding::Severity;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     #[test]
     fn a_node_without_cgroup_v2_is_found() {

@@ -217,8 +217,8 @@ fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
 mod tests {
     use super::*;
     use crate::kernel::bpf::{Insn, allow_rules};
-    use crate::kernel::trust::tests::Scratch;
     use crate::protocol::Allowlist;
+    use crate::testing::Scratch;
     use nix::errno::Errno;
 
     fn list(rules: &[&str]) -> Allowlist {

@@ -102,7 +102,7 @@ pub(super) fn cell(text: Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
     use std::os::unix::fs::symlink;
 
     fn tree(scratch: &Scratch) -> Tree {

@@ -135,7 +135,7 @@ fn without(specifier: &str, why: String) -> [String; 6] {
 mod tests {
     use super::*;
     use crate::helper::devices::{Named, Settings, Tree};
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());

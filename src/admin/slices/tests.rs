@@ -1,6 +1,6 @@
 use super::*;
 use crate::helper::devices::Settings;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 /// What is shown on a node with these devices, and what is said besides.
 fn shown(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::helper::records::Note;
 use crate::helper::sources::slurm::tests::Daemons;
-use crate::kernel::trust::tests::Scratch;
 use crate::protocol::{Containment, Placement, Plan, Rule, Several};
+use crate::testing::Scratch;
 
 mod flux;
 mod refusals;

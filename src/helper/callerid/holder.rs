@@ -100,7 +100,7 @@ mod tests {
     use nix::sys::stat::{Mode, mkdirat};
 
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn job(id: &str, path: &str) -> Job {
         let placement = Placement::Cgroup { path: path.parse().unwrap(), leaf: None };

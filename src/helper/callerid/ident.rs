@@ -141,7 +141,7 @@ fn is_other(system: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
 
     const ASKED: Query = Query { local: 6193, foreign: 22 };
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 #[test]
 fn every_key() {

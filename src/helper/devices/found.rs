@@ -272,7 +272,7 @@ impl Resolved {
 mod tests {
     use super::*;
     use crate::helper::devices::{Settings, Tree};
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     const BASE: [&str; 8] = [
         "c:1:3:rwm", "c:1:5:rwm", "c:1:7:rwm", "c:1:8:rwm", "c:1:9:rwm", "c:5:0:rwm", "c:5:2:rwm",

@@ -429,7 +429,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn tree(scratch: &Scratch) -> Tree {
         Tree::laid_out(scratch.path(), scratch.trust())
@@ -583,5 +583,42 @@ mod tests {
             let text = format!("Character devices:\n{line}\n");
             assert_eq!(ProcDevices::parse(&text), ProcDevices::default(), "{line:?}");
         }
+    }
+
+    #[test]
+    fn names_are_sorted_and_bounded() {
+        let scratch = Scratch::new();
+        for name in ["d/b", "d/a", "d/.hidden"] {
+            scratch.file(name, "");
+        }
+        let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
+        assert_eq!(dir.names(2), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(dir.names(1).unwrap_err().cause(), &Distrust::Crowded(1));
+        assert_eq!(dir.all_names(3).unwrap(), [".hidden", "a", "b"]);
+        assert_eq!(dir.all_names(2).unwrap_err().cause(), &Distrust::Crowded(2));
+    }
+
+    #[test]
+    fn entries_are_told_apart_without_opening_them() {
+        let scratch = Scratch::new();
+        for name in ["d/file", "d/dir/x", "d/open/x"] {
+            scratch.file(name, "");
+        }
+        scratch.mode("d/open", 0o777);
+        symlink("file", scratch.path().join("d/link")).unwrap();
+        symlink("dir", scratch.path().join("d/linked-dir")).unwrap();
+        nix::unistd::mkfifo(&scratch.path().join("d/fifo"), Mode::S_IRUSR).unwrap();
+        let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
+        let entry = |name: &str| dir.entry(Path::new(name));
+        assert!(matches!(entry("file"), Ok(Entry::File)));
+        assert!(matches!(entry("dir"), Ok(Entry::Dir(below)) if below.path().ends_with("d/dir")));
+        for name in ["link", "linked-dir", "fifo"] {
+            assert!(matches!(entry(name), Ok(Entry::Other)), "{name}");
+        }
+        assert_eq!(entry("open").unwrap_err().cause(), &Distrust::Writable(0o777));
+        assert!(entry("none").unwrap_err().is_missing());
+        let dev = Trust::below(Path::new("/dev"), 0).dir(Path::new("/dev")).unwrap();
+        let here = dev.entry(Path::new("null"));
+        assert!(matches!(here, Ok(Entry::CharDevice)));
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::helper::devices::{Settings, Tree};
 use crate::helper::records::Record;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 const HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
 

@@ -189,7 +189,7 @@ fn known(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> Know
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn record(id: &str, uid: u32) -> Record {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":{uid},"cgroup":"/a","cdi":[]}}"#);

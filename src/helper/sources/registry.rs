@@ -119,8 +119,8 @@ impl Source for RegistrySource {
 mod tests {
     use super::*;
     use crate::helper::records::Note;
-    use crate::kernel::trust::tests::Scratch;
     use crate::protocol::JobId;
+    use crate::testing::Scratch;
 
     fn look(scratch: &Scratch) -> Result<Found, SourceError> {
         let registry = Registry::new(&scratch.path().join("jobs"));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 /// The finding on service `sshd`, with the scratch directory cut out of its text.
 fn found(files: &[(&str, &str)]) -> (Stack, String) {

@@ -233,7 +233,7 @@ fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
     use std::os::unix::ffi::OsStrExt;
 
     #[test]

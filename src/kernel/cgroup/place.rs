@@ -243,7 +243,7 @@ pub fn event(dir: &Dir, key: &str) -> Result<Option<bool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
     use std::os::unix::fs::symlink;
 
     fn is_none(scratch: &Scratch) -> bool {

@@ -115,7 +115,7 @@ pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
 mod tests {
     use super::*;
 
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     const DAEMON: &str = "\
         9:name=systemd:/\n7:blkio:/\n\

@@ -270,4 +270,4 @@ impl TrustError {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

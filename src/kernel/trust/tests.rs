@@ -1,65 +1,7 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::helper::devices::tree::Entry;
-
-/// A directory of a test's own, removed when the test is over.
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("job-adopt-unit-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().canonicalize().unwrap().join(name);
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Believes what the test's own user wrote below the directory.
-    pub(crate) fn trust(&self) -> Trust {
-        Trust::below(&self.0, nix::unistd::Uid::effective().as_raw())
-    }
-
-    /// A directory with its parents, writable by its owner only.
-    pub(crate) fn dir(&self, name: &str) -> PathBuf {
-        let mut path = self.0.clone();
-        for part in name.split('/') {
-            path.push(part);
-            if !path.exists() {
-                std::fs::create_dir(&path).unwrap();
-            }
-            self.mode(path.strip_prefix(&self.0).unwrap().to_str().unwrap(), 0o755);
-        }
-        path
-    }
-
-    /// A file with its directories, writable by its owner only.
-    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
-        if let Some((dir, _)) = name.rsplit_once('/') {
-            self.dir(dir);
-        }
-        std::fs::write(self.0.join(name), text).unwrap();
-        self.mode(name, 0o644);
-        self.0.join(name)
-    }
-
-    pub(crate) fn mode(&self, name: &str, mode: u32) {
-        let permissions = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(self.0.join(name), permissions).unwrap();
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use crate::testing::Scratch;
 
 fn cause(result: Result<Vec<u8>, TrustError>) -> Distrust {
     result.unwrap_err().cause().clone()
@@ -137,41 +79,4 @@ fn paths_stay_below_the_anchor() {
     }
     assert_eq!(cause(trust.read(Path::new("conf"), 9)), Distrust::Outside);
     assert!(trust.read(&scratch.path().join("none"), 9).unwrap_err().is_missing());
-}
-
-#[test]
-fn names_are_sorted_and_bounded() {
-    let scratch = Scratch::new();
-    for name in ["d/b", "d/a", "d/.hidden"] {
-        scratch.file(name, "");
-    }
-    let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-    assert_eq!(dir.names(2), Ok(vec!["a".to_owned(), "b".to_owned()]));
-    assert_eq!(dir.names(1).unwrap_err().cause(), &Distrust::Crowded(1));
-    assert_eq!(dir.all_names(3).unwrap(), [".hidden", "a", "b"]);
-    assert_eq!(dir.all_names(2).unwrap_err().cause(), &Distrust::Crowded(2));
-}
-
-#[test]
-fn entries_are_told_apart_without_opening_them() {
-    let scratch = Scratch::new();
-    for name in ["d/file", "d/dir/x", "d/open/x"] {
-        scratch.file(name, "");
-    }
-    scratch.mode("d/open", 0o777);
-    symlink("file", scratch.path().join("d/link")).unwrap();
-    symlink("dir", scratch.path().join("d/linked-dir")).unwrap();
-    nix::unistd::mkfifo(&scratch.path().join("d/fifo"), Mode::S_IRUSR).unwrap();
-    let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-    let entry = |name: &str| dir.entry(Path::new(name));
-    assert!(matches!(entry("file"), Ok(Entry::File)));
-    assert!(matches!(entry("dir"), Ok(Entry::Dir(below)) if below.path().ends_with("d/dir")));
-    for name in ["link", "linked-dir", "fifo"] {
-        assert!(matches!(entry(name), Ok(Entry::Other)), "{name}");
-    }
-    assert_eq!(entry("open").unwrap_err().cause(), &Distrust::Writable(0o777));
-    assert!(entry("none").unwrap_err().is_missing());
-    let dev = Trust::below(Path::new("/dev"), 0).dir(Path::new("/dev")).unwrap();
-    let here = dev.entry(Path::new("null"));
-    assert!(matches!(here, Ok(Entry::CharDevice)));
 }

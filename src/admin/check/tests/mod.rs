@@ -6,8 +6,8 @@ mod stacks;
 use super::*;
 use crate::admin::check::finding::Severity;
 use crate::helper::Config;
-use crate::kernel::trust::tests::Scratch;
 use crate::protocol::SPEAKS_TO;
+use crate::testing::Scratch;
 
 /// A good site, with the stack of the fragment for Debian.
 struct Laid {

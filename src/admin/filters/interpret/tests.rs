@@ -1,3 +1,5 @@
+mod generated;
+
 use super::*;
 use crate::kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 
@@ -244,4 +246,11 @@ fn fields_that_must_be_zero_are() {
         let program = [Insn::mov64_imm(0, 1), Insn::new(code, dst, src, offset, imm), Insn::exit()];
         assert_eq!(ends_with(&program), None, "{code:#x}");
     }
+}
+
+#[test]
+fn instructions_read_back_are_those_written() {
+    let jump = Insn::new(BPF_JMP32 | BPF_JSET, 2, 5, -2, 0x0102_0304);
+    assert_eq!(Insn::from_bytes(jump.to_bytes()), jump);
+    assert_eq!((jump.dst(), jump.src()), (2, 5));
 }

@@ -1,8 +1,8 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::kernel::trust::tests::Scratch;
-use crate::random::Random;
+use crate::testing::Random;
+use crate::testing::Scratch;
 
 const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
 

@@ -292,7 +292,7 @@ fn count(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
 
     fn named(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
         GresConf::parse(text, node)?.resources(name).map_err(|(at, fault)| (at.line, fault))

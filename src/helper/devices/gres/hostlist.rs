@@ -155,7 +155,7 @@ pub struct HostListError;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
 
     fn names_of(text: &str) -> Vec<String> {
         HostList::parse(text).unwrap().names(1024).unwrap()

@@ -229,7 +229,7 @@ mod tests;
 mod inventory_tests {
     use super::*;
     use crate::helper::devices::topology::tests::layout::Layout;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn node(text: &str) -> Scratch {
         let scratch = Scratch::new();

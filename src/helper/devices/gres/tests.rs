@@ -6,7 +6,7 @@ use super::*;
 use crate::helper::devices::NodeError;
 use crate::helper::devices::slurm::ConfError;
 use crate::kernel::trust::Distrust;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 const GPUS: &str =
     "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=A100 File=/dev/nvidia2\n";

@@ -1,7 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 const UUIDS: [&str; 2] =
     ["edfee158-11c1-52b8-0517-92f30e7fac88", "f22fb098-d1b3-3806-2655-ba25f02229c1"];

@@ -225,7 +225,7 @@ mod tests {
     }
 
     use crate::helper::devices::{Settings, Tree};
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());

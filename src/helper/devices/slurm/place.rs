@@ -215,7 +215,7 @@ fn is_slurms(uid: u32) -> bool {
 mod tests {
     use super::*;
     use crate::kernel::trust::Distrust;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());

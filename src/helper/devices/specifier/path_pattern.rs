@@ -127,7 +127,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     fn paths(scratch: &Scratch, pattern: &str) -> Vec<String> {
         let tree = Tree::laid_out(scratch.path(), scratch.trust());

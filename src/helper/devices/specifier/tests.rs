@@ -2,9 +2,9 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::helper::devices::{DeviceError, NodeError, Resolver, Settings, Tree};
-use crate::kernel::trust::tests::Scratch;
 use crate::protocol::DeviceRule;
-use crate::random::Random;
+use crate::testing::Random;
+use crate::testing::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n195 nvidia\n\
                        195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n262 habanalabs\n\
@@ -346,7 +346,7 @@ mod glob {
 
     #[test]
     fn random_patterns_match_what_the_definition_matches() {
-        let mut random = crate::random::Random::new(7);
+        let mut random = crate::testing::Random::new(7);
         let pieces = ["a", "b", "*", "?", "[ab]", "[!a]", "**"];
         let mut matched = 0;
         for _ in 0..20_000 {

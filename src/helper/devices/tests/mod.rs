@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{Named, Policy, Resolved, Specifier, Unfit, Wanted, allowlist};
 use crate::protocol::{Access, DeviceType};
-use crate::random::Random;
+use crate::testing::Random;
 use node::{AMD, MIG, NVIDIA, WholeNode};
 
 /// What a list opens: every device, or major, with its accesses together.

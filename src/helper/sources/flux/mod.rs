@@ -273,7 +273,7 @@ mod tests;
 #[cfg(test)]
 mod id_tests {
     use super::*;
-    use crate::random::Random;
+    use crate::testing::Random;
 
     /// RFC 19 and the tests of flux-core.
     const VECTORS: [(u64, &str); 14] = [

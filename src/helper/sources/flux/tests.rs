@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::helper::sources::meant;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 const FLUX: u32 = 992;
 

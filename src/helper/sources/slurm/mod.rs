@@ -388,7 +388,7 @@ mod spool_tests {
 #[cfg(test)]
 mod links_tests {
     use super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
     use std::os::unix::fs::symlink;
 
     #[test]

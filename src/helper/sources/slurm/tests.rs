@@ -6,7 +6,7 @@ pub(crate) use daemons::Daemons;
 use std::os::unix::net::UnixListener;
 
 use super::*;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 use daemons::{ENDING, Manner, RUNNING, STARTING};
 
 /// A node with a `slurm.conf` and daemons.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::helper::devices::cdi::Edits;
 use crate::helper::devices::cdi::tests::{device, file};
-use crate::random::Random;
+use crate::testing::Random;
 
 /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
@@ -214,7 +214,7 @@ mod directories {
     use std::os::unix::fs::symlink;
 
     use super::super::*;
-    use crate::kernel::trust::tests::Scratch;
+    use crate::testing::Scratch;
 
     /// A specification of `v.com/gpu` with these devices.
     fn json(devices: &[&str]) -> String {

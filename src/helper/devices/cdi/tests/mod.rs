@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::catalog::{File, Unusable};
 use super::*;
-use crate::kernel::trust::tests::Scratch;
-use crate::random::Random;
+use crate::testing::Random;
+use crate::testing::Scratch;
 
 /// A node that is asked for by its path alone.
 pub(super) fn at(path: &str) -> NodeEdit {

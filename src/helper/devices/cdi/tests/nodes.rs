@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::helper::devices::cdi::tests::at;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 /// A node where `/dev/a` is `c 240:5` and `/dev/b` is `b 7:1`.
 fn machine() -> Scratch {

@@ -4,8 +4,8 @@ mod nodes;
 use super::*;
 use crate::helper::devices::gpu_name::Uuid;
 use crate::helper::devices::{DeviceError, Found, Tree};
-use crate::kernel::trust::tests::Scratch;
-use crate::random::Random;
+use crate::testing::Random;
+use crate::testing::Scratch;
 
 /// A node of eight GPUs whose minors are not in the order of the bus; the second and the third
 /// have MIG instances.

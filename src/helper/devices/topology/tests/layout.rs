@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::helper::devices::{DeviceError, Found, Tree, topology};
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n226 drm\n238 kfd\n\
                        261 accel\n262 habanalabs\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n";

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::layout::{Layout, listed_devices};
 use crate::helper::devices::{Named, Resolver, Settings};
-use crate::random::Random;
+use crate::testing::Random;
 
 const SHARED: [&str; 4] =
     ["/dev/nvidiactl ", "/dev/nvidia-uvm ", "/dev/nvidia-uvm-tools ", "/dev/kfd "];

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::*;
-use crate::random::Random;
+use crate::testing::Random;
 
 /// A key, and what makes a value for it.
 type Key = (&'static str, fn(&mut Random) -> Json);

@@ -127,6 +127,3 @@ pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, TrustError>
 pub(crate) fn permissions(facts: &Facts) -> u32 {
     facts.mode & !SFlag::S_IFMT.bits()
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use super::*;
-use crate::kernel::trust::tests::Scratch;
+use crate::testing::Scratch;
 
 /// A node on which root, the user and the helper's group are the test's own.
 struct Bench {
@@ -166,19 +166,6 @@ fn only_a_plain_file_of_the_users_own_is_read() {
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     assert_eq!(bench.wrong(), Distrust::NotRegular);
-}
-
-#[test]
-fn neither_a_mounted_file_nor_one_of_another_user_is_read() {
-    let bench = Bench::chosen();
-    let facts = |path: &Path| facts_of(&std::fs::File::open(path).unwrap(), path).unwrap();
-    let (dir, file, uid) = (facts(&bench.path()), facts(&bench.file()), bench.uid);
-    assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
-    let mounted = Facts { mount: file.mount + 1, ..file };
-    assert_eq!(dir.may_hold(&mounted, uid), Err(Distrust::Mounted));
-    let other = uid + 1;
-    assert_eq!(dir.may_hold(&file, other), Err(Distrust::Owner(uid)));
-    assert_eq!(dir.is_only(other), Err(Distrust::Owner(uid)));
 }
 
 #[test]
