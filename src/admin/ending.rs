@@ -77,7 +77,7 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
 /// The children that we made, whatever records called them.
 fn made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
-    for name in unless_gone(dir.children())?.unwrap_or_default() {
+    for name in unless_gone(subtree::children(dir))?.unwrap_or_default() {
         if let Some(child) = unless_gone(dir.child(name))? {
             if is_made(&child)? {
                 made.push(child);
@@ -325,14 +325,15 @@ pub(super) fn process_table(dir: &Dir) -> Found<Process> {
 
 /// Reads one process; `None` where it is gone.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
-    let processes::Stat { parent, terminal, start, .. } = Proc::here().stat(pid).ok()?;
+    let processes::Stat { parent, terminal, start, .. } =
+        processes::stat(&Proc::here(), pid).ok()?;
     let is_sshd = runs_sshd(pid) && (runs_sshd(parent) || !listens(pid));
     Some(Process { pid, parent, start, terminal, is_sshd, login: login(pid) })
 }
 
 /// When the process of that number started; `None` where there is none.
 pub(super) fn started(pid: i32) -> Option<u64> {
-    Proc::here().stat(pid).ok().map(|stat| stat.start)
+    processes::stat(&Proc::here(), pid).ok().map(|stat| stat.start)
 }
 
 /// Whose login a process comes from. That this command has come from the same one says nothing:

@@ -44,8 +44,8 @@ impl Placed {
         let undo = found.as_ref() != Some(&own);
         if undo {
             check_occupants(place.dir()?, record.uid)?;
-            Stamp::withdraw(place.dir()?)?;
-            own.set(place.dir()?)?;
+            withdraw_stamp(place.dir()?)?;
+            set_stamp(&own, place.dir()?)?;
         }
         Ok(Self { place, undo })
     }
@@ -105,7 +105,7 @@ impl Placed {
 impl Drop for Placed {
     fn drop(&mut self) {
         if self.undo {
-            let _ = self.place.dir().and_then(Stamp::withdraw);
+            let _ = self.place.dir().and_then(withdraw_stamp);
         }
     }
 }
@@ -123,23 +123,21 @@ fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
     Ok(stamps)
 }
 
-impl Stamp {
-    /// Stamps a directory; the same stamp again is no failure.
-    /// Fails: [`cgroup::Error::Wrong`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn set(&self, dir: &Dir) -> cgroup::Result<()> {
-        let text = self.to_string();
-        let create = libc::XATTR_CREATE;
-        match set_xattr(dir.as_fd(), cgroup::STAMP, text.as_bytes(), create) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => self.require(dir),
-            Err(error) => Err(dir.failed("stamp", "", error)),
-        }
+/// Stamps a directory; the same stamp again is no failure.
+/// Fails: [`cgroup::Error::Wrong`] when the cgroup is another job's, `EPERM` without `CAP_SYS_ADMIN`.
+fn set_stamp(stamp: &Stamp, dir: &Dir) -> cgroup::Result<()> {
+    let text = stamp.to_string();
+    let create = libc::XATTR_CREATE;
+    match set_xattr(dir.as_fd(), cgroup::STAMP, text.as_bytes(), create) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => stamp.require(dir),
+        Err(error) => Err(dir.failed("stamp", "", error)),
     }
+}
 
-    /// Withdraws a directory's stamp, whatever it says; none is no failure.
-    pub fn withdraw(dir: &Dir) -> cgroup::Result<()> {
-        withdraw(dir, cgroup::STAMP)
-    }
+/// Withdraws a directory's stamp, whatever it says; none is no failure.
+pub(super) fn withdraw_stamp(dir: &Dir) -> cgroup::Result<()> {
+    withdraw(dir, cgroup::STAMP)
 }
 
 /// Takes away what a directory is marked with; none is no failure.

@@ -3,6 +3,7 @@
 use super::command_line::service;
 use super::people::as_helper;
 use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
+use crate::admin::filters::attachment;
 use crate::helper::callerid::Flow;
 use crate::helper::{Evidence, Node};
 use crate::kernel::bpf::Level;
@@ -183,7 +184,7 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
         let text = match Level::read(dir) {
             Ok(level) => {
                 let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-                format!("{}: {} {}", dir.path(), level.attached.as_str(), ids.join(" "))
+                format!("{}: {} {}", dir.path(), attachment(level.attached), ids.join(" "))
             }
             Err(error) => format!("{}: {error}", dir.path()),
         };

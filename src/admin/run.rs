@@ -10,6 +10,7 @@ use super::unregister::unregister;
 use super::{Conf, Error, Output, PATIENCE, ending, people, require_root};
 use crate::admin::sys::process::{fork_and, heed_children, keep_standard_descriptors_only};
 use crate::helper::records::Place;
+use crate::keeper::subtree;
 use crate::kernel::cgroup::{self, Dir, MADE, Membership, Mount, Stamp, is_marked, mark};
 use crate::kernel::proc::{self, Proc};
 use crate::protocol::{CgroupPath, JobId};
@@ -284,7 +285,9 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         return Err(error);
     }
     let place = mount.place(&path);
-    if let Err(error) = place.and_then(|job| job.dir()?.write("cgroup.procs", &pid.to_string())) {
+    if let Err(error) =
+        place.and_then(|job| subtree::write(job.dir()?, "cgroup.procs", &pid.to_string()))
+    {
         discard(&path);
         return Err(error.into());
     }

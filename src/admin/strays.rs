@@ -302,7 +302,7 @@ impl Seen {
     /// `None` where it is gone, or over: then only its parent has not heard of that.
     fn of(pid: i32, flux: Option<u32>) -> Option<Self> {
         let proc = Proc::here();
-        let (stat, process) = (proc.stat(pid).ok()?, proc.process(pid).ok()?);
+        let (stat, process) = (processes::stat(&proc, pid).ok()?, proc.process(pid).ok()?);
         let membership = Membership::of(pid).ok().or_else(|| Membership::parse(""))?;
         let threads =
             || processes::numbers::<i32>(&proc.dir(pid).join("task")).map(Iterator::count);

@@ -116,7 +116,7 @@ fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
     let found = dir.map(|dir| unless_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
     let ours = match (dir, found) {
         (Some(dir), Some(found)) if found == own => {
-            Stamp::withdraw(dir)?;
+            super::placed::withdraw_stamp(dir)?;
             true
         }
         // Somebody else's job is in a cgroup of this name by now.

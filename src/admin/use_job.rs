@@ -3,6 +3,7 @@
 use super::list::PATIENCE;
 use super::{Error, Output, names, people};
 use crate::helper::printable;
+use crate::helper::read_choice;
 use crate::helper::sources::{Job, meant};
 use crate::helper::{Config, Node};
 use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
@@ -72,19 +73,19 @@ impl Desk {
             unsure.iter().for_each(|text| output.warn(printable(text)));
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
         }
-        Choices::here().put(self.uid, job).map_err(|error| self.explained(&error))?;
+        put(&Choices::here(), self.uid, job).map_err(|error| self.explained(&error))?;
         self.say(Some(job), output)
     }
 
     fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
-        match Choices::here().clear(self.uid) {
+        match clear(&Choices::here(), self.uid) {
             Err(error) if !error.is_missing() => Err(self.explained(&error)),
             _ => self.say(None, output),
         }
     }
 
     fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
-        let job = match Choices::here().read(self.uid) {
+        let job = match read_choice(&Choices::here(), self.uid) {
             Ok(Some(job)) => job,
             Ok(None) => return self.say(None, output),
             Err(error) => return Err(self.explained(&error)),
@@ -154,63 +155,59 @@ impl Desk {
 /// Mode of the file that holds a choice.
 const FILE_MODE: u32 = 0o640;
 
-impl Choices {
-    /// Chooses a job for the next logins of the calling user.
-    /// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where
-    /// the user has changed it so that the helper could not read a choice in it.
-    pub(crate) fn put(&self, uid: u32, id: &JobId) -> Result<(), TrustError> {
-        let dir = self.own(uid)?;
-        let mode = permissions(&dir.facts);
-        if mode != USER_MODE {
-            return Err(TrustError::new(&dir.path, Distrust::Mode(mode)));
-        }
-        // Of two at once, the later rename counts.
-        let unfinished = format!(".{FILE}.{}", std::process::id());
-        let written = dir.write(&unfinished, id);
-        if written.is_err() {
-            let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
-        }
-        written
+/// Chooses a job for the next logins of the calling user.
+/// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where
+/// the user has changed it so that the helper could not read a choice in it.
+fn put(choices: &Choices, uid: u32, id: &JobId) -> Result<(), TrustError> {
+    let dir = own(choices, uid)?;
+    let mode = permissions(&dir.facts);
+    if mode != USER_MODE {
+        return Err(TrustError::new(&dir.path, Distrust::Mode(mode)));
     }
-
-    /// Chooses none; `false` where none was chosen.
-    /// Errors: as [`Choices::put`].
-    pub(crate) fn clear(&self, uid: u32) -> Result<bool, TrustError> {
-        let dir = self.own(uid)?;
-        match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
-            Ok(()) => Ok(true),
-            Err(Errno::ENOENT) => Ok(false),
-            Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
-        }
+    // Of two at once, the later rename counts.
+    let unfinished = format!(".{FILE}.{}", std::process::id());
+    let written = write(&dir, &unfinished, id);
+    if written.is_err() {
+        let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
     }
+    written
+}
 
-    fn own(&self, uid: u32) -> Result<UserDir, TrustError> {
-        let missing = || TrustError::new(&self.user_dir(uid), Distrust::Open(Errno::ENOENT));
-        let base = self.trust.dir(&self.dir).map_err(|error| match error.is_missing() {
-            true => missing(),
-            false => error,
-        })?;
-        let dir = self.find(&base, uid)?.ok_or_else(missing)?;
-        match dir.facts.uid {
-            owner if owner == uid => Ok(dir),
-            owner => Err(TrustError::new(&dir.path, Distrust::Owner(owner))),
-        }
+/// Chooses none; `false` where none was chosen.
+/// Errors: as [`put`].
+fn clear(choices: &Choices, uid: u32) -> Result<bool, TrustError> {
+    let dir = own(choices, uid)?;
+    match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) => Ok(true),
+        Err(Errno::ENOENT) => Ok(false),
+        Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
     }
 }
 
-impl UserDir {
-    fn write(&self, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
-        let path = self.path.join(FILE);
-        let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
-        // In place of one that a process of the same number has left.
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = openat(&self.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
-        let mut file = File::from(file.map_err(unwritten)?);
-        fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
-        writeln!(file, "{id}").map_err(|error| TrustError::cannot("write", &path, error))?;
-        renameat(&self.fd, unfinished, &self.fd, FILE).map_err(unwritten)
+fn own(choices: &Choices, uid: u32) -> Result<UserDir, TrustError> {
+    let missing = || TrustError::new(&choices.user_dir(uid), Distrust::Open(Errno::ENOENT));
+    let base = choices.trust.dir(&choices.dir).map_err(|error| match error.is_missing() {
+        true => missing(),
+        false => error,
+    })?;
+    let dir = choices.find(&base, uid)?.ok_or_else(missing)?;
+    match dir.facts.uid {
+        owner if owner == uid => Ok(dir),
+        owner => Err(TrustError::new(&dir.path, Distrust::Owner(owner))),
     }
+}
+
+fn write(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
+    let path = dir.path.join(FILE);
+    let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
+    // In place of one that a process of the same number has left.
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = openat(&dir.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let mut file = File::from(file.map_err(unwritten)?);
+    fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
+    writeln!(file, "{id}").map_err(|error| TrustError::cannot("write", &path, error))?;
+    renameat(&dir.fd, unfinished, &dir.fd, FILE).map_err(unwritten)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl Node {
         evidence: &mut Evidence,
         warnings: &mut Vec<String>,
     ) -> Option<JobId> {
-        let id = match self.choices().read(uid) {
+        let id = match read_choice(&self.choices(), uid) {
             Ok(Some(id)) => id,
             Ok(None) => {
                 evidence.add("chosen", "none");
@@ -95,63 +95,55 @@ const FILE_MAX: u64 = 65;
 /// What nobody but the owner may have: leave to write.
 const OTHERS_WRITE: u32 = 0o022;
 
-impl Choices {
-    /// The job that the user wants; `None` where there is no directory of theirs, or no file in it.
-    /// This waits for nobody.
-    /// Errors: [`TrustError`] where the file cannot be trusted to be this user's choice.
-    pub(crate) fn read(&self, uid: u32) -> Result<Option<JobId>, TrustError> {
-        let base = match self.trust.dir(&self.dir) {
-            Ok(base) => base,
-            Err(error) if error.is_missing() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        match self.find(&base, uid)? {
-            Some(dir) => dir.read(uid),
-            None => Ok(None),
-        }
+/// The job that the user wants; `None` where there is no directory of theirs, or no file in it.
+/// This waits for nobody.
+/// Errors: [`TrustError`] where the file cannot be trusted to be this user's choice.
+pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustError> {
+    let base = match choices.trust.dir(&choices.dir) {
+        Ok(base) => base,
+        Err(error) if error.is_missing() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match choices.find(&base, uid)? {
+        Some(dir) => read_in(&dir, uid),
+        None => Ok(None),
     }
 }
 
-impl UserDir {
-    fn read(self, uid: u32) -> Result<Option<JobId>, TrustError> {
-        self.facts.is_only(uid).map_err(|wrong| TrustError::new(&self.path, wrong))?;
-        let path = self.path.join(FILE);
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let found = match openat(&self.fd, FILE, flags, Mode::empty()) {
-            Ok(found) => found,
-            Err(Errno::ENOENT) => return Ok(None),
-            Err(errno) => return Err(TrustError::cannot("open", &path, errno)),
-        };
-        let facts = facts_of(&found, &path)?;
-        let text = match self.facts.may_hold(&facts, uid) {
-            Ok(()) => read(&found, &path)?,
-            Err(wrong) => return Err(TrustError::new(&path, wrong)),
-        };
-        parse(&text).map(Some).map_err(|wrong| TrustError::new(&path, wrong))
+fn read_in(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
+    is_only(&dir.facts, uid).map_err(|wrong| TrustError::new(&dir.path, wrong))?;
+    let path = dir.path.join(FILE);
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let found = match openat(&dir.fd, FILE, flags, Mode::empty()) {
+        Ok(found) => found,
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(errno) => return Err(TrustError::cannot("open", &path, errno)),
+    };
+    let facts = facts_of(&found, &path)?;
+    let text = match may_hold(&dir.facts, &facts, uid) {
+        Ok(()) => read(&found, &path)?,
+        Err(wrong) => return Err(TrustError::new(&path, wrong)),
+    };
+    parse(&text).map(Some).map_err(|wrong| TrustError::new(&path, wrong))
+}
+
+/// Whether nobody but this user may write it.
+fn is_only(facts: &Facts, uid: u32) -> Result<(), Distrust> {
+    match permissions(facts) {
+        _ if facts.uid != uid => Err(Distrust::Owner(facts.uid)),
+        mode if mode & OTHERS_WRITE != 0 => Err(Distrust::Mode(mode)),
+        _ => Ok(()),
     }
 }
 
-impl Facts {
-    /// Whether nobody but this user may write it.
-    pub(crate) fn is_only(&self, uid: u32) -> Result<(), Distrust> {
-        match permissions(self) {
-            _ if self.uid != uid => Err(Distrust::Owner(self.uid)),
-            mode if mode & OTHERS_WRITE != 0 => Err(Distrust::Mode(mode)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a file in this directory may be a choice of this user's.
-    pub(crate) fn may_hold(&self, file: &Self, uid: u32) -> Result<(), Distrust> {
-        match file {
-            _ if file.mount != self.mount => Err(Distrust::Mounted),
-            _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => {
-                Err(Distrust::NotRegular)
-            }
-            _ if file.links != 1 => Err(Distrust::Links(file.links)),
-            _ if file.size > FILE_MAX => Err(Distrust::TooLarge(FILE_MAX)),
-            _ => file.is_only(uid),
-        }
+/// Whether a file in this directory may be a choice of this user's.
+fn may_hold(dir: &Facts, file: &Facts, uid: u32) -> Result<(), Distrust> {
+    match file {
+        _ if file.mount != dir.mount => Err(Distrust::Mounted),
+        _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Distrust::NotRegular),
+        _ if file.links != 1 => Err(Distrust::Links(file.links)),
+        _ if file.size > FILE_MAX => Err(Distrust::TooLarge(FILE_MAX)),
+        _ => is_only(file, uid),
     }
 }
 
@@ -278,11 +270,11 @@ mod tests {
         let facts = |path: &Path| facts_of(&File::open(path).unwrap(), path).unwrap();
         let (dir, file) = (facts(file.parent().unwrap()), facts(&file));
         let uid = nix::unistd::geteuid().as_raw();
-        assert_eq!((dir.is_only(uid), dir.may_hold(&file, uid)), (Ok(()), Ok(())));
+        assert_eq!((is_only(&dir, uid), may_hold(&dir, &file, uid)), (Ok(()), Ok(())));
         let mounted = Facts { mount: file.mount + 1, ..file };
-        assert_eq!(dir.may_hold(&mounted, uid), Err(Distrust::Mounted));
+        assert_eq!(may_hold(&dir, &mounted, uid), Err(Distrust::Mounted));
         let other = uid + 1;
-        assert_eq!(dir.may_hold(&file, other), Err(Distrust::Owner(uid)));
-        assert_eq!(dir.is_only(other), Err(Distrust::Owner(uid)));
+        assert_eq!(may_hold(&dir, &file, other), Err(Distrust::Owner(uid)));
+        assert_eq!(is_only(&dir, other), Err(Distrust::Owner(uid)));
     }
 }

@@ -24,7 +24,7 @@ use std::fmt;
 use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
 
 pub use answer::{Node, answer, main};
-pub use choose::parse as parse_choice;
+pub use choose::{parse as parse_choice, read_choice};
 pub use config::{Config, ConfigError, JobEnvironment, SlurmDevices};
 pub use plan::{Contained, NoPlan, contained};
 pub use survey::Health;

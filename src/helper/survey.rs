@@ -1,5 +1,6 @@
 //! Asking every source about one user: for a login, for a choice of jobs, and for how they are.
 
+use crate::helper::sources;
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
@@ -151,7 +152,7 @@ impl Survey {
         let Found { jobs, starting, ending, ended, broken, silent, skipped, .. } = &self.found;
         for job in jobs {
             let (id, source) = (&job.id, job.placement.source().as_str());
-            let (started, place) = (job.started, job.placement.shown(id));
+            let (started, place) = (job.started, sources::shown(&job.placement, id));
             evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
             if source != SourceName::Registry.as_str() && job.record.is_some() {
                 evidence.add("record", format_args!("of job {id}, adds devices"));

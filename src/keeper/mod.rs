@@ -163,7 +163,7 @@ fn leave_mounts() {
 }
 
 fn enter(dir: &Dir) -> cgroup::Result<()> {
-    dir.write("cgroup.procs", "0")
+    subtree::write(dir, "cgroup.procs", "0")
 }
 
 /// Pause between two rounds, at first; doubled up to [`PAUSE_MAX`].
@@ -198,7 +198,7 @@ fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
 fn removed(above: &Dir, leaf: &Dir) -> bool {
     let mut below = Vec::new();
     let _ = walk(leaf, |dir| {
-        for name in dir.children()? {
+        for name in subtree::children(dir)? {
             below.push((dir.try_clone()?, name));
         }
         Ok(())
@@ -217,15 +217,15 @@ const GRACE: Duration = Duration::from_secs(2);
 /// That is its service manager's to do. But a manager that meets logins where the job has ended
 /// leaves it for later, and may forget the unit before it hears that they are gone, as systemd 252
 /// was seen to do: then nobody would remove it.
-/// Errors: as [`Dir::children`] and [`Dir::remove_child`].
+/// Errors: as [`subtree::children`] and [`Dir::remove_child`].
 fn release(unit: &Dir) -> cgroup::Result<()> {
     sleep(GRACE);
     if unless_gone(event(unit, "populated"))?.flatten() != Some(false) {
         return Ok(());
     }
     let identity = unit.identity()?;
-    let parent = unit.parent()?;
-    for name in parent.children()? {
+    let parent = subtree::parent(unit)?;
+    for name in subtree::children(&parent)? {
         let Some(child) = unless_gone(parent.child(&name))? else { continue };
         // Whatever has taken its name is not it.
         if child.identity()? == identity {

@@ -6,7 +6,6 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use nix::unistd::write;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,42 +13,42 @@ use std::os::unix::ffi::OsStrExt;
 /// Most cgroups of one job that are looked at.
 const DIRS_MAX: usize = 65_536;
 
-impl Dir {
-    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
-    /// none, and is not for this.
-    pub fn parent(&self) -> Result<Self> {
-        let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = openat(self, "..", flags, Mode::empty())
-            .map_err(|errno| self.failed("open", "..", errno))?;
-        Ok(Self::new(fd, path))
-    }
+/// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
+/// none, and is not for this.
+pub fn parent(dir: &Dir) -> Result<Dir> {
+    let path = dir.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let fd =
+        openat(dir, "..", flags, Mode::empty()).map_err(|errno| dir.failed("open", "..", errno))?;
+    Ok(Dir::new(fd, path))
+}
 
-    /// Writes a file of the interface.
-    /// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
-    pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|errno| self.failed("open", file, errno))?;
-        write(&fd, text.as_bytes()).map(drop).map_err(|errno| self.failed("write", file, errno))
-    }
+/// Writes a file of the interface.
+/// Errors: as `write(2)`; `ENOENT` where the kernel has no such file.
+pub fn write(dir: &Dir, file: &str, text: &str) -> Result<()> {
+    let fd = openat(dir, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|errno| dir.failed("open", file, errno))?;
+    nix::unistd::write(&fd, text.as_bytes())
+        .map(drop)
+        .map_err(|errno| dir.failed("write", file, errno))
+}
 
-    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
-    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
-    pub fn children(&self) -> Result<Vec<OsString>> {
-        let error = |errno: Errno| self.failed("list", "", errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
-        let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
-            if directory && name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
-            }
+/// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
+/// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
+pub fn children(dir: &Dir) -> Result<Vec<OsString>> {
+    let error = |errno: Errno| dir.failed("list", "", errno);
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut listing = nix::dir::Dir::openat(dir, ".", flags, Mode::empty()).map_err(error)?;
+    let mut names = Vec::new();
+    for entry in listing.iter() {
+        let entry = entry.map_err(error)?;
+        let name = entry.file_name().to_bytes();
+        let directory = entry.file_type() == Some(nix::dir::Type::Directory);
+        if directory && name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
         }
-        Ok(names)
     }
+    Ok(names)
 }
 
 /// What was found on a walk, and why the walk ended early where it did.
@@ -75,18 +74,18 @@ impl<T> Found<T> {
 /// Visits the cgroup itself and its descendants, parents before children. Those that go away
 /// meanwhile are left out. One descriptor and one path are held, however many cgroups there are in
 /// one another: a user who owns the inside of a job's cgroup decides how many.
-/// Errors: as [`Dir::children`], [`Dir::child`] and `visit`; [`Error::Wrong`] past `DIRS_MAX`
+/// Errors: as [`children`], [`Dir::child`] and `visit`; [`Error::Wrong`] past `DIRS_MAX`
 /// cgroups.
 pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
     let mut dir = top.try_clone()?;
-    let mut levels = vec![children(top)?];
+    let mut levels = vec![unless_gone(children(top))?.unwrap_or_default()];
     let mut seen = 1;
     while let Some(names) = levels.last_mut() {
         let Some(name) = names.pop() else {
             levels.pop();
             if !levels.is_empty() {
-                dir = dir.parent()?;
+                dir = parent(&dir)?;
             }
             continue;
         };
@@ -96,14 +95,10 @@ pub fn walk(top: &Dir, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> 
             return Err(Error::unfit(top.path(), "has more cgroups in it than are looked at"));
         }
         visit(&child)?;
-        levels.push(children(&child)?);
+        levels.push(unless_gone(children(&child))?.unwrap_or_default());
         dir = child;
     }
     Ok(())
-}
-
-fn children(dir: &Dir) -> Result<Vec<OsString>> {
-    Ok(unless_gone(dir.children())?.unwrap_or_default())
 }
 
 /// Numbers of the processes in a cgroup and below it.
@@ -122,7 +117,7 @@ pub fn processes(dir: &Dir) -> Found<i32> {
 /// nothing where that has ended before the others, and before Linux 5.14 not even that: so `again`,
 /// where it was tried before, goes through the processes as well.
 pub fn kill(dir: &Dir, again: bool) {
-    if dir.write("cgroup.kill", "1").is_ok() && !again {
+    if write(dir, "cgroup.kill", "1").is_ok() && !again {
         return;
     }
     // Those that are there before as well as after they were taken hold of: a number that another
@@ -152,5 +147,22 @@ pub fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn a_child_of_any_name_is_found() {
+        let scratch = Scratch::new();
+        let name = OsStr::from_bytes(b"a\xff");
+        std::fs::create_dir(scratch.path().join(name)).unwrap();
+        let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
+        assert_eq!(children(&dir).unwrap(), [name]);
+        assert_eq!(dir.child(name).unwrap().path(), "/a/a\u{fffd}");
+        assert!(dir.child("..").is_err());
     }
 }

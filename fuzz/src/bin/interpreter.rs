@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::admin::filters::interpret::run;
+use pam_job_adopt::admin::filters::interpret::{decode, run};
 use pam_job_adopt::kernel::bpf::{INSN_LEN, Insn};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -11,8 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(request) = bytes.request() else { return };
     let mut program = Vec::new();
     while let Some(insn) = bytes.take::<INSN_LEN>() {
-        program.push(Insn::from_bytes(insn));
-        assert_eq!(Insn::from_bytes(insn).to_bytes(), insn);
+        program.push(decode(insn));
+        assert_eq!(decode(insn).to_bytes(), insn);
     }
     let answer = run(&program, request);
     if let Some(answer) = answer {

@@ -4,7 +4,9 @@ use super::ask::in_a_child;
 use super::finding::Severity;
 use super::{Check, Finding, Site};
 use crate::admin::ending::kill_all;
+use crate::admin::filters::attachment;
 use crate::admin::sys::remove_xattr;
+use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Attached, Level, Program};
 use crate::kernel::cgroup::{self, Dir, Mount, event};
 use crate::kernel::sys;
@@ -132,7 +134,7 @@ fn told(dir: &Dir, program: &Program) -> Result<(), String> {
     if own && attached == Attached::Multi {
         return Ok(());
     }
-    let attached = attached.as_str();
+    let attached = attachment(attached);
     Err(format!(
         "a filter that was attached is not told of: {attached} {ids:?}, running {running:?}"
     ))
@@ -142,7 +144,7 @@ fn told(dir: &Dir, program: &Program) -> Result<(), String> {
 fn holds(dir: &Dir) -> Finding {
     let status = in_a_child(|| {
         let open = |path| open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        let entered = dir.write("cgroup.procs", "0");
+        let entered = subtree::write(dir, "cgroup.procs", "0");
         match (entered, open("/dev/null"), open("/dev/zero")) {
             (Ok(()), Ok(_), Err(Errno::EPERM)) => 0,
             (Err(_), ..) => 1,
@@ -195,7 +197,7 @@ impl Scratch {
         let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let space = space.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
         let prefix = format!("{PREFIX}{space}-");
-        for name in root.children()? {
+        for name in subtree::children(&root)? {
             let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
             if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None).is_err()) {
                 remove(&root, name.to_string_lossy().as_ref());

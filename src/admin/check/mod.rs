@@ -197,7 +197,7 @@ impl Site {
 fn roots(names: &[&str]) -> Vec<(String, i32)> {
     let pids = processes::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let named = |pid: i32| {
-        let name = Proc::here().stat(pid).ok()?.name;
+        let name = processes::stat(&Proc::here(), pid).ok()?.name;
         let is_roots = real_uid(pid).is_some_and(Uid::is_root);
         (is_roots && names.contains(&name.as_str())).then_some((name, pid))
     };

@@ -4,6 +4,7 @@ use super::{Check, Finding, Site};
 use crate::admin::ending::real_uid;
 use crate::admin::people::{self, HELPER_USER};
 use crate::admin::strays::Look;
+use crate::helper::sources::processes;
 use crate::helper::sources::processes as listed;
 use crate::kernel::proc::Proc;
 use crate::kernel::sys::clock::now;
@@ -51,7 +52,7 @@ fn left(old: &[i32]) -> Finding {
 
 /// For how many seconds a process has been there.
 fn age(pid: i32) -> Option<i64> {
-    Some(now() - Proc::here().started(pid)?)
+    Some(now() - processes::started(&Proc::here(), pid)?)
 }
 
 fn strays(counts: &BTreeMap<u32, usize>) -> Finding {

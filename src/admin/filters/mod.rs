@@ -85,15 +85,13 @@ impl Inspection {
     }
 }
 
-impl Attached {
-    /// The name in a report.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Nothing => "no filter",
-            Self::Exclusive => "flags 0",
-            Self::Override => "allow-override",
-            Self::Multi => "allow-multi",
-        }
+/// The name in a report.
+pub(super) fn attachment(attached: Attached) -> &'static str {
+    match attached {
+        Attached::Nothing => "no filter",
+        Attached::Exclusive => "flags 0",
+        Attached::Override => "allow-override",
+        Attached::Multi => "allow-multi",
     }
 }
 
@@ -113,7 +111,7 @@ impl Filter {
         let insns = insns(program)?;
         Ok(Self {
             cgroup: level.map(printable),
-            attached: attached.as_str(),
+            attached: attachment(attached),
             id: program.id(),
             name: printable(program.name()),
             tag: program.info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -150,7 +148,7 @@ fn insns(program: &Program) -> Result<Option<Vec<Insn>>> {
     let bytes = xlated(program.as_fd(), XLATED_MAX).map_err(|error| {
         Failed::new("read instructions of program", program.id().to_string(), error)
     })?;
-    let insn = |bytes: &[u8]| bytes.try_into().ok().map(Insn::from_bytes);
+    let insn = |bytes: &[u8]| bytes.try_into().ok().map(interpret::decode);
     Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
 }
 

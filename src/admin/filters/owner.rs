@@ -1,6 +1,6 @@
 //! Whose a filter is, by what its program looks like.
 
-use super::interpret::BPF_RSH;
+use super::interpret::{BPF_RSH, dst};
 use crate::kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
@@ -66,7 +66,7 @@ fn by_shape(insns: &[Insn]) -> Owner {
     const ANSWER_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
     const ANSWER_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
     match (insns.starts_with(&split), insns) {
-        (true, [.., answer, exit]) if *exit == Insn::exit() && answer.dst() == 0 => {
+        (true, [.., answer, exit]) if *exit == Insn::exit() && dst(*answer) == 0 => {
             match answer.code {
                 ANSWER_32 => Owner::Runc,
                 ANSWER_64 => Owner::Runtime,

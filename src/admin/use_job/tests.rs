@@ -2,6 +2,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use super::*;
+use crate::helper::read_choice;
 use crate::testing::Scratch;
 
 /// A node on which root, the user and the helper's group are the test's own.
@@ -24,7 +25,7 @@ impl Bench {
     fn chosen() -> Self {
         let bench = Self::new();
         bench.choices.make(bench.uid, bench.group).unwrap();
-        bench.choices.put(bench.uid, &"4242".parse().unwrap()).unwrap();
+        put(&bench.choices, bench.uid, &"4242".parse().unwrap()).unwrap();
         bench
     }
 
@@ -37,14 +38,14 @@ impl Bench {
     }
 
     fn read(&self) -> Result<Option<String>, String> {
-        let read = self.choices.read(self.uid);
+        let read = read_choice(&self.choices, self.uid);
         read.map(|id| id.map(|id| id.to_string())).map_err(|error| error.to_string())
     }
 
     /// What is wrong with the file, which is there.
     #[track_caller]
     fn wrong(&self) -> Distrust {
-        match self.choices.read(self.uid) {
+        match read_choice(&self.choices, self.uid) {
             Err(error) if error.path().starts_with(self.path()) => error.cause().clone(),
             other => panic!("{other:?}"),
         }
@@ -59,20 +60,20 @@ fn mode(path: &Path, mode: u32) {
 fn a_choice_is_made_read_and_undone() {
     let bench = Bench::new();
     assert_eq!(bench.read(), Ok(None));
-    assert!(matches!(bench.choices.clear(bench.uid), Err(error) if error.is_missing()));
+    assert!(matches!(clear(&bench.choices, bench.uid), Err(error) if error.is_missing()));
     let id = "4242".parse().unwrap();
-    assert!(matches!(bench.choices.put(bench.uid, &id), Err(error) if error.is_missing()));
+    assert!(matches!(put(&bench.choices, bench.uid, &id), Err(error) if error.is_missing()));
     bench.choices.make(bench.uid, bench.group).unwrap();
     assert_eq!(bench.read(), Ok(None));
     for text in ["4242", "4250.a"] {
-        bench.choices.put(bench.uid, &text.parse().unwrap()).unwrap();
+        put(&bench.choices, bench.uid, &text.parse().unwrap()).unwrap();
         assert_eq!(bench.read(), Ok(Some(text.into())));
     }
     let meta = bench.file().metadata().unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o640, bench.group));
     assert_eq!(std::fs::read_dir(bench.path()).unwrap().count(), 1, "one file and no other");
-    assert!(bench.choices.clear(bench.uid).unwrap());
-    assert!(!bench.choices.clear(bench.uid).unwrap());
+    assert!(clear(&bench.choices, bench.uid).unwrap());
+    assert!(!clear(&bench.choices, bench.uid).unwrap());
     assert_eq!(bench.read(), Ok(None));
 }
 
@@ -81,7 +82,7 @@ fn a_choice_that_cannot_be_kept_leaves_nothing() {
     let bench = Bench::chosen();
     std::fs::remove_file(bench.file()).unwrap();
     std::fs::create_dir(bench.file()).unwrap();
-    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap_err();
+    put(&bench.choices, bench.uid, &"1".parse().unwrap()).unwrap_err();
     assert_eq!(std::fs::read_dir(bench.path()).unwrap().count(), 1);
 }
 
@@ -90,7 +91,7 @@ fn what_an_earlier_process_left_is_in_nobodys_way() {
     let bench = Bench::chosen();
     let left = bench.path().join(format!(".{FILE}.{}", std::process::id()));
     std::fs::write(&left, "9\n").unwrap();
-    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap();
+    put(&bench.choices, bench.uid, &"1".parse().unwrap()).unwrap();
     assert_eq!(bench.read(), Ok(Some("1".into())));
     assert!(!left.exists());
 }
@@ -99,7 +100,7 @@ fn what_an_earlier_process_left_is_in_nobodys_way() {
 fn an_id_as_long_as_they_get_fits() {
     let bench = Bench::chosen();
     let id = "j".repeat(64);
-    bench.choices.put(bench.uid, &id.parse().unwrap()).unwrap();
+    put(&bench.choices, bench.uid, &id.parse().unwrap()).unwrap();
     assert_eq!(bench.read(), Ok(Some(id)));
 }
 
@@ -112,7 +113,7 @@ fn making_it_again_changes_nothing_but_what_the_user_has_spoilt() {
     let after = bench.path().metadata().unwrap();
     assert_eq!((after.ino(), after.ctime_nsec()), (before.ino(), before.ctime_nsec()));
     mode(&bench.path(), 0o700);
-    bench.choices.put(bench.uid, &"1".parse().unwrap()).unwrap_err();
+    put(&bench.choices, bench.uid, &"1".parse().unwrap()).unwrap_err();
     bench.choices.make(bench.uid, bench.group).unwrap();
     assert_eq!(bench.path().metadata().unwrap().mode() & 0o7777, USER_MODE);
     assert_eq!(bench.read(), Ok(Some("4242".into())));

@@ -4,18 +4,20 @@
 use super::DeviceError;
 use super::slurm::Files;
 use crate::kernel::proc;
-use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir, open_below};
+use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use crate::protocol::{DeviceType, MAJOR_MAX};
 use nix::dir::Dir;
 use nix::errno::Errno;
+use nix::fcntl::AtFlags;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::fstatat;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -360,7 +362,7 @@ fn driver(line: &str) -> Option<(u32, &str)> {
 
 /// What a name in a directory stands for.
 #[derive(Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A directory, which has been checked.
     Dir(TrustedDir),
     /// A regular file.
@@ -371,56 +373,53 @@ pub enum Entry {
     Other,
 }
 
-impl TrustedDir {
-    /// The names in the directory, sorted, without those that begin with a dot. A name that is no
-    /// UTF-8 is given with replacement characters, which no name of ours has.
-    /// Fails: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
-    /// names.
-    pub fn names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
-        self.list(limit, |name| !name.starts_with('.'))
-    }
+/// The names in the directory, sorted, without those that begin with a dot. A name that is no
+/// UTF-8 is given with replacement characters, which no name of ours has.
+/// Fails: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
+/// names.
+pub(crate) fn names(dir: &TrustedDir, limit: usize) -> Result<Vec<String>, TrustError> {
+    list(dir, limit, |name| !name.starts_with('.'))
+}
 
-    /// As [`TrustedDir::names`], those that begin with a dot included.
-    pub fn all_names(&self, limit: usize) -> Result<Vec<String>, TrustError> {
-        self.list(limit, |name| name != "." && name != "..")
-    }
+/// As [`names`], those that begin with a dot included.
+pub(crate) fn all_names(dir: &TrustedDir, limit: usize) -> Result<Vec<String>, TrustError> {
+    list(dir, limit, |name| name != "." && name != "..")
+}
 
-    fn list(&self, limit: usize, wanted: fn(&str) -> bool) -> Result<Vec<String>, TrustError> {
-        let failed = |errno| TrustError::new(&self.path, Distrust::Open(errno));
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut dir = Dir::openat(self.dir.as_fd(), ".", flags, Mode::empty()).map_err(failed)?;
-        let mut names = Vec::new();
-        for entry in dir.iter() {
-            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if !wanted(&name) {
-                continue;
-            }
-            if names.len() >= limit {
-                return Err(TrustError::new(&self.path, Distrust::Crowded(limit)));
-            }
-            names.push(name);
+fn list(
+    dir: &TrustedDir,
+    limit: usize,
+    wanted: fn(&str) -> bool,
+) -> Result<Vec<String>, TrustError> {
+    let failed = |errno| TrustError::new(dir.path(), Distrust::Open(errno));
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
+    let mut names = Vec::new();
+    for entry in listing.iter() {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if !wanted(&name) {
+            continue;
         }
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    /// What the entry of this name is, for a caller to whom a file says all by its name. A
-    /// directory is checked as [`crate::kernel::trust::Trust::dir`] does; of a file only the type is looked at, since in
-    /// a directory that has been checked nobody else can have named it.
-    pub fn entry(&self, name: &Path) -> Result<Entry, TrustError> {
-        let path = self.path.join(name);
-        let fd = open_below(&self.dir, name, OFlag::O_PATH, &path)?;
-        let stat = nix::sys::stat::fstat(&fd)
-            .map_err(|errno| TrustError::new(&path, Distrust::Open(errno)))?;
-        match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-            SFlag::S_IFDIR => {
-                self.trust.check_owner(stat.st_uid, stat.st_mode, &path)?;
-                Ok(Entry::Dir(Self { trust: self.trust.clone(), dir: fd, path }))
-            }
-            SFlag::S_IFREG => Ok(Entry::File),
-            SFlag::S_IFCHR => Ok(Entry::CharDevice),
-            _ => Ok(Entry::Other),
+        if names.len() >= limit {
+            return Err(TrustError::new(dir.path(), Distrust::Crowded(limit)));
         }
+        names.push(name);
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// What the entry of this name is, for a caller to whom a file says all by its name. A
+/// directory is checked as [`crate::kernel::trust::Trust::dir`] does; of a file only the type is looked at, since in
+/// a directory that has been checked nobody else can have named it.
+pub(crate) fn entry(dir: &TrustedDir, name: &Path) -> Result<Entry, TrustError> {
+    let stat = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+        .map_err(|errno| TrustError::new(&dir.path().join(name), Distrust::Open(errno)))?;
+    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFDIR => dir.dir(name).map(Entry::Dir),
+        SFlag::S_IFREG => Ok(Entry::File),
+        SFlag::S_IFCHR => Ok(Entry::CharDevice),
+        _ => Ok(Entry::Other),
     }
 }
 
@@ -592,10 +591,10 @@ mod tests {
             scratch.file(name, "");
         }
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-        assert_eq!(dir.names(2), Ok(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(dir.names(1).unwrap_err().cause(), &Distrust::Crowded(1));
-        assert_eq!(dir.all_names(3).unwrap(), [".hidden", "a", "b"]);
-        assert_eq!(dir.all_names(2).unwrap_err().cause(), &Distrust::Crowded(2));
+        assert_eq!(names(&dir, 2), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(names(&dir, 1).unwrap_err().cause(), &Distrust::Crowded(1));
+        assert_eq!(all_names(&dir, 3).unwrap(), [".hidden", "a", "b"]);
+        assert_eq!(all_names(&dir, 2).unwrap_err().cause(), &Distrust::Crowded(2));
     }
 
     #[test]
@@ -609,7 +608,7 @@ mod tests {
         symlink("dir", scratch.path().join("d/linked-dir")).unwrap();
         nix::unistd::mkfifo(&scratch.path().join("d/fifo"), Mode::S_IRUSR).unwrap();
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-        let entry = |name: &str| dir.entry(Path::new(name));
+        let entry = |name: &str| super::entry(&dir, Path::new(name));
         assert!(matches!(entry("file"), Ok(Entry::File)));
         assert!(matches!(entry("dir"), Ok(Entry::Dir(below)) if below.path().ends_with("d/dir")));
         for name in ["link", "linked-dir", "fifo"] {
@@ -618,7 +617,7 @@ mod tests {
         assert_eq!(entry("open").unwrap_err().cause(), &Distrust::Writable(0o777));
         assert!(entry("none").unwrap_err().is_missing());
         let dev = Trust::below(Path::new("/dev"), 0).dir(Path::new("/dev")).unwrap();
-        let here = dev.entry(Path::new("null"));
+        let here = super::entry(&dev, Path::new("null"));
         assert!(matches!(here, Ok(Entry::CharDevice)));
     }
 }

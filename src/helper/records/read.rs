@@ -2,6 +2,7 @@
 
 use super::record::{MapOnly, VERSION, json_error};
 use super::{Place, Record, RecordError};
+use crate::helper::devices::tree;
 use crate::kernel::trust::{Trust, TrustError, TrustedDir};
 use crate::protocol::{CgroupPath, JobId};
 use serde::{Deserialize, Serialize};
@@ -60,7 +61,7 @@ impl Registry {
             Err(error) if error.is_missing() => return Ok(UserRecords::default()),
             Err(error) => return Err(ReadError::Distrusted(error)),
         };
-        let names = dir.names(Self::USER_MAX).map_err(ReadError::Distrusted)?;
+        let names = tree::names(&dir, Self::USER_MAX).map_err(ReadError::Distrusted)?;
         let mut found = UserRecords::default();
         for name in names {
             found.add(&dir, &name, uid);
@@ -75,7 +76,7 @@ impl Registry {
             Entry::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
             _ => None,
         };
-        let names = dir.names(usize::MAX).unwrap_or_default();
+        let names = tree::names(&dir, usize::MAX).unwrap_or_default();
         names.into_iter().filter_map(note).collect()
     }
 }

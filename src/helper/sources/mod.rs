@@ -4,7 +4,7 @@
 //! a login joins is [`crate::helper`]'s to decide.
 
 mod flux;
-pub(crate) mod processes;
+pub mod processes;
 mod registry;
 pub(crate) mod slurm;
 
@@ -29,14 +29,12 @@ pub trait Source {
     fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
 }
 
-impl Placement {
-    /// What evidence and log call the place of this job.
-    #[must_use]
-    pub fn shown(&self, job: &JobId) -> String {
-        match self {
-            Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.to_string(),
-            Self::Extern { spool, node } => format!("{spool}/{node}_{job}"),
-        }
+/// What evidence and log call the place of this job.
+#[must_use]
+pub fn shown(placement: &Placement, job: &JobId) -> String {
+    match placement {
+        Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.to_string(),
+        Placement::Extern { spool, node } => format!("{spool}/{node}_{job}"),
     }
 }
 

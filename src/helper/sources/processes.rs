@@ -32,21 +32,19 @@ pub(crate) fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item =
     Ok(read_dir(dir)?.filter_map(number))
 }
 
-impl Proc {
-    /// Reads when and from where a process was started.
-    pub fn stat(&self, pid: i32) -> io::Result<Stat> {
-        let text = read(self.dir(pid).join("stat"))?;
-        Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
-    }
+/// Reads when and from where a process was started.
+pub fn stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
+    let text = read(proc.dir(pid).join("stat"))?;
+    Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
+}
 
-    /// When a process started, in seconds since the epoch (proc_stat(5)); `None` for one that is
-    /// gone.
-    pub fn started(&self, pid: i32) -> Option<i64> {
-        let start = i64::try_from(self.stat(pid).ok()?.start).ok()?;
-        let booted = read(self.at.join("stat")).ok()?;
-        let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
-        booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
-    }
+/// When a process started, in seconds since the epoch (proc_stat(5)); `None` for one that is
+/// gone.
+pub fn started(proc: &Proc, pid: i32) -> Option<i64> {
+    let start = i64::try_from(stat(proc, pid).ok()?.start).ok()?;
+    let booted = read(proc.at.join("stat")).ok()?;
+    let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
+    booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
 }
 
 impl Stat {
@@ -82,11 +80,11 @@ mod tests {
     #[test]
     fn this_process_started_a_moment_ago() {
         let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
-        assert_eq!(proc.stat(own).unwrap().parent, nix::unistd::getppid().as_raw());
-        let started = proc.started(own).unwrap();
+        assert_eq!(stat(&proc, own).unwrap().parent, nix::unistd::getppid().as_raw());
+        let started = super::started(&proc, own).unwrap();
         assert!((0..3600).contains(&(clock::now() - started)), "{started}");
-        assert!(proc.stat(-1).is_err());
-        assert_eq!(proc.started(-1), None);
+        assert!(stat(&proc, -1).is_err());
+        assert_eq!(super::started(&proc, -1), None);
         let pids = numbers::<i32>(Path::new("/proc")).unwrap();
         assert!(pids.flatten().any(|pid| pid == own));
     }

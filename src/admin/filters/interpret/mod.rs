@@ -35,29 +35,25 @@ const BPF_JLT: u8 = 0xa0;
 /// Jump if less or equal, unsigned.
 const BPF_JLE: u8 = 0xb0;
 
-impl Insn {
-    /// The destination register.
-    #[must_use]
-    pub const fn dst(self) -> Register {
-        self.registers >> DST_SHIFT & 0xf
-    }
+/// The destination register.
+pub(super) const fn dst(insn: Insn) -> Register {
+    insn.registers >> DST_SHIFT & 0xf
+}
 
-    /// The source register.
-    #[must_use]
-    pub const fn src(self) -> Register {
-        self.registers >> SRC_SHIFT & 0xf
-    }
+/// The source register.
+const fn src(insn: Insn) -> Register {
+    insn.registers >> SRC_SHIFT & 0xf
+}
 
-    /// The instruction that the kernel wrote.
-    #[must_use]
-    pub fn from_bytes(bytes: [u8; INSN_LEN]) -> Self {
-        let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
-        Self {
-            code,
-            registers,
-            offset: i16::from_ne_bytes([offset_0, offset_1]),
-            imm: i32::from_ne_bytes([imm_0, imm_1, imm_2, imm_3]),
-        }
+/// The instruction that the kernel wrote.
+#[must_use]
+pub fn decode(bytes: [u8; INSN_LEN]) -> Insn {
+    let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
+    Insn {
+        code,
+        registers,
+        offset: i16::from_ne_bytes([offset_0, offset_1]),
+        imm: i32::from_ne_bytes([imm_0, imm_1, imm_2, imm_3]),
     }
 }
 
@@ -147,13 +143,13 @@ impl Machine {
     }
 
     fn load(&mut self, insn: Insn) -> Option<()> {
-        let Value::Context = self.get(insn.src())? else { return None };
+        let Value::Context = self.get(src(insn))? else { return None };
         if insn.imm != 0 {
             return None;
         }
         let size = insn.code & !CLASS_MASK ^ BPF_MEM;
         let value = context(&self.request, size, insn.offset)?;
-        self.set(insn.dst(), Value::Number(u64::from(value)))
+        self.set(dst(insn), Value::Number(u64::from(value)))
     }
 
     fn arithmetic(&mut self, insn: Insn) -> Option<()> {
@@ -164,26 +160,26 @@ impl Machine {
         let operation = insn.code & OPERATION_MASK;
         let wide = insn.code & CLASS_MASK == BPF_ALU64;
         let by_register = insn.code & BPF_X != 0;
-        let itself = by_register && insn.src() == insn.dst();
+        let itself = by_register && src(insn) == dst(insn);
         match operation {
             // Blinding makes this of a move of zero: the register need not have been set.
-            BPF_XOR if itself && insn.imm == 0 => return self.set(insn.dst(), Value::Number(0)),
+            BPF_XOR if itself && insn.imm == 0 => return self.set(dst(insn), Value::Number(0)),
             BPF_MOV if wide && by_register && insn.imm == 0 => {
-                return self.set(insn.dst(), self.get(insn.src())?);
+                return self.set(dst(insn), self.get(src(insn))?);
             }
             _ => {}
         }
         // The kernel marks its own moves that clear an upper half.
         let clears = operation == BPF_MOV && !wide && itself && insn.imm == 1;
-        let right = if clears { self.number(insn.src())? } else { self.operand(insn)? };
-        let left = if operation == BPF_MOV { 0 } else { self.number(insn.dst())? };
+        let right = if clears { self.number(src(insn))? } else { self.operand(insn)? };
+        let left = if operation == BPF_MOV { 0 } else { self.number(dst(insn))? };
         let result = compute(operation, if wide { 64 } else { 32 }, left, right)?;
-        self.set(insn.dst(), Value::Number(result))
+        self.set(dst(insn), Value::Number(result))
     }
 
     fn branch(&mut self, insn: Insn) -> Option<()> {
         let mut right = self.operand(insn)?;
-        let mut left = self.number(insn.dst())?;
+        let mut left = self.number(dst(insn))?;
         if insn.code & CLASS_MASK == BPF_JMP32 {
             left &= u64::from(u32::MAX);
             right &= u64::from(u32::MAX);
@@ -198,9 +194,9 @@ impl Machine {
     /// The second operand; an immediate is extended by its sign.
     fn operand(&self, insn: Insn) -> Option<u64> {
         if insn.code & BPF_X == 0 {
-            return (insn.src() == 0).then_some(i64::from(insn.imm) as u64);
+            return (src(insn) == 0).then_some(i64::from(insn.imm) as u64);
         }
-        if insn.imm == 0 { self.number(insn.src()) } else { None }
+        if insn.imm == 0 { self.number(src(insn)) } else { None }
     }
 
     fn skip(&mut self, offset: i16) -> Option<()> {

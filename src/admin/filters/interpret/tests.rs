@@ -144,13 +144,13 @@ fn blinded(program: &[Insn]) -> Vec<Insn> {
             && !matches!(*insn, jump if jump == Insn::exit() || jump == Insn::jump(jump.offset));
         if !constant {
             out.push(*insn);
-        } else if *insn == Insn::mov64_imm(insn.dst(), 0) {
-            out.push(Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, insn.dst(), insn.dst(), 0, 0));
+        } else if *insn == Insn::mov64_imm(dst(*insn), 0) {
+            out.push(Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, dst(*insn), dst(*insn), 0, 0));
         } else {
             let class = if matches!(class, BPF_ALU | BPF_JMP32) { BPF_ALU } else { BPF_ALU64 };
             out.push(Insn::new(class | BPF_MOV | BPF_K, AX, 0, 0, random ^ insn.imm));
             out.push(Insn::new(class | BPF_XOR | BPF_K, AX, 0, 0, random));
-            out.push(Insn::new(insn.code | BPF_X, insn.dst(), AX, insn.offset, 0));
+            out.push(Insn::new(insn.code | BPF_X, dst(*insn), AX, insn.offset, 0));
         }
     }
     starts.push(out.len());
@@ -251,6 +251,6 @@ fn fields_that_must_be_zero_are() {
 #[test]
 fn instructions_read_back_are_those_written() {
     let jump = Insn::new(BPF_JMP32 | BPF_JSET, 2, 5, -2, 0x0102_0304);
-    assert_eq!(Insn::from_bytes(jump.to_bytes()), jump);
-    assert_eq!((jump.dst(), jump.src()), (2, 5));
+    assert_eq!(decode(jump.to_bytes()), jump);
+    assert_eq!((dst(jump), src(jump)), (2, 5));
 }

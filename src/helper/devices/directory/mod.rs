@@ -17,6 +17,7 @@
 //! They skip an entry that they do not know; here it refuses the whole list. The number of a GPU is
 //! no entry: theirs is the order of one library, which is not the order of the minors.
 
+use crate::helper::devices::tree;
 use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
@@ -38,7 +39,7 @@ pub fn read(tree: &Tree, path: &Path) -> Result<Vec<Named>, DeviceError> {
     };
     let dir = tree.trust().dir(&tree.at(absolute)).map_err(distrusted)?;
     let mut list = List::default();
-    for name in dir.all_names(ENTRIES_MAX).map_err(distrusted)? {
+    for name in tree::all_names(&dir, ENTRIES_MAX).map_err(distrusted)? {
         list.top(&dir, &name)?;
     }
     match list.none {
@@ -58,7 +59,7 @@ struct List {
 impl List {
     /// An entry of the directory itself.
     fn top(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DeviceError> {
-        match dir.entry(Path::new(name)).map_err(distrusted)? {
+        match tree::entry(dir, Path::new(name)).map_err(distrusted)? {
             Entry::Dir(below) => match name {
                 "cdi" => each(&below, |name| self.vendor(&below, name)),
                 "imex" => each(&below, |name| self.file(&below, name, channel(name))),
@@ -84,7 +85,7 @@ impl List {
     /// `cdi/VENDOR`, which holds classes, or classes and names in one.
     fn vendor(&mut self, dir: &TrustedDir, vendor: &str) -> Result<(), DeviceError> {
         let below = directory(dir, vendor)?;
-        each(&below, |class| match below.entry(Path::new(class)).map_err(distrusted)? {
+        each(&below, |class| match tree::entry(&below, Path::new(class)).map_err(distrusted)? {
             Entry::Dir(names) => {
                 each(&names, |name| self.file(&names, name, cdi(vendor, class, name)))
             }
@@ -104,7 +105,7 @@ impl List {
     ) -> Result<(), DeviceError> {
         let path = dir.path().join(name);
         let device = device.ok_or_else(|| unknown(&path))?;
-        match dir.entry(Path::new(name)).map_err(distrusted)? {
+        match tree::entry(dir, Path::new(name)).map_err(distrusted)? {
             Entry::File | Entry::CharDevice => self.devices.push(device),
             Entry::Dir(_) | Entry::Other => {
                 return Err(fault(&path, "neither a file nor a character device"));
@@ -127,7 +128,7 @@ fn each(
     dir: &TrustedDir,
     mut read: impl FnMut(&str) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let names = dir.all_names(ENTRIES_MAX).map_err(distrusted)?;
+    let names = tree::all_names(dir, ENTRIES_MAX).map_err(distrusted)?;
     if names.is_empty() {
         return Err(fault(dir.path(), "empty, so that it names no device"));
     }
@@ -135,7 +136,7 @@ fn each(
 }
 
 fn directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
-    match dir.entry(Path::new(name)).map_err(distrusted)? {
+    match tree::entry(dir, Path::new(name)).map_err(distrusted)? {
         Entry::Dir(below) => Ok(below),
         _ => Err(unknown(&dir.path().join(name))),
     }

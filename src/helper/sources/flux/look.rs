@@ -1,5 +1,6 @@
 //! What goes on in one unit.
 
+use crate::helper::sources::processes;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
@@ -86,7 +87,7 @@ impl Look<'_> {
         }
         match shell {
             Shell::Of(owner) => {
-                Seen::Running { owner, started: self.proc.started(imp).unwrap_or(0) }
+                Seen::Running { owner, started: processes::started(self.proc, imp).unwrap_or(0) }
             }
             Shell::None => {
                 match table.processes.iter().find_map(|one| flux::user(one, self.flux)) {

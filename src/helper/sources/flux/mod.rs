@@ -7,6 +7,7 @@
 
 mod look;
 
+use super::shown;
 use super::{Found, Job, Source, SourceError};
 use crate::helper::{local_uid, printable};
 use crate::kernel::proc::{self, Proc};
@@ -182,7 +183,7 @@ fn job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
 }
 
 fn second(job: &Job) -> Option<String> {
-    let shown = printable(&job.placement.shown(&job.id));
+    let shown = printable(&shown(&job.placement, &job.id));
     Some(format!("{shown}: another broker of this node has the job as well"))
 }
 

@@ -8,7 +8,9 @@ mod ask;
 
 use super::{Found, Job, Source, SourceError};
 use crate::helper::devices::slurm::{ConfError, Files, SpoolPath, believed};
+use crate::helper::devices::tree;
 use crate::helper::devices::{Settings, Tree};
+use crate::helper::sources;
 use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
 use crate::schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
@@ -106,7 +108,7 @@ impl Found {
                 // A job of several nodes that are one host; to join one of them is to join it.
                 Some(job) => {
                     let other = Job::from(socket);
-                    let shown = other.placement.shown(&id);
+                    let shown = sources::shown(&other.placement, &id);
                     self.skipped.push(format!("{shown}: the job is on several nodes of this host"));
                     if job.started < other.started {
                         *job = other;
@@ -251,9 +253,9 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
         true => missing(&place.path),
         false => SourceError::Failed(distrusted(&place.path, &error)),
     };
-    let path = believed(tree.trust(), |trust| trust.follow(&place.path)).map_err(failed)?;
+    let path = believed(tree.trust(), |trust| follow(trust, &place.path)).map_err(failed)?;
     let dir = believed(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
-    let names = dir.names(NAMES_MAX).map_err(failed)?;
+    let names = tree::names(&dir, NAMES_MAX).map_err(failed)?;
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());
@@ -310,42 +312,40 @@ fn socket_name(name: &str) -> Option<(SocketName, u32)> {
 /// Most links on one way, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-impl Trust {
-    /// The path without links. A link is followed where the directory that it lies in is believed:
-    /// whoever can change a link decides what is found behind it.
-    /// Errors: `TrustError` for the first directory with a link in it that is not believed, for a
-    /// name that is missing, and for more links than the kernel would follow.
-    fn follow(&self, path: &Path) -> Result<PathBuf, TrustError> {
-        let mut real = PathBuf::from("/");
-        let mut rest: Vec<PathBuf> = names(path);
-        let mut links = 0;
-        while let Some(name) = rest.pop() {
-            if name == Path::new("..") {
-                real.pop();
-                continue;
-            }
-            let next = real.join(&name);
-            let failed = |error: std::io::Error| {
-                let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-                TrustError::new(&next, Distrust::Open(errno))
-            };
-            if !next.symlink_metadata().map_err(failed)?.is_symlink() {
-                real = next;
-                continue;
-            }
-            self.dir(&real)?;
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(TrustError::new(path, Distrust::Open(Errno::ELOOP)));
-            }
-            let target = next.read_link().map_err(failed)?;
-            if target.is_absolute() {
-                real = PathBuf::from("/");
-            }
-            rest.extend(names(&target));
+/// The path without links. A link is followed where the directory that it lies in is believed:
+/// whoever can change a link decides what is found behind it.
+/// Errors: `TrustError` for the first directory with a link in it that is not believed, for a
+/// name that is missing, and for more links than the kernel would follow.
+fn follow(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
+    let mut real = PathBuf::from("/");
+    let mut rest: Vec<PathBuf> = names(path);
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        if name == Path::new("..") {
+            real.pop();
+            continue;
         }
-        Ok(real)
+        let next = real.join(&name);
+        let failed = |error: std::io::Error| {
+            let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+            TrustError::new(&next, Distrust::Open(errno))
+        };
+        if !next.symlink_metadata().map_err(failed)?.is_symlink() {
+            real = next;
+            continue;
+        }
+        trust.dir(&real)?;
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(TrustError::new(path, Distrust::Open(Errno::ELOOP)));
+        }
+        let target = next.read_link().map_err(failed)?;
+        if target.is_absolute() {
+            real = PathBuf::from("/");
+        }
+        rest.extend(names(&target));
     }
+    Ok(real)
 }
 
 /// The names of a path, the last one first.
@@ -403,7 +403,7 @@ mod links_tests {
         }
         for path in ["a/b/c", "links/one/c", "links/two", "links/three", "links/../links/three"] {
             let path = scratch.path().join(path);
-            assert_eq!(scratch.trust().follow(&path).unwrap(), path.canonicalize().unwrap());
+            assert_eq!(follow(&scratch.trust(), &path).unwrap(), path.canonicalize().unwrap());
         }
     }
 
@@ -415,9 +415,9 @@ mod links_tests {
         symlink("../a", scratch.dir("open").join("link")).unwrap();
         symlink("open/link", scratch.path().join("second")).unwrap();
         scratch.mode("open", 0o777);
-        assert!(scratch.trust().follow(&scratch.path().join("first")).is_ok());
+        assert!(follow(&scratch.trust(), &scratch.path().join("first")).is_ok());
         for path in ["open/link", "second"] {
-            let error = scratch.trust().follow(&scratch.path().join(path)).unwrap_err();
+            let error = follow(&scratch.trust(), &scratch.path().join(path)).unwrap_err();
             assert_eq!(error.path(), scratch.path().join("open"));
             assert!(matches!(error.cause(), Distrust::Writable(_)));
         }
@@ -428,7 +428,7 @@ mod links_tests {
         let scratch = Scratch::new();
         symlink("round", scratch.path().join("round")).unwrap();
         let cause = |name: &str| {
-            let error = scratch.trust().follow(&scratch.path().join(name)).unwrap_err();
+            let error = follow(&scratch.trust(), &scratch.path().join(name)).unwrap_err();
             error.cause().clone()
         };
         assert_eq!(cause("round"), Distrust::Open(Errno::ELOOP));

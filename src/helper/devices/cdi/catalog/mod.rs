@@ -1,6 +1,7 @@
 //! The directories of specifications, read within bounds, and which file's definition of a device counts.
 
 use super::{Format, QualifiedName, Spec, SpecDevice, name};
+use crate::helper::devices::tree;
 use crate::helper::devices::{DeviceError, Tree};
 use crate::kernel::trust::{Distrust, TrustedDir};
 use nix::errno::Errno;
@@ -168,7 +169,7 @@ impl Catalog {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
         };
-        let names = dir.all_names(NAMES_MAX)?;
+        let names = tree::all_names(&dir, NAMES_MAX)?;
         let with_format = |name: String| format_of(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {
