@@ -1,7 +1,7 @@
 //! One question per login: `session` uses the reply to `account`, if that is about the same login
 //! and still holds.
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, BOB, Cgroup, DENIED, Fake, LOOK, Node, OPENS, Outcome, Tool, on_node};
 
 /// Runs these steps of a transaction of alice.
@@ -12,7 +12,7 @@ fn run_steps(node: &Node, steps: &[&str]) -> Outcome {
 
 /// Installs a helper that answers `account` only.
 fn install_helper_for_account_only(node: &Node, job: &str, cgroup: &Cgroup) {
-    Fake::new().verb("account-only", 0).answers(&admit(job, cgroup)).install(node);
+    Fake::new().verb("account-only", 0).answers(&admitting_reply(job, cgroup)).install(node);
 }
 
 #[track_caller]

@@ -3,7 +3,7 @@
 use pam_job_adopt::protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
 use serde_json::json;
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Node, Tool, on_node, plan};
 
 const OWN: &str = "SLURM_JOB_ID=4242";
@@ -173,7 +173,7 @@ fn variable_outside_fixed_table_refuses() {
         refused(good.replace("env.count", group));
         // A job without a scheduler has no variables.
         let job = node.job(ALICE, "777").start();
-        let bytes = String::from_utf8(admit("777", &job.cgroup).encode()).unwrap();
+        let bytes = String::from_utf8(admitting_reply("777", &job.cgroup).encode()).unwrap();
         let one = "env.count\0i1\0env.0\0sSLURM_JOB_ID=777\0";
         refused(bytes.replace("env.count\0i0\0", one));
     });

@@ -1,5 +1,9 @@
 //! Whatever fails during a login, the login is refused in time, or it is in its job and confined as
 //! every other; and it leaves nothing.
+//!
+//! These tests inject a few faults of each kind. With `JOB_ADOPT_FAULTS=all`, which `make faults`
+//! sets, they inject all: every system call of both phases fails once, with one of [`ERRORS`], and
+//! the helper's reply is cut after every byte.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,7 +16,7 @@ use nix::unistd::Pid;
 use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Verdict};
 use serde_json::json;
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{
     ALICE, Cgroup, DENIED, Fake, Flags, Node, OPENS, Outcome, SPOOL, Tool, eventually, on_flux,
     on_node, timeout_factor,
@@ -277,7 +281,7 @@ type Verbs = &'static [(&'static str, u64)];
 fn cut_reply(scene: &Scene<'_>) -> Tally {
     let mut tally = Tally::default();
     let before = scene.node.processes();
-    let mut reply = admit("4242", &scene.leaf);
+    let mut reply = admitting_reply("4242", &scene.leaf);
     if let Verdict::Admit(plan) = &mut reply.verdict {
         let job = scene.leaf.path().strip_suffix("/logins").unwrap().parse().unwrap();
         plan.placement = Placement::Cgroup { path: job, leaf: Some("logins".parse().unwrap()) };

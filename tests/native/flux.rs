@@ -1,4 +1,4 @@
-//! Logins to jobs of Flux's: below the unit, with its filter, and gone when the IMP is.
+//! Logins to Flux jobs: they run below the unit under its filter, and end with the IMP.
 
 use std::os::unix::fs::{chown, symlink};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::support::{
 
 const JOB: &str = "fxyzzy";
 const KEEPER: &str = "/usr/libexec/job-adopt/keeper";
-/// The IMP's filter: one GPU and what every program needs.
+/// Rules of the IMP's filter: one GPU, and the devices of every program.
 const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
 
-/// A job of Alice's under the IMP's filter, which the helper tells of.
-fn contained(node: &Node) -> FluxJob {
+/// Starts a job of alice under the IMP's filter, and a helper that answers with it.
+fn start_contained_job(node: &Node) -> FluxJob {
     let job = node.start_flux_job(ALICE, JOB, &ONE_GPU);
     Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
     job
 }
 
-/// An allowlist with one GPU in it.
-fn one_gpu() -> Containment {
+/// Returns an allowlist with one GPU.
+fn one_gpu_list() -> Containment {
     let mut list = Allowlist::new();
     for (major, minor) in [(195, Some(0)), (1, None)] {
         list.push(DeviceRule::new(DeviceType::Char, major, minor, Access::ALL).unwrap()).unwrap();
@@ -31,25 +31,25 @@ fn one_gpu() -> Containment {
     Containment::Enforce(list)
 }
 
-/// Refused in both phases with that code, and nothing is left of it.
+/// Asserts that both phases refuse with that code and leave nothing.
 #[track_caller]
-fn refused(node: &Node, job: &FluxJob, what: &str, code: &str) {
+fn assert_both_phases_refuse(node: &Node, job: &FluxJob, what: &str, code: &str) {
     let outcomes = [node.account(ALICE), node.session(ALICE)];
     for outcome in &outcomes {
         assert!(outcome.code != 0, "{what}: {outcome}");
     }
     assert!(outcomes[0].output().contains(code), "{what}, not {code}: {}", outcomes[0]);
-    nothing_is_left(node, job, what);
+    assert_nothing_left(node, job, what);
 }
 
 #[track_caller]
-fn nothing_is_left(node: &Node, job: &FluxJob, what: &str) {
+fn assert_nothing_left(node: &Node, job: &FluxJob, what: &str) {
     eventually(&format!("{what}: no keeper is left"), || node.keepers().is_empty());
     assert!(!job.leaf().exists(), "{what}: a leaf is left");
 }
 
-/// A login that stays, below the unit.
-fn stay<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -> (T, Outcome) {
+/// Keeps a login open below the unit while `inside` runs.
+fn run_during_login<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -> (T, Outcome) {
     let sshd = node.sshd();
     std::thread::scope(|scope| {
         let login = scope.spawn(|| sshd.ssh(ALICE, "sleep 50"));
@@ -60,9 +60,9 @@ fn stay<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -> (T, Outcom
 }
 
 #[test]
-fn a_login_joins_its_job_below_the_unit() {
+fn login_joins_job_below_unit() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let sshd = node.sshd();
         let look = "cat /proc/self/cgroup; probe /dev/nvidia0 /dev/nvidia1 /dev/null";
         for _ in 0..3 {
@@ -82,10 +82,10 @@ fn a_login_joins_its_job_below_the_unit() {
     });
 }
 
-/// With the helper itself: a filter of the IMP's is kept, and where there is none its second look,
-/// at the unit's file, says what ours has to allow.
+/// With the real helper, the IMP's filter is kept. If the IMP attached none, the helper reads the
+/// unit's file, and its second reply holds the list for our filter.
 #[test]
-fn both_halves_together_confine_a_login() {
+fn login_with_real_helper_is_confined() {
     for (options, policy, containment) in [
         (&ONE_GPU[..], "", "inherit"),
         (&[], "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n", "enforce"),
@@ -106,14 +106,14 @@ fn both_halves_together_confine_a_login() {
     }
 }
 
-/// Whatever a job runs, and whatever lingers when its shell has ended, other users' logins look at
-/// so many of its processes; its owner reads that it is ending.
+/// A job can run any number of processes, also after its shell has ended. Logins of other users
+/// inspect only some of them, and the owner reads that the job is ending.
 #[test]
-fn a_full_unit_costs_others_little() {
+fn full_unit_delays_logins_of_others_little() {
     const CROWD: &str = "for i in $(seq 3000); do (read x) <>/run/block & done; wait";
     on_flux(|node| {
         node.sh("mkfifo -m 666 /run/block").ok();
-        // A traced helper is slow.
+        // strace slows the helper down.
         node.arguments("timeout=60");
         let crowd = node.start_flux_job_with_command(ALICE, "f1", &[], &["sh", "-c", CROWD]);
         let bobs = node.start_flux_job(BOB, JOB, &[]);
@@ -127,12 +127,13 @@ fn a_full_unit_costs_others_little() {
         };
         let count = looked_at();
         assert!(count < 100, "{count} processes of the running job were looked at");
-        signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
+        send_signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
         eventually("its owner reads so", || {
             let told = node.account(ALICE).fails();
             told.output().contains("your job f1 here is ending.")
         });
-        // Twice, since Bob's unit has no filter; all would be 6,000.
+        // The limit counts twice, since bob's unit has no filter. Without a limit it would be
+        // 6,000.
         let count = looked_at();
         assert!((1024..3000).contains(&count), "{count} lingering processes were looked at");
         assert_eq!(crowd.unit.pids().len(), 3001);
@@ -145,9 +146,9 @@ fn a_full_unit_costs_others_little() {
     });
 }
 
-/// Prologs and housekeeping are given different notations.
+/// Prologs and housekeeping get the id in different notations.
 #[test]
-fn a_record_has_one_id_whatever_its_notation() {
+fn id_in_any_notation_names_same_record() {
     on_flux(|node| {
         let notations = ["\u{192}xyzzy", "633528662", "0x25c2e156", "job.0000.0000.25c2.e156", JOB];
         for (given, back) in notations.iter().zip(notations.iter().rev()) {
@@ -164,12 +165,12 @@ fn a_record_has_one_id_whatever_its_notation() {
     });
 }
 
-/// Outside session and job, with nothing of sshd's.
+/// A keeper is outside of the session and the job, and has inherited nothing of sshd.
 #[test]
-fn a_keeper_stands_alone() {
+fn keeper_inherits_nothing_of_sshd() {
     on_flux(|node| {
-        let job = contained(node);
-        stay(node, &job, || {
+        let job = start_contained_job(node);
+        run_during_login(node, &job, || {
             let pid = node.keepers()[0];
             let file = |name: &str| {
                 let bytes = std::fs::read(format!("/proc/{pid}/{name}")).unwrap();
@@ -177,18 +178,19 @@ fn a_keeper_stands_alone() {
             };
             assert_eq!(file("cmdline"), format!("job-adopt keeper {JOB}\0"));
             assert_eq!(file("environ"), "");
-            // In a container root may not spare a process.
+            // In a container root may lack the right to lower the OOM score.
             let spares = node.sh("echo -1000 >/proc/self/oom_score_adj").code == 0;
             assert!(!spares || file("oom_score_adj") == "-1000\n");
             let root = node.cgroup().dir();
             let root = root.file_name().unwrap().to_str().unwrap();
             assert!(file("cgroup").contains(&format!("0::/{root}\n")));
             let status = file("status");
-            // What would end it ends its logins first: SIGHUP, SIGINT, SIGQUIT and SIGTERM.
+            // The keeper blocks the signals that end it, to end its logins first: SIGHUP, SIGINT,
+            // SIGQUIT and SIGTERM.
             for line in ["SigBlk:\t0000000000004007", "Uid:\t0\t0\t0\t0"] {
                 assert!(status.contains(line), "{status}");
             }
-            // But for those that are the C library's own, 32 and 33.
+            // Signals 32 and 33 belong to the C library.
             let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
             let ignored = u64::from_str_radix(ignored, 16).unwrap() & !(3 << 31);
             assert_eq!(ignored, 1 << 12, "SIGPIPE alone: {status}");
@@ -201,7 +203,7 @@ fn a_keeper_stands_alone() {
             let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
             assert_eq!(cwd.to_str(), Some("/"));
             let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-            // Three times /dev/null, and IMP, signals, unit, leaf and lock.
+            // Three times /dev/null, then IMP, signals, unit, leaf and lock.
             assert!(open <= 9, "{open} descriptors");
             job.end_shell();
         });
@@ -209,11 +211,12 @@ fn a_keeper_stands_alone() {
     });
 }
 
-/// Else they, and whatever a login has mounted there, would stay for as long as the job.
+/// A keeper that kept them would hold them, and all that a login has mounted there, as long as the
+/// job runs.
 #[test]
-fn a_keeper_keeps_no_mounts_of_its_login() {
+fn keeper_keeps_no_mounts_of_its_login() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         node.sh("exec unshare --mount pamtester sshd alice open_session").ok();
         let keeper = node.keepers()[0];
         let mounts = std::fs::read_link(format!("/proc/{keeper}/ns/mnt")).unwrap();
@@ -224,17 +227,17 @@ fn a_keeper_keeps_no_mounts_of_its_login() {
     });
 }
 
-/// As Flux ends a job: the shell ends, the IMP waits until it is alone, and goes.
+/// Flux ends a job so: the shell ends, the IMP waits until it is alone, and exits.
 #[test]
-fn a_login_ends_with_the_imp() {
+fn login_ends_with_imp() {
     for kill in [false, true] {
         on_flux(|node| {
-            let mut job = contained(node);
+            let mut job = start_contained_job(node);
             let sshd = node.sshd();
             std::thread::scope(|scope| {
                 let login = scope.spawn(|| sshd.ssh(ALICE, "trap '' TERM HUP; sleep 1000"));
                 eventually("the login is in", || job.leaf().pids_or_empty().len() > 1);
-                // The IMP does not wait for it.
+                // The IMP does not wait for this process.
                 if kill {
                     job.kill_imp()
                 } else {
@@ -251,12 +254,12 @@ fn a_login_ends_with_the_imp() {
     }
 }
 
-/// A service manager that has forgotten a unit leaves its cgroup to nobody but the keeper.
+/// A service manager that has forgotten a unit leaves the removal of its cgroup to the keeper.
 #[test]
-fn the_units_cgroup_goes_after_its_logins() {
+fn cgroup_of_unit_is_removed_after_its_logins() {
     on_flux(|node| {
-        let job = contained(node);
-        stay(node, &job, || job.end_shell()).1.fails();
+        let job = start_contained_job(node);
+        run_during_login(node, &job, || job.end_shell()).1.fails();
         eventually("the unit is gone", || !job.unit.exists());
         eventually("the keeper is gone", || node.keepers().is_empty());
         assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
@@ -264,30 +267,30 @@ fn the_units_cgroup_goes_after_its_logins() {
 }
 
 #[test]
-fn what_has_taken_the_units_name_stays() {
+fn new_cgroup_with_name_of_unit_stays() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let late = || {
             let keeper = node.keepers()[0];
-            signal(keeper, nix::sys::signal::Signal::SIGSTOP);
+            send_signal(keeper, nix::sys::signal::Signal::SIGSTOP);
             job.end_shell();
             eventually("the IMP is gone", || job.unit.pids().is_empty());
             job.unit.remove();
             job.unit.create();
-            signal(keeper, nix::sys::signal::Signal::SIGCONT);
+            send_signal(keeper, nix::sys::signal::Signal::SIGCONT);
         };
-        stay(node, &job, late).1.fails();
+        run_during_login(node, &job, late).1.fails();
         eventually("the keeper is gone", || node.keepers().is_empty());
         assert!(job.unit.exists());
         assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
     });
 }
 
-/// Fifty logins start one keeper, and so does the next one after it was killed.
+/// Fifty logins start one keeper, and so does the next login after a kill of the keeper.
 #[test]
-fn there_is_one_keeper_for_all_logins() {
+fn all_logins_of_job_share_one_keeper() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let sshd = node.sshd();
         let burst = sshd.burst(ALICE, 50, &[], || {
             assert_eq!(node.keepers().len(), 1);
@@ -306,19 +309,19 @@ fn there_is_one_keeper_for_all_logins() {
 }
 
 #[test]
-fn a_job_of_another_users_takes_nobody_in() {
+fn job_of_another_user_refuses_login() {
     on_flux(|node| {
         let job = node.start_flux_job(BOB, JOB, &ONE_GPU);
         Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
-        refused(node, &job, "Bob's", "[JA07]");
+        assert_both_phases_refuse(node, &job, "Bob's", "[JA07]");
         node.log.line("uid 1002");
     });
 }
 
-/// Names and uids that are nearly the IMP's.
+/// Names and uids that nearly match those of the IMP.
 #[test]
-fn what_only_looks_like_an_imp_is_none() {
-    // The saved uid follows the effective one at the exec.
+fn process_resembling_imp_is_not_accepted() {
+    // The saved uid follows the effective one at exec.
     for uids in ["--reuid 992", "--ruid 992 --euid 1001", "--ruid 1001 --euid 0", "--reuid 0"] {
         on_flux(|node| {
             let unit = node.unit(FLUX.uid, &format!("imp-shell-0-{JOB}.service"));
@@ -344,18 +347,18 @@ fn what_only_looks_like_an_imp_is_none() {
 }
 
 #[test]
-fn a_shell_that_has_not_started_is_waited_for_elsewhere() {
+fn job_without_shell_refuses_login_for_now() {
     on_flux(|node| {
         let job = node.start_flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
         Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
         std::thread::sleep(Duration::from_millis(200));
-        refused(node, &job, "no shell yet", "[JA02]");
+        assert_both_phases_refuse(node, &job, "no shell yet", "[JA02]");
         node.write("/run/go", "");
     });
 }
 
-/// Delays the move into the leaf, and does something meanwhile.
-fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
+/// Delays the move into the leaf, and calls `meanwhile` during the delay.
+fn delay_move(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
     let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
     node.session_alone("");
@@ -370,69 +373,69 @@ fn delayed(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
 }
 
 #[test]
-fn a_job_that_ends_before_the_move_takes_nobody_in() {
+fn job_that_ends_before_move_refuses_login() {
     on_flux(|node| {
-        let job = contained(node);
-        let outcome = delayed(node, &job, || {
+        let job = start_contained_job(node);
+        let outcome = delay_move(node, &job, || {
             job.end_shell();
-            // Whatever is quicker: the keeper, or the login.
+            // Keeper and login race here, and either may be first.
             eventually("the leaf is gone", || !job.leaf().exists());
         });
         outcome.fails();
         node.log.decision("JA03");
-        nothing_is_left(node, &job, "ended");
+        assert_nothing_left(node, &job, "ended");
     });
 }
 
-/// The keeper stopped, so that the leaf is still there: the proof after the move sees it.
+/// The keeper is stopped, so the leaf still exists: only the proof after the move notices.
 #[test]
-fn an_imp_that_ends_before_the_move_is_seen_after_it() {
+fn imp_that_ends_before_move_refuses_login() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
         node.session_alone("");
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let outcome = run_while_delayed(node, login, || {
-            signal(node.keepers()[0], nix::sys::signal::Signal::SIGSTOP);
+            send_signal(node.keepers()[0], nix::sys::signal::Signal::SIGSTOP);
             job.end_shell();
             eventually("the IMP is gone", || job.unit.pids().is_empty());
             node.log.decision("JA03");
             assert!(job.leaf().pids_or_empty().is_empty(), "it is in the leaf");
-            // What follows processes waits for this one as well.
-            signal(node.keepers()[0], nix::sys::signal::Signal::SIGCONT);
+            // The harness waits for the end of this process too.
+            send_signal(node.keepers()[0], nix::sys::signal::Signal::SIGCONT);
         });
         outcome.fails();
-        nothing_is_left(node, &job, "ended");
+        assert_nothing_left(node, &job, "ended");
     });
 }
 
-/// Nobody is in a leaf that nothing would empty.
+/// No login may stay in a leaf that nothing empties.
 #[test]
-fn a_keeper_that_dies_before_the_move_lets_nobody_in() {
+fn keeper_that_dies_before_move_refuses_login() {
     on_flux(|node| {
-        let job = contained(node);
-        delayed(node, &job, || {
-            signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
+        let job = start_contained_job(node);
+        delay_move(node, &job, || {
+            send_signal(node.keepers()[0], nix::sys::signal::Signal::SIGKILL);
             eventually("it is gone", || node.keepers().is_empty());
         })
         .fails();
         node.log.line("no keeper lives");
-        nothing_is_left(node, &job, "without a keeper");
+        assert_nothing_left(node, &job, "without a keeper");
     });
 }
 
-/// The login finds the leaf gone, and is kept in a new one.
+/// The login finds the leaf gone, and joins a new one under a new keeper.
 #[test]
-fn a_keeper_that_is_told_to_end_before_the_move_leaves_no_leaf() {
+fn keeper_terminated_before_move_is_replaced() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let told = node.keepers();
         assert!(told.is_empty());
         let mut first = 0;
-        delayed(node, &job, || {
+        delay_move(node, &job, || {
             first = node.keepers()[0];
-            signal(first, nix::sys::signal::Signal::SIGTERM);
+            send_signal(first, nix::sys::signal::Signal::SIGTERM);
             eventually("the leaf is gone", || !job.leaf().exists());
         })
         .ok();
@@ -443,61 +446,61 @@ fn a_keeper_that_is_told_to_end_before_the_move_leaves_no_leaf() {
     });
 }
 
-/// Nobody stays in a leaf that nobody keeps.
+/// No login may stay in a leaf without a keeper.
 #[test]
-fn a_keeper_that_is_told_to_end_ends_its_logins_first() {
+fn terminated_keeper_kills_its_logins_first() {
     on_flux(|node| {
-        let job = contained(node);
-        let (_, login) = stay(node, &job, || {
-            signal(node.keepers()[0], nix::sys::signal::Signal::SIGTERM);
+        let job = start_contained_job(node);
+        let (_, login) = run_during_login(node, &job, || {
+            send_signal(node.keepers()[0], nix::sys::signal::Signal::SIGTERM);
             eventually("the leaf is gone", || !job.leaf().exists());
         });
         login.fails();
-        nothing_is_left(node, &job, "told to end");
+        assert_nothing_left(node, &job, "told to end");
         assert_eq!(job.shells().len(), 1, "the job runs on");
         node.sshd().ssh(ALICE, "true").ok();
     });
 }
 
-fn signal(pid: i32, which: nix::sys::signal::Signal) {
+fn send_signal(pid: i32, which: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), which).unwrap();
 }
 
 #[test]
-fn a_login_that_fails_leaves_neither_leaf_nor_keeper() {
+fn failed_login_leaves_neither_leaf_nor_keeper() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         node.session_reporting("");
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
         let fails = ["-P", &procs, "-e", "inject=write:error=EIO"];
         let outcome = node.session_under_strace("/tmp/strace", &fails, ALICE);
         assert!(node.read("/tmp/strace").contains("INJECTED"), "{outcome}");
         node.log.decision("JA07");
-        nothing_is_left(node, &job, "refused");
+        assert_nothing_left(node, &job, "refused");
     });
 }
 
 #[test]
-fn a_login_that_is_killed_leaves_neither_leaf_nor_keeper() {
+fn killed_login_leaves_neither_leaf_nor_keeper() {
     on_flux(|node| {
-        let job = contained(node);
-        let outcome = delayed(node, &job, || node.kill_program("pamtester"));
+        let job = start_contained_job(node);
+        let outcome = delay_move(node, &job, || node.kill_program("pamtester"));
         assert!(outcome.code != 0, "{outcome}");
         eventually("the leaf is gone", || !job.leaf().exists());
-        nothing_is_left(node, &job, "killed");
+        assert_nothing_left(node, &job, "killed");
     });
 }
 
-/// A filter is for the helper to work out where Flux wanted one and none was attached.
+/// If Flux wanted a filter and attached none, the helper works out a list for ours.
 #[test]
-fn a_unit_with_a_policy_and_no_filter_gets_ours_once() {
+fn unit_with_policy_and_without_filter_gets_our_filter_once() {
     on_flux(|node| {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
         let file = format!("{folder}/imp-shell-0-{JOB}.service");
         node.write(&file, "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n");
         let first = job.reply(Containment::Inherit);
-        let second = job.reply(one_gpu());
+        let second = job.reply(one_gpu_list());
         Fake::new().answers(&first).then(&second).install(node);
         for _ in 0..3 {
             node.pam(ALICE).ok();
@@ -510,7 +513,7 @@ fn a_unit_with_a_policy_and_no_filter_gets_ours_once() {
 }
 
 #[test]
-fn a_unit_without_a_policy_is_not_contained() {
+fn unit_without_policy_is_not_contained() {
     on_flux(|node| {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
@@ -518,7 +521,7 @@ fn a_unit_without_a_policy_is_not_contained() {
         let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
         Fake::new().answers(&first).then(&second).install(node);
         node.arguments("require_devices");
-        refused(node, &job, "nothing in force", "[JA06]");
+        assert_both_phases_refuse(node, &job, "nothing in force", "[JA06]");
         node.arguments("");
         node.pam(ALICE).ok();
         assert_eq!(node.log.decision("JA00").field("containment"), Some("none"));
@@ -526,7 +529,7 @@ fn a_unit_without_a_policy_is_not_contained() {
 }
 
 #[test]
-fn a_units_file_that_is_not_its_own_is_not_read() {
+fn foreign_unit_file_is_not_read() {
     for (what, spoil) in [
         ("missing", (|_, _| {}) as fn(&Node, &str)),
         ("a link", |node, file| {
@@ -551,14 +554,14 @@ fn a_units_file_that_is_not_its_own_is_not_read() {
             spoil(node, &format!("{folder}/imp-shell-0-{JOB}.service"));
             let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
             Fake::new().answers(&first).then(&second).install(node);
-            refused(node, &job, what, "[JA06]");
+            assert_both_phases_refuse(node, &job, what, "[JA06]");
             node.log.line("no filter is in force");
         });
     }
 }
 
 #[test]
-fn a_second_answer_about_another_job_is_not_followed() {
+fn second_reply_about_another_job_refuses() {
     on_flux(|node| {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let other = node.start_flux_job(ALICE, "f1", &[]);
@@ -573,21 +576,21 @@ fn a_second_answer_about_another_job_is_not_followed() {
             ("another account", unit_reply(JOB, &job.path(), 991, none)),
         ] {
             Fake::new().answers(&first).then(&second).install(node);
-            refused(node, &job, what, "[JA07]");
+            assert_both_phases_refuse(node, &job, what, "[JA07]");
             assert!(!other.leaf().exists(), "{what}");
         }
         Fake::new().answers(&first).then(&job.reply(Containment::Inherit)).install(node);
-        refused(node, &job, "inherits once more", "[JA06]");
+        assert_both_phases_refuse(node, &job, "inherits once more", "[JA06]");
     });
 }
 
 #[test]
-fn a_keeper_that_others_could_have_written_is_not_run() {
+fn keeper_writable_by_others_is_not_run() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let spoil = |script: &str| {
             node.sh(&format!("cp -p {KEEPER} /run/kept; {script}")).ok();
-            refused(node, &job, script, "[JA09]");
+            assert_both_phases_refuse(node, &job, script, "[JA09]");
             node.log.line("keeper /usr/libexec/job-adopt/keeper");
             node.sh(&format!("rm -rf {KEEPER}; cp -p /run/kept {KEEPER}")).ok();
         };
@@ -599,15 +602,15 @@ fn a_keeper_that_others_could_have_written_is_not_run() {
         node.sh(&format!("echo no program >{KEEPER}")).ok();
         node.session(ALICE).fails();
         node.log.line("start keeper: execveat");
-        nothing_is_left(node, &job, "no program");
+        assert_nothing_left(node, &job, "no program");
     });
 }
 
-/// What a subverted helper might try.
+/// Paths that a subverted helper might send.
 #[test]
-fn plans_for_what_is_no_unit_of_flux_are_refused() {
+fn plan_for_path_outside_flux_units_refuses() {
     on_flux(|node| {
-        let job = contained(node);
+        let job = start_contained_job(node);
         let own = node.unit(ALICE.uid, &format!("imp-shell-0-{JOB}.service"));
         let bobs = node.unit(BOB.uid, &format!("imp-shell-0-{JOB}.service"));
         let other = node.unit(FLUX.uid, "other.service");

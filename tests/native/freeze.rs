@@ -1,11 +1,12 @@
-//! A frozen job: moving in would freeze sshd.
+//! Frozen jobs: sshd would freeze if it moved into one.
 
 use crate::support::{
     ALICE, Node, Outcome, User, eventually, on_node, run_while_delayed, timeout_factor,
 };
 
-/// By the module's own measure; on a busy machine not every time.
-fn refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Outcome) {
+/// Asserts that one of several attempts is refused within a second, by the module's own measure: a
+/// busy machine delays some.
+fn assert_refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Outcome) {
     let took = || {
         node.log.clear();
         phase(node, ALICE).fails();
@@ -15,12 +16,12 @@ fn refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Outcome) 
 }
 
 #[test]
-fn a_frozen_job_is_refused_within_a_second() {
+fn frozen_job_refuses_login_within_a_second() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         job.cgroup.freeze(true);
-        refused_within_a_second(node, Node::account);
-        refused_within_a_second(node, Node::session);
+        assert_refused_within_a_second(node, Node::account);
+        assert_refused_within_a_second(node, Node::session);
         let text = "gpu017: your job 4242 is suspended; a login would freeze with it.";
         node.account(ALICE).fails().says(text).says("[JA04]");
         assert_eq!(job.cgroup.pids().len(), 1);
@@ -30,21 +31,21 @@ fn a_frozen_job_is_refused_within_a_second() {
 }
 
 #[test]
-fn so_is_one_below_a_frozen_ancestor() {
+fn job_below_frozen_ancestor_refuses_login_within_a_second() {
     on_node(|node| {
         let jobs = node.cgroup().child("jobs");
         let job = node.job(ALICE, "4242").start();
         jobs.freeze(true);
-        refused_within_a_second(node, Node::session);
+        assert_refused_within_a_second(node, Node::session);
         jobs.freeze(false);
         drop(job);
     });
 }
 
-/// A job that its user freezes between the check and the move: their login freezes with it, as
-/// those do that are there already, and goes on with it.
+/// A job that its user freezes between the check and the move freezes the login as well, and both
+/// go on together.
 #[test]
-fn one_frozen_in_the_window_goes_on_with_its_job() {
+fn login_to_job_frozen_before_move_continues_after_thaw() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());

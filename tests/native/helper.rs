@@ -1,4 +1,4 @@
-//! Helpers that misbehave: each one refuses the login, in time, and leaves no process.
+//! Helpers that misbehave: each refuses the login in time and leaves no process.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::support::{
 
 const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
 
-/// A reply that admits to that cgroup, as the real helper would give it.
-pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
+/// Returns the real helper's reply that admits to that cgroup.
+pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
     Reply {
         stack: Stack::Effective,
         detail: String::new(),
@@ -34,9 +34,9 @@ pub(crate) fn admit(job: &str, cgroup: &Cgroup) -> Reply {
     }
 }
 
-/// Both phases refuse with that code, and no helper is left.
+/// Asserts that both phases refuse with that code and leave no helper.
 #[track_caller]
-fn both_refuse(node: &Node, what: &str, code: &str) -> Outcome {
+fn assert_both_phases_refuse(node: &Node, what: &str, code: &str) -> Outcome {
     node.log.clear();
     let account = node.account(ALICE);
     assert!(account.code != 0, "{what}: {account}");
@@ -47,98 +47,117 @@ fn both_refuse(node: &Node, what: &str, code: &str) -> Outcome {
     account
 }
 
-fn refused(what: &str, code: &str, fake: Fake) {
+fn assert_fake_refused(what: &str, code: &str, fake: Fake) {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
         fake.install(node);
-        retry_until_in_time(Duration::from_secs(4), || both_refuse(node, what, code));
+        retry_until_in_time(Duration::from_secs(4), || assert_both_phases_refuse(node, what, code));
         assert_eq!(job.cgroup.pids().len(), 1, "{what}: something joined");
     });
 }
 
-/// The fakes are taken for the helper: a good answer from one admits.
+/// The fakes take the place of the helper: a good reply of one admits.
 #[test]
-fn an_answer_is_an_answer() {
+fn good_reply_admits() {
     on_node(|node| {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
-        Fake::new().answers(&admit("4242", &job.cgroup)).install(node);
+        Fake::new().answers(&admitting_reply("4242", &job.cgroup)).install(node);
         node.pam(ALICE).ok().stands_in(&job.cgroup);
     });
 }
 
 #[test]
-fn one_that_says_nothing_or_too_much() {
-    refused("silent", "[JA0", Fake::new());
-    refused("garbage", "[JA0", Fake::new().says("no job today\n"));
-    refused("nothing but NULs", "[JA0", Fake::new().says(vec![0; 4096]));
-    refused("1 MiB", "[JA0", Fake::new().verb("flood", 1 << 20));
+fn empty_or_oversized_reply_refuses_login() {
+    assert_fake_refused("silent", "[JA0", Fake::new());
+    assert_fake_refused("garbage", "[JA0", Fake::new().says("no job today\n"));
+    assert_fake_refused("nothing but NULs", "[JA0", Fake::new().says(vec![0; 4096]));
+    assert_fake_refused("1 MiB", "[JA0", Fake::new().verb("flood", 1 << 20));
 }
 
 #[test]
-fn one_that_ends_badly() {
-    refused("killed", "[JA0", Fake::new().verb("raise", 9));
-    refused("crashed", "[JA0", Fake::new().verb("crash", 0));
-    refused("status 1", "[JA0", Fake::new().verb("exit", 1));
+fn failing_helper_refuses_login() {
+    assert_fake_refused("killed", "[JA0", Fake::new().verb("raise", 9));
+    assert_fake_refused("crashed", "[JA0", Fake::new().verb("crash", 0));
+    assert_fake_refused("status 1", "[JA0", Fake::new().verb("exit", 1));
 }
 
-/// A good answer counts only from a helper that ended well.
+/// A good reply counts only from a helper that exits with status 0.
 #[test]
-fn one_that_answers_and_then_fails() {
+fn helper_that_fails_after_its_reply_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         for (verb, number) in [("exit", 1), ("raise", 9), ("crash", 0)] {
-            Fake::new().answers(&admit("4242", &job.cgroup)).verb(verb, number).install(node);
-            both_refuse(node, verb, "[JA0");
+            Fake::new()
+                .answers(&admitting_reply("4242", &job.cgroup))
+                .verb(verb, number)
+                .install(node);
+            assert_both_phases_refuse(node, verb, "[JA0");
         }
     });
 }
 
 #[test]
-fn one_that_hangs() {
-    refused("hung", "[JA08]", Fake::new().verb("sleep", 3600));
-    refused("hung, ignoring signals", "[JA08]", Fake::new().verb("deaf", 0).verb("sleep", 3600));
-    refused(
+fn hanging_helper_refuses_login() {
+    assert_fake_refused("hung", "[JA08]", Fake::new().verb("sleep", 3600));
+    assert_fake_refused(
+        "hung, ignoring signals",
+        "[JA08]",
+        Fake::new().verb("deaf", 0).verb("sleep", 3600),
+    );
+    assert_fake_refused(
         "hung with its output closed",
         "[JA0",
         Fake::new().verb("close", 0).verb("sleep", 3600),
     );
-    refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
+    assert_fake_refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
 }
 
-/// Whatever it does to stay: it does not outlive its phase.
+/// Whatever the helper does, it does not outlive its phase.
 #[test]
-fn one_that_will_not_end() {
+fn helper_that_resists_its_end_is_killed() {
     let undying = || Fake::new().verb("undying", 0);
-    refused("undying", "[JA08]", undying().verb("sleep", 3600));
-    refused("undying and stopped", "[JA08]", undying().verb("raise", 19).verb("sleep", 3600));
-    refused("undying, its output closed", "[JA08]", undying().verb("close", 0).verb("sleep", 3600));
-    refused("undying, and too much", "[JA0", undying().verb("flood", 1 << 20).verb("sleep", 3600));
+    assert_fake_refused("undying", "[JA08]", undying().verb("sleep", 3600));
+    assert_fake_refused(
+        "undying and stopped",
+        "[JA08]",
+        undying().verb("raise", 19).verb("sleep", 3600),
+    );
+    assert_fake_refused(
+        "undying, its output closed",
+        "[JA08]",
+        undying().verb("close", 0).verb("sleep", 3600),
+    );
+    assert_fake_refused(
+        "undying, and too much",
+        "[JA0",
+        undying().verb("flood", 1 << 20).verb("sleep", 3600),
+    );
 }
 
-/// A whole answer counts once, from a helper that has ended.
+/// A complete reply counts once, from a helper that has exited.
 #[test]
-fn one_that_answers_and_stays_or_answers_again() {
+fn helper_that_stays_or_replies_twice_counts_once() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
-        let good = admit("4242", &job.cgroup).encode();
+        let good = admitting_reply("4242", &job.cgroup).encode();
         let fake = |bytes: &[u8]| Fake::new().verb("undying", 0).says(bytes);
         fake(&good).verb("close", 0).verb("sleep", 3600).install(node);
-        both_refuse(node, "answered, and stayed", "[JA08]");
+        assert_both_phases_refuse(node, "answered, and stayed", "[JA08]");
         fake(&good).verb("reply", 0).install(node);
-        both_refuse(node, "answered twice", "[JA0");
+        assert_both_phases_refuse(node, "answered twice", "[JA0");
         fake(&good[..good.len() / 2]).verb("raise", 9).install(node);
-        both_refuse(node, "died over its answer", "[JA0");
+        assert_both_phases_refuse(node, "died over its answer", "[JA0");
         assert_eq!(job.cgroup.pids().len(), 1);
     });
 }
 
-/// It can stop other helpers, which have its uid, and even a process that is about to become one,
-/// for which sshd stands still. Each login is over in time all the same.
+/// The helper can stop other helpers, which share its uid, and even a process that is about to
+/// become one. sshd waits for the exec of such a process. Each login ends in time all the same.
 #[test]
-fn one_that_stops_all_others() {
+fn helper_that_stops_others_delays_no_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("timeout=2");
@@ -155,9 +174,9 @@ fn one_that_stops_all_others() {
     });
 }
 
-/// Stopped when it has changed its identity and has not executed its program.
+/// The helper is stopped between the change of its identity and its exec.
 #[test]
-fn one_that_is_stopped_before_it_begins() {
+fn helper_stopped_before_exec_refuses_login_in_time() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.session_alone("timeout=2");
@@ -177,13 +196,13 @@ fn one_that_is_stopped_before_it_begins() {
     });
 }
 
-/// A process that the helper leaves behind keeps the pipe open; it must not keep the login.
+/// A child of the helper keeps the pipe open, and must not delay the login.
 #[test]
-fn one_that_leaves_a_child() {
+fn child_of_helper_delays_no_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
-        let fake = Fake::new().verb("describe", 0).answers(&admit("4242", &job.cgroup));
+        let fake = Fake::new().verb("describe", 0).answers(&admitting_reply("4242", &job.cgroup));
         fake.verb("linger", 0).install(node);
         retry_until_in_time(Duration::from_secs(4), || node.account(ALICE));
         node.log.line("helper: end");
@@ -192,10 +211,10 @@ fn one_that_leaves_a_child() {
 }
 
 #[test]
-fn plans_that_are_damaged() {
+fn damaged_plan_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        let good = String::from_utf8(admit("4242", &job.cgroup).encode()).unwrap();
+        let good = String::from_utf8(admitting_reply("4242", &job.cgroup).encode()).unwrap();
         let cut = &good[..good.len() - 10];
         let version = format!("s{}\0", pam_job_adopt::protocol::VERSION);
         let swapped = good.replace("hint\0s\0message\0s\0", "message\0s\0hint\0s\0");
@@ -212,15 +231,16 @@ fn plans_that_are_damaged() {
         for (what, bytes, code) in damaged {
             assert_ne!(bytes, good, "{what}: nothing was damaged");
             Fake::new().says(bytes).install(node);
-            both_refuse(node, what, code);
+            assert_both_phases_refuse(node, what, code);
         }
         assert_eq!(job.cgroup.pids().len(), 1);
     });
 }
 
-/// As [`admit`], with a leaf to make and a filter to attach, which a refusal has to leave undone.
-fn admit_with_harm(job: &str, cgroup: &Cgroup) -> Reply {
-    let mut reply = admit(job, cgroup);
+/// Returns the reply of [`admit`] with a leaf and a filter, both of which a refusal must leave
+/// unmade.
+fn harmful_reply(job: &str, cgroup: &Cgroup) -> Reply {
+    let mut reply = admitting_reply(job, cgroup);
     if let Verdict::Admit(plan) = &mut reply.verdict {
         let leaf = Some("logins".parse().unwrap());
         plan.placement = Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf };
@@ -229,12 +249,12 @@ fn admit_with_harm(job: &str, cgroup: &Cgroup) -> Reply {
     reply
 }
 
-/// What a subverted helper might try.
+/// Plans that a subverted helper might send.
 #[test]
-fn plans_for_what_is_not_the_users() {
+fn plan_for_job_of_another_user_refuses_login() {
     on_node(|node| {
         let hers = node.job(ALICE, "4242").start();
-        Fake::new().answers(&admit_with_harm("4242", &hers.cgroup)).install(node);
+        Fake::new().answers(&harmful_reply("4242", &hers.cgroup)).install(node);
         node.session(ALICE).ok();
         assert_eq!((hers.cgroup.children().len(), hers.cgroup.our_filters().len()), (1, 1));
         let his = node.job(BOB, "777").start();
@@ -248,7 +268,7 @@ fn plans_for_what_is_not_the_users() {
             ("a cgroup that is not there", "4242", &Cgroup::new("/ja-no-such")),
             ("another job of the user's", "4243", &hers.cgroup),
         ] {
-            Fake::new().answers(&admit_with_harm(job, cgroup)).install(node);
+            Fake::new().answers(&harmful_reply(job, cgroup)).install(node);
             let outcome = node.session(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
         }
@@ -261,14 +281,14 @@ fn plans_for_what_is_not_the_users() {
 }
 
 #[test]
-fn files_that_are_no_helper() {
+fn unusable_helper_file_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.account(ALICE).ok();
         let damage = |script: &str| {
             node.sh(&format!("cp -p {RESOLVE} /run/kept")).ok();
             node.sh(script).ok();
-            both_refuse(node, script, "[JA09]");
+            assert_both_phases_refuse(node, script, "[JA09]");
             node.sh(&format!("rm -rf {RESOLVE}; cp -p /run/kept {RESOLVE}")).ok();
         };
         damage(&format!("rm {RESOLVE}"));
@@ -281,25 +301,25 @@ fn files_that_are_no_helper() {
         damage(&format!("echo no program >{RESOLVE}"));
         node.account(ALICE).ok();
         node.mode("/usr/libexec/job-adopt", 0o777);
-        both_refuse(node, "in a folder that all can write", "[JA09]");
+        assert_both_phases_refuse(node, "in a folder that all can write", "[JA09]");
         drop(job);
     });
 }
 
-/// There is no other account to fall back to.
+/// No other account stands in for the helper's.
 #[test]
-fn its_account_has_to_exist() {
+fn missing_helper_account_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
-        both_refuse(node, "no account", "[JA09]");
+        assert_both_phases_refuse(node, "no account", "[JA09]");
         node.log.line("job-adopt");
     });
 }
 
-/// The helper from inside: another account, no privilege, nothing inherited.
+/// The helper describes itself: another account, no privilege, nothing inherited.
 #[test]
-fn it_runs_with_nothing() {
+fn helper_runs_without_privilege_and_inheritance() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
@@ -321,7 +341,7 @@ fn it_runs_with_nothing() {
             assert_eq!(value(set), "0".repeat(16), "{set}");
         }
         assert_eq!(value("NoNewPrivs:"), "1");
-        // At once, and nothing that it may come back to or pass.
+        // The helper runs at once, at a nice value that neither it nor its children keep.
         assert_eq!((value("nice "), value("then nice ")), ("-20".into(), "0".into()));
         let slice = value("slice ");
         assert!(slice.starts_with("100000 of ") || slice.ends_with(" of 0"), "{slice}");
@@ -337,14 +357,15 @@ fn it_runs_with_nothing() {
     });
 }
 
-/// No process of another user's may read the helper's memory, nor one of its own account.
+/// No process of another user, nor another one of the helper's account, may read the helper's
+/// memory.
 #[test]
-fn it_is_not_dumpable() {
+fn helper_is_not_dumpable() {
     on_node(|node| {
         node.arguments("wait_job=30");
         std::thread::scope(|scope| {
             let login = scope.spawn(|| node.account(ALICE));
-            // It looks for a job again and again.
+            // The helper polls for a job again and again.
             let looks = |pid: &i32| {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
                 let slept =
@@ -354,7 +375,7 @@ fn it_is_not_dumpable() {
             };
             eventually("the helper waits", || node.helpers().first().is_some_and(looks));
             let pid = node.helpers()[0];
-            // The kernel gives the files of a process that is not dumpable to root; proc(5).
+            // Root owns the /proc files of a process that is not dumpable (proc(5)).
             let owner = std::fs::metadata(format!("/proc/{pid}/mem")).unwrap();
             assert_eq!(std::os::unix::fs::MetadataExt::uid(&owner), 0);
             let _job = node.job(ALICE, "4242").start();
@@ -363,9 +384,10 @@ fn it_is_not_dumpable() {
     });
 }
 
-/// Without close_range(2) as many are closed as sshd may have, not as many as the helper may.
+/// Without close_range(2) the limit is the number of descriptors that sshd may have, not that of
+/// the helper.
 #[test]
-fn every_descriptor_is_closed_before_there_may_be_few() {
+fn every_descriptor_is_closed_without_close_range() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);

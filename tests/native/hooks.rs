@@ -1,5 +1,5 @@
-//! Prolog and epilog for Slurm, run as slurmd runs them: as root, with nothing in the environment but
-//! what Slurm puts there (measured on 22.05; 24.11 adds times and the newer name of the list of nodes).
+//! Prolog and epilog for Slurm, run in slurmd's way: as root, with only the variables that Slurm
+//! sets (measured on 22.05; 24.11 adds times and the newer name of the node list).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::support::{Node, Outcome, on_node};
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
 
-/// What every prolog has of a job of alice's.
+/// Variables of every prolog of a job of alice.
 const JOB: [&str; 8] = [
     "SLURM_JOB_ID=77",
     "SLURM_JOB_UID=1001",
@@ -22,8 +22,8 @@ const JOB: [&str; 8] = [
     "SLURM_JOB_WORK_DIR=/home/alice",
 ];
 
-/// A node whose Slurm has four GPUs.
-fn on_slurms_node(body: impl FnOnce(&Node)) {
+/// Runs `body` on a node whose Slurm has four GPUs.
+fn on_slurm_node(body: impl FnOnce(&Node)) {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
@@ -37,26 +37,26 @@ fn on_slurms_node(body: impl FnOnce(&Node)) {
 }
 
 /// Runs a script with the variables of a job, and these.
-fn run(node: &Node, name: &str, more: &[&str]) -> Outcome {
+fn run_hook(node: &Node, name: &str, more: &[&str]) -> Outcome {
     let script = format!("/etc/slurm/{name}");
     let arguments: Vec<&str> =
         ["-i"].into_iter().chain(JOB).chain(more.iter().copied()).chain([&*script]).collect();
     node.run("env", &arguments)
 }
 
-fn record(node: &Node) -> Value {
+fn read_record(node: &Node) -> Value {
     serde_json::from_str(&node.read(RECORD)).unwrap()
 }
 
-fn make_lists(node: &Node) {
+fn write_gpu_files(node: &Node) {
     let script = node.read("/etc/slurm/prolog.sh");
     let other = script.replace("\nDEVICES=slurm\n", "\nDEVICES=lists\n");
     assert_ne!(script, other);
     node.write("/etc/slurm/prolog.sh", &other);
 }
 
-/// Gives the node to Slurm with these resources, and `gres.conf` these lines.
-fn configure(node: &Node, gres: &str, lines: &str) {
+/// Gives the node these resources in `slurm.conf`, and `gres.conf` these lines.
+fn configure_slurm(node: &Node, gres: &str, lines: &str) {
     let name = node.name();
     node.write(
         "/etc/slurm/slurm.conf",
@@ -67,23 +67,23 @@ fn configure(node: &Node, gres: &str, lines: &str) {
         ),
     );
     node.write("/etc/slurm/gres.conf", lines);
-    // Both versions of cgroups are mounted here, which its own choice refuses.
+    // Both versions of cgroups are mounted here, which Slurm's autodetection refuses.
     node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n");
 }
 
-/// The devices that a name of `gres.conf` stands for, but those that all GPUs share.
-fn device(node: &Node, index: u32) -> String {
+/// Returns the device of a GPU in `gres.conf`, without those that all GPUs share.
+fn gpu_device(node: &Node, index: u32) -> String {
     let said = node.run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")]).ok().stdout;
     let own = said.lines().filter_map(|line| line.split_whitespace().nth(1));
     own.filter(|path| path.ends_with(|last: char| last.is_ascii_digit())).collect()
 }
 
 #[test]
-fn the_record_lists_the_gpus_that_slurm_names() {
-    on_slurms_node(|node| {
-        make_lists(node);
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=2,3", "CUDA_VISIBLE_DEVICES=2,3"]).ok();
-        let record = record(node);
+fn record_lists_gpus_that_slurm_names() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=2,3", "CUDA_VISIBLE_DEVICES=2,3"]).ok();
+        let record = read_record(node);
         assert_eq!((&record["via"], &record["gres"]), (&json!("slurm"), &json!({ "gpu": [2, 3] })));
         assert_eq!(record["options"]["DevicePolicy"], "closed");
         assert_eq!(record["env"]["CUDA_VISIBLE_DEVICES"], "2,3");
@@ -93,62 +93,62 @@ fn the_record_lists_the_gpus_that_slurm_names() {
 }
 
 #[test]
-fn a_job_without_gpus_gets_a_list_without_gpus() {
-    on_slurms_node(|node| {
-        make_lists(node);
-        run(node, "prolog.sh", &[]).ok();
-        let record = record(node);
+fn job_without_gpus_gets_list_without_gpus() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        run_hook(node, "prolog.sh", &[]).ok();
+        let record = read_record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "closed" }));
         assert!(record.get("gres").is_none() && record.get("gpus").is_none(), "{record}");
     });
 }
 
 #[test]
-fn run_twice_it_says_the_same_and_the_epilog_takes_it_away_and_leaves_a_note() {
-    on_slurms_node(|node| {
+fn second_prolog_keeps_record_and_epilog_replaces_it_by_note() {
+    on_slurm_node(|node| {
         let times = ["SLURM_JOB_START_TIME=1795200000", "SLURM_JOB_END_TIME=1795203600"];
         let gpus = ["SLURM_JOB_GPUS=0"];
         let more = [&gpus[..], &times[..]].concat();
-        run(node, "prolog.sh", &more).ok();
-        let first = record(node);
+        run_hook(node, "prolog.sh", &more).ok();
+        let first = read_record(node);
         assert_eq!((&first["started"], &first["ends"]), (&json!(1795200000), &json!(1795203600)));
-        run(node, "prolog.sh", &more).ok();
-        assert_eq!(record(node), first);
-        run(node, "epilog.sh", &more).ok();
+        run_hook(node, "prolog.sh", &more).ok();
+        assert_eq!(read_record(node), first);
+        run_hook(node, "epilog.sh", &more).ok();
         assert!(!node.exists(RECORD) && node.exists(NOTE));
-        run(node, "epilog.sh", &more).ok();
-        // Requeued under its id.
-        run(node, "prolog.sh", &gpus).ok();
+        run_hook(node, "epilog.sh", &more).ok();
+        // Slurm requeues the job under the same id.
+        run_hook(node, "prolog.sh", &gpus).ok();
         assert!(node.exists(RECORD) && !node.exists(NOTE));
     });
 }
 
-/// An unregister that was killed before its end must not keep a requeued job from starting.
+/// An unregister that was killed midway must not keep a requeued job from starting.
 #[test]
-fn a_job_comes_back_whose_end_was_cut_short() {
-    on_slurms_node(|node| {
-        run(node, "prolog.sh", &[]).ok();
+fn requeued_job_starts_after_interrupted_unregister() {
+    on_slurm_node(|node| {
+        run_hook(node, "prolog.sh", &[]).ok();
         node.sh(&format!("mv {RECORD} /run/job-adopt/jobs/1001/.77.ending")).ok();
-        run(node, "prolog.sh", &[]).ok();
+        run_hook(node, "prolog.sh", &[]).ok();
         assert!(node.exists(RECORD) && !node.exists("/run/job-adopt/jobs/1001/.77.ending"));
     });
 }
 
-/// No job is to fail for it, and no node to drain.
+/// The missing list must not fail a job or drain a node.
 #[test]
-fn a_list_that_cannot_be_made_leaves_the_devices_to_slurm_and_the_log_says_so() {
-    on_slurms_node(|node| {
-        make_lists(node);
+fn failing_list_leaves_devices_to_slurm_and_is_logged() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
         for (gres, lines) in [
             ("gpu:4", "Name=gpu File=/dev/nvidia[0-3]\n"),
             ("gpu:4", "AutoDetect=nvml\n"),
             ("gpu:4", "Name=gpu Fil=/dev/nvidia0\n"),
             ("gpu:9", ""),
         ] {
-            configure(node, gres, lines);
+            configure_slurm(node, gres, lines);
             node.log.clear();
-            run(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
-            let record = record(node);
+            run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
+            let record = read_record(node);
             assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }), "{lines}");
             assert!(record.get("gres").is_none(), "{record}");
             node.log.line("job 77: devices left to Slurm: ");
@@ -156,73 +156,73 @@ fn a_list_that_cannot_be_made_leaves_the_devices_to_slurm_and_the_log_says_so() 
     });
 }
 
-/// Which type comes first, `Gres=` says and not the lines.
+/// `Gres=` decides the order of the types, not the order of the lines.
 #[test]
-fn with_several_types_an_index_is_what_slurmd_says() {
-    on_slurms_node(|node| {
-        make_lists(node);
+fn index_among_several_types_follows_slurmd() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
         let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                      Name=gpu Type=a File=/dev/nvidia2\n";
-        let gpus = || [0, 1, 2].map(|index| device(node, index));
-        configure(node, "gpu:b:1,gpu:a:2", lines);
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0,2"]).ok();
-        assert_eq!(record(node)["gres"], json!({ "gpu": [0, 2] }));
+        let gpus = || [0, 1, 2].map(|index| gpu_device(node, index));
+        configure_slurm(node, "gpu:b:1,gpu:a:2", lines);
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0,2"]).ok();
+        assert_eq!(read_record(node)["gres"], json!({ "gpu": [0, 2] }));
         assert_eq!(gpus(), ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
-        // It is not asked again for nothing.
+        // The prolog asks slurmd again only for a reason.
         let told = "/run/job-adopt/gres.conf";
         node.sh(&format!("echo '# mark' >>{told}")).ok();
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert!(node.read(told).ends_with("# mark\n"));
-        configure(node, "gpu:a:2,gpu:b:1", lines);
+        configure_slurm(node, "gpu:a:2,gpu:b:1", lines);
         node.sh(&format!("touch -d yesterday {told}")).ok();
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert_eq!(gpus(), ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia1"]);
-        // Another driver may find others.
+        // Another driver may find other GPUs.
         node.sh(&format!("sed -i '1s/$/ 1.2/' {told}")).ok();
         node.run("job-adopt", &["devices", "--gres", "gpu:0"]).says("of another boot or driver");
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
-        assert_eq!(device(node, 2), "/dev/nvidia1");
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
+        assert_eq!(gpu_device(node, 2), "/dev/nvidia1");
     });
 }
 
 #[test]
-fn where_slurm_finds_gpus_itself_an_index_is_what_slurmd_says() {
-    on_slurms_node(|node| {
-        make_lists(node);
-        configure(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
-        assert_eq!(record(node)["gres"], json!({ "gpu": [1] }));
-        assert_eq!(device(node, 1), "/dev/nvidia3");
+fn index_with_autodetection_follows_slurmd() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
+        assert_eq!(read_record(node)["gres"], json!({ "gpu": [1] }));
+        assert_eq!(gpu_device(node, 1), "/dev/nvidia3");
     });
 }
 
 #[test]
 fn devices_left_to_slurm_make_no_list_and_fail_no_job() {
-    on_slurms_node(|node| {
-        run(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
-        let record = record(node);
+    on_slurm_node(|node| {
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
+        let record = read_record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }));
         assert!(record.get("gres").is_none(), "{record}");
         node.sh("rm -r /run/job-adopt/jobs; mkdir -m 777 /run/job-adopt/jobs").ok();
-        run(node, "prolog.sh", &[]).ok().says("has no record");
+        run_hook(node, "prolog.sh", &[]).ok().says("has no record");
     });
 }
 
 #[test]
-fn no_working_directory_and_no_job_of_roots_fails_a_prolog() {
-    on_slurms_node(|node| {
+fn missing_directory_or_job_of_root_fails_no_prolog() {
+    on_slurm_node(|node| {
         for odd in ["/home/a b", "/home/$(id)", "/home/a\nb", "/home/\u{e4}", "", "/home/*"] {
-            run(node, "prolog.sh", &[&format!("SLURM_JOB_WORK_DIR={odd}")]).ok();
-            assert!(record(node)["env"].get("SLURM_JOB_WORK_DIR").is_none(), "{odd:?}");
+            run_hook(node, "prolog.sh", &[&format!("SLURM_JOB_WORK_DIR={odd}")]).ok();
+            assert!(read_record(node)["env"].get("SLURM_JOB_WORK_DIR").is_none(), "{odd:?}");
         }
         let record = node.read(RECORD);
-        run(node, "prolog.sh", &["SLURM_JOB_UID=0", "SLURM_JOB_GPUS=0"]).ok();
+        run_hook(node, "prolog.sh", &["SLURM_JOB_UID=0", "SLURM_JOB_GPUS=0"]).ok();
         assert_eq!(node.read(RECORD), record);
     });
 }
 
-/// Lays an example on the node, where the scheduler has its jobs in `own` in place of `usual`.
-fn example(node: &Node, name: &str, usual: &str, own: &str) {
+/// Installs an example on the node, with the scheduler's job folder `own` in place of `usual`.
+fn install_example(node: &Node, name: &str, usual: &str, own: &str) {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/examples");
     let text = std::fs::read_to_string(examples.join(name)).unwrap();
     assert!(text.contains(usual), "{name}");
@@ -230,12 +230,13 @@ fn example(node: &Node, name: &str, usual: &str, own: &str) {
     node.mode(&format!("/tmp/{name}"), 0o755);
 }
 
-/// Schedulers that are not here: what is ours in their hooks, on stand-ins for what is theirs.
+/// These schedulers are not installed: the test runs our part of their hooks, on stand-ins for
+/// theirs.
 #[test]
-fn lsfs_example_registers_a_job_and_withdraws_it() {
+fn lsf_example_registers_and_withdraws_job() {
     on_node(|node| {
         let jobs = format!("{}/lsf-jobs", node.cgroup().child("jobs").path());
-        example(node, "lsf.sh", "/lsf-jobs", &jobs);
+        install_example(node, "lsf.sh", "/lsf-jobs", &jobs);
         node.sh("printf '#!/bin/sh\\necho alice\\n' >/usr/bin/bjobs; chmod 755 /usr/bin/bjobs")
             .ok();
         let begin =
@@ -251,13 +252,13 @@ fn lsfs_example_registers_a_job_and_withdraws_it() {
 }
 
 #[test]
-fn htcondors_example_registers_claimed_slots_and_withdraws_others() {
+fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
     on_node(|node| {
         let jobs = node.cgroup().child("jobs");
         let slot = jobs.child("condor_execute_slot1_1@n");
         slot.create();
         let usual = "system.slice/condor.service/htcondor";
-        example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
+        install_example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
         let status = "#!/bin/sh\n[ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
         node.write("/usr/bin/condor_status", status);
         node.mode("/usr/bin/condor_status", 0o755);

@@ -1,10 +1,10 @@
-//! sshd's process is a guest's house, and nothing is left behind.
+//! sshd's process stays as it was, and a login leaves nothing behind.
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, CAROL, Cgroup, Fake, Node, Outcome, Tool, eventually, on_node};
 
-/// Accounts and sessions in one process, which compares itself before and after each.
-fn cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
+/// Runs accounts and sessions in one process, which compares itself before and after each.
+fn run_cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
     node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
     node.run("cycles", &[user.name, count])
 }
@@ -13,16 +13,16 @@ fn cycles(node: &Node, user: crate::support::User, count: &str) -> Outcome {
 fn two_handles_in_one_process_change_nothing() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let outcome = cycles(node, ALICE, "2").exits(0).omits("CHANGED");
+        let outcome = run_cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
         outcome.stands_in(&job.cgroup);
     });
 }
 
 #[test]
-fn refusals_change_nothing_either() {
+fn refusals_change_nothing() {
     on_node(|node| {
-        cycles(node, CAROL, "3").exits(10).omits("CHANGED").stands_in(&node.outside());
+        run_cycles(node, CAROL, "3").exits(10).omits("CHANGED").stands_in(&node.outside());
         node.arguments("timeout=1");
         for fake in [
             Fake::new().verb("sleep", 3600),
@@ -31,37 +31,37 @@ fn refusals_change_nothing_either() {
             Fake::new().verb("raise", 9),
         ] {
             fake.install(node);
-            cycles(node, ALICE, "2").exits(10).omits("CHANGED");
+            run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         }
         let path = "/usr/libexec/job-adopt/resolve";
         node.sh(&format!("echo no program >{path}")).ok();
-        cycles(node, ALICE, "2").exits(10).omits("CHANGED");
+        run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();
         node.stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
-        cycles(node, ALICE, "2").exits(10).stands_in(&node.outside());
+        run_cycles(node, ALICE, "2").exits(10).stands_in(&node.outside());
     });
 }
 
 #[test]
-fn logins_through_a_step_daemon_change_nothing() {
+fn logins_through_step_daemon_change_nothing() {
     on_node(|node| {
         let step = node.step(ALICE, &["no-user"]);
-        let outcome = cycles(node, ALICE, "2").exits(0).omits("CHANGED");
+        let outcome = run_cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
         outcome.stands_in(&step.leaf());
     });
 }
 
-/// Refused before the daemon is asked to add, by its answer, and by what is seen afterwards.
+/// The daemon refuses before it is asked to add, in its reply, and after the move.
 #[test]
-fn neither_do_refusals_through_a_step_daemon() {
+fn refusals_through_step_daemon_change_nothing() {
     let faults = ["hang", "refuse", "close-add", "exit-add", "hang-add", "lie", "elsewhere"];
     for fault in faults.into_iter().chain(["hang-then", "exit-then"]) {
         on_node(|node| {
             let step = node.step(ALICE, &[fault]);
             node.session_alone("timeout=1");
             let before = node.processes().len();
-            let outcome = cycles(node, ALICE, "2").exits(10).omits("CHANGED");
+            let outcome = run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
             outcome.says("[JA0").stands_in(&node.outside());
             let daemon = usize::from(!fault.starts_with("exit"));
             eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
@@ -71,7 +71,7 @@ fn neither_do_refusals_through_a_step_daemon() {
 }
 
 #[test]
-fn the_session_is_closed_without_a_word() {
+fn closing_session_logs_nothing() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.session(ALICE).ok().says("session has successfully been closed");
@@ -80,7 +80,7 @@ fn the_session_is_closed_without_a_word() {
 }
 
 #[test]
-fn no_process_is_left_of_a_login() {
+fn login_leaves_no_process() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let before = node.processes().len();
@@ -91,14 +91,14 @@ fn no_process_is_left_of_a_login() {
     });
 }
 
-/// What a refusal could leave: descriptors of the next, records, leaves, locks.
+/// Descriptors of the next helper, records, leaves and locks could remain after a refusal.
 #[test]
-fn no_file_is_left_of_a_login() {
+fn login_leaves_no_file() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok();
         let files = || node.sh("find /run /tmp /etc /dev -xdev | sort").ok().stdout;
-        let cgroups = || count(node.cgroup());
+        let cgroups = || count_descendants(node.cgroup());
         let before = (files(), cgroups());
         node.pam(ALICE).ok();
         node.pam(CAROL).fails();
@@ -106,12 +106,12 @@ fn no_file_is_left_of_a_login() {
     });
 }
 
-fn count(cgroup: &Cgroup) -> usize {
-    1 + cgroup.children().iter().map(count).sum::<usize>()
+fn count_descendants(cgroup: &Cgroup) -> usize {
+    1 + cgroup.children().iter().map(count_descendants).sum::<usize>()
 }
 
 #[test]
-fn valgrind_finds_no_leak_in_the_module() {
+fn valgrind_finds_no_leak_in_module() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         for user in [ALICE, CAROL] {
@@ -129,9 +129,9 @@ fn valgrind_finds_no_leak_in_the_module() {
     });
 }
 
-/// An application may ignore its children's end, or reap whatever ends; sshd does the latter.
+/// An application may ignore the end of its children, or reap every child, as sshd does.
 #[test]
-fn an_applications_view_of_its_children_does_not_matter() {
+fn sigchld_disposition_of_application_changes_no_result() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
@@ -147,14 +147,13 @@ fn an_applications_view_of_its_children_does_not_matter() {
     });
 }
 
-/// Another thread waits for whatever child ends, and may well reap the helper. Then a whole answer
-/// counts, and a part of one does not.
+/// Another thread waits for any child, and may reap the helper. Then only a complete reply counts.
 #[test]
-fn a_helper_that_the_application_reaps_has_to_have_answered_in_whole() {
+fn helper_reaped_by_application_needs_complete_reply() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
-        let reply = admit("4242", &job.cgroup).encode();
+        let reply = admitting_reply("4242", &job.cgroup).encode();
         Fake::new().says(&reply[..]).install(node);
         for _ in 0..10 {
             node.run("reaper", &["alice", "thread"]).ok().says("account 0 session 0");
@@ -167,14 +166,14 @@ fn a_helper_that_the_application_reaps_has_to_have_answered_in_whole() {
     });
 }
 
-/// A child of the application's that ends in the middle of a call stays its own, and its handler
-/// hears of it.
+/// A child of the application that ends during a call stays a child of the application, whose
+/// handler learns of it.
 #[test]
-fn an_applications_own_child_is_left_to_it() {
+fn child_of_application_is_left_to_it() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
-        let slow = Fake::new().verb("sleep", 1).answers(&admit("4242", &job.cgroup));
+        let slow = Fake::new().verb("sleep", 1).answers(&admitting_reply("4242", &job.cgroup));
         slow.install(node);
         let outcome = node.run("reaper", &["alice", "child"]).ok();
         outcome.says("child 7").says("account 0 session 0 called 1 reaped 1 same 1 pending 0");

@@ -1,4 +1,4 @@
-//! What `make install` puts where.
+//! Files that `make install` installs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use crate::support::{Outcome, finished_dir, skip};
 
-fn make(arguments: &[&str]) -> Outcome {
+fn run_make(arguments: &[&str]) -> Outcome {
     let mut make = Command::new("make");
     make.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments);
     Outcome::run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL"))
 }
 
-fn files(folder: &Path) -> Vec<(String, u32)> {
+fn list_files(folder: &Path) -> Vec<(String, u32)> {
     let mut find = Command::new("find");
     let listed = Outcome::run(find.arg(folder).args(["-type", "f"])).ok().stdout;
     let relative = |path: &str| path.strip_prefix(&*folder.to_string_lossy()).unwrap().to_owned();
@@ -21,7 +21,7 @@ fn files(folder: &Path) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn a_staged_installation_is_complete_and_makes_no_user() {
+fn staged_installation_is_complete_and_creates_no_account() {
     if finished_dir().is_none() {
         return skip("needs the finished files: run make test");
     }
@@ -29,9 +29,9 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     let _ = std::fs::remove_dir_all(&stage);
     let destination = format!("DESTDIR={}", stage.display());
     let accounts = std::fs::read("/etc/passwd").unwrap();
-    make(&["install", &destination, "PREFIX=/usr"]).ok();
+    run_make(&["install", &destination, "PREFIX=/usr"]).ok();
     assert_eq!(std::fs::read("/etc/passwd").unwrap(), accounts);
-    let installed = files(&stage);
+    let installed = list_files(&stage);
     let has = |end: &str, mode: u32| {
         assert!(
             installed.iter().any(|(path, found)| path.ends_with(end) && *found == mode),
@@ -39,7 +39,7 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
         );
     };
     has("/security/pam_job_adopt.so", 0o644);
-    // Whom it runs as cannot read it, so that it can be neither traced nor dumped.
+    // The helper's account cannot read the file, so the process can be neither traced nor dumped.
     has("/usr/libexec/job-adopt/resolve", 0o711);
     has("/usr/libexec/job-adopt/keeper", 0o755);
     has("/usr/libexec/job-adopt/in-use", 0o755);
@@ -60,12 +60,12 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     has("/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf", 0o644);
     has("/usr/share/job-adopt/selinux/job-adopt.cil", 0o644);
     has("/usr/share/dbus-1/system.d/job-adopt.conf", 0o644);
-    // An addition to another's unit counts wherever systemd looks for units.
+    // A drop-in for the unit of another package counts wherever systemd looks for units.
     let added = |path: &str| path.contains("/lib/systemd/") && path.contains(".d/");
     let enabled = |path: &str| path.contains(".wants/") || path.contains("/etc/") || added(path);
     assert!(!installed.iter().any(|(path, _)| enabled(path)), "{installed:?}");
-    make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
-    assert_eq!(files(&stage), []);
+    run_make(&["uninstall", &destination, "PREFIX=/usr"]).ok();
+    assert_eq!(list_files(&stage), []);
     assert!(
         !stage.join("usr/share/job-adopt").exists()
             && !stage.join("usr/libexec/job-adopt").exists()
@@ -73,9 +73,9 @@ fn a_staged_installation_is_complete_and_makes_no_user() {
     std::fs::remove_dir_all(&stage).unwrap();
 }
 
-/// A stack that names a missing module lets nobody in.
+/// A stack that names a missing module refuses everybody, root included.
 #[test]
-fn a_module_in_use_is_not_removed() {
+fn module_in_use_is_not_removed() {
     if finished_dir().is_none() {
         return skip("needs the finished files: run make test");
     }
@@ -84,12 +84,12 @@ fn a_module_in_use_is_not_removed() {
     std::fs::create_dir_all(&stacks).unwrap();
     std::fs::write(stacks.join("sshd"), "session required pam_job_adopt.so\n").unwrap();
     let destination = format!("DESTDIR={}", stage.display());
-    make(&["uninstall", &destination]).fails().says("etc/pam.d/sshd");
+    run_make(&["uninstall", &destination]).fails().says("etc/pam.d/sshd");
     std::fs::write(stacks.join("sshd"), "#session required pam_job_adopt.so\n").unwrap();
-    make(&["uninstall", &destination]).ok();
+    run_make(&["uninstall", &destination]).ok();
     let drop_in = "etc/systemd/system/user-.slice.d";
     std::fs::create_dir_all(stage.join(drop_in)).unwrap();
     std::fs::write(stage.join(drop_in).join("job-adopt.conf"), "").unwrap();
-    make(&["uninstall", &destination]).fails().says(drop_in);
+    run_make(&["uninstall", &destination]).fails().says(drop_in);
     std::fs::remove_dir_all(&stage).unwrap();
 }

@@ -1,9 +1,9 @@
-//! Which cgroup of a job its logins go to.
+//! Choice of the cgroup that a job's logins join.
 
 use crate::support::{ALICE, Cgroup, DENIED, OPENS, on_node};
 
 #[test]
-fn a_job_with_children_gets_a_leaf_beside_them() {
+fn job_with_children_gets_leaf_beside_them() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         job.cgroup.child("step").create();
@@ -14,13 +14,14 @@ fn a_job_with_children_gets_a_leaf_beside_them() {
 }
 
 #[test]
-fn a_job_that_hands_controllers_down_gets_a_leaf_below() {
+fn job_that_enables_controllers_gets_leaf() {
     on_node(|node| {
         let cgroup = node.cgroup().child("jobs").child("parent");
         cgroup.create();
         let inner = cgroup.child("inner");
         let job = node.job(ALICE, "4242").in_cgroup(inner).start();
-        // The payload moves down so that the job itself may have controllers for its children.
+        // The process of the job moves down, so that the job can enable controllers for its
+        // children.
         job.cgroup.child("step").create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
         let available = job.cgroup.read("cgroup.controllers");
         if let Some(controller) = available.split_whitespace().next() {
@@ -31,7 +32,7 @@ fn a_job_that_hands_controllers_down_gets_a_leaf_below() {
 }
 
 #[test]
-fn a_record_may_name_the_leaf() {
+fn record_names_leaf() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
         node.look(ALICE).ok().stands_in(&job.cgroup.child("logins"));
@@ -39,7 +40,7 @@ fn a_record_may_name_the_leaf() {
 }
 
 #[test]
-fn a_refusal_leaves_no_leaf_behind() {
+fn refused_login_leaves_no_leaf() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
         job.cgroup.freeze(true);

@@ -1,15 +1,15 @@
-//! A login joins its user's job and sees that job's devices, whichever way it comes in.
+//! A login of any kind joins its user's job and sees that job's devices.
 
 use crate::support::{
     ALICE, BOB, DENIED, LOOK, Mount, Node, OPENS, eventually, on_node, on_node_with,
 };
 
-/// What a login to a job with `/dev/nvidia0` sees.
+/// Devices of a login to a job with `/dev/nvidia0`.
 const GPU0: [(&str, &str); 4] =
     [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/null", "ok"), ("/dev/full", "ok")];
 
 #[test]
-fn a_command_joins_the_job() {
+fn command_login_joins_job() {
     for mount in [Mount::Unified, Mount::Hybrid] {
         on_node_with(mount, |node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -21,7 +21,7 @@ fn a_command_joins_the_job() {
 }
 
 #[test]
-fn so_does_a_terminal() {
+fn terminal_login_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
@@ -32,7 +32,7 @@ fn so_does_a_terminal() {
 }
 
 #[test]
-fn an_interactive_login_is_told_what_it_joined() {
+fn interactive_login_reads_which_job_it_joined() {
     on_node(|node| {
         let ends = "date -d @1795219200 +%H:%M";
         let ends = node.sh(ends).ok().stdout;
@@ -45,7 +45,7 @@ fn an_interactive_login_is_told_what_it_joined() {
 }
 
 #[test]
-fn so_does_a_password_login() {
+fn password_login_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let outcome = node.sshd().ssh_password(ALICE, LOOK).ok();
@@ -55,11 +55,12 @@ fn so_does_a_password_login() {
 }
 
 #[test]
-fn so_does_a_file_transfer() {
+fn file_transfer_joins_job() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        // An open that the filter refuses is "Permission denied", one without a driver "Failure".
+        // sftp prints "Permission denied" for an open that the filter denies, and "Failure" for one
+        // without a driver.
         let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
         put("/dev/nvidia0").says("Failure").omits("Permission denied");
         put("/dev/nvidia1").says("Permission denied");
@@ -74,7 +75,7 @@ fn so_does_a_file_transfer() {
 }
 
 #[test]
-fn so_does_a_second_channel_of_one_connection() {
+fn second_channel_of_connection_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
@@ -95,7 +96,7 @@ fn so_does_a_second_channel_of_one_connection() {
 }
 
 #[test]
-fn so_does_a_process_that_outlives_its_login() {
+fn process_that_outlives_its_login_stays_in_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let later = format!(
@@ -109,7 +110,7 @@ fn so_does_a_process_that_outlives_its_login() {
 }
 
 #[test]
-fn two_users_see_a_job_each() {
+fn logins_of_two_users_join_their_own_jobs() {
     on_node(|node| {
         let hers = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let his = node.job(BOB, "4243").devices(&["/dev/nvidia1"]).start();
@@ -124,7 +125,7 @@ fn two_users_see_a_job_each() {
 }
 
 #[test]
-fn it_ends_with_the_job() {
+fn login_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let sshd = node.sshd();
@@ -136,7 +137,7 @@ fn it_ends_with_the_job() {
 }
 
 #[test]
-fn the_decision_is_logged_in_one_line() {
+fn decision_is_logged_in_one_line() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
         node.sshd().ssh(ALICE, "true").ok();
@@ -166,9 +167,9 @@ fn the_decision_is_logged_in_one_line() {
     });
 }
 
-/// The kernel shows a mount point's bytes as they are, and users mount by `fusermount3`.
+/// The kernel prints a mount point byte by byte, and users mount with `fusermount3`.
 #[test]
-fn a_mount_on_a_name_that_is_no_text_keeps_nobody_out() {
+fn mount_on_non_utf8_name_refuses_no_login() {
     for mount in [Mount::Unified, Mount::Hybrid, Mount::Namespace] {
         on_node_with(mount, |node| {
             let job = node.job(ALICE, "4242").start();

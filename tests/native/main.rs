@@ -1,7 +1,7 @@
-//! The native tier: a real kernel, a real `sshd`, real PAM stacks, each test in a world of its own.
+//! The native tier: a real kernel, a real `sshd` and real PAM stacks, with a private node for each test.
 //!
-//! Every test needs root and a few kernel features. Without them it says "skipped: …" and passes;
-//! with `JOB_ADOPT_TESTS=all` in the environment (as `make test` sets it) a skip is a failure.
+//! Every test needs root and a few kernel features. Without them it prints "skipped: …" and passes;
+//! with `JOB_ADOPT_TESTS=all` in the environment, which `make test` sets, a skip is a failure.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

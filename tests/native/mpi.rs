@@ -1,4 +1,4 @@
-//! Programs of several nodes, whose ranks a launcher starts by ssh: every one of them is in its job.
+//! MPI programs on several nodes whose launcher starts its ranks by ssh: every rank is in its job.
 
 use std::fs;
 
@@ -7,20 +7,21 @@ use nix::unistd::Pid;
 
 use crate::support::{ALICE, BOB, Cluster, Job, Node, Outcome, Tool, eventually, on_cluster};
 
-/// A job of alice's on each node, with one GPU, from node to node another.
-fn everywhere<'a>(cluster: &Cluster<'a>, id: &str, first: usize) -> Vec<Job<'a>> {
+/// Starts a job of alice with one GPU on each node: `first` on the first, the next one on the next.
+fn start_jobs_everywhere<'a>(cluster: &Cluster<'a>, id: &str, first: usize) -> Vec<Job<'a>> {
     let on = |(number, node): (usize, &'a Node)| {
-        node.job(ALICE, id).devices(&[&gpu(first + number)]).start()
+        node.job(ALICE, id).devices(&[&gpu_path(first + number)]).start()
     };
     cluster.nodes.iter().enumerate().map(on).collect()
 }
 
-fn gpu(number: usize) -> String {
+fn gpu_path(number: usize) -> String {
     format!("/dev/nvidia{}", number % 4)
 }
 
-/// `ssh`, and how to start `per_node` ranks on each node of the cluster by it.
-fn launchers(cluster: &Cluster<'_>) -> [(String, usize); 4] {
+/// Lists launchers that use `ssh` to start `per_node` ranks on each node of the cluster, with that
+/// number.
+fn launcher_commands(cluster: &Cluster<'_>) -> [(String, usize); 4] {
     let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name()).collect();
     let slots: Vec<String> = names.iter().map(|name| format!("{name}:2")).collect();
     let (hosts, slots, ranks) = (names.join(","), slots.join(","), 2 * names.len());
@@ -34,50 +35,55 @@ fn launchers(cluster: &Cluster<'_>) -> [(String, usize); 4] {
     ]
 }
 
-/// What [`everywhere`] has started is where so many ranks of each node are, with its GPU alone.
+/// Asserts that each job of [`everywhere`] has that many ranks, with its GPU alone.
 #[track_caller]
-fn ranks_are_in(jobs: &[Job<'_>], first: usize, per_node: usize, launched: &Outcome) {
+fn assert_ranks_in(jobs: &[Job<'_>], first: usize, per_node: usize, launched: &Outcome) {
     let lines: Vec<&str> =
         launched.stdout.lines().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(lines.len(), jobs.len() * per_node, "{launched}");
     for (number, job) in jobs.iter().enumerate() {
-        let expected =
-            format!("rank {} {} {}", job.node().name(), job.cgroup.path(), gpu(first + number));
+        let expected = format!(
+            "rank {} {} {}",
+            job.node().name(),
+            job.cgroup.path(),
+            gpu_path(first + number)
+        );
         let found = lines.iter().filter(|line| **line == expected).count();
         assert_eq!(found, per_node, "{expected}: {launched}");
     }
 }
 
-fn every_launcher_on(nodes: usize) {
+fn run_every_launcher(nodes: usize) {
     on_cluster(nodes, |cluster| {
-        let jobs = everywhere(cluster, "4242", 1);
+        let jobs = start_jobs_everywhere(cluster, "4242", 1);
         let _his: Vec<Job<'_>> = cluster
             .nodes
             .iter()
             .map(|node| node.job(BOB, "4243").started(1_795_300_000).start())
             .collect();
-        for (launcher, per_node) in launchers(cluster) {
-            // The launcher itself is in the job by a login; its own node's ranks need no other.
+        for (launcher, per_node) in launcher_commands(cluster) {
+            // The launcher itself is in the job by a login; the ranks of its own node need no
+            // other.
             let launched = cluster.sshds[0].ssh(ALICE, &launcher).ok();
-            ranks_are_in(&jobs, 1, per_node, &launched);
+            assert_ranks_in(&jobs, 1, per_node, &launched);
         }
     });
 }
 
 #[test]
-fn every_rank_on_two_nodes_is_in_the_job_with_its_gpus() {
-    every_launcher_on(2);
+fn ranks_on_two_nodes_are_in_job_with_its_gpus() {
+    run_every_launcher(2);
 }
 
 #[test]
-fn every_rank_on_four_nodes_is_in_the_job_with_its_gpus() {
-    every_launcher_on(4);
+fn ranks_on_four_nodes_are_in_job_with_its_gpus() {
+    run_every_launcher(4);
 }
 
 #[test]
-fn a_program_of_mpi_reaches_its_ranks_on_both_nodes() {
+fn mpi_program_reaches_ranks_on_both_nodes() {
     on_cluster(2, |cluster| {
-        let _jobs = everywhere(cluster, "4242", 1);
+        let _jobs = start_jobs_everywhere(cluster, "4242", 1);
         for node in cluster.nodes {
             node.install(&Tool::Sum.path(), "/usr/bin/sum4");
         }
@@ -87,11 +93,11 @@ fn a_program_of_mpi_reaches_its_ranks_on_both_nodes() {
     });
 }
 
-/// Leaves a process behind that no signal of a launcher's or of a hang-up ends.
+/// Leaves a process behind that survives every signal of a launcher and a hang-up.
 const OUTLIVE: &str = r#"trap "" HUP INT TERM; setsid nohup survivor infinity >/dev/null 2>&1 &"#;
 
-/// Processes of alice's on that node whose name has this beginning.
-fn of_alice(node: &Node, name: &str) -> Vec<i32> {
+/// Lists alice's processes on that node whose name begins like this.
+fn processes_of_alice(node: &Node, name: &str) -> Vec<i32> {
     let hers = |pid: &i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         status.starts_with(&format!("Name:\t{name}"))
@@ -101,9 +107,9 @@ fn of_alice(node: &Node, name: &str) -> Vec<i32> {
 }
 
 #[test]
-fn a_rank_that_outlives_its_launcher_ends_with_the_job() {
+fn rank_that_outlives_its_launcher_ends_with_job() {
     on_cluster(2, |cluster| {
-        let jobs = everywhere(cluster, "4242", 1);
+        let jobs = start_jobs_everywhere(cluster, "4242", 1);
         for node in cluster.nodes {
             node.sh("cp /usr/bin/sleep /usr/bin/survivor").ok();
             node.write("/usr/bin/outlive", &format!("#!/bin/sh\n{OUTLIVE}\n"));
@@ -112,13 +118,13 @@ fn a_rank_that_outlives_its_launcher_ends_with_the_job() {
         let launcher = "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
         cluster.sshds[0].ssh(ALICE, launcher).ok();
         for (node, job) in cluster.nodes.iter().zip(&jobs) {
-            eventually("both survive", || of_alice(node, "survivor").len() == 2);
-            let survivors = of_alice(node, "survivor");
+            eventually("both survive", || processes_of_alice(node, "survivor").len() == 2);
+            let survivors = processes_of_alice(node, "survivor");
             survivors.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGTERM).unwrap());
-            assert_eq!(of_alice(node, "survivor"), survivors);
+            assert_eq!(processes_of_alice(node, "survivor"), survivors);
             node.job_adopt(&["unregister", "4242"]).ok();
             job.finish();
-            eventually("nothing of alice's is left", || of_alice(node, "").is_empty());
+            eventually("nothing of alice's is left", || processes_of_alice(node, "").is_empty());
         }
     });
 }

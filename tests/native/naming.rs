@@ -1,11 +1,11 @@
-//! However a record names a device, a login gets that one and no other: enforced by the kernel on
-//! stand-in nodes, over a real ssh connection.
+//! A login gets exactly the device that a record names, in whatever form. The kernel enforces it on
+//! stand-ins, over a real ssh connection.
 
 use serde_json::json;
 
 use crate::support::{ALICE, DENIED, Node, OPENS, on_node};
 
-/// As NVIDIA's tool writes it, without numbers.
+/// A specification without numbers, as NVIDIA's tool writes it.
 const NVIDIA: &str = "\
 ---
 cdiVersion: 0.5.0
@@ -38,11 +38,11 @@ devices:
 kind: nvidia.com/gpu
 ";
 
-/// Probes what the tests of this file are about.
+/// Probes the devices of these tests.
 const LOOK: &str = "probe /dev/nvidia0 /dev/nvidia1 /dev/nvidia2 /dev/nvidiactl /dev/nvidia-uvm \
     /dev/nvidia-uvm-tools /dev/dri/renderD128 /dev/dri/renderD129 /dev/kfd /dev/null /dev/fuse";
 
-/// The second GPU of NVIDIA's, with what computing on it takes.
+/// Answers for NVIDIA's second GPU and the devices that computing needs.
 const SECOND: [(&str, &str); 7] = [
     ("/dev/nvidia0", DENIED),
     ("/dev/nvidia1", OPENS),
@@ -53,15 +53,27 @@ const SECOND: [(&str, &str); 7] = [
     ("/dev/null", "ok"),
 ];
 
-/// A job whose record has this key and nothing else about devices.
-fn login(node: &Node, key: &str, value: serde_json::Value, expected: &[(&str, &str)]) {
+/// Asserts the answers in a login to a job whose record has this key and no other about devices.
+fn assert_login_devices(
+    node: &Node,
+    key: &str,
+    value: serde_json::Value,
+    expected: &[(&str, &str)],
+) {
     let job = node.job(ALICE, "4242").with("options", json!({})).with(key, value);
     let _job = job.start();
     node.sshd().ssh(ALICE, LOOK).ok().devices(expected);
 }
 
-/// The login to a job with that key is refused, in these words, and the log gives the cause.
-fn refused(node: &Node, key: &str, value: serde_json::Value, words: &str, cause: &str) {
+/// Asserts that the login to a job with that key is refused in these words, and that the log names
+/// the cause.
+fn assert_login_refused(
+    node: &Node,
+    key: &str,
+    value: serde_json::Value,
+    words: &str,
+    cause: &str,
+) {
     let job = node.job(ALICE, "4242").with("options", json!({})).with(key, value).start();
     node.sshd().ssh(ALICE, "true").fails().says(words).says("[JA10]");
     node.log.line(cause);
@@ -69,59 +81,65 @@ fn refused(node: &Node, key: &str, value: serde_json::Value, words: &str, cause:
 }
 
 #[test]
-fn by_a_cdi_name() {
+fn cdi_name_opens_its_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
+        assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         assert!(!node.exists("/run/hook-ran"), "a hook was run");
     });
 }
 
 #[test]
-fn by_a_directory_of_devices() {
+fn directory_opens_its_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
-        login(node, "device_dir", json!("/run/site/4242"), &SECOND);
+        assert_login_devices(node, "device_dir", json!("/run/site/4242"), &SECOND);
     });
 }
 
 #[test]
-fn by_an_entry_of_that_directory_which_is_a_cdi_name() {
+fn cdi_name_in_directory_opens_its_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/run/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/cdi/nvidia.com/gpu/1", "");
-        login(node, "device_dir", json!("/run/site/4242"), &SECOND);
+        assert_login_devices(node, "device_dir", json!("/run/site/4242"), &SECOND);
     });
 }
 
 #[test]
-fn an_empty_directory_is_no_gpu() {
+fn empty_directory_opens_no_gpu() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.folder("/run/site/4242", 0o755);
         let none = [("/dev/nvidia0", DENIED), ("/dev/nvidiactl", DENIED), ("/dev/null", "ok")];
-        login(node, "device_dir", json!("/run/site/4242"), &none);
+        assert_login_devices(node, "device_dir", json!("/run/site/4242"), &none);
     });
 }
 
 #[test]
-fn one_unknown_entry_refuses_the_whole_directory() {
+fn unknown_entry_refuses_whole_directory() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
         node.place("/run/site/4242/nvidia1", "");
-        refused(node, "device_dir", json!("/run/site/4242"), "/run/site/4242", "nvidia1");
+        assert_login_refused(
+            node,
+            "device_dir",
+            json!("/run/site/4242"),
+            "/run/site/4242",
+            "nvidia1",
+        );
     });
 }
 
-/// By number the bus counts, by address it is spelled out: both are the card with renderD129.
+/// Both an index, counted on the bus, and an address name the card with renderD129.
 #[test]
-fn by_number_and_by_pci_address() {
+fn index_and_pci_address_open_same_gpu() {
     for name in [json!(0), json!("0000:03:00.0")] {
         on_node(|node| {
             node.add_nvidia_driver(510);
@@ -132,35 +150,35 @@ fn by_number_and_by_pci_address() {
                 ("/dev/kfd", OPENS),
                 ("/dev/nvidia0", DENIED),
             ];
-            login(node, "gpus", json!([name]), &first);
+            assert_login_devices(node, "gpus", json!([name]), &first);
         });
     }
 }
 
 #[test]
-fn a_number_that_does_not_exist_refuses() {
+fn missing_index_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.add_amd_gpus();
-        refused(node, "gpus", json!([0, 2]), "GPU 2", "GPU 2");
+        assert_login_refused(node, "gpus", json!([0, 2]), "GPU 2", "GPU 2");
     });
 }
 
 #[test]
-fn by_slurms_index() {
+fn slurm_index_opens_its_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         let lines = "NodeName=gpu018 Name=gpu File=/dev/nvidia3\n\
                      NodeName=gpu[017,019] Name=gpu Type=h100 File=/dev/nvidia[2,1]\n";
         node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
         node.place("/etc/slurm/gres.conf", lines);
-        login(node, "gres", json!({ "gpu": [1] }), &SECOND);
+        assert_login_devices(node, "gres", json!({ "gpu": [1] }), &SECOND);
     });
 }
 
-/// For logins and for `register` alike: else a job would be confined to other GPUs than its logins.
+/// Logins and `register` agree: otherwise the job and its logins would have different GPUs.
 #[test]
-fn a_site_says_which_node_this_is_in_slurms_files() {
+fn configured_nodename_selects_lines_of_gres_conf() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         let lines = "NodeName=gpu017 Name=gpu File=/dev/nvidia3\n\
@@ -169,13 +187,13 @@ fn a_site_says_which_node_this_is_in_slurms_files() {
         node.place("/etc/slurm/gres.conf", lines);
         node.configure("nodename = rack1-n7\n");
         node.job_adopt(&["devices", "--gres", "gpu:0"]).ok().says("/dev/nvidia1");
-        login(node, "gres", json!({ "gpu": [0] }), &SECOND);
+        assert_login_devices(node, "gres", json!({ "gpu": [0] }), &SECOND);
     });
 }
 
-/// The driver was loaded anew and got another major, and the specification still has the old one.
+/// The reloaded driver has another major, and the specification still has the old one.
 #[test]
-fn a_stale_specification_refuses_and_opens_nothing_of_the_driver_that_took_the_number() {
+fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         let numbered = NVIDIA.replace(
@@ -184,57 +202,75 @@ fn a_stale_specification_refuses_and_opens_nothing_of_the_driver_that_took_the_n
         );
         assert!(numbered.contains("511"));
         node.place("/etc/cdi/nvidia.yaml", &numbered);
-        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "511");
+        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "511");
     });
 }
 
 #[test]
-fn a_node_of_another_driver_refuses() {
+fn device_node_of_another_driver_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229").ok();
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "/dev/nvidia1");
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["nvidia.com/gpu=1"]),
+            "nvidia.com/gpu=1",
+            "/dev/nvidia1",
+        );
     });
 }
 
 #[test]
-fn a_specification_that_others_can_write_refuses() {
+fn specification_writable_by_others_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.mode("/etc/cdi/nvidia.yaml", 0o666);
-        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "nvidia.yaml");
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["nvidia.com/gpu=1"]),
+            "nvidia.com/gpu=1",
+            "nvidia.yaml",
+        );
     });
 }
 
 #[test]
-fn a_broken_specification_does_not_hide_another_kind() {
+fn broken_specification_hides_no_other_kind() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         let broken = r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#;
         node.place("/etc/cdi/beside.json", broken);
         node.place("/run/cdi/broken.json", broken);
-        login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
-        // This one could have replaced the definition.
+        assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
+        // A broken file of the same kind might replace the definition.
         node.log.line("broken.json");
     });
     on_node(|node| {
         node.place("/etc/cdi/broken.json", r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#);
-        refused(node, "cdi", json!(["site.org/fpga=0"]), "site.org/fpga=0", "broken.json");
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["site.org/fpga=0"]),
+            "site.org/fpga=0",
+            "broken.json",
+        );
     });
 }
 
-/// As drivers that write a file for each claim do. Root finds what logins find.
+/// Drivers that write a file for each claim do that. Root finds what logins find.
 #[test]
-fn a_specification_that_only_root_can_read_is_told_so_and_hides_its_own_kind_alone() {
+fn specification_readable_only_by_root_is_logged_and_hides_only_its_kind() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/cdi/site.org-fpga_7.json", "{}");
         node.mode("/run/cdi/site.org-fpga_7.json", 0o600);
-        login(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
+        assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         let fpga = node.job_adopt(&["devices", "site.org/fpga=0"]);
         fpga.exits(1).says("/run/cdi/site.org-fpga_7.json").says("may not read it: chmod 644");
         node.mode("/etc/cdi/nvidia.yaml", 0o600);
@@ -245,25 +281,25 @@ fn a_specification_that_only_root_can_read_is_told_so_and_hides_its_own_kind_alo
         let register = ["register", "--id", "4243", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
         let register = [&register[..], &["--cgroup", job.cgroup.path()]].concat();
         node.job_adopt(&register).exits(3).says(cause);
-        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
+        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
     });
 }
 
-/// Otherwise a slip in the newer file would bring the older definition back to life.
+/// Otherwise a mistake in the newer file would revive the older definition.
 #[test]
-fn a_broken_specification_never_brings_an_older_definition_back() {
+fn broken_specification_revives_no_older_definition() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
         node.place("/run/cdi/nvidia.yaml", &NVIDIA.replace("deviceNodes", "devicenodes"));
         let cause = "/run/cdi/nvidia.yaml";
-        refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
+        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
     });
 }
 
-/// The job itself is confined from the start, not from the first login on.
+/// The job itself is confined from its start, not from the first login on.
 #[test]
-fn register_confines_the_job_to_what_its_names_stand_for() {
+fn register_confines_job_to_named_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);
@@ -278,7 +314,7 @@ fn register_confines_the_job_to_what_its_names_stand_for() {
 
 /// Otherwise the job would run with every device of the node until somebody reads the log.
 #[test]
-fn register_and_run_refuse_a_name_that_stands_for_nothing() {
+fn register_and_run_refuse_unknown_device_name() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
@@ -294,18 +330,18 @@ fn register_and_run_refuse_a_name_that_stands_for_nothing() {
 }
 
 #[test]
-fn a_site_allows_by_pattern_and_by_preset() {
+fn configured_pattern_and_preset_open_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.configure("always_allowed = @hpc, /dev/dri/renderD*\n");
         let open = [("/dev/fuse", "ok"), ("/dev/dri/renderD128", OPENS), ("/dev/nvidia0", DENIED)];
-        login(node, "cdi", json!([]), &open);
+        assert_login_devices(node, "cdi", json!([]), &open);
     });
 }
 
-/// Which devices a job has is root's to say: nothing that a user sets is even read.
+/// Root decides which devices a job has: no code even reads the user's variables.
 #[test]
-fn no_variable_of_the_users_is_a_list_of_devices() {
+fn variable_of_user_opens_no_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.place("/etc/cdi/nvidia.yaml", NVIDIA);

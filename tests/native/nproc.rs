@@ -1,17 +1,17 @@
-//! A limit on processes that the login's own stack has set already.
+//! Process limits that the login's own stack has set before our line.
 
 use crate::support::{ALICE, HELPER, Node, eventually, on_node};
 
-/// A process of the helper's account, so that a limit of none is used up.
-fn occupy(node: &Node) -> std::process::Child {
+/// Starts a process of the helper's account, so that a limit of zero is exceeded.
+fn use_up_limit(node: &Node) -> std::process::Child {
     let id = HELPER.uid.to_string();
     let mut command = node.daemon(&node.outside(), "setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sleep", "infinity"]);
     command.spawn().unwrap()
 }
 
-/// Account and session under a limit of no process per user.
-fn with_used_up_limit(node: &Node, privileges: &str) -> crate::support::Outcome {
+/// Runs account and session under a limit of no process per user.
+fn login_under_used_up_limit(node: &Node, privileges: &str) -> crate::support::Outcome {
     let phases = "pamtester sshd alice acct_mgmt open_session close_session";
     node.sh(&format!("exec prlimit --nproc=0:0 setpriv {privileges} {phases}"))
 }
@@ -24,15 +24,15 @@ fn may_raise_limits() -> bool {
 }
 
 #[test]
-fn a_used_up_limit_is_raised_or_named() {
+fn used_up_process_limit_is_raised_or_named() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
-        let mut other = occupy(node);
+        let mut other = use_up_limit(node);
         eventually("it runs", || !node.helpers().is_empty());
         if may_raise_limits() {
-            with_used_up_limit(node, "--inh-caps=-chown").ok();
+            login_under_used_up_limit(node, "--inh-caps=-chown").ok();
         }
-        with_used_up_limit(node, "--bounding-set=-sys_resource").fails().says("[JA0");
+        login_under_used_up_limit(node, "--bounding-set=-sys_resource").fails().says("[JA0");
         let entry = node.log.find("the limit", |entry| {
             entry.text.contains("decision=") && entry.text.to_lowercase().contains("nproc")
         });

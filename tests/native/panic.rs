@@ -1,11 +1,11 @@
-//! A panic in the module is a refusal, never the end of sshd.
+//! A panic in the module refuses the login and never ends sshd.
 
 use crate::support::{ALICE, Artifact, built_path, on_node};
 
 #[test]
-fn a_panic_after_the_move_is_undone_and_refused() {
+fn panic_after_move_is_undone_and_refused() {
     on_node(|node| {
-        // A debug build panics for a job of a certain name.
+        // A debug build panics for a job with a certain name.
         node.install(&built_path(Artifact::Module), &node.module());
         node.reporting("");
         let sound = node.job(ALICE, "4242").start();

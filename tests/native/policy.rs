@@ -1,11 +1,11 @@
-//! What `DevicePolicy` and `DeviceAllow` mean, as the kernel carries it out.
+//! Meaning of `DevicePolicy` and `DeviceAllow`, as the kernel enforces it.
 
 use serde_json::json;
 
 use crate::support::{ALICE, DENIED, LOOK, Node, OPENS, Outcome, on_node};
 
-/// A login's look at the devices under this policy.
-fn look(node: &Node, policy: &str, devices: &[&str], script: &str) -> Outcome {
+/// Runs `script` in a login under this policy.
+fn login_under_policy(node: &Node, policy: &str, devices: &[&str], script: &str) -> Outcome {
     let job = node.job(ALICE, "4242").policy(policy, devices).start();
     let outcome = node.sshd().ssh(ALICE, script).ok();
     drop(job);
@@ -13,11 +13,11 @@ fn look(node: &Node, policy: &str, devices: &[&str], script: &str) -> Outcome {
 }
 
 #[test]
-fn closed_adds_the_pseudo_devices() {
+fn closed_adds_pseudo_devices() {
     on_node(|node| {
         let script = "probe /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/ptmx \
                       /dev/fuse /dev/nvidia0 /dev/nvidia1";
-        let outcome = look(node, "closed", &["/dev/nvidia0"], script);
+        let outcome = login_under_policy(node, "closed", &["/dev/nvidia0"], script);
         for device in ["null", "zero", "full", "random", "urandom", "ptmx"] {
             assert_eq!(outcome.device(&format!("/dev/{device}")), "ok", "{outcome}");
         }
@@ -30,37 +30,37 @@ fn closed_adds_the_pseudo_devices() {
 }
 
 #[test]
-fn strict_is_the_list_alone() {
+fn strict_allows_only_the_list() {
     on_node(|node| {
-        let outcome = look(node, "strict", &["/dev/nvidia0", "/dev/null"], LOOK);
+        let outcome = login_under_policy(node, "strict", &["/dev/nvidia0", "/dev/null"], LOOK);
         let outcome = outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/null", "ok")]);
         outcome.devices(&[("/dev/nvidia1", DENIED), ("/dev/full", DENIED)]);
     });
 }
 
 #[test]
-fn auto_with_a_list_is_closed() {
+fn auto_with_list_is_closed() {
     on_node(|node| {
-        let outcome = look(node, "auto", &["/dev/nvidia0"], LOOK);
+        let outcome = login_under_policy(node, "auto", &["/dev/nvidia0"], LOOK);
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/full", "ok")]);
     });
 }
 
-/// An empty list is a device key of a record: it closes.
+/// An empty list is a key about devices, so it closes.
 #[test]
-fn an_empty_list_is_closed_too() {
+fn auto_with_empty_list_is_closed() {
     on_node(|node| {
         for policy in ["auto", "closed"] {
-            let outcome = look(node, policy, &[], LOOK);
+            let outcome = login_under_policy(node, policy, &[], LOOK);
             outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/null", "ok")]);
         }
-        let outcome = look(node, "strict", &[], LOOK);
+        let outcome = login_under_policy(node, "strict", &[], LOOK);
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/null", DENIED)]);
     });
 }
 
 #[test]
-fn auto_alone_contains_nothing() {
+fn auto_without_list_contains_nothing() {
     on_node(|node| {
         let auto = json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
@@ -71,21 +71,21 @@ fn auto_alone_contains_nothing() {
 }
 
 #[test]
-fn a_class_is_every_minor_of_its_drivers() {
+fn class_opens_every_minor_of_its_drivers() {
     on_node(|node| {
         let loops = "for n in 0 1 2; do [ -e /dev/loop$n ] || mknod -m 666 /dev/loop$n b 7 $n; done; \
                      chmod 666 /dev/loop0; grep -q ' loop$' /proc/devices";
         node.sh(loops).ok();
         let script = "for n in 0 1 2; do head -c0 /dev/loop$n && echo loop$n opens; done; true";
-        let denied = look(node, "closed", &[], script);
+        let denied = login_under_policy(node, "closed", &[], script);
         denied.omits("opens").says("Operation not permitted");
-        let allowed = look(node, "closed", &["block-loop r"], script);
+        let allowed = login_under_policy(node, "closed", &["block-loop r"], script);
         allowed.says("loop0 opens").says("loop2 opens");
     });
 }
 
 #[test]
-fn access_is_what_the_letters_say() {
+fn access_letters_limit_open_mode() {
     on_node(|node| {
         let script = "(exec </dev/nvidia0) 2>&1; (exec >/dev/nvidia0) 2>&1; (exec <>/dev/nvidia0) 2>&1; true";
         let answers = |outcome: &Outcome| -> Vec<bool> {
@@ -97,20 +97,23 @@ fn access_is_what_the_letters_say() {
             ("rw", [true, true, true]),
             ("m", [false, false, false]),
         ] {
-            let outcome = look(node, "closed", &[&format!("/dev/nvidia0 {access}")], script);
+            let outcome =
+                login_under_policy(node, "closed", &[&format!("/dev/nvidia0 {access}")], script);
             assert_eq!(answers(&outcome), expected, "{access}: {outcome}");
         }
-        // Two entries for one device add up, or nobody could open it for reading and writing.
-        let outcome = look(node, "closed", &["/dev/nvidia0 r", "/dev/nvidia0 w"], script);
+        // Two entries for one device add up; otherwise no user could open it for reading and
+        // writing.
+        let outcome =
+            login_under_policy(node, "closed", &["/dev/nvidia0 r", "/dev/nvidia0 w"], script);
         assert_eq!(answers(&outcome), [true, true, true], "{outcome}");
     });
 }
 
 #[test]
-fn what_does_not_resolve_is_named_and_opens_nothing() {
+fn unresolvable_name_is_logged_and_opens_nothing() {
     on_node(|node| {
         let absent = ["/dev/nvidia7", "char-no-such-driver", "/dev/nvidia0", "/dev/nvidia1 rwx"];
-        let outcome = look(node, "closed", &absent, LOOK);
+        let outcome = login_under_policy(node, "closed", &absent, LOOK);
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
         node.log.line("/dev/nvidia7");
         node.log.line("char-no-such-driver");
@@ -119,22 +122,22 @@ fn what_does_not_resolve_is_named_and_opens_nothing() {
 }
 
 #[test]
-fn the_site_allows_devices_to_all_but_strict_jobs() {
+fn site_devices_open_in_all_but_strict_jobs() {
     on_node(|node| {
         node.configure("always_allowed = /dev/fuse, /dev/nvidia3 r, /dev/not-here\n");
         let script = "probe /dev/fuse /dev/nvidia3; (exec </dev/nvidia3) 2>&1; true";
         let fuse = |outcome: &Outcome| outcome.device("/dev/fuse") != DENIED;
-        let outcome = look(node, "closed", &[], script);
+        let outcome = login_under_policy(node, "closed", &[], script);
         assert!(fuse(&outcome), "{outcome}");
         outcome.devices(&[("/dev/nvidia3", DENIED)]).says("No such device");
         node.log.line("/dev/not-here");
-        let outcome = look(node, "strict", &[], script);
+        let outcome = login_under_policy(node, "strict", &[], script);
         assert!(!fuse(&outcome), "{outcome}");
     });
 }
 
 #[test]
-fn names_that_this_version_cannot_resolve_refuse() {
+fn unsupported_device_name_refuses_login() {
     on_node(|node| {
         for (key, value, name) in [
             ("cdi", json!(["nvidia.com/gpu=3"]), "nvidia.com/gpu=3"),

@@ -1,12 +1,12 @@
-//! The helper's file and account, and what of root's could reach it.
+//! The helper's file and account, and the privileges of root that could reach the helper.
 
 use pam_job_adopt::protocol::{Reason, Refusal, Stack, Verdict};
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Node, on_node};
 
-/// What a helper says of itself when the login is started like this.
-fn described(node: &Node, prefix: &str) -> String {
+/// Returns a helper's description of itself when the login starts like this.
+fn describe_helper(node: &Node, prefix: &str) -> String {
     Fake::new().verb("describe", 0).install(node);
     node.log.clear();
     node.sh(&format!("{prefix} pamtester sshd alice acct_mgmt")).fails();
@@ -14,36 +14,36 @@ fn described(node: &Node, prefix: &str) -> String {
     node.log.to_string()
 }
 
-/// Value of a key of `/proc/PID/status` in there.
-fn value<'a>(seen: &'a str, key: &str) -> &'a str {
+/// Returns the value of a key of `/proc/PID/status` in that description.
+fn status_value<'a>(seen: &'a str, key: &str) -> &'a str {
     let line = seen.lines().find_map(|line| line.split_once(&format!("helper: {key}:")));
     line.unwrap_or_else(|| panic!("no {key}\n{seen}")).1.trim()
 }
 
 #[test]
-fn it_belongs_to_no_group_of_its_parents() {
+fn helper_has_no_group_of_its_parent() {
     on_node(|node| {
-        let seen = described(node, "setpriv --groups 5,42,1100");
-        assert_eq!(value(&seen, "Groups"), "", "{seen}");
+        let seen = describe_helper(node, "setpriv --groups 5,42,1100");
+        assert_eq!(status_value(&seen, "Groups"), "", "{seen}");
     });
 }
 
-/// Securebits under which a change of the user id drops nothing by itself.
+/// Under these securebits a change of the uid drops no capability by itself.
 #[test]
-fn it_has_no_capability_whatever_securebits_say() {
+fn helper_has_no_capability_under_any_securebits() {
     on_node(|node| {
-        let seen = described(
+        let seen = describe_helper(
             node,
             "setpriv --securebits +no_setuid_fixup --inh-caps +chown --ambient-caps +chown",
         );
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-            assert_eq!(value(&seen, set), "0".repeat(16), "{set}\n{seen}");
+            assert_eq!(status_value(&seen, set), "0".repeat(16), "{set}\n{seen}");
         }
     });
 }
 
 #[test]
-fn its_account_may_not_have_roots_group() {
+fn helper_account_with_group_of_root_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.account(ALICE).ok();
@@ -54,7 +54,7 @@ fn its_account_may_not_have_roots_group() {
 }
 
 #[test]
-fn a_file_with_another_users_identity_is_no_helper() {
+fn setuid_helper_file_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for mode in [0o4755, 0o2755] {
@@ -67,7 +67,7 @@ fn a_file_with_another_users_identity_is_no_helper() {
 }
 
 #[test]
-fn every_folder_above_it_has_to_be_roots_alone() {
+fn helper_in_folder_writable_by_others_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for folder in ["/usr/libexec", "/usr"] {
@@ -79,15 +79,15 @@ fn every_folder_above_it_has_to_be_roots_alone() {
     });
 }
 
-/// Account has to know that the session will hold; an answer that leaves it open does not do.
+/// `account` must know that the session will hold, so a reply without that key refuses.
 #[test]
-fn an_answer_that_leaves_the_stack_open_does_not_admit() {
+fn reply_without_stack_key_refuses_account() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         for (stack, admits) in
             [(Stack::Effective, true), (Stack::Unchecked, false), (Stack::Missing, false)]
         {
-            let mut reply = admit("4242", &job.cgroup);
+            let mut reply = admitting_reply("4242", &job.cgroup);
             reply.stack = stack;
             Fake::new().answers(&reply).install(node);
             let outcome = node.account(ALICE);
@@ -97,11 +97,11 @@ fn an_answer_that_leaves_the_stack_open_does_not_admit() {
 }
 
 #[test]
-fn a_sites_message_has_a_limit() {
+fn overlong_site_message_is_cut() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         for (length, code) in [(400, "[JA01]"), (401, "[JA0")] {
-            let mut reply = admit("4242", &job.cgroup);
+            let mut reply = admitting_reply("4242", &job.cgroup);
             let reason = Reason::NoJob;
             reply.verdict = Verdict::Refuse(Refusal {
                 reason,

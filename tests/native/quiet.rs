@@ -1,14 +1,14 @@
-//! A login set-up that says nothing of its own where a program reads: launchers and copies take
-//! every byte for what the other end wrote.
+//! A login prints nothing of ours where a program reads: launchers and copies take every byte for
+//! output of the other end.
 
 use pam_job_adopt::protocol::{Reply, Rule, Verdict};
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, Cgroup, Fake, Node, Sshd, on_node};
 
-/// Every way in which a program logs in passes on what was asked for and no byte besides.
+/// Asserts that every way in which a program logs in passes on exactly the requested bytes.
 #[track_caller]
-fn is_quiet(node: &Node, sshd: &Sshd<'_>, what: &str) {
+fn assert_quiet(node: &Node, sshd: &Sshd<'_>, what: &str) {
     let silent = sshd.ssh(ALICE, "true").ok();
     assert_eq!((silent.stdout.as_str(), silent.stderr.as_str()), ("", ""), "{what}");
     let password = sshd.ssh_password(ALICE, "true").ok();
@@ -38,28 +38,28 @@ fn with_data(body: impl FnOnce(&Node, &Sshd<'_>)) {
 }
 
 #[test]
-fn a_command_and_a_copy_read_nothing_of_ours() {
+fn command_and_copy_read_nothing_of_ours() {
     with_data(|node, sshd| {
         let job = node.job(ALICE, "4250").started(1_795_200_000).devices(&["/dev/nvidia9"]).start();
-        is_quiet(node, sshd, "one job, a device that does not resolve");
+        assert_quiet(node, sshd, "one job, a device that does not resolve");
         node.log.line("rule=only-job");
         node.configure("env = full\n");
-        is_quiet(node, sshd, "with an environment");
+        assert_quiet(node, sshd, "with an environment");
         let _newer = node.job(ALICE, "4242").start();
-        is_quiet(node, sshd, "two jobs");
+        assert_quiet(node, sshd, "two jobs");
         node.log.line("rule=newest");
         node.write("/run/job-adopt/jobs/1001/7.json", "{");
         node.configure("always_allowed = /dev/not-here\n");
         node.log.clear();
-        is_quiet(node, sshd, "a broken record and a device that is not there");
+        assert_quiet(node, sshd, "a broken record and a device that is not there");
         node.log.line("warning=");
         drop(job);
     });
 }
 
-/// As a helper says it that went by this rule and has much to warn of.
-fn by(rule: Rule, cgroup: &Cgroup) -> Reply {
-    let mut reply = admit("4242", cgroup);
+/// Returns the reply of a helper that chose by this rule and has many warnings.
+fn reply_by_rule(rule: Rule, cgroup: &Cgroup) -> Reply {
+    let mut reply = admitting_reply("4242", cgroup);
     reply.warnings = (0..9).map(|number| format!("warning {number}")).collect();
     if let Verdict::Admit(plan) = &mut reply.verdict {
         plan.rule = rule;
@@ -69,12 +69,12 @@ fn by(rule: Rule, cgroup: &Cgroup) -> Reply {
 }
 
 #[test]
-fn whichever_rule_chose_the_job() {
+fn no_selection_rule_prints_to_programs() {
     for rule in [Rule::OnlyJob, Rule::Caller, Rule::Chosen, Rule::Newest] {
         with_data(|node, sshd| {
             let job = node.job(ALICE, "4242").start();
-            Fake::new().answers(&by(rule, &job.cgroup)).install(node);
-            is_quiet(node, sshd, rule.as_str());
+            Fake::new().answers(&reply_by_rule(rule, &job.cgroup)).install(node);
+            assert_quiet(node, sshd, rule.as_str());
             node.log.line(&format!("rule={}", rule.as_str()));
             node.log.line("warning 8");
         });

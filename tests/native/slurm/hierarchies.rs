@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Reply, Verdict};
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};
 
 /// Traces what is sent, and how the order to a step's daemon to take a process in begins there.
@@ -22,7 +22,7 @@ fn with_plan(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) {
 }
 
 fn reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) -> Reply {
-    let mut reply = admit(&job.id, &slurm.node.outside());
+    let mut reply = admitting_reply(&job.id, &slurm.node.outside());
     if let Verdict::Admit(plan) = &mut reply.verdict {
         plan.placement = Placement::Extern {
             spool: SPOOL.parse().unwrap(),
@@ -229,7 +229,7 @@ fn a_node_without_cgroup_v2_will_do_for_slurm() {
         let session = "umount -l /sys/fs/cgroup/unified && exec pamtester sshd alice open_session";
         let alone = || slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
         alone().ok().joins(&job);
-        Fake::new().answers(&admit("1", &slurm.node.outside())).install(slurm.node);
+        Fake::new().answers(&admitting_reply("1", &slurm.node.outside())).install(slurm.node);
         slurm.node.log.clear();
         let outcome = alone();
         slurm.node.log.line("no cgroup v2 hierarchy is mounted");

@@ -2,12 +2,12 @@
 
 use pam_job_adopt::protocol::{Placement, Reply, Verdict};
 
-use crate::helper::admit;
+use crate::helper::admitting_reply;
 use crate::support::{ALICE, BOB, Fake, SPOOL, Slurm, on_slurm};
 
 /// A reply that admits to the job of that id, by the sockets in `spool`.
 fn naming(slurm: &Slurm<'_>, id: &str, spool: &str) -> Reply {
-    let mut reply = admit(id, &slurm.node.outside());
+    let mut reply = admitting_reply(id, &slurm.node.outside());
     if let Verdict::Admit(plan) = &mut reply.verdict {
         plan.placement = Placement::Extern {
             spool: spool.parse().unwrap(),
