@@ -1,15 +1,15 @@
-//! A job that ends while a login is on its way into it, and kernels that say no.
+//! Jobs that end during a login, and kernels that fail a call.
 
 use crate::support::{ALICE, Job, Node, on_node, run_while_held, try_run_while_held};
 
-/// Whether strace did to the login what it was told to.
-fn was_touched(node: &Node, how: &str) -> bool {
+/// Returns whether strace injected its fault into the login.
+fn was_delayed(node: &Node, how: &str) -> bool {
     node.read("/tmp/strace").contains(how)
 }
 
-/// Ends the job while the login is held up at the entry of its `number`th `call`; says whether
-/// there was such a call.
-fn ends_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
+/// Ends the job while strace delays the login at the entry of its `number`th `call`. Returns
+/// whether the login makes such a call.
+fn end_job_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
     let inject = format!("inject={call}:delay_enter=60000000:when={number}");
     let login = || node.pam_under_strace(&["-e", &inject], ALICE);
     let (outcome, held) = try_run_while_held(node, login, || job.finish());
@@ -22,18 +22,18 @@ fn ends_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
     true
 }
 
-/// Ends the job at every one of these calls in turn.
-fn ends_at_every(call: &str, at_least: u32) {
+/// Ends the job at each of these calls in turn.
+fn end_job_at_every(call: &str, at_least: u32) {
     for number in 1..60 {
         let mut held = false;
         on_node(|node| {
-            // The session alone: an account phase before it would be what refuses.
+            // Only the session: an account phase before it would be the one to refuse.
             node.stack(
                 "account required pam_permit.so\nsession required pam_permit.so\n\
                  session required pam_job_adopt.so\n",
             );
             let job = node.job(ALICE, "4242").start();
-            held = ends_at(node, &job, call, number);
+            held = end_job_at(node, &job, call, number);
             assert!(held || number > at_least, "there are not {at_least} calls of {call}");
         });
         if !held {
@@ -43,27 +43,27 @@ fn ends_at_every(call: &str, at_least: u32) {
 }
 
 #[test]
-fn a_job_that_ends_while_its_helper_starts_admits_nobody() {
-    ends_at_every("clone,clone3", 1);
+fn job_that_ends_while_helper_starts_refuses_login() {
+    end_job_at_every("clone,clone3", 1);
 }
 
 #[test]
-fn a_job_that_ends_while_its_cgroup_is_opened_admits_nobody() {
-    ends_at_every("openat2", 2);
+fn job_that_ends_while_cgroup_is_opened_refuses_login() {
+    end_job_at_every("openat2", 2);
 }
 
 #[test]
-fn a_job_that_ends_while_its_stamp_is_read_admits_nobody() {
-    ends_at_every("fgetxattr", 2);
+fn job_that_ends_while_stamp_is_read_refuses_login() {
+    end_job_at_every("fgetxattr", 2);
 }
 
 #[test]
-fn a_job_that_ends_while_its_filter_is_made_admits_nobody() {
-    ends_at_every("bpf", 3);
+fn job_that_ends_while_filter_is_made_refuses_login() {
+    end_job_at_every("bpf", 3);
 }
 
 #[test]
-fn a_job_that_ends_just_before_the_move_admits_nobody() {
+fn job_that_ends_just_before_move_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
@@ -79,9 +79,9 @@ fn a_job_that_ends_just_before_the_move_admits_nobody() {
     });
 }
 
-/// The kernel refuses one call of the session; the login is refused and stays where it was.
+/// The kernel fails one call of the session. The login is refused and stays where it was.
 #[test]
-fn a_call_that_fails_refuses() {
+fn failing_call_refuses_login() {
     let failures = [
         ("openat2", "EACCES"),
         ("bpf", "EPERM"),
@@ -97,16 +97,16 @@ fn a_call_that_fails_refuses() {
             let inject = format!("inject={call}:error={error}");
             let outcome = node.pam_under_strace(&["-e", &inject], ALICE);
             assert!(outcome.code != 0, "{call} {error}: {outcome}");
-            assert!(was_touched(node, "INJECTED"), "{call}: no such call");
+            assert!(was_delayed(node, "INJECTED"), "{call}: no such call");
             assert_eq!(job.cgroup.pids().len(), 1, "{call} {error}");
             assert!(job.cgroup.children().is_empty(), "{call} {error}");
         });
     }
 }
 
-/// The move itself fails: what the kernel says is in the log, the login is not in the job.
+/// The move itself fails: the log has the kernel's error, and the login is not in the job.
 #[test]
-fn a_move_that_fails_refuses() {
+fn failing_move_refuses_login() {
     for error in ["ENODEV", "EBUSY", "EACCES", "EAGAIN", "ENOSPC"] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").start();
@@ -114,16 +114,16 @@ fn a_move_that_fails_refuses() {
             let inject = format!("inject=write:error={error}");
             let outcome = node.pam_under_strace(&["-P", &procs, "-e", &inject], ALICE);
             assert!(outcome.code != 0, "{error}: {outcome}");
-            assert!(was_touched(node, "INJECTED"));
+            assert!(was_delayed(node, "INJECTED"));
             node.log.line("move to ");
             assert_eq!(job.cgroup.pids().len(), 1);
         });
     }
 }
 
-/// A stamp that is withdrawn before the move, as `unregister` does, then `cgroup.kill`.
+/// `unregister` first removes the stamp, then writes to `cgroup.kill`.
 #[test]
-fn a_job_that_is_withdrawn_just_before_the_move_admits_nobody() {
+fn job_withdrawn_just_before_move_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());

@@ -1,31 +1,31 @@
-//! Two jobs of one user on the same nodes: which one a rank joins is decided by its launcher's.
+//! Two jobs of one user on the same nodes: a rank joins the job of its launcher.
 
 use crate::support::{ALICE, BOB, Cluster, HELPER, Job, Listener, Node, Outcome, User, on_cluster};
 
 const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
-/// An answer may take its time on a busy machine.
+/// A timeout for busy machines.
 const PATIENCE: &str = "callerid_timeout = 2000\n";
-/// Where a node answers whose connection one is.
+/// The port on which a node answers questions about its connections.
 const PORT: u16 = 113;
-/// Most milliseconds of a phase in which the answer never comes: the deadline of 300, and what a busy
-/// machine adds. Without a deadline of its own it would take all of the phase's 5000.
+/// Maximum milliseconds of a phase whose answer never comes: the timeout of 300, and the delays of
+/// a busy machine. Without a timeout of its own the question would take all of the phase's 5000.
 const PHASE: u32 = 4000;
 
-/// Alice's two jobs on every node, and a newer one of bob's.
+/// Two jobs of alice on every node, and a newer one of bob.
 struct Jobs<'a> {
     older: Vec<Job<'a>>,
     newer: Vec<Job<'a>>,
     _his: Vec<Job<'a>>,
 }
 
-fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
+fn start_jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
     let everywhere = |owner: User, id: &str, gpu: &str, started: i64| -> Vec<Job<'a>> {
         let job = |node: &'a Node| node.job(owner, id).devices(&[gpu]).started(started).start();
         cluster.nodes.iter().map(job).collect()
     };
     let config = format!("{NETWORKS}{PATIENCE}");
     cluster.nodes.iter().for_each(|node| node.configure(&config));
-    // The newer one has the smaller id, so that no order of names finds it by chance.
+    // The newer job has the smaller id, so that sorting names cannot find it.
     Jobs {
         older: everywhere(ALICE, "4250", "/dev/nvidia0", 1_795_200_000),
         newer: everywhere(ALICE, "4242", "/dev/nvidia1", 1_795_200_100),
@@ -33,8 +33,8 @@ fn jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
     }
 }
 
-/// A script of the job's own, as its scheduler starts one.
-fn inside(job: &Job<'_>, script: &str) -> Outcome {
+/// Runs a script inside the job, as its scheduler starts one.
+fn run_inside(job: &Job<'_>, script: &str) -> Outcome {
     let id = job.owner.uid.to_string();
     let mut command = job.node().daemon(&job.cgroup, "timeout");
     command.args(["-k", "2", "50", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"]);
@@ -42,17 +42,18 @@ fn inside(job: &Job<'_>, script: &str) -> Outcome {
     Outcome::run(&mut command)
 }
 
-/// What a rank says in that job.
+/// Returns the output of a rank in that job.
 fn rank_in(job: &Job<'_>, gpu: &str) -> String {
     format!("rank {} {} {gpu}\n", job.node().name(), job.cgroup.path())
 }
 
-/// A rank on the other node, started from inside `job`; the rule by which it joined, and the job.
+/// Starts a rank on the other node from inside `job`; returns the rule by which it joined, and the
+/// job.
 #[track_caller]
-fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
+fn start_rank(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
     let node = &cluster.nodes[1];
     node.log.clear();
-    inside(job, &format!("ssh {host} rank")).ok().says("rank gpu018 ");
+    run_inside(job, &format!("ssh {host} rank")).ok().says("rank gpu018 ");
     let session = node.log.find("the session's decision", |entry| {
         entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
     });
@@ -64,30 +65,31 @@ fn joins(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
     (session.field("rule").unwrap().to_owned(), session.field("job").unwrap().to_owned())
 }
 
-/// The service as the account that it is for.
-fn service(node: &Node) -> Listener {
+/// Starts the service as its own account.
+fn start_service(node: &Node) -> Listener {
     let id = HELPER.uid.to_string();
     let account = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"];
     let program = ["--no-new-privs", "job-adopt", "callerid"];
     node.serve("::", PORT, &[&account[..], &program].concat())
 }
 
-/// A script that answers every question with this job, whoever's it is.
-fn says(job: &str) -> String {
+/// Returns a script that answers every question with this job, whoever owns it.
+fn answer_script(job: &str) -> String {
     format!(r#"read -r ports; printf '%s : USERID : OTHER : {job}\r\n' "${{ports%?}}""#)
 }
 
-/// Both jobs start ranks everywhere at once, from the first node; all are in their launcher's job.
+/// Both jobs start ranks everywhere at once, from the first node. Asserts that all ranks are in
+/// their launcher's job.
 #[track_caller]
-fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
+fn launch_from_both(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
     for launcher in [
         "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 rank",
         "timeout -k 2 120 mpiexec.hydra -launcher ssh -hosts gpu017,gpu018 -ppn 2 -n 4 rank",
         "timeout -k 2 120 pdsh -R ssh -N -w gpu017,gpu018,gpu017-v6,gpu018-v6 rank",
     ] {
         let (older, newer) = std::thread::scope(|scope| {
-            let newer = scope.spawn(|| inside(&jobs.newer[0], launcher).ok());
-            (inside(&jobs.older[0], launcher).ok(), newer.join().unwrap())
+            let newer = scope.spawn(|| run_inside(&jobs.newer[0], launcher).ok());
+            (run_inside(&jobs.older[0], launcher).ok(), newer.join().unwrap())
         });
         for (launched, jobs, gpu) in
             [(older, &jobs.older, "/dev/nvidia0"), (newer, &jobs.newer, "/dev/nvidia1")]
@@ -104,71 +106,78 @@ fn both_launch(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
 }
 
 #[test]
-fn ranks_of_two_jobs_are_in_their_launchers() {
+fn ranks_of_two_jobs_join_job_of_their_launcher() {
     on_cluster(2, |cluster| {
-        let jobs = jobs(cluster);
-        let _services: Vec<Listener> = cluster.nodes.iter().map(service).collect();
+        let jobs = start_jobs(cluster);
+        let _services: Vec<Listener> = cluster.nodes.iter().map(start_service).collect();
         for job in [&jobs.older[0], &jobs.newer[0]] {
-            // What register does for a job, here the first login does: it attaches the filter.
-            inside(job, "ssh gpu017 true").ok();
+            // The first login attaches the filter, as register would do for a real job.
+            run_inside(job, "ssh gpu017 true").ok();
         }
-        both_launch(cluster, &jobs);
+        launch_from_both(cluster, &jobs);
     });
 }
 
 #[test]
-fn logins_of_a_node_to_itself_need_no_service() {
+fn login_of_node_to_itself_needs_no_service() {
     on_cluster(2, |cluster| {
-        let jobs = jobs(cluster);
+        let jobs = start_jobs(cluster);
         for job in [&jobs.older[1], &jobs.newer[1]] {
             for host in ["gpu018", "gpu018-v6", "127.0.0.1", "::1"] {
-                assert_eq!(joins(cluster, job, host), ("caller".into(), job.id.clone()), "{host}");
+                assert_eq!(
+                    start_rank(cluster, job, host),
+                    ("caller".into(), job.id.clone()),
+                    "{host}"
+                );
             }
         }
     });
 }
 
 #[test]
-fn a_connection_is_of_the_job_that_made_it() {
+fn connection_belongs_to_job_that_opened_it() {
     on_cluster(3, |cluster| {
-        let jobs = jobs(cluster);
-        let _services: Vec<Listener> = cluster.nodes.iter().map(service).collect();
-        // Through a node, by the login that the job has there.
-        let jump = inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
+        let jobs = start_jobs(cluster);
+        let _services: Vec<Listener> = cluster.nodes.iter().map(start_service).collect();
+        // Through a node, by the login to the job there.
+        let jump = run_inside(&jobs.older[0], "ssh -J gpu018 gpu019 rank").ok();
         jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
         // Through a connection that another job has left open.
         let share = "ssh -M -S /home/alice/mux -o ControlPersist=20 gpu018 rank";
-        inside(&jobs.older[0], share).ok().says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
-        let shared = inside(&jobs.newer[0], "ssh -S /home/alice/mux gpu018 rank").ok();
+        run_inside(&jobs.older[0], share).ok().says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
+        let shared = run_inside(&jobs.newer[0], "ssh -S /home/alice/mux gpu018 rank").ok();
         shared.says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
         let own = "ssh -o ControlPath=none gpu018 rank";
-        inside(&jobs.newer[0], own).ok().says(&rank_in(&jobs.newer[1], "/dev/nvidia1"));
+        run_inside(&jobs.newer[0], own).ok().says(&rank_in(&jobs.newer[1], "/dev/nvidia1"));
     });
 }
 
 #[test]
-fn without_the_service_ranks_elsewhere_are_in_the_newest_job() {
+fn ranks_without_service_join_newest_job() {
     on_cluster(2, |cluster| {
-        let jobs = jobs(cluster);
-        assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), ("newest".into(), "4242".into()));
+        let jobs = start_jobs(cluster);
+        assert_eq!(start_rank(cluster, &jobs.older[0], "gpu018"), ("newest".into(), "4242".into()));
     });
 }
 
 #[test]
-fn a_service_that_lies_never_leads_to_another_users_job() {
+fn lying_service_leads_to_no_job_of_another_user() {
     on_cluster(2, |cluster| {
-        let jobs = jobs(cluster);
+        let jobs = start_jobs(cluster);
         let newest = ("newest".to_owned(), "4242".to_owned());
         let node = &cluster.nodes[0];
         let slowly = format!(
             r#"line=$({}); while [ "$line" ]; do
                 rest=${{line#?}}; printf %s "${{line%"$rest"}}"; line=$rest; sleep 0.1
             done; echo"#,
-            says("4250")
+            answer_script("4250")
         );
         for (manner, warning) in [
-            (&*says("4300"), "says job 4300, which the user has not running here"),
-            (&says("no-such-job"), "says job no-such-job, which the user has not running here"),
+            (&*answer_script("4300"), "says job 4300, which the user has not running here"),
+            (
+                &answer_script("no-such-job"),
+                "says job no-such-job, which the user has not running here",
+            ),
             ("head -c 4096 /dev/urandom", ""),
             ("exec sleep 60", "did not answer in time"),
             ("exec yes", "said more than one line"),
@@ -177,16 +186,16 @@ fn a_service_that_lies_never_leads_to_another_users_job() {
             let timeout_factor = if warning.ends_with("in time") { "" } else { PATIENCE };
             cluster.nodes[1].configure(&format!("{NETWORKS}{timeout_factor}"));
             let _service = node.serve("::", PORT, &["sh", "-c", manner]);
-            assert_eq!(joins(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
+            assert_eq!(start_rank(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
             cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));
         }
     });
 }
 
 #[test]
-fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
+fn process_of_user_on_service_port_leads_only_to_own_jobs() {
     on_cluster(2, |cluster| {
-        let jobs = jobs(cluster);
+        let jobs = start_jobs(cluster);
         let node = &cluster.nodes[0];
         node.sh("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
         for (user, id, expected) in [
@@ -195,8 +204,8 @@ fn a_users_own_process_in_its_place_leads_to_that_users_own_jobs_only() {
             (ALICE, "4300", ("newest", "4242")),
             (BOB, "4300", ("newest", "4242")),
         ] {
-            let _service = node.serve_as(user, "::", PORT, &["sh", "-c", &says(id)]);
-            let (rule, job) = joins(cluster, &jobs.older[0], "gpu018");
+            let _service = node.serve_as(user, "::", PORT, &["sh", "-c", &answer_script(id)]);
+            let (rule, job) = start_rank(cluster, &jobs.older[0], "gpu018");
             assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
         }
     });

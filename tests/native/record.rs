@@ -1,4 +1,4 @@
-//! Records that are not what they should be: refused, named, and no harm to their neighbours.
+//! Unsound records: they are refused and named, and harm no other record.
 
 use std::os::unix::fs::{chown, symlink};
 
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::support::{ALICE, BOB, Job, Node, on_node};
 
-/// Breaks the record of a job; the login that would have joined it has to be refused.
-fn refused(what: &str, code: &str, damage: impl FnOnce(&Node, &Job<'_>)) {
+/// Damages the record of a job, and asserts that the login to it is refused.
+fn assert_damage_refused(what: &str, code: &str, damage: impl FnOnce(&Node, &Job<'_>)) {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok();
@@ -21,21 +21,21 @@ fn refused(what: &str, code: &str, damage: impl FnOnce(&Node, &Job<'_>)) {
     });
 }
 
-fn text_is_refused(what: &str, text: &str) {
-    refused(what, "[JA09]", |_, job| job.record(text));
+fn assert_text_refused(what: &str, text: &str) {
+    assert_damage_refused(what, "[JA09]", |_, job| job.record(text));
 }
 
 #[test]
-fn malformed_text() {
-    text_is_refused("empty", "");
-    text_is_refused("cut off", r#"{"version":1,"id":"4242","uid":1001,"cgroup":"#);
-    text_is_refused("no object", "[1]");
-    text_is_refused("binary", "\u{0}\u{1}\u{2}");
+fn malformed_record_refuses_login() {
+    assert_text_refused("empty", "");
+    assert_text_refused("cut off", r#"{"version":1,"id":"4242","uid":1001,"cgroup":"#);
+    assert_text_refused("no object", "[1]");
+    assert_text_refused("binary", "\u{0}\u{1}\u{2}");
 }
 
-/// One key changed in a record that is sound otherwise.
-fn key_is_refused(key: &str, value: serde_json::Value) {
-    refused(key, "[JA09]", |node, job| {
+/// Asserts that one changed key of a sound record refuses.
+fn assert_key_refused(key: &str, value: serde_json::Value) {
+    assert_damage_refused(key, "[JA09]", |node, job| {
         let mut record: serde_json::Value =
             serde_json::from_str(&node.read(&job.record_path())).unwrap();
         record[key] = value;
@@ -44,36 +44,39 @@ fn key_is_refused(key: &str, value: serde_json::Value) {
 }
 
 #[test]
-fn values_out_of_place() {
-    key_is_refused("version", json!(2));
-    key_is_refused("uid", json!(1002));
-    key_is_refused("uid", json!("1001"));
-    key_is_refused("id", json!("4243"));
-    key_is_refused("id", json!("../4242"));
-    key_is_refused("leaf", json!("cgroup.procs"));
-    key_is_refused("unknown", json!(1));
+fn record_with_unsound_value_refuses_login() {
+    assert_key_refused("version", json!(2));
+    assert_key_refused("uid", json!(1002));
+    assert_key_refused("uid", json!("1001"));
+    assert_key_refused("id", json!("4243"));
+    assert_key_refused("id", json!("../4242"));
+    assert_key_refused("leaf", json!("cgroup.procs"));
+    assert_key_refused("unknown", json!(1));
 }
 
 #[test]
-fn policies_that_are_none() {
-    key_is_refused("options", json!({ "DevicePolicy": "open" }));
-    key_is_refused("options", json!({ "DevicePolicy": "closed", "DeviceAllow": ["/dev/null"] }));
-    key_is_refused("options", json!({ "DeviceAllow": "/dev/null" }));
-    key_is_refused("options", json!({ "DeviceAllow": [["/dev/null"]] }));
-    key_is_refused("options", json!({ "DevicePolcy": "closed" }));
+fn record_with_unknown_policy_refuses_login() {
+    assert_key_refused("options", json!({ "DevicePolicy": "open" }));
+    assert_key_refused(
+        "options",
+        json!({ "DevicePolicy": "closed", "DeviceAllow": ["/dev/null"] }),
+    );
+    assert_key_refused("options", json!({ "DeviceAllow": "/dev/null" }));
+    assert_key_refused("options", json!({ "DeviceAllow": [["/dev/null"]] }));
+    assert_key_refused("options", json!({ "DevicePolcy": "closed" }));
 }
 
 #[test]
-fn cgroups_that_are_none() {
+fn record_with_unsound_cgroup_refuses_login() {
     for path in ["relative", "/", "/a/../b", "//a", "/a/", "/a/./b", "/a\nb"] {
-        key_is_refused("cgroup", json!(path));
+        assert_key_refused("cgroup", json!(path));
     }
 }
 
-/// A record that says nothing about devices could mean anything.
+/// A record without devices could mean anything.
 #[test]
-fn silence_about_devices() {
-    refused("silent", "[JA09]", |node, job| {
+fn record_without_devices_refuses_login() {
+    assert_damage_refused("silent", "[JA09]", |node, job| {
         let mut record: serde_json::Value =
             serde_json::from_str(&node.read(&job.record_path())).unwrap();
         record.as_object_mut().unwrap().remove("options");
@@ -82,50 +85,54 @@ fn silence_about_devices() {
 }
 
 #[test]
-fn files_that_others_could_have_written() {
-    refused("not root's", "[JA09]", |node, job| {
+fn record_writable_by_others_refuses_login() {
+    assert_damage_refused("not root's", "[JA09]", |node, job| {
         chown(node.path(&job.record_path()), Some(ALICE.uid), None).unwrap();
     });
-    refused("group-writable", "[JA09]", |node, job| node.mode(&job.record_path(), 0o664));
-    refused("writable by all", "[JA09]", |node, job| node.mode(&job.record_path(), 0o646));
-    refused("a link's second name", "[JA09]", |node, job| {
+    assert_damage_refused("group-writable", "[JA09]", |node, job| {
+        node.mode(&job.record_path(), 0o664)
+    });
+    assert_damage_refused("writable by all", "[JA09]", |node, job| {
+        node.mode(&job.record_path(), 0o646)
+    });
+    assert_damage_refused("a link's second name", "[JA09]", |node, job| {
         let path = node.path(&job.record_path());
         std::fs::hard_link(&path, node.path("/run/job-adopt/other")).unwrap();
     });
-    refused("folder of the user's", "[JA09]", |node, _| {
+    assert_damage_refused("folder of the user's", "[JA09]", |node, _| {
         chown(node.path("/run/job-adopt/jobs/1001"), Some(ALICE.uid), None).unwrap();
     });
-    refused("folder writable by all", "[JA09]", |node, _| {
+    assert_damage_refused("folder writable by all", "[JA09]", |node, _| {
         node.mode("/run/job-adopt/jobs/1001", 0o777);
     });
 }
 
 #[test]
-fn things_that_are_no_files() {
-    refused("a symbolic link", "[JA09]", |node, job| {
+fn record_that_is_no_regular_file_refuses_login() {
+    assert_damage_refused("a symbolic link", "[JA09]", |node, job| {
         let path = node.path(&job.record_path());
         std::fs::rename(&path, node.path("/run/job-adopt/elsewhere.json")).unwrap();
         symlink("/run/job-adopt/elsewhere.json", path).unwrap();
     });
-    refused("a FIFO", "[JA09]", |node, job| {
+    assert_damage_refused("a FIFO", "[JA09]", |node, job| {
         node.sh(&format!("rm {0}; mkfifo -m 644 {0}", job.record_path())).ok();
     });
-    refused("a folder", "[JA09]", |node, job| {
+    assert_damage_refused("a folder", "[JA09]", |node, job| {
         node.sh(&format!("rm {0}; mkdir {0}", job.record_path())).ok();
     });
-    refused("a folder behind a link", "[JA0", |node, _| {
+    assert_damage_refused("a folder behind a link", "[JA0", |node, _| {
         node.sh("cd /run/job-adopt/jobs; mv 1001 moved; ln -s moved 1001").ok();
     });
 }
 
 #[test]
-fn ten_mebibytes() {
+fn oversized_record_refuses_login() {
     let text = format!("{{\"version\":1,\"id\":\"{}\"}}", "4".repeat(10 << 20));
-    text_is_refused("10 MiB", &text);
+    assert_text_refused("10 MiB", &text);
 }
 
 #[test]
-fn a_cgroup_that_is_gone_or_was_never_there() {
+fn missing_cgroup_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok();
@@ -137,9 +144,9 @@ fn a_cgroup_that_is_gone_or_was_never_there() {
     });
 }
 
-/// A name that is used again is another directory, and carries no stamp.
+/// A new directory of the same name has no stamp.
 #[test]
-fn a_cgroup_that_was_made_anew() {
+fn recreated_cgroup_refuses_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         job.finish();
@@ -149,9 +156,9 @@ fn a_cgroup_that_was_made_anew() {
     });
 }
 
-/// The helper finds the job; whose it is, the stamp decides.
+/// The helper finds the job; the stamp decides who owns it.
 #[test]
-fn a_cgroup_without_its_stamp() {
+fn unstamped_cgroup_refuses_login() {
     for stamp in [None, Some("1002:4242"), Some("1001:4243"), Some("1001:42420"), Some("")] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").unstamped().start();
@@ -166,7 +173,7 @@ fn a_cgroup_without_its_stamp() {
 }
 
 #[test]
-fn a_broken_record_hides_no_good_one() {
+fn broken_record_hides_no_sound_one() {
     on_node(|node| {
         node.reporting("");
         let good = node.job(ALICE, "1").start();

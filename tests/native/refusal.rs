@@ -1,14 +1,14 @@
-//! Who is refused, and what they and the admin read.
+//! Which logins are refused, and the texts for users and admins.
 
 use crate::support::{ALICE, BOB, CAROL, Node, ROOT, User, on_node};
 
 const NO_JOB: &str = "gpu017: login refused: you (carol) have no running job on this node.";
 
-/// The word that a shell would print, which no typed command contains.
+/// A command and its output. No typed command contains the output, so only a shell prints it.
 const SHELL: (&str, &str) = ("printf 'a%s\\n' shell", "ashell");
 
 #[test]
-fn a_user_without_a_job_reads_why() {
+fn user_without_job_is_refused_with_reason() {
     on_node(|node| {
         let sshd = node.sshd();
         let reads = |outcome: crate::support::Outcome| {
@@ -28,7 +28,7 @@ fn a_user_without_a_job_reads_why() {
 }
 
 #[test]
-fn the_text_is_short_and_tells_nothing_of_others() {
+fn refusal_text_is_short_and_names_no_other_user() {
     on_node(|node| {
         let _job = node.job(BOB, "777").start();
         let outcome = node.account(CAROL).fails().says("[JA01]").omits("777");
@@ -43,9 +43,9 @@ fn the_text_is_short_and_tells_nothing_of_others() {
     });
 }
 
-/// Without an account line the session alone decides, and there is no shell.
+/// Without an account line the session alone decides, and no shell starts.
 #[test]
-fn a_refused_session_gives_no_shell() {
+fn refused_session_starts_no_shell() {
     on_node(|node| {
         node.stack(
             "auth required pam_unix.so\naccount required pam_unix.so\n\
@@ -59,9 +59,9 @@ fn a_refused_session_gives_no_shell() {
     });
 }
 
-/// The session line that account looks for, and ways in which it does not hold.
+/// The session line that account requires, and the ways in which a line does not hold.
 #[test]
-fn account_refuses_where_no_session_line_holds() {
+fn account_without_effective_session_line_refuses() {
     let broken = [
         ("alone", ""),
         ("optional", "session optional pam_job_adopt.so\n"),
@@ -83,7 +83,7 @@ fn account_refuses_where_no_session_line_holds() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for (what, session) in broken {
-            stack(node, session);
+            write_stack(node, session);
             node.log.clear();
             let outcome = node.account(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
@@ -94,7 +94,7 @@ fn account_refuses_where_no_session_line_holds() {
 }
 
 #[test]
-fn account_admits_where_one_holds() {
+fn account_with_effective_session_line_admits() {
     let sound = [
         "session required pam_job_adopt.so\n",
         "session requisite pam_job_adopt.so debug\n",
@@ -108,14 +108,14 @@ fn account_admits_where_one_holds() {
         let _job = node.job(ALICE, "4242").start();
         node.write("/etc/pam.d/job-adopt-lines", "session required pam_job_adopt.so\n");
         for session in sound {
-            stack(node, session);
+            write_stack(node, session);
             let outcome = node.account(ALICE);
             assert!(outcome.code == 0, "{session}: {outcome}");
         }
     });
 }
 
-fn stack(node: &Node, session: &str) {
+fn write_stack(node: &Node, session: &str) {
     node.stack(&format!(
         "account required pam_job_adopt.so\naccount required pam_unix.so\n\
          session required pam_unix.so\n{session}"
@@ -123,7 +123,7 @@ fn stack(node: &Node, session: &str) {
 }
 
 #[test]
-fn root_is_never_locked_out() {
+fn root_is_never_refused() {
     on_node(|node| {
         let sshd = node.sshd();
         sshd.ssh(ROOT, "id -u").ok();
@@ -135,7 +135,7 @@ fn root_is_never_locked_out() {
 }
 
 #[test]
-fn only_the_named_service_is_ours() {
+fn service_argument_limits_module_to_that_service() {
     on_node(|node| {
         let lines = |argument: &str| {
             format!(
@@ -152,16 +152,17 @@ fn only_the_named_service_is_ours() {
         let job = node.job(ALICE, "4242").start();
         node.phases("other", ALICE, &phases).ok();
         drop(job);
-        // libpam has the name of a service in lower case, however the application spells it.
+        // libpam has the name of a service in lower case, whatever the application passes.
         node.write("/etc/pam.d/other", &lines("service=OTHER"));
         node.phases("other", CAROL, &phases).fails().says("[JA01]");
         node.phases("Other", CAROL, &phases).fails().says("[JA01]");
     });
 }
 
-/// A mistyped name lets everybody in; the default is about other services, and says nothing.
+/// A mistyped name admits everybody. Lines for other services are common, so they log nothing by
+/// default.
 #[test]
-fn a_line_that_names_another_service_says_so_in_the_log() {
+fn line_for_another_service_is_logged() {
     on_node(|node| {
         let lines = |argument: &str| {
             format!(
@@ -185,9 +186,9 @@ fn a_line_that_names_another_service_says_so_in_the_log() {
     });
 }
 
-/// Accounts of a mail server's, say, which the node's own files do not know.
+/// A mail server, for example, has accounts that the node's own files lack.
 #[test]
-fn an_unknown_user_of_another_service_is_not_ours() {
+fn unknown_user_of_another_service_is_ignored() {
     on_node(|node| {
         let virtual_user = User { name: "virtual", ..ALICE };
         let phases = ["acct_mgmt", "open_session", "close_session"];
@@ -203,7 +204,7 @@ fn an_unknown_user_of_another_service_is_not_ours() {
 }
 
 #[test]
-fn an_application_that_wants_silence_gets_it() {
+fn silent_application_gets_no_message() {
     on_node(|node| {
         let silent = ["acct_mgmt(PAM_SILENT)"];
         node.phases("sshd", CAROL, &silent).fails().omits("JA01");
@@ -212,7 +213,7 @@ fn an_application_that_wants_silence_gets_it() {
 }
 
 #[test]
-fn a_wrong_argument_refuses_and_is_named() {
+fn wrong_argument_refuses_login_and_is_logged() {
     let wrong = [
         "acton_no_jobs=ignore",
         "action_no_jobs=maybe",

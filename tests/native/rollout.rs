@@ -1,11 +1,11 @@
-//! Knobs for the first day, and those that open. Each one that opens says so in the log.
+//! Arguments for the first days, and those that open. Each use of one that opens is logged.
 
 use std::time::Duration;
 
 use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
 
 #[test]
-fn observe_decides_nothing_and_logs_everything() {
+fn observe_changes_no_decision_and_logs_each() {
     on_node(|node| {
         node.arguments("observe");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -15,14 +15,14 @@ fn observe_decides_nothing_and_logs_everything() {
         assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
         sshd.ssh(CAROL, LOOK).ok().stands_in(&node.outside()).omits("JA01");
         node.log.line("code=JA01");
-        // Nobody else has put the logins into a job.
+        // No other module has put the logins into a job.
         let entry = node.log.line("agree=no");
         assert_eq!(entry.field("theirs"), Some(node.outside().path()), "{}", entry.text);
     });
 }
 
 #[test]
-fn the_switch_turns_it_off_with_an_alert() {
+fn off_switch_admits_with_alert() {
     on_node(|node| {
         node.write("/run/job-adopt/off", "");
         node.pam(CAROL).ok();
@@ -34,7 +34,7 @@ fn the_switch_turns_it_off_with_an_alert() {
 }
 
 #[test]
-fn exempt_users_and_groups_are_left_alone() {
+fn exempt_users_and_groups_are_ignored() {
     on_node(|node| {
         node.reporting("exempt_uids=1003 exempt_groups=ops");
         node.pam(CAROL).ok().stands_in(&node.outside());
@@ -46,7 +46,7 @@ fn exempt_users_and_groups_are_left_alone() {
 }
 
 #[test]
-fn one_image_serves_nodes_that_do_not_enforce() {
+fn if_exists_ignores_logins_on_other_nodes() {
     on_node(|node| {
         node.configure("enforce = if-exists:/run/compute-node\n");
         node.pam(CAROL).ok();
@@ -56,7 +56,7 @@ fn one_image_serves_nodes_that_do_not_enforce() {
 }
 
 #[test]
-fn wait_job_waits_for_a_job_that_is_just_starting() {
+fn wait_job_admits_to_job_that_is_starting() {
     on_node(|node| {
         node.arguments("wait_job=3");
         let refused = node.account(CAROL).fails().says("[JA01]");
@@ -74,7 +74,7 @@ fn wait_job_waits_for_a_job_that_is_just_starting() {
 }
 
 #[test]
-fn each_opening_knob_says_that_it_opened() {
+fn each_opening_argument_logs_its_use() {
     on_node(|node| {
         let opened = |knob: &str| {
             let entry = node.log.line("decision=opened");
@@ -97,7 +97,7 @@ fn each_opening_knob_says_that_it_opened() {
 }
 
 #[test]
-fn require_devices_refuses_a_job_without_containment() {
+fn require_devices_refuses_job_without_containment() {
     on_node(|node| {
         let auto = serde_json::json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
@@ -110,7 +110,7 @@ fn require_devices_refuses_a_job_without_containment() {
 }
 
 #[test]
-fn the_site_adds_its_own_words() {
+fn site_message_is_added_to_refusal() {
     on_node(|node| {
         node.write("/etc/issue.job", "Help: help@example.org\x1b[31m\n");
         node.configure("hint = qstat -u $USER\nmessage_file = /etc/issue.job\n");
@@ -120,7 +120,7 @@ fn the_site_adds_its_own_words() {
 }
 
 #[test]
-fn a_wrong_configuration_refuses_and_is_named() {
+fn wrong_configuration_refuses_and_is_named() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         let wrong = [
@@ -151,9 +151,9 @@ fn a_wrong_configuration_refuses_and_is_named() {
     });
 }
 
-/// Whoever updates with a line of an earlier version reads what to write instead.
+/// An admin who updates with a line of an earlier version reads what replaces it.
 #[test]
-fn what_was_removed_is_refused_and_its_replacement_is_named() {
+fn removed_argument_is_refused_with_its_replacement() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         let refused = |removed: &str, instead: &str| {

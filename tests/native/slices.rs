@@ -2,14 +2,14 @@
 
 use crate::support::{ALICE, Flags, Mount, Node, Outcome, on_node, on_node_with};
 
-fn register(node: &Node, cgroup: &str) -> Outcome {
+fn register_job(node: &Node, cgroup: &str) -> Outcome {
     let job = ["register", "--id", "4242", "--user", "alice", "--device", "/dev/nvidia0"];
     node.job_adopt(&[&job[..], &["--cgroup", cgroup]].concat())
 }
 
-/// The slice itself, below it and deeper below. The filter is of the slice, as systemd's is.
+/// Cgroups directly in the slice and deeper. The filter is on the slice, as with systemd.
 #[test]
-fn no_job_is_registered_in_a_closed_slice() {
+fn job_in_closed_slice_is_not_registered() {
     for below in [&[][..], &["site-job-4242.scope"], &["user@1001.service", "job.scope"]] {
         on_node_with(Mount::Namespace, |node| {
             let hers = node.cgroup().child("user.slice").create().child("user-1001.slice");
@@ -20,10 +20,10 @@ fn no_job_is_registered_in_a_closed_slice() {
                 child
             });
             let job = node.job(ALICE, "4242").unstamped().unrecorded().in_cgroup(cgroup).start();
-            register(node, job.cgroup.path()).ok();
+            register_job(node, job.cgroup.path()).ok();
             node.job_adopt(&["unregister", "4242"]).ok();
             hers.attach(Flags::Multi, "sd_devices", &["195:0"]);
-            let refused = register(node, job.cgroup.path());
+            let refused = register_job(node, job.cgroup.path());
             refused.exits(3).says("/user.slice/user-1001.slice").says("systemd refuses devices");
             assert!(!node.job_adopt(&["list"]).ok().stdout.contains("4242"));
             let stamp = format!("getfattr -n trusted.job_adopt {}", job.cgroup.dir().display());
@@ -33,7 +33,7 @@ fn no_job_is_registered_in_a_closed_slice() {
 }
 
 #[test]
-fn the_drop_ins_are_shown_and_written_once() {
+fn drop_ins_are_shown_and_written_once() {
     on_node(|node| {
         node.configure("always_allowed = /dev/loop0 r\nexempt_uids = 1002\nexempt_groups = ops\n");
         let shown = node.job_adopt(&["slices"]).ok();
@@ -59,9 +59,9 @@ fn the_drop_ins_are_shown_and_written_once() {
     });
 }
 
-/// What is closed already stays so.
+/// What is closed already stays closed.
 #[test]
-fn what_does_not_resolve_writes_nothing() {
+fn unresolvable_name_writes_nothing() {
     on_node(|node| {
         node.job_adopt(&["slices", "--write"]).ok();
         let before = node.sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf").ok().stdout;

@@ -1,9 +1,10 @@
-//! Logins in waves, by a real `sshd`, to jobs of records and of Slurm that start, end and freeze
-//! meanwhile, while filters of others come and go: none is in a wrong place or opens a device of
-//! another job, each refusal has a reason, and afterwards nothing is left.
+//! Waves of logins by a real `sshd`, to registered jobs and Slurm jobs that start, end and freeze
+//! meanwhile, while filters of others come and go. Every login is in the right place and opens no
+//! device of another job, each refusal has a reason, and afterwards nothing is left.
 //!
-//! Once with a real Slurm, which is on cgroup v1 here, and once with a stand-in for its step daemon on
-//! cgroup v2. `LOGINS` says how many; `make soak` takes 10,000. The closing lines say what came of them.
+//! One test has a real Slurm, on cgroup v1 here, the other a stand-in for its step daemon on
+//! cgroup v2. `LOGINS` sets the number of logins; `make soak` takes 10,000. The closing lines count the
+//! results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,20 +20,20 @@ use crate::support::{
     SlurmJob, Sshd, Step, Tool, User, eventually, on_node_alone, on_slurm_alone,
 };
 
-/// Logins at once.
+/// Number of logins at once.
 const WAVE: usize = 64;
-/// Without `make soak`.
+/// Number of logins without `make soak`.
 const FEW: usize = 128;
-/// Who logs in; the last never has a job.
+/// Users who log in. The last one never has a job.
 const USERS: [User; 4] = [ALICE, BOB, OPS, CAROL];
 const GPUS: usize = 4;
-/// How much more memory the server may have of its own at the end.
+/// How much private memory the server may gain.
 const GROWTH_KB: u64 = 64;
-/// How long what the kernel takes away later may take.
+/// Time for state that the kernel frees asynchronously.
 const SOON: Duration = Duration::from_secs(30);
 
-/// One wave: starts the clients at once, each of which says when it began and ended, with what
-/// status, and what its login printed.
+/// Runs one wave: starts the clients at once. Each prints when it began and ended, its status, and
+/// what its login printed.
 const CLIENTS: &str = r#"
 rm -rf /root/wave; mkdir /root/wave
 for user in "$@"; do
@@ -49,26 +50,26 @@ wait
 
 type Span = (f64, f64);
 
-fn now() -> f64 {
+fn seconds_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-fn meet(one: Span, other: Span) -> bool {
+fn overlap(one: Span, other: Span) -> bool {
     one.0 <= other.1 && other.0 <= one.1
 }
 
-/// A job as it was.
+/// A job in the past.
 struct Past {
     owner: User,
     path: String,
-    /// In how many hierarchies its logins are there.
+    /// Number of hierarchies that contain its logins.
     hierarchies: usize,
     gpu: usize,
-    /// From its first trace to its last, and from when it was whole until its end began.
+    /// From its first trace to its last, and from its completion to the start of its end.
     seen: Span,
     whole: Span,
     frozen: Vec<Span>,
-    /// When filters of others came and went, and were there.
+    /// When foreign filters came and went, and when they were attached.
     foreign: Vec<Span>,
 }
 
@@ -78,17 +79,17 @@ impl Past {
     }
 }
 
-/// What the driver knows.
+/// Everything that the driver has done.
 #[derive(Default)]
 struct History {
     over: Mutex<Vec<Past>>,
     /// When filters above all jobs came and went.
     above: Mutex<Vec<Span>>,
-    /// Empty cgroups of Slurm's, which the driver has removed.
+    /// Number of empty Slurm cgroups that the driver has removed.
     forgotten: AtomicUsize,
 }
 
-/// One login, as its client tells of it.
+/// A login, as its client reports it.
 struct Told {
     user: User,
     span: Span,
@@ -115,7 +116,7 @@ impl Told {
 }
 
 impl History {
-    /// What came of a login, in a word; the error says what is wrong with it.
+    /// Returns the result of a login in one word. The error describes what is wrong with it.
     fn judge(&self, told: &Told) -> Result<String, String> {
         let over = self.over.lock().unwrap();
         let lines = told.text.lines().filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
@@ -128,7 +129,7 @@ impl History {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let here = |job: &Past| cgroups.iter().filter(|cgroup| within(job, cgroup)).count();
-        let mut jobs = over.iter().filter(|job| here(job) > 0 && meet(job.seen, told.span));
+        let mut jobs = over.iter().filter(|job| here(job) > 0 && overlap(job.seen, told.span));
         let job = jobs.next().ok_or(format!("is in {cgroups:?}"))?;
         let whole = here(job) == job.hierarchies && jobs.all(|other| other.path == job.path);
         if job.owner != told.user || !whole {
@@ -139,18 +140,18 @@ impl History {
 
     fn judge_devices(job: &Past, told: &Told) -> Result<String, String> {
         for gpu in 0..GPUS {
-            let foreign = job.foreign.iter().any(|span| meet(*span, told.span));
+            let foreign = job.foreign.iter().any(|span| overlap(*span, told.span));
             match told.device(gpu) {
                 Some(DENIED) if gpu != job.gpu || foreign => {}
                 Some(OPENS) if gpu == job.gpu => {}
                 Some(answer) => return Err(format!("in {}, GPU {gpu}: {answer}", job.path)),
-                None if meet((job.whole.1, job.seen.1), told.span) => {
+                None if overlap((job.whole.1, job.seen.1), told.span) => {
                     return Ok("ended with their job".into());
                 }
                 None => return Err(format!("in {}, and ended", job.path)),
             }
         }
-        if told.status == 0 || meet((job.whole.1, job.seen.1), told.span) {
+        if told.status == 0 || overlap((job.whole.1, job.seen.1), told.span) {
             let slurms = if job.is_slurms() { " by Slurm" } else { "" };
             return Ok(format!("adopted{slurms}"));
         }
@@ -160,14 +161,14 @@ impl History {
     fn judge_refusal(&self, over: &[Past], told: &Told) -> Result<String, String> {
         let own: Vec<&Past> = over.iter().filter(|job| job.owner == told.user).collect();
         let any = |fits: &dyn Fn(&Past) -> bool| own.iter().any(|job| fits(job));
-        // One source is looked at after the other, and one record after the other.
+        // The helper reads one source after the other, and one record after the other.
         let none = !any(&|job| job.whole.0 < told.span.0 && told.span.1 < job.whole.1);
-        let ended = any(&|job| meet((job.whole.1, job.seen.1), told.span));
-        let started = any(&|job| meet((job.seen.0, job.whole.0), told.span));
-        let frozen = any(&|job| job.frozen.iter().any(|span| meet(*span, told.span)));
+        let ended = any(&|job| overlap((job.whole.1, job.seen.1), told.span));
+        let started = any(&|job| overlap((job.seen.0, job.whole.0), told.span));
+        let frozen = any(&|job| job.frozen.iter().any(|span| overlap(*span, told.span)));
         let above = self.above.lock().unwrap();
-        let foreign = any(&|job| job.foreign.iter().any(|span| meet(*span, told.span)))
-            || above.iter().any(|span| meet(*span, told.span));
+        let foreign = any(&|job| job.foreign.iter().any(|span| overlap(*span, told.span)))
+            || above.iter().any(|span| overlap(*span, told.span));
         let fits = match told.code() {
             "01" => none,
             "02" => started || none,
@@ -175,9 +176,9 @@ impl History {
             "04" => frozen,
             "06" => foreign,
             "07" => ended || foreign || started,
-            // A daemon's socket that may not be called yet is one for a moment only.
+            // The mode of a daemon's new socket forbids connections only for a moment.
             "09" => started,
-            // Killed on its way, before or behind the move.
+            // Killed on its way, before or after the move.
             "" => ended,
             _ => false,
         };
@@ -189,7 +190,7 @@ impl History {
     }
 }
 
-/// A source of numbers, the same in each run.
+/// A generator of numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -205,11 +206,11 @@ impl Dice {
     }
 }
 
-/// Where jobs of one kind come from, one after the other.
+/// A source of jobs of one kind, one after the other.
 #[derive(Clone, Copy)]
 struct Lane {
     owner: User,
-    /// Slurm chooses itself.
+    /// Ignored by Slurm, which chooses the GPU.
     gpu: usize,
     kind: Kind,
 }
@@ -217,12 +218,12 @@ struct Lane {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Record,
-    /// Whose logins have a leaf of their own.
+    /// Its logins have a leaf of their own.
     Leaf,
     Slurm,
 }
 
-/// Bob's and those of the last are of both kinds at once.
+/// BOB and OPS have a job of a record and a Slurm job at once.
 const LANES: [Lane; 6] = [
     Lane { owner: ALICE, gpu: 0, kind: Kind::Record },
     Lane { owner: ALICE, gpu: 1, kind: Kind::Leaf },
@@ -232,15 +233,15 @@ const LANES: [Lane; 6] = [
     Lane { owner: OPS, gpu: 2, kind: Kind::Slurm },
 ];
 
-/// A running one.
+/// A running job.
 enum Running<'a> {
     Record(Job<'a>),
     StandIn(Step),
     Slurm(SlurmJob<'a>),
 }
 
-/// The script of Slurm's jobs: it ends when it is told to. It starts no process: cgroup v1 never gets done
-/// with freezing one that waits in vfork(2).
+/// Script of the Slurm jobs, which ends on request. It starts no process: cgroup v1 never finishes
+/// freezing one that waits in vfork(2).
 const SCRIPT: &str =
     "exec bash -c 'exec 9<> <(:); until test -e end-$SLURM_JOB_ID; do read -rt 0.1 -u 9; done'";
 
@@ -253,7 +254,7 @@ impl Running<'_> {
         }
     }
 
-    /// Where filters may come and go.
+    /// Returns the cgroup to which foreign filters may be attached.
     fn cgroup(&self) -> Option<&Cgroup> {
         match self {
             Self::Record(job) => Some(&job.cgroup),
@@ -269,11 +270,12 @@ impl Running<'_> {
         }
     }
 
-    /// Ends it, by itself or by Slurm's order; how many empty cgroups Slurm forgot.
+    /// Ends the job, by itself or through Slurm; returns the number of empty cgroups that Slurm
+    /// left.
     fn end(self, node: &Node, by_itself: bool) -> usize {
         match self {
             Self::Record(job) => {
-                // As unregister does it: who is on the way in sees that the job is over.
+                // `unregister` starts so: a login on its way then sees that the job is over.
                 job.unstamp();
                 fs::remove_file(node.path(&job.record_path())).unwrap();
                 job.finish();
@@ -295,7 +297,7 @@ impl Running<'_> {
 }
 
 impl Lane {
-    /// Has jobs until it is over.
+    /// Starts and ends jobs until the test is over.
     fn run<'a>(
         self,
         node: &'a Node,
@@ -309,18 +311,18 @@ impl Lane {
             if over.load(Ordering::Relaxed) {
                 return;
             }
-            let began = now();
+            let began = seconds_now();
             let (job, gpu) = self.start(node, slurm, &format!("{seed}-{number}"), began);
             let mut past = self.live(&job, gpu, began, &mut dice);
             let forgotten = job.end(node, dice.below(2) == 0);
             history.forgotten.fetch_add(forgotten, Ordering::Relaxed);
-            past.seen.1 = now();
+            past.seen.1 = seconds_now();
             history.over.lock().unwrap().push(past);
             sleep(dice.millis(1, 400));
         }
     }
 
-    /// A job, and its GPU.
+    /// Starts a job, and returns it with its GPU.
     fn start<'a>(
         self,
         node: &'a Node,
@@ -338,7 +340,7 @@ impl Lane {
                 let others = (0..GPUS).filter(|gpu| *gpu != self.gpu);
                 let others: Vec<String> = others.map(|gpu| format!("195:{gpu}")).collect();
                 let others: Vec<&str> = others.iter().map(String::as_str).collect();
-                // Slurm confines a job before its extern step takes logins.
+                // Slurm confines a job before its extern step accepts logins.
                 let job = node.cgroup().child("jobs").child("job_4242");
                 job.create().attach(Flags::Override, "Slurm_Cgroup_v2", &others);
                 (Running::StandIn(node.step_alone(self.owner, &[])), self.gpu)
@@ -352,22 +354,22 @@ impl Lane {
         }
     }
 
-    /// A job's life, from when it is whole until its end begins.
+    /// Keeps a job running until its end begins, with changes of its state.
     fn live(self, job: &Running<'_>, gpu: usize, began: f64, dice: &mut Dice) -> Past {
-        let whole = now();
+        let whole = seconds_now();
         let (mut frozen, mut foreign) = (Vec::new(), Vec::new());
         let end = Instant::now() + dice.millis(300, 4000);
         while Instant::now() < end {
             sleep(dice.millis(20, 500));
-            let began = now();
+            let began = seconds_now();
             match (dice.below(4), job.cgroup()) {
                 (0, _) => {
                     job.freeze(true);
                     sleep(dice.millis(10, 200));
                     job.freeze(false);
-                    frozen.push((began, now()));
+                    frozen.push((began, seconds_now()));
                 }
-                // Where one of Slurm's is attached otherwise the kernel refuses it.
+                // The kernel refuses it if Slurm's filter is attached with other flags.
                 (1, Some(cgroup)) => {
                     let denied = format!("195:{gpu}");
                     if cgroup.try_attach(Flags::Multi, "site", &[&denied]).code == 0 {
@@ -375,51 +377,51 @@ impl Lane {
                         let filters = cgroup.filters();
                         let own = filters.iter().find(|filter| filter.name == "site").unwrap();
                         cgroup.detach(own);
-                        foreign.push((began, now()));
+                        foreign.push((began, seconds_now()));
                     }
                 }
                 _ => {}
             }
         }
-        let (seen, whole) = ((began, f64::MAX), (whole, now()));
+        let (seen, whole) = ((began, f64::MAX), (whole, seconds_now()));
         let hierarchies = if job.cgroup().is_some() { 1 } else { HIERARCHIES.len() };
         Past { owner: self.owner, path: job.path(), hierarchies, gpu, seen, whole, frozen, foreign }
     }
 }
 
-/// Filters of others above all jobs, of both ways to attach one, come and go.
-fn above(node: &Node, history: &History, over: &AtomicBool) {
+/// Attaches and detaches foreign filters above all jobs, with either flag.
+fn toggle_filters_above(node: &Node, history: &History, over: &AtomicBool) {
     let jobs = node.cgroup().child("jobs");
     let mut dice = Dice(77);
     while !over.load(Ordering::Relaxed) {
-        let began = now();
+        let began = seconds_now();
         let flags = if dice.below(2) == 0 { Flags::Multi } else { Flags::Override };
         jobs.attach(flags, "slice", &["226:128"]);
         sleep(dice.millis(10, 300));
         jobs.filters().iter().for_each(|filter| jobs.detach(filter));
-        history.above.lock().unwrap().push((began, now()));
+        history.above.lock().unwrap().push((began, seconds_now()));
         sleep(dice.millis(10, 600));
     }
 }
 
-/// Slurm's controller keeps what it knows of jobs for minutes.
+/// Slurm's controller keeps the state of jobs for minutes.
 const FILES: &str =
     "find /run /tmp /etc /dev /var/spool/slurmd -xdev -path '*/slurmctld/*' -prune -o -print";
 
-/// What must not be more at the end than at the beginning.
+/// Resources that must not grow from the beginning to the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Left {
     processes: usize,
     cgroups: usize,
-    /// Of ours, by the one device that no other test has.
+    /// Our programs, found by the one device that no other test uses.
     programs: usize,
-    /// Of the server.
+    /// Descriptors of the server.
     descriptors: usize,
     files: BTreeSet<String>,
 }
 
 impl Left {
-    fn now(sshd: &Sshd<'_>, slurm: Option<&Slurm<'_>>, names: &BTreeSet<String>) -> Self {
+    fn read(sshd: &Sshd<'_>, slurm: Option<&Slurm<'_>>, names: &BTreeSet<String>) -> Self {
         fn cgroups(cgroup: &Cgroup) -> usize {
             1 + cgroup.children().iter().map(cgroups).sum::<usize>()
         }
@@ -437,14 +439,14 @@ impl Left {
     }
 }
 
-/// Memory of the server that is its own, in KiB.
-fn memory(sshd: &Sshd<'_>) -> u64 {
+/// Returns the server's private memory in KiB.
+fn private_memory(sshd: &Sshd<'_>) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", sshd.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn wave(node: &Node, users: &[User]) -> Vec<Told> {
+fn run_wave(node: &Node, users: &[User]) -> Vec<Told> {
     let names = users.iter().map(|user| user.name);
     let mut clients = node.command("bash");
     clients.args(["-c", CLIENTS, "wave"]).args(names);
@@ -456,8 +458,8 @@ fn wave(node: &Node, users: &[User]) -> Vec<Told> {
     users.iter().enumerate().map(told).collect()
 }
 
-/// The names of our programs for these jobs.
-fn names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
+/// Returns the names of our programs for these jobs.
+fn program_names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for lane in LANES.into_iter().filter(|lane| lane.kind != Kind::Slurm) {
         let devices = [&format!("/dev/nvidia{}", lane.gpu), "/dev/soak"];
@@ -471,43 +473,43 @@ fn names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
 }
 
 #[test]
-fn logins_in_waves_are_confined_and_leave_nothing() {
+fn waves_of_logins_on_cgroup_v1_are_confined_and_leave_nothing() {
     on_slurm_alone(|slurm| {
-        // Whatever Slurm makes for its first job is there then.
+        // Slurm creates some state for its first job. It exists from here on.
         slurm.batch(BOB, 1).cancel();
-        soak(slurm.node, Some(slurm));
+        run_soak(slurm.node, Some(slurm));
     });
 }
 
 #[test]
-fn on_cgroup_v2_as_well() {
+fn waves_of_logins_on_cgroup_v2_are_confined_and_leave_nothing() {
     on_node_alone(|node| {
         node.install(&Tool::Extern.path(), "/usr/bin/extern");
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.folder("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        soak(node, None);
+        run_soak(node, None);
     });
 }
 
-fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
+fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     let logins = std::env::var("LOGINS").map_or(FEW, |number| number.parse().unwrap());
     node.install(&Tool::Filter.path(), "/usr/bin/filter");
     let minor = std::process::id() & 0xf_ffff;
     node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
-    // How fast a busy machine is, is no matter here.
+    // The speed of a busy machine does not matter here.
     node.arguments("log_level=quiet timeout=20");
     let sshd = node.sshd();
-    let names = names(node, &sshd);
+    let names = program_names(node, &sshd);
     assert_eq!(names.len(), 3, "{names:?}");
-    wave(node, &[CAROL; WAVE]);
-    let mut first = Left::now(&sshd, slurm, &names);
+    run_wave(node, &[CAROL; WAVE]);
+    let mut first = Left::read(&sshd, slurm, &names);
     eventually("nothing goes on", || {
-        let before = std::mem::replace(&mut first, Left::now(&sshd, slurm, &names));
+        let before = std::mem::replace(&mut first, Left::read(&sshd, slurm, &names));
         before == first && first.programs == 0
     });
-    let own = memory(&sshd);
+    let own = private_memory(&sshd);
     let (history, over) = (History::default(), AtomicBool::new(false));
     let began = Instant::now();
     let mut told = Vec::new();
@@ -518,13 +520,13 @@ fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         for (seed, lane) in (1..).zip(LANES.into_iter().take(lanes)) {
             scope.spawn(move || lane.run(node, slurm, history, over, seed));
         }
-        scope.spawn(move || above(node, history, over));
+        scope.spawn(move || toggle_filters_above(node, history, over));
         let done = || over.store(true, Ordering::Relaxed);
         let _done = Done(&done);
         while told.len() < logins {
             let count = WAVE.min(logins - told.len());
             let users = (0..count).map(|at| USERS[at % USERS.len()]);
-            told.extend(wave(node, &users.collect::<Vec<_>>()));
+            told.extend(run_wave(node, &users.collect::<Vec<_>>()));
         }
     });
     let took = began.elapsed();
@@ -536,11 +538,11 @@ fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
             Err(why) => wrong.push(format!("{}: {why}\n{}", told.user.name, told.text)),
         }
     }
-    let mut last = Left::now(&sshd, slurm, &names);
+    let mut last = Left::read(&sshd, slurm, &names);
     let deadline = Instant::now() + SOON;
     while last != first && Instant::now() < deadline {
         sleep(Duration::from_millis(50));
-        last = Left::now(&sshd, slurm, &names);
+        last = Left::read(&sshd, slurm, &names);
     }
     let over = history.over.lock().unwrap();
     let (count, jobs, daemon) =
@@ -554,7 +556,7 @@ fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     report += &format!("soak: {forgotten} empty cgroups of ended jobs forgotten by Slurm itself\n");
     came.iter().for_each(|(what, count)| report += &format!("soak: {count} {what}\n"));
     report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
-    let grown = memory(&sshd).saturating_sub(own);
+    let grown = private_memory(&sshd).saturating_sub(own);
     let Left { processes, cgroups, programs, descriptors, .. } = &last;
     report += &format!(
         "soak: left: {} processes, {} cgroups, {programs} programs, {} descriptors, {} files, \
@@ -572,7 +574,7 @@ fn soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     assert!(grown <= GROWTH_KB, "the server has grown by {grown} KiB");
 }
 
-/// Calls when it goes, however that is.
+/// Calls the function when it is dropped, also by a panic.
 struct Done<'a>(&'a dyn Fn());
 
 impl Drop for Done<'_> {

@@ -1,4 +1,4 @@
-//! Logins to a job of Slurm's: its step daemon takes them in, and is not believed that it did.
+//! Logins to a Slurm job: its step daemon moves them, and each move is verified.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use crate::support::{
     ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan, probes, run_while_held,
 };
 
-/// A session with these arguments against a daemon with these faults: where it ended up, with the
-/// refusal passed over.
-fn session_against(node: &Node, arguments: &str, faults: &[&str]) -> (Step, Outcome) {
+/// Runs a session with these arguments against a daemon with these faults. The stack ignores a
+/// refusal, so that the output shows where the session is.
+fn run_session_against(node: &Node, arguments: &str, faults: &[&str]) -> (Step, Outcome) {
     let step = node.step(ALICE, faults);
     node.session_reporting(arguments);
     let outcome = node.phases("sshd", ALICE, &["open_session"]);
     (step, outcome)
 }
 
-/// Refused with that code, where the login was before, and nobody in the step.
-fn refused(code: &str, faults: &[&str]) {
+/// Asserts that the session is refused with that code, is where it was before, and that no login is
+/// in the step.
+fn assert_refused(code: &str, faults: &[&str]) {
     on_node(|node| {
-        let (step, outcome) = session_against(node, "timeout=3", faults);
+        let (step, outcome) = run_session_against(node, "timeout=3", faults);
         assert!(outcome.took < Duration::from_secs(8), "{faults:?}: {outcome}");
         outcome.says(code).stands_in(&node.outside());
         step.empty();
@@ -29,7 +30,7 @@ fn refused(code: &str, faults: &[&str]) {
 }
 
 #[test]
-fn a_login_joins_the_extern_step() {
+fn login_joins_extern_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
@@ -42,7 +43,7 @@ fn a_login_joins_the_extern_step() {
 }
 
 #[test]
-fn the_first_login_of_a_step_without_any_cgroup_for_logins_joins() {
+fn first_login_joins_step_without_login_cgroup() {
     on_node(|node| {
         let step = node.step(ALICE, &["no-user"]);
         node.arguments("");
@@ -52,9 +53,9 @@ fn the_first_login_of_a_step_without_any_cgroup_for_logins_joins() {
     });
 }
 
-/// The order to add is the session's alone.
+/// Only the session sends the order to add.
 #[test]
-fn neither_account_nor_an_observer_has_anybody_added() {
+fn account_and_observe_send_no_order() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.account(ALICE).ok();
@@ -66,9 +67,9 @@ fn neither_account_nor_an_observer_has_anybody_added() {
     });
 }
 
-/// The helper is not believed whose job it is: the daemon is.
+/// The daemon tells who owns the job; the helper's answer does not count.
 #[test]
-fn the_job_of_another_user_is_refused() {
+fn job_of_another_user_refuses_login() {
     on_node(|node| {
         let step = node.step(BOB, &[]);
         node.session(ALICE).fails().says("JA07");
@@ -79,7 +80,7 @@ fn the_job_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_step_that_is_starting_or_ending_takes_nobody() {
+fn starting_or_ending_step_refuses_login() {
     for (state, code) in [("0", "JA02"), ("1", "JA02"), ("3", "JA03"), ("4", "JA03")] {
         on_node(|node| {
             let step = node.step(ALICE, &["state", state]);
@@ -90,9 +91,9 @@ fn a_step_that_is_starting_or_ending_takes_nobody() {
     }
 }
 
-/// As with another ProctrackType than proctrack/cgroup.
+/// Any ProctrackType but proctrack/cgroup has this effect.
 #[test]
-fn a_running_daemon_in_no_steps_cgroup_is_a_fault_of_the_node() {
+fn daemon_outside_step_cgroup_is_fault_of_node() {
     on_node(|node| {
         let step = node.step(ALICE, &["aside"]);
         node.account(ALICE).fails().says("JA09");
@@ -102,12 +103,12 @@ fn a_running_daemon_in_no_steps_cgroup_is_a_fault_of_the_node() {
     });
 }
 
-/// Slurm's daemon says that it added a process also where its own move failed.
+/// Slurm's daemon reports success even if its own move failed.
 #[test]
-fn a_daemon_that_says_so_without_a_move_is_not_believed() {
-    refused("JA07", &["lie"]);
+fn daemon_reporting_success_without_move_refuses_login() {
+    assert_refused("JA07", &["lie"]);
     on_node(|node| {
-        let (step, first) = session_against(node, "", &["lie-later"]);
+        let (step, first) = run_session_against(node, "", &["lie-later"]);
         first.ok().stands_in(&step.leaf());
         let second = node.phases("sshd", ALICE, &["open_session"]);
         second.says("JA07").stands_in(&node.outside());
@@ -115,12 +116,12 @@ fn a_daemon_that_says_so_without_a_move_is_not_believed() {
 }
 
 #[test]
-fn a_login_that_was_put_elsewhere_is_moved_back() {
-    refused("JA07", &["elsewhere"]);
+fn login_moved_elsewhere_is_moved_back() {
+    assert_refused("JA07", &["elsewhere"]);
 }
 
 #[test]
-fn a_login_that_was_moved_out_again_is_refused() {
+fn login_moved_out_again_is_refused() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.answers(&Plan { probes: probes(), ..plan(Containment::None) });
@@ -137,39 +138,39 @@ fn a_login_that_was_moved_out_again_is_refused() {
 }
 
 #[test]
-fn a_daemon_that_refuses_or_hangs_up_is_no_adoption() {
-    refused("JA07", &["refuse"]);
-    refused("JA07", &["close-add"]);
+fn daemon_that_refuses_or_hangs_up_refuses_login() {
+    assert_refused("JA07", &["refuse"]);
+    assert_refused("JA07", &["close-add"]);
 }
 
 #[test]
-fn a_job_that_ends_on_the_way_is_over() {
-    refused("JA03", &["exit-add"]);
-    refused("JA03", &["exit-then"]);
-    refused("JA03", &["then-state", "3"]);
-    refused("JA03", &["refuse", "then-state", "3"]);
+fn job_that_ends_during_login_is_over() {
+    assert_refused("JA03", &["exit-add"]);
+    assert_refused("JA03", &["exit-then"]);
+    assert_refused("JA03", &["then-state", "3"]);
+    assert_refused("JA03", &["refuse", "then-state", "3"]);
 }
 
 #[test]
-fn a_job_that_is_another_users_after_the_move_is_left_again() {
-    refused("JA07", &["then-uid", "1002"]);
+fn job_of_another_user_after_move_is_left() {
+    assert_refused("JA07", &["then-uid", "1002"]);
 }
 
 #[test]
-fn a_daemon_that_hangs_is_waited_for_within_the_budget() {
+fn hanging_daemon_refuses_login_within_budget() {
     for fault in ["hang", "hang-add", "hang-then"] {
-        refused("JA08", &[fault]);
+        assert_refused("JA08", &[fault]);
     }
 }
 
 #[test]
-fn a_daemon_of_another_age_is_refused() {
-    refused("JA09", &["version", "-1"]);
+fn daemon_of_unknown_protocol_version_refuses_login() {
+    assert_refused("JA09", &["version", "-1"]);
 }
 
-/// A daemon that is stopped is sent no order that it would carry out later.
+/// A stopped daemon gets no order that it would carry out later.
 #[test]
-fn a_stopped_daemon_takes_nobody_in_when_it_goes_on() {
+fn stopped_daemon_moves_no_refused_login_later() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.arguments("timeout=3");
@@ -185,7 +186,7 @@ fn a_stopped_daemon_takes_nobody_in_when_it_goes_on() {
 }
 
 #[test]
-fn a_suspended_job_takes_nobody() {
+fn suspended_job_refuses_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         let user = step.cgroup().child("user");
@@ -198,9 +199,9 @@ fn a_suspended_job_takes_nobody() {
     });
 }
 
-/// A login is added by number, which has to mean the login to the daemon as well.
+/// The module passes a PID, which must name the login in the daemon's PID namespace as well.
 #[test]
-fn a_daemon_to_which_numbers_mean_other_processes_is_sent_none() {
+fn daemon_in_other_pid_namespace_gets_no_order() {
     on_node(|node| {
         let step = node.step(ALICE, &["pids"]);
         node.account(ALICE).fails().says("JA09");
@@ -209,9 +210,9 @@ fn a_daemon_to_which_numbers_mean_other_processes_is_sent_none() {
     });
 }
 
-/// Nor is a login that has other numbers itself, be they the daemon's own.
+/// A login in another PID namespace is not added, even if it is the daemon's.
 #[test]
-fn a_login_in_a_process_namespace_of_its_own_is_not_added() {
+fn login_in_other_pid_namespace_is_not_added() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.arguments("");
@@ -231,12 +232,12 @@ fn a_login_in_a_process_namespace_of_its_own_is_not_added() {
     });
 }
 
-/// Whom a knob lets in, it lets in outside the job.
+/// A login that an argument admits is admitted outside of the job.
 #[test]
-fn a_login_that_is_let_in_without_adoption_has_been_moved_back() {
+fn login_admitted_without_adoption_is_outside() {
     for fault in ["lie", "elsewhere", "refuse"] {
         on_node(|node| {
-            let (step, outcome) = session_against(node, "action_adopt_failure=allow", &[fault]);
+            let (step, outcome) = run_session_against(node, "action_adopt_failure=allow", &[fault]);
             outcome.ok().stands_in(&node.outside());
             let entry = node.log.decision("JA07");
             assert_eq!(entry.field("decision"), Some("opened"), "{}", entry.text);
@@ -245,9 +246,9 @@ fn a_login_that_is_let_in_without_adoption_has_been_moved_back() {
     }
 }
 
-/// Inside the job, and without what should hold there, nobody is let in by any knob.
+/// No argument admits a login that is inside the job without the required filters.
 #[test]
-fn a_login_that_cannot_be_moved_back_is_let_in_by_no_knob() {
+fn login_stuck_in_job_is_admitted_by_no_argument() {
     for faults in [["elsewhere"].as_slice(), &["then-state", "3"]] {
         on_node(|node| {
             let _step = node.step(ALICE, faults);
@@ -262,16 +263,16 @@ fn a_login_that_cannot_be_moved_back_is_let_in_by_no_knob() {
 }
 
 #[test]
-fn no_containment_is_refused_where_devices_are_required() {
+fn missing_containment_refuses_where_devices_are_required() {
     on_node(|node| {
-        let (step, outcome) = session_against(node, "require_devices", &[]);
+        let (step, outcome) = run_session_against(node, "require_devices", &[]);
         outcome.says("JA06").stands_in(&node.outside());
         step.assert_untouched();
     });
 }
 
 #[test]
-fn a_login_ends_with_the_job_and_nothing_of_ours_keeps_its_cgroups() {
+fn login_ends_with_job_and_leaves_its_cgroups_removable() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.answers(&plan(Containment::Enforce(Allowlist::new())));
@@ -285,7 +286,7 @@ fn a_login_ends_with_the_job_and_nothing_of_ours_keeps_its_cgroups() {
 }
 
 #[test]
-fn a_job_that_is_over_is_said_to_be_over() {
+fn ended_job_refuses_login_as_over() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.session(ALICE).ok();
@@ -295,9 +296,9 @@ fn a_job_that_is_over_is_said_to_be_over() {
     });
 }
 
-/// Its socket stays where it was.
+/// The socket of a killed daemon stays.
 #[test]
-fn a_job_whose_daemon_was_killed_is_over() {
+fn job_with_killed_daemon_is_over() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.session(ALICE).ok();
@@ -309,7 +310,7 @@ fn a_job_whose_daemon_was_killed_is_over() {
 }
 
 #[test]
-fn many_logins_at_once_join() {
+fn concurrent_logins_join_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);

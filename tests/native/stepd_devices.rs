@@ -1,4 +1,4 @@
-//! Devices of logins to a job of Slurm's: its filter holds and stays, and ours comes on top.
+//! Devices of logins to a Slurm job: its filter holds and stays, and ours is added.
 
 use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
 
@@ -7,33 +7,33 @@ use crate::support::{
     run_while_held,
 };
 
-/// Holds a login up when it has been moved, and its filters are in place.
+/// Delays a login after its move, when its filters are attached.
 const AT_PROBES: [&str; 2] = ["-e", "inject=faccessat2:delay_enter=60000000:when=1"];
 /// Name of Slurm's own programs.
 const SLURM: &str = "Slurm_Cgroup_v2";
 
-/// GPUs 0 and 1, and what every login needs.
-fn list() -> Allowlist {
+/// Returns a list of GPUs 0 and 1 and the devices of every login.
+fn two_gpu_list() -> Allowlist {
     let rules = ["c:1:-1:rwm", "c:5:-1:rwm", "c:136:-1:rwm", "c:195:0:rw", "c:195:1:rw"];
     let mut list = Allowlist::new();
     rules.into_iter().for_each(|rule| list.push(rule.parse().unwrap()).unwrap());
     list
 }
 
-/// A job whose filter denies GPUs 1 and 3, and a helper that asks for this.
-fn constrained(node: &Node, containment: Containment) -> Step {
+/// Starts a job whose filter denies GPUs 1 and 3, and a helper that asks for this containment.
+fn start_constrained_job(node: &Node, containment: Containment) -> Step {
     let step = node.step(ALICE, &[]);
     step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
     node.answers(&plan(containment));
     step
 }
 
-fn names(filters: &[AttachedFilter]) -> Vec<&str> {
+fn filter_names(filters: &[AttachedFilter]) -> Vec<&str> {
     filters.iter().map(|filter| filter.name.as_str()).collect()
 }
 
-/// What Slurm's filter allows.
-fn slurms(outcome: Outcome) -> Outcome {
+/// Asserts the devices that Slurm's filter allows.
+fn assert_slurm_devices(outcome: Outcome) -> Outcome {
     outcome.devices(&[
         ("/dev/nvidia0", OPENS),
         ("/dev/nvidia1", DENIED),
@@ -42,8 +42,8 @@ fn slurms(outcome: Outcome) -> Outcome {
     ])
 }
 
-/// What Slurm's filter and the list allow.
-fn both(outcome: Outcome) -> Outcome {
+/// Asserts the devices that Slurm's filter and the list both allow.
+fn assert_both_devices(outcome: Outcome) -> Outcome {
     outcome.devices(&[
         ("/dev/nvidia0", OPENS),
         ("/dev/nvidia1", DENIED),
@@ -53,14 +53,14 @@ fn both(outcome: Outcome) -> Outcome {
 }
 
 #[test]
-fn slurms_filter_is_pinned_where_logins_are_and_nowhere_else() {
+fn filter_of_slurm_is_pinned_only_at_leaf() {
     for containment in [Containment::Inherit, Containment::None] {
         on_node(|node| {
-            let step = constrained(node, containment.clone());
+            let step = start_constrained_job(node, containment.clone());
             let before = step.job.filters();
-            slurms(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
             let pins = step.leaf().filters();
-            assert_eq!(names(&pins), [SLURM], "{pins:?}");
+            assert_eq!(filter_names(&pins), [SLURM], "{pins:?}");
             assert!(pins[0].flags == Flags::Multi, "{pins:?}");
             assert_eq!(step.job.filters(), before, "Slurm's own was touched");
             for between in [step.cgroup(), step.cgroup().child("user")] {
@@ -70,17 +70,17 @@ fn slurms_filter_is_pinned_where_logins_are_and_nowhere_else() {
     }
 }
 
-/// With accounting by cgroups the daemon moves what it adds through `task_special` to another leaf,
-/// also whatever has outlived its login: the filters hold on that way too.
+/// With accounting by cgroups the daemon moves each added process through `task_special` to another
+/// leaf, also those that have outlived their login. The filters hold there too.
 #[test]
-fn where_slurm_moves_logins_on_the_filters_are_above_both_leaves() {
+fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
     on_node(|node| {
         let step = node.step(ALICE, &["accounted"]);
         step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        node.answers(&plan(Containment::Both(list())));
+        node.answers(&plan(Containment::Both(two_gpu_list())));
         let user = step.cgroup().child("user");
         for _ in 0..2 {
-            both(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&user.child("task_3")));
+            assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&user.child("task_3")));
             assert_eq!(user.filters().len(), 2, "{:?}", user.filters());
             assert!(user.filters().iter().all(|filter| filter.flags == Flags::Multi));
             assert!(user.child("task_3").filters().is_empty() && !step.leaf().exists());
@@ -90,8 +90,8 @@ fn where_slurm_moves_logins_on_the_filters_are_above_both_leaves() {
 }
 
 #[test]
-fn a_job_without_the_filter_that_it_should_have_takes_nobody() {
-    for containment in [Containment::Inherit, Containment::Both(list())] {
+fn job_without_required_filter_refuses_login() {
+    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
             node.answers(&plan(containment.clone()));
@@ -103,9 +103,9 @@ fn a_job_without_the_filter_that_it_should_have_takes_nobody() {
 }
 
 #[test]
-fn a_filter_that_root_removes_before_a_login_refuses_it() {
+fn filter_removed_before_login_refuses_it() {
     on_node(|node| {
-        let step = constrained(node, Containment::Inherit);
+        let step = start_constrained_job(node, Containment::Inherit);
         step.job.detach(&step.job.filters()[0]);
         node.session(ALICE).fails().says("JA06");
         step.assert_untouched();
@@ -113,28 +113,32 @@ fn a_filter_that_root_removes_before_a_login_refuses_it() {
 }
 
 #[test]
-fn a_login_gains_nothing_when_root_removes_the_filter_after_it() {
-    for containment in [Containment::Inherit, Containment::Both(list())] {
+fn filter_removed_after_login_opens_nothing() {
+    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
         on_node(|node| {
-            let step = constrained(node, containment.clone());
+            let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
             step.job.detach(&step.job.filters()[0]);
-            let holds = if containment.list().is_some() { both } else { slurms };
-            holds(node.probe_in(&step.leaf()));
-            // The pin is Slurm's filter still, for the next login as well.
-            holds(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            let assert_devices = if containment.list().is_some() {
+                assert_both_devices
+            } else {
+                assert_slurm_devices
+            };
+            assert_devices(node.probe_in(&step.leaf()));
+            // The pin keeps Slurm's filter in force, for the next login as well.
+            assert_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
         });
     }
 }
 
-/// What has to hold is looked at once more when all else is done: here it is taken away meanwhile.
+/// The module verifies the filters once more at the end; here one is removed in between.
 #[test]
-fn a_filter_that_goes_during_a_login_refuses_it() {
-    for containment in [Containment::Inherit, Containment::Both(list())] {
+fn filter_removed_during_login_refuses_it() {
+    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
         on_node(|node| {
-            let step = constrained(node, containment.clone());
+            let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
-            // Of Slurm's filter the pin is all that is left.
+            // Only the pin of Slurm's filter is left.
             step.job.detach(&step.job.filters()[0]);
             let harm = || {
                 let pins = step.leaf().filters();
@@ -148,13 +152,14 @@ fn a_filter_that_goes_during_a_login_refuses_it() {
     }
 }
 
-/// Nobody asked for containment, but the site wants some, and there was one when it was looked for.
+/// The plan has no containment, but the site requires some, and a filter existed when the module
+/// checked.
 #[test]
-fn a_filter_that_goes_before_the_move_leaves_nothing_to_rely_on() {
+fn filter_removed_before_move_refuses_required_devices() {
     on_node(|node| {
-        let step = constrained(node, Containment::None);
+        let step = start_constrained_job(node, Containment::None);
         node.session_alone("require_devices");
-        // The second question to the daemon is the order to move.
+        // The second message to the daemon is the order to move.
         let delay = ["-e", "inject=sendto:delay_enter=60000000:when=2"];
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let harm = || step.job.detach(&step.job.filters()[0]);
@@ -164,13 +169,13 @@ fn a_filter_that_goes_before_the_move_leaves_nothing_to_rely_on() {
 }
 
 #[test]
-fn a_list_holds_besides_and_a_device_that_slurm_denies_stays_denied() {
-    for containment in [Containment::Both(list()), Containment::Enforce(list())] {
+fn list_and_filter_of_slurm_hold_together() {
+    for containment in [Containment::Both(two_gpu_list()), Containment::Enforce(two_gpu_list())] {
         on_node(|node| {
-            let step = constrained(node, containment.clone());
-            both(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            let step = start_constrained_job(node, containment.clone());
+            assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
             assert_eq!((step.leaf().filters().len(), step.leaf().our_filters().len()), (2, 1));
-            assert_eq!(names(&step.job.filters()), [SLURM]);
+            assert_eq!(filter_names(&step.job.filters()), [SLURM]);
             let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
             assert_eq!(entry.field("containment"), Some(containment.as_str()), "{}", entry.text);
         });
@@ -178,10 +183,10 @@ fn a_list_holds_besides_and_a_device_that_slurm_denies_stays_denied() {
 }
 
 #[test]
-fn a_list_alone_goes_to_the_leaf_and_never_to_slurms_own_cgroup() {
+fn list_is_attached_to_leaf_and_never_to_cgroup_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.answers(&plan(Containment::Enforce(list())));
+        node.answers(&plan(Containment::Enforce(two_gpu_list())));
         let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
         outcome.devices(&[("/dev/nvidia1", OPENS), ("/dev/nvidia2", DENIED)]);
         assert_eq!(step.leaf().our_filters().len(), 1);
@@ -191,13 +196,13 @@ fn a_list_alone_goes_to_the_leaf_and_never_to_slurms_own_cgroup() {
     });
 }
 
-/// The scheduler's own is the job's, or below it.
+/// The scheduler's own filter is on the job or below it.
 #[test]
-fn a_filter_above_the_job_does_not_stand_for_slurms() {
+fn filter_above_job_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.cgroup().child("jobs").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        for containment in [Containment::Inherit, Containment::Both(list())] {
+        for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
             node.answers(&plan(containment));
             node.account(ALICE).fails().says("JA06");
             node.session(ALICE).fails().says("JA06");
@@ -206,13 +211,13 @@ fn a_filter_above_the_job_does_not_stand_for_slurms() {
     });
 }
 
-/// Nor together with one of ours.
+/// Together with one of ours it does not count either.
 #[test]
-fn a_filter_above_the_job_and_one_of_ours_do_not_stand_for_slurms() {
+fn filter_above_job_with_ours_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.cgroup().child("jobs").attach(Flags::Multi, SLURM, &["195:1", "195:3"]);
-        node.answers(&plan(Containment::Enforce(list())));
+        node.answers(&plan(Containment::Enforce(two_gpu_list())));
         node.session(ALICE).ok();
         node.answers(&plan(Containment::Inherit));
         node.session(ALICE).fails().says("JA06");
@@ -221,25 +226,25 @@ fn a_filter_above_the_job_and_one_of_ours_do_not_stand_for_slurms() {
 }
 
 #[test]
-fn a_filter_right_above_the_logins_is_pinned_before_there_is_any() {
+fn filter_directly_above_leaf_is_pinned_before_first_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         step.cgroup().child("user").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
         node.account(ALICE).ok();
-        slurms(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
-        assert_eq!(names(&step.leaf().filters()), [SLURM]);
+        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+        assert_eq!(filter_names(&step.leaf().filters()), [SLURM]);
     });
 }
 
-/// What a login left under another configuration is no filter of Slurm's.
+/// A filter that a login under another configuration left is none of Slurm's.
 #[test]
-fn a_filter_of_ours_does_not_stand_for_slurms() {
+fn our_filter_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.answers(&plan(Containment::Enforce(list())));
+        node.answers(&plan(Containment::Enforce(two_gpu_list())));
         node.session(ALICE).ok();
-        for containment in [Containment::Inherit, Containment::Both(list())] {
+        for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
             node.answers(&plan(containment));
             node.session(ALICE).fails().says("JA06");
         }
@@ -247,37 +252,37 @@ fn a_filter_of_ours_does_not_stand_for_slurms() {
     });
 }
 
-/// Slurm loads and attaches its program anew at every step's start.
+/// Slurm loads and attaches its program again at the start of every step.
 #[test]
-fn a_step_that_starts_after_a_login_still_gets_slurms_filter() {
+fn step_started_after_login_gets_filter_of_slurm() {
     on_node(|node| {
-        let step = constrained(node, Containment::Inherit);
+        let step = start_constrained_job(node, Containment::Inherit);
         node.session(ALICE).ok();
         step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         let other = step.job.child("step_0");
         other.create().attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        slurms(node.probe_in(&other));
+        assert_slurm_devices(node.probe_in(&other));
         node.session(ALICE).ok();
-        assert_eq!(names(&step.leaf().filters()), [SLURM]);
+        assert_eq!(filter_names(&step.leaf().filters()), [SLURM]);
     });
 }
 
 #[test]
-fn a_job_whose_filter_changes_gets_another_pin() {
+fn changed_filter_of_job_gets_new_pin() {
     on_node(|node| {
-        let step = constrained(node, Containment::Inherit);
+        let step = start_constrained_job(node, Containment::Inherit);
         node.session(ALICE).ok();
         step.job.attach(Flags::Override, SLURM, &["195:0"]);
         let outcome = node.sshd().ssh(ALICE, LOOK).ok();
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
-        assert_eq!(names(&step.leaf().filters()), [SLURM]);
+        assert_eq!(filter_names(&step.leaf().filters()), [SLURM]);
     });
 }
 
 #[test]
-fn a_hundred_logins_leave_one_pin() {
+fn hundred_logins_leave_one_pin() {
     on_node(|node| {
-        let step = constrained(node, Containment::Inherit);
+        let step = start_constrained_job(node, Containment::Inherit);
         node.session(ALICE).ok();
         let first = step.leaf().filters();
         let script =
@@ -290,23 +295,24 @@ fn a_hundred_logins_leave_one_pin() {
     });
 }
 
-/// Only where another filter has taken its place can it fail to run: a login is not let in then.
+/// A filter of ours fails to load beside it only if another one has taken its place. Then the login
+/// is refused.
 #[test]
-fn a_filter_that_takes_no_other_beside_it_is_inherited_or_refused() {
+fn exclusive_filter_is_inherited_or_refuses_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         step.job.attach(Flags::None, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
-        slurms(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
-        node.answers(&plan(Containment::Both(list())));
+        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+        node.answers(&plan(Containment::Both(two_gpu_list())));
         node.session(ALICE).fails().says("JA06");
     });
 }
 
 #[test]
-fn the_gpus_that_open_are_counted() {
+fn gpus_that_open_are_counted() {
     on_node(|node| {
-        let step = constrained(node, Containment::Inherit);
+        let step = start_constrained_job(node, Containment::Inherit);
         let mut plan = plan(Containment::Inherit);
         plan.probes = probes();
         node.answers(&plan);
@@ -317,11 +323,11 @@ fn the_gpus_that_open_are_counted() {
     });
 }
 
-/// Before Linux 5.6, and under filters of system calls that do not know `openat2`.
+/// Kernels before 5.6 lack `openat2`, and so do seccomp filters that do not know it.
 #[test]
-fn they_are_counted_where_the_kernel_lacks_the_newer_call() {
+fn gpus_are_counted_without_openat2() {
     on_node(|node| {
-        let _step = constrained(node, Containment::Inherit);
+        let _step = start_constrained_job(node, Containment::Inherit);
         let mut plan = plan(Containment::Inherit);
         plan.probes = probes();
         node.answers(&plan);

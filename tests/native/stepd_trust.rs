@@ -1,4 +1,4 @@
-//! Sockets and directories of others than Slurm's: nobody who could have made one is believed.
+//! Sockets and directories that another account could have made: the module trusts none of them.
 
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixListener;
@@ -9,9 +9,9 @@ use crate::support::{ALICE, BOB, LOOK, Node, SLURM, SPOOL, on_node, plan};
 
 const SOCKET: &str = "/var/spool/slurmd/gpu017_4242.4294967292";
 
-/// Both phases refuse for the node's configuration; the log says why.
+/// Asserts that both phases refuse for the node's configuration, and that the log has this reason.
 #[track_caller]
-fn distrusted(node: &Node, why: &str) {
+fn assert_distrusted(node: &Node, why: &str) {
     for refused in [node.account(ALICE), node.session(ALICE)] {
         refused.fails().says("JA09");
     }
@@ -19,27 +19,27 @@ fn distrusted(node: &Node, why: &str) {
 }
 
 #[test]
-fn a_daemon_that_is_not_roots_is_not_asked() {
+fn daemon_of_another_user_refuses_login() {
     on_node(|node| {
         let _step = node.step(ALICE, &["user", "1001"]);
-        distrusted(node, "who listens there is uid 1001, not root");
+        assert_distrusted(node, "who listens there is uid 1001, not root");
     });
 }
 
 #[test]
-fn a_socket_that_a_user_planted_is_not_called() {
+fn socket_of_user_refuses_login() {
     on_node(|node| {
         node.folder(SPOOL, 0o755);
         node.answers(&plan(Containment::None));
         let _listener = UnixListener::bind(node.path(SOCKET)).unwrap();
         chown(node.path(SOCKET), Some(ALICE.uid), Some(ALICE.uid)).unwrap();
-        distrusted(node, "is no socket of root's");
+        assert_distrusted(node, "is no socket of root's");
     });
 }
 
-/// A daemon makes its socket, and lets everybody call it a moment later.
+/// A daemon creates its socket, and opens it to all users a moment later.
 #[test]
-fn one_that_may_not_be_called_yet_is_called_again() {
+fn socket_without_permission_is_retried() {
     on_node(|node| {
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
@@ -47,7 +47,7 @@ fn one_that_may_not_be_called_yet_is_called_again() {
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         let _step = node.step_alone(ALICE, &[]);
         node.mode(SOCKET, 0o755);
-        distrusted(node, "connect: Permission denied");
+        assert_distrusted(node, "connect: Permission denied");
         let early = || {
             node.mode(SOCKET, 0o755);
             std::thread::scope(|scope| {
@@ -57,48 +57,48 @@ fn one_that_may_not_be_called_yet_is_called_again() {
                 login.join().unwrap()
             })
         };
-        // On a busy machine the moment, 0.2 s, may be over by then.
+        // On a busy machine the moment of 0.2 s may be over by then.
         assert!((0..5).any(|_| early().code == 0), "{}", node.log);
     });
 }
 
 #[test]
-fn a_name_that_is_no_socket_is_not_called() {
+fn regular_file_in_place_of_socket_refuses_login() {
     on_node(|node| {
         let _step = node.step(ALICE, &[]);
         node.sh(&format!("mv {SOCKET} {SPOOL}/real")).ok();
         symlink("real", node.path(SOCKET)).unwrap();
-        distrusted(node, "is no socket of root's");
+        assert_distrusted(node, "is no socket of root's");
         node.sh(&format!("rm {SOCKET} && touch {SOCKET}")).ok();
-        distrusted(node, "is no socket of root's");
+        assert_distrusted(node, "is no socket of root's");
     });
 }
 
 #[test]
-fn a_directory_of_somebody_elses_is_not_looked_into() {
+fn directory_of_another_user_refuses_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         chown(node.path(SPOOL), Some(BOB.uid), None).unwrap();
-        distrusted(node, "owned by uid 1002");
+        assert_distrusted(node, "owned by uid 1002");
         step.assert_untouched();
     });
 }
 
 #[test]
-fn a_directory_that_others_may_write_to_is_not_looked_into() {
+fn directory_writable_by_others_refuses_login() {
     for mode in [0o775, 0o757, 0o1777] {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
             node.mode(SPOOL, mode);
-            distrusted(node, "writable by others");
+            assert_distrusted(node, "writable by others");
             step.assert_untouched();
         });
     }
 }
 
-/// The helper has to name the directory by its real path.
+/// The helper must name the directory by its real path.
 #[test]
-fn no_link_on_the_way_is_followed() {
+fn spool_path_with_symlink_refuses_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         symlink(SPOOL, node.path("/var/spool/link")).unwrap();
@@ -108,41 +108,41 @@ fn no_link_on_the_way_is_followed() {
             node: "gpu017".parse().unwrap(),
         };
         node.answers(&plan);
-        distrusted(node, "a symbolic link, which is not followed");
+        assert_distrusted(node, "a symbolic link, which is not followed");
         step.assert_untouched();
     });
 }
 
 #[test]
-fn a_directory_that_is_not_there_refuses() {
+fn missing_directory_refuses_login() {
     on_node(|node| {
         node.answers(&plan(Containment::None));
-        distrusted(node, "Slurm's spool directory");
+        assert_distrusted(node, "Slurm's spool directory");
     });
 }
 
-/// The daemon's directory may be that of the account which Slurm runs as.
+/// The account that Slurm runs as may own the daemon's directory.
 #[test]
-fn a_directory_of_slurms_own_account_is_as_good_as_roots() {
+fn directory_of_slurm_account_is_trusted() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         chown(node.path(SPOOL), Some(SLURM.uid), None).unwrap();
         node.account(ALICE).ok();
         node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
-        // Only that one account.
+        // No other account may.
         chown(node.path(SPOOL), Some(BOB.uid), None).unwrap();
-        distrusted(node, "owned by uid 1002");
+        assert_distrusted(node, "owned by uid 1002");
     });
 }
 
-/// A job's id that is none of Slurm's names no socket.
+/// An id that Slurm cannot have given names no socket.
 #[test]
-fn an_id_that_is_no_number_names_no_socket() {
+fn non_numeric_id_refuses_login() {
     on_node(|node| {
         let _step = node.step(ALICE, &[]);
         let mut plan = plan(Containment::None);
         plan.job = "x4242".parse().unwrap();
         node.answers(&plan);
-        distrusted(node, "x4242 is no number of a job of Slurm's");
+        assert_distrusted(node, "x4242 is no number of a job of Slurm's");
     });
 }

@@ -1,4 +1,4 @@
-//! What is left of users who have no job: shown, ended, and nobody else's.
+//! Processes of users without a job: they are shown and ended, and no others.
 
 use std::process::{Child, Stdio};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{ALICE, BOB, Cgroup, HELPER, Node, OPS, SPOOL, User, eventually, on_node};
 
-/// A process of a user's outside of jobs, and nsenter(1), which waits for it.
+/// A process of a user outside of jobs, and the nsenter(1) that waits for it.
 struct Stray(Child, String);
 
 impl Stray {
@@ -45,14 +45,14 @@ impl Drop for Stray {
 
 const STAYS: &str = "exec sleep infinity";
 
-fn listed(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
+fn list_strays(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
     let outcome = node.job_adopt(&[&["strays", "--json"], arguments].concat()).exits(status);
     let list: Value = serde_json::from_str(&outcome.stdout).unwrap();
     list["strays"].as_array().unwrap().clone()
 }
 
 #[test]
-fn a_name_of_the_users_own_does_not_reach_the_terminal() {
+fn name_chosen_by_user_is_escaped_on_terminal() {
     on_node(|node| {
         let cgroup = node.outside().child("\u{1b}[1m");
         let _one = Stray::start_in(node, cgroup.create(), ALICE, STAYS);
@@ -62,12 +62,12 @@ fn a_name_of_the_users_own_does_not_reach_the_terminal() {
 }
 
 #[test]
-fn each_is_shown_with_its_cgroup_and_its_devices() {
+fn each_stray_is_listed_with_cgroup_and_devices() {
     on_node(|node| {
         node.job_adopt(&["strays"]).ok();
         let cron = node.outside().child("cron.service");
         let _one = Stray::start_in(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
-        let strays = listed(node, &[], 1);
+        let strays = list_strays(node, &[], 1);
         assert_eq!(strays.len(), 1, "{strays:?}");
         let one = &strays[0];
         assert_eq!((one["user"].as_str(), one["uid"].as_u64()), (Some("alice"), Some(1001)));
@@ -76,18 +76,18 @@ fn each_is_shown_with_its_cgroup_and_its_devices() {
         assert_eq!(one["devices"], serde_json::json!(["/dev/loop0"]));
         assert_eq!(one["command"].as_str(), Some("sleep"));
         node.job_adopt(&["strays"]).exits(1).says("alice").says("/dev/loop0").says("cron");
-        assert!(listed(node, &["--user", "bob"], 0).is_empty());
+        assert!(list_strays(node, &["--user", "bob"], 0).is_empty());
         node.configure("always_allowed = /dev/loop0\n");
-        assert_eq!(listed(node, &["--user", "1001"], 1)[0]["devices"], serde_json::json!([]));
+        assert_eq!(list_strays(node, &["--user", "1001"], 1)[0]["devices"], serde_json::json!([]));
         let _bob = Stray::new(node, BOB, STAYS);
-        assert_eq!(listed(node, &["--user", "alice"], 1).len(), 1);
-        assert_eq!(listed(node, &[], 1).len(), 2);
+        assert_eq!(list_strays(node, &["--user", "alice"], 1).len(), 1);
+        assert_eq!(list_strays(node, &[], 1).len(), 2);
     });
 }
 
-/// One that ignores SIGTERM, one that is stopped, and one whose every process has another follow it.
+/// The first ignores SIGTERM, the second is stopped, and each process of the third starts another.
 #[test]
-fn they_are_ended_with_what_they_start() {
+fn strays_are_ended_with_their_children() {
     on_node(|node| {
         let deaf = Stray::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
         let stopped = Stray::new(node, ALICE, "kill -STOP $$; sleep infinity");
@@ -98,7 +98,7 @@ fn they_are_ended_with_what_they_start() {
         node.job_adopt(&["strays", "--kill", "--user", "alice"]).ok();
         eventually("they have ended", || !deaf.runs() && !stopped.runs());
         assert!(theirs.runs(), "bob's was ended");
-        let strays = listed(node, &[], 1);
+        let strays = list_strays(node, &[], 1);
         assert!(strays.iter().all(|one| one["uid"] == BOB.uid), "{strays:?}");
         let ended = node.job_adopt(&["strays", "--kill", "--json"]).ok();
         assert!(ended.stdout.contains(r#"{"ended":1,"schema":1,"strays":[]}"#), "{ended}");
@@ -107,7 +107,7 @@ fn they_are_ended_with_what_they_start() {
 }
 
 #[test]
-fn nobody_else_has_any() {
+fn only_users_without_job_have_strays() {
     on_node(|node| {
         node.configure("exempt_uids = 1002\n");
         node.arguments("exempt_groups=ops");
@@ -133,9 +133,9 @@ fn nobody_else_has_any() {
     });
 }
 
-/// An admin who is not exempt, by sudo(8) for example.
+/// An admin who is not exempt, for example through sudo(8).
 #[test]
-fn the_command_does_not_end_who_called_it() {
+fn caller_of_command_is_not_ended() {
     on_node(|node| {
         node.sh("install -m 4755 /bin/dash /usr/bin/become").ok();
         let script = "become -p -c 'job-adopt strays --kill'; echo $? >/tmp/status; sleep 60";
@@ -147,7 +147,7 @@ fn the_command_does_not_end_who_called_it() {
 }
 
 #[test]
-fn an_epilog_ends_them_with_the_last_job() {
+fn epilog_ends_strays_with_last_job() {
     on_node(|node| {
         let _one = node.job(ALICE, "1").start();
         let two = node.job(ALICE, "2").start();
@@ -171,7 +171,7 @@ fn an_epilog_ends_them_with_the_last_job() {
 }
 
 #[test]
-fn where_logins_join_no_jobs_nobody_is_outside() {
+fn node_without_adoption_has_no_strays() {
     on_node(|node| {
         let stray = Stray::new(node, ALICE, STAYS);
         let refuses = |why: &str| {
@@ -182,7 +182,7 @@ fn where_logins_join_no_jobs_nobody_is_outside() {
         };
         node.arguments("observe");
         refuses("no session line");
-        // Who has no job may log in, and stay.
+        // A user without a job may log in and stay.
         node.arguments("action_no_jobs=ignore");
         refuses("no session line");
         node.arguments("");
@@ -194,9 +194,9 @@ fn where_logins_join_no_jobs_nobody_is_outside() {
     });
 }
 
-/// Who is exempt cannot be told: nobody is ended.
+/// Nobody knows which users are exempt, so none is ended.
 #[test]
-fn a_group_that_cannot_be_looked_up_exempts_everybody() {
+fn failing_group_lookup_exempts_every_user() {
     on_node(|node| {
         let stray = Stray::new(node, OPS, STAYS);
         node.arguments("exempt_groups=ops");
@@ -206,9 +206,9 @@ fn a_group_that_cannot_be_looked_up_exempts_everybody() {
     });
 }
 
-/// Whose job such a step is of, cannot be told.
+/// The owner of such a step is unknown.
 #[test]
-fn a_job_of_slurm_without_an_extern_step_may_be_anybodys() {
+fn slurm_job_without_extern_step_spares_every_user() {
     on_node(|node| {
         let stray = Stray::new(node, ALICE, STAYS);
         node.folder(SPOOL, 0o755);

@@ -1,11 +1,11 @@
-//! `job-adopt pam`: both lines get into real stacks of each shape, and out of them again.
+//! `job-adopt pam` adds both lines to real stacks of each shape, and removes them again.
 
 use std::path::Path;
 
 use crate::support::{ALICE, CAROL, Node, on_node};
 
-/// Lays the stack of a shape, of modules that this machine has.
-fn lay(node: &Node, shape: &str) -> String {
+/// Installs the stack of a shape, with the modules that this machine has.
+fn install_shape(node: &Node, shape: &str) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pam").join(shape);
     let modules = std::path::PathBuf::from(node.module());
     node.sh("rm -f /etc/pam.d/sshd").ok();
@@ -18,7 +18,7 @@ fn lay(node: &Node, shape: &str) -> String {
                 let module = line.split_whitespace().find(|word| word.ends_with(".so"));
                 let there = |name: &str| node.path(&modules.with_file_name(name).to_string_lossy());
                 match module {
-                    // What the machine under the test, its audit or SELinux would decide.
+                    // Modules that the machine under the test, its audit or SELinux would decide.
                     Some(name)
                         if !there(name).exists()
                             || ["pam_loginuid.so", "pam_selinux.so", "pam_systemd.so"]
@@ -37,11 +37,11 @@ fn lay(node: &Node, shape: &str) -> String {
 }
 
 #[test]
-fn every_shape_of_stack_is_switched_and_switched_back() {
+fn every_shape_of_stack_is_switched_on_and_off() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         for shape in ["debian", "el", "suse"] {
-            let old = lay(node, shape);
+            let old = install_shape(node, shape);
             node.pam(CAROL).ok();
             let install = ["pam", "--install", "--arguments", "timeout=40"];
             node.job_adopt(&install).exits(0).says("changed");
@@ -64,11 +64,11 @@ fn every_shape_of_stack_is_switched_and_switched_back() {
     });
 }
 
-/// Whoever is refused has the file as it was.
+/// A refused command leaves the file as it was.
 #[test]
-fn what_cannot_be_switched_stays_as_it_is() {
+fn unsupported_stack_is_refused_and_unchanged() {
     on_node(|node| {
-        let old = lay(node, "debian");
+        let old = install_shape(node, "debian");
         node.sh(&format!("mv {0} {0}.away", node.module())).ok();
         let install = ["pam", "--install"];
         node.job_adopt(&install).exits(3).says("nobody could log in");
@@ -83,7 +83,7 @@ fn what_cannot_be_switched_stays_as_it_is() {
         node.sh("mv /etc/pam.d/sshd /etc/pam.d/real && ln -s real /etc/pam.d/sshd").ok();
         node.job_adopt(&install).exits(3).says("authselect");
         assert_eq!(node.read("/etc/pam.d/real"), old);
-        // Without systemd nothing would bring it back.
+        // Without systemd no timer would restore the stack.
         node.sh("mv /etc/pam.d/real /etc/pam.d/sshd").ok();
         node.job_adopt(&["enable", "--try", "15m", "alice"]).exits(3).says("systemd");
         node.job_adopt(&["enable", "--keep"]).exits(3).says("nothing is tried");

@@ -1,11 +1,11 @@
-//! A session that fails half-way: the process is where it was, and what it made is gone.
+//! Sessions that fail halfway: the process is where it was, and all that it made is gone.
 
 use serde_json::json;
 
 use crate::support::{ALICE, Job, Node, Outcome, on_node, timeout_factor};
 
-/// The session ends refused, outside, and without a leaf.
-fn refused_and_undone(options: &[&str], file: Option<&str>) {
+/// Asserts that the session is refused and outside, and that no leaf is left.
+fn assert_refused_and_undone(options: &[&str], file: Option<&str>) {
     on_node(|node| {
         node.session_reporting("");
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
@@ -22,35 +22,35 @@ fn refused_and_undone(options: &[&str], file: Option<&str>) {
 }
 
 #[test]
-fn a_move_that_fails_leaves_no_leaf() {
+fn failing_move_leaves_no_leaf() {
     for error in ["EIO", "ENODEV", "EBUSY"] {
         let inject = format!("inject=write:error={error}");
-        refused_and_undone(&["-e", &inject], Some("cgroup.procs"));
+        assert_refused_and_undone(&["-e", &inject], Some("cgroup.procs"));
     }
 }
 
 #[test]
-fn a_mark_that_cannot_be_set_leaves_no_leaf() {
-    refused_and_undone(&["-e", "inject=fsetxattr:error=EPERM"], None);
+fn failing_leaf_mark_leaves_no_leaf() {
+    assert_refused_and_undone(&["-e", "inject=fsetxattr:error=EPERM"], None);
 }
 
 #[test]
-fn a_filter_that_cannot_be_made_leaves_no_leaf() {
+fn failing_filter_leaves_no_leaf() {
     for number in 1..12 {
         let inject = format!("inject=bpf:error=ENOMEM:when={number}+");
-        refused_and_undone(&["-e", &inject], None);
+        assert_refused_and_undone(&["-e", &inject], None);
     }
 }
 
-/// The proof fails after the move.
+/// The proof after the move fails.
 #[test]
-fn a_stamp_that_is_gone_after_the_move_leaves_no_leaf() {
-    refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=2"], None);
+fn stamp_lost_after_move_leaves_no_leaf() {
+    assert_refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=2"], None);
 }
 
-/// Made once and lost, a leaf is made anew only where the job is still the user's.
+/// A lost leaf is made again only if the job still belongs to the user.
 #[test]
-fn nothing_is_made_anew_where_the_job_is_no_longer_the_users() {
+fn leaf_of_job_with_new_owner_is_not_made_again() {
     let lost = std::cell::Cell::new(0);
     for number in 4..12 {
         on_node(|node| {
@@ -74,9 +74,9 @@ fn nothing_is_made_anew_where_the_job_is_no_longer_the_users() {
     assert!(lost.get() > 0, "no leaf was lost");
 }
 
-/// That sshd's own cgroup cannot be opened is no end of the job.
+/// A failure to open sshd's own cgroup does not mean that the job has ended.
 #[test]
-fn an_origin_that_is_gone_is_told_from_a_job_that_has_ended() {
+fn missing_origin_cgroup_is_not_reported_as_ended_job() {
     on_node(|node| {
         node.session_reporting("action_no_jobs=ignore");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -89,7 +89,7 @@ fn an_origin_that_is_gone_is_told_from_a_job_that_has_ended() {
 }
 
 #[test]
-fn required_devices_are_required_of_the_session_too() {
+fn require_devices_counts_in_session_too() {
     on_node(|node| {
         node.session_reporting("require_devices");
         let auto = json!({ "DevicePolicy": "auto" });
@@ -102,9 +102,9 @@ fn required_devices_are_required_of_the_session_too() {
     });
 }
 
-/// A kernel before 5.6, or a filter of system calls that does not know it.
+/// Kernels before 5.6 lack `openat2`, and so do seccomp filters that do not know it.
 #[test]
-fn a_kernel_without_openat2_will_do() {
+fn kernel_without_openat2_admits() {
     on_node(|node| {
         node.session_alone("");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -115,9 +115,9 @@ fn a_kernel_without_openat2_will_do() {
     });
 }
 
-/// The leaf alone is frozen, which the job's own state does not tell.
+/// Only the leaf is frozen, which the job's own state does not show.
 #[test]
-fn a_frozen_leaf_is_seen_before_the_move() {
+fn frozen_leaf_refuses_login_before_move() {
     on_node(|node| {
         node.session_reporting("");
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
@@ -128,13 +128,13 @@ fn a_frozen_leaf_is_seen_before_the_move() {
             node.session(ALICE).stands_in(&node.outside());
             node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
         };
-        // By the module's own measure; on a busy machine not every time.
+        // By the module's own measure; a busy machine delays some attempts.
         assert!((0..5).any(|_| took() < 1000 * timeout_factor()), "{}", node.log);
     });
 }
 
-/// Writes to the job's `cgroup.procs` in a namespace in which paths mean something else.
-fn in_another_view(node: &Node, job: &Job<'_>) -> Outcome {
+/// Writes to the job's `cgroup.procs` in a cgroup namespace, where paths mean something else.
+fn run_in_cgroup_namespace(node: &Node, job: &Job<'_>) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
     let trace =
         ["-f", "-qq", "-o", "/tmp/strace", "-e", "trace=write", "-e", "signal=none", "-P", &procs];
@@ -143,11 +143,11 @@ fn in_another_view(node: &Node, job: &Job<'_>) -> Outcome {
 }
 
 #[test]
-fn a_cgroup_namespace_of_its_own_is_refused_before_the_move() {
+fn cgroup_namespace_refuses_login_before_move() {
     on_node(|node| {
         node.session_reporting("");
         let job = node.job(ALICE, "4242").start();
-        let outcome = in_another_view(node, &job);
+        let outcome = run_in_cgroup_namespace(node, &job);
         node.log.line("decision=refuse");
         assert!(!node.read("/tmp/strace").contains("write("), "it was moved: {outcome}");
         assert_eq!((outcome.cgroup(), job.cgroup.pids().len()), ("/", 1), "{outcome}");

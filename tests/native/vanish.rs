@@ -1,4 +1,4 @@
-//! A leaf that goes while a login is on its way into it: somebody else's doing, not the job's end.
+//! Leaves that another process removes during a login: that is not the end of the job.
 
 use serde_json::json;
 
@@ -8,9 +8,10 @@ fn leaf_file(job: &Job<'_>) -> String {
     format!("/sys/fs/cgroup{}/job-adopt/cgroup.procs", job.cgroup.path())
 }
 
-/// In the job, or refused; never let through outside of it, and never told that the job ended.
+/// Asserts that the login is in the job or refused, never admitted outside of it, and never told
+/// that the job ended.
 #[track_caller]
-fn inside_or_refused(node: &Node, outcome: Outcome, job: &Job<'_>) {
+fn assert_inside_or_refused(node: &Node, outcome: Outcome, job: &Job<'_>) {
     node.log.line("decision=");
     let log = node.log.to_string();
     assert!(!log.contains("decision=opened"), "{outcome}\n{log}");
@@ -22,13 +23,13 @@ fn inside_or_refused(node: &Node, outcome: Outcome, job: &Job<'_>) {
 }
 
 #[test]
-fn a_leaf_that_its_user_removes_opens_nothing() {
+fn leaf_removed_by_user_admits_no_login_outside() {
     on_node(|node| {
         node.session_alone("action_no_jobs=ignore");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         job.cgroup.child("mine").create();
         job.cgroup.child("job-adopt").create();
-        // Delegated, as a scheduler may do it.
+        // A scheduler may delegate the cgroup so.
         node.sh(&format!("chown -R alice /sys/fs/cgroup{}", job.cgroup.path())).ok();
         let procs = leaf_file(&job);
         let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
@@ -37,13 +38,13 @@ fn a_leaf_that_its_user_removes_opens_nothing() {
             let remove = format!("rmdir /sys/fs/cgroup{}/job-adopt", job.cgroup.path());
             node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}")).ok();
         });
-        inside_or_refused(node, outcome, &job);
+        assert_inside_or_refused(node, outcome, &job);
     });
 }
 
-/// The undo of a login that fails must not take the leaf from under one that is on its way.
+/// The rollback of a failing login must not remove the leaf that another login is about to join.
 #[test]
-fn one_logins_undo_opens_nothing_for_another() {
+fn rollback_of_one_login_admits_no_other_outside() {
     on_node(|node| {
         node.session_alone("action_no_jobs=ignore");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
@@ -58,36 +59,36 @@ fn one_logins_undo_opens_nothing_for_another() {
             run_while_delayed(node, failing, || other = Some(scope.spawn(start))).fails();
             other.expect("the first was not held up").join().unwrap()
         });
-        inside_or_refused(node, other, &job);
+        assert_inside_or_refused(node, other, &job);
     });
 }
 
 #[test]
-fn a_leaf_that_is_no_leaf_refuses() {
+fn unsuitable_leaf_refuses_login() {
     on_node(|node| {
         node.session_alone("");
         for (what, spoil) in [
-            ("children", (|job| _ = leaf(job).child("below").create()) as fn(&Job<'_>)),
+            ("children", (|job| _ = job_leaf(job).child("below").create()) as fn(&Job<'_>)),
             ("controllers handed down", |job| {
-                let available = leaf(job).read("cgroup.controllers");
+                let available = job_leaf(job).read("cgroup.controllers");
                 if let Some(controller) = available.split_whitespace().next() {
-                    leaf(job).write("cgroup.subtree_control", &format!("+{controller}"));
+                    job_leaf(job).write("cgroup.subtree_control", &format!("+{controller}"));
                 } else {
-                    leaf(job).child("below").create();
+                    job_leaf(job).child("below").create();
                 }
             }),
         ] {
             let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
-            leaf(&job).create();
+            job_leaf(&job).create();
             spoil(&job);
             let outcome = node.session(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
-            assert!(leaf(&job).pids().is_empty(), "{what}");
+            assert!(job_leaf(&job).pids().is_empty(), "{what}");
             assert_eq!(job.cgroup.pids().len(), 1, "{what}");
         }
     });
 }
 
-fn leaf(job: &Job<'_>) -> crate::support::Cgroup {
+fn job_leaf(job: &Job<'_>) -> crate::support::Cgroup {
     job.cgroup.child("logins")
 }

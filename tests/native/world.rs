@@ -1,11 +1,11 @@
-//! The harness itself: a node is private, complete, and gone afterwards.
+//! The harness itself: a node is private and complete, and leaves nothing.
 
 use crate::support::{
     ALICE, Cgroup, DENIED, Flags, LOOK, Mount, OPENS, eventually, on_node, on_node_with,
 };
 
 #[test]
-fn a_node_has_devices_that_tell_denial_from_absence() {
+fn node_devices_distinguish_denial_from_absence() {
     on_node(|node| {
         let all = [("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS), ("/dev/null", "ok")];
         node.sh(LOOK).ok().devices(&all).stands_in(&node.outside());
@@ -14,9 +14,9 @@ fn a_node_has_devices_that_tell_denial_from_absence() {
     });
 }
 
-/// As where the tests were killed.
+/// Simulates a killed test run: the node has no owner.
 #[test]
-fn a_node_whose_maker_is_gone_removes_itself() {
+fn node_without_owner_removes_itself() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.abandon();
@@ -26,7 +26,7 @@ fn a_node_whose_maker_is_gone_removes_itself() {
 }
 
 #[test]
-fn a_node_has_either_layout_of_cgroups() {
+fn node_has_requested_cgroup_layout() {
     for mount in [Mount::Unified, Mount::Hybrid] {
         on_node_with(mount, |node| {
             let script = format!("stat --file-system --format %T {}", mount.path());
@@ -36,7 +36,7 @@ fn a_node_has_either_layout_of_cgroups() {
 }
 
 #[test]
-fn a_node_may_have_the_root_of_all_cgroups_to_itself() {
+fn node_with_cgroup_namespace_has_root_cgroup() {
     on_node_with(Mount::Namespace, |node| {
         let slice = node.cgroup().child("user.slice");
         assert_eq!(slice.create().path(), "/user.slice");
@@ -47,7 +47,7 @@ fn a_node_may_have_the_root_of_all_cgroups_to_itself() {
 }
 
 #[test]
-fn a_node_has_a_working_sshd_and_log() {
+fn node_has_working_sshd_and_log() {
     on_node(|node| {
         node.stack("auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n");
         let sshd = node.sshd();
@@ -60,7 +60,7 @@ fn a_node_has_a_working_sshd_and_log() {
 }
 
 #[test]
-fn a_job_runs_as_its_owner_in_its_cgroup() {
+fn job_runs_as_owner_in_its_cgroup() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         assert_eq!(job.cgroup.pids().len(), 1);
@@ -74,7 +74,7 @@ fn a_job_runs_as_its_owner_in_its_cgroup() {
 }
 
 #[test]
-fn without_root_it_says_what_did_not_run() {
+fn run_without_root_reports_skipped_tests() {
     on_node(|node| {
         node.install(&std::env::current_exe().unwrap(), "/usr/bin/native");
         let nobody = "env -u JOB_ADOPT_TESTS setpriv --reuid 65534 --regid 65534 --clear-groups";

@@ -1,4 +1,4 @@
-//! Side by side with `pam_slurm_adopt`: the same logins through both, on the same node.
+//! `pam_slurm_adopt` and ours side by side: the same logins through both, on the same node.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,13 +10,13 @@ use crate::support::{
     ALICE, BOB, CAROL, FORGED, LOOK, Outcome, Slurm, SlurmJob, Sshd, User, on_slurm,
 };
 
-/// What the rival's documentation has sites write who want it to fail closed.
+/// Arguments that the rival's documentation gives to sites that want it to fail closed.
 const DENY: &str = "action_adopt_failure=deny action_generic_failure=deny";
 
 /// A module with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Module {
-    /// `pam_slurm_adopt` as it comes.
+    /// `pam_slurm_adopt` with its defaults.
     Theirs,
     /// `pam_slurm_adopt` with [`DENY`].
     TheirsDenying,
@@ -34,7 +34,7 @@ impl Module {
         }
     }
 
-    /// As each one's documentation has it.
+    /// Returns the stack that the documentation of each module recommends.
     fn stack(self) -> String {
         let theirs = |arguments: &str| {
             format!(
@@ -53,7 +53,7 @@ impl Module {
     }
 }
 
-/// One login.
+/// A login through one module.
 #[derive(Debug)]
 struct Row {
     what: &'static str,
@@ -66,7 +66,7 @@ impl Row {
         self.login.stdout.contains("/dev/nvidia0 ")
     }
 
-    /// Whether it was given up.
+    /// Returns whether timeout(1) ended the login.
     fn hung(&self) -> bool {
         !self.admitted() && self.login.code == GIVEN_UP
     }
@@ -75,7 +75,8 @@ impl Row {
         if self.admitted() { self.login.gpus().len() } else { 0 }
     }
 
-    /// Path below the node's jobs; Slurm knows a job's processes by the hierarchy of the freezer.
+    /// Returns the path below the node's jobs, in the freezer hierarchy, by which Slurm finds a
+    /// job's processes.
     fn cgroup(&self) -> &str {
         if !self.admitted() {
             return "-";
@@ -97,7 +98,7 @@ impl Row {
         }
     }
 
-    /// The first line of what a user reads.
+    /// Returns the first line that the user reads.
     fn printed(&self) -> &str {
         let told = |line: &&str| {
             line.contains("refused") || line.contains("denied by") || line.contains("job")
@@ -106,10 +107,10 @@ impl Row {
     }
 }
 
-/// Status of timeout(1) for a command that it ended.
+/// Exit status of timeout(1) if it has ended the command.
 const GIVEN_UP: i32 = 124;
 
-/// What both were put through, with everything that the scenarios share.
+/// The results of all scenarios, and their shared state.
 struct Table<'a> {
     slurm: &'a Slurm<'a>,
     sshd: Sshd<'a>,
@@ -117,8 +118,12 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The same login through each module.
-    fn each(&mut self, what: &'static str, login: impl Fn(&Sshd<'_>) -> Outcome) -> [usize; 3] {
+    /// Runs the same login through each module.
+    fn login_through_each(
+        &mut self,
+        what: &'static str,
+        login: impl Fn(&Sshd<'_>) -> Outcome,
+    ) -> [usize; 3] {
         Module::ALL.map(|module| {
             self.slurm.node.stack(&module.stack());
             let login = login(&self.sshd);
@@ -127,22 +132,27 @@ impl Table<'_> {
         })
     }
 
-    /// A login with a key through each, whose verdicts have to be these.
+    /// Runs a login with a key through each module, and asserts these verdicts.
     #[track_caller]
-    fn key(&mut self, what: &'static str, user: User, verdicts: [&str; 3]) -> [usize; 3] {
+    fn key_login_through_each(
+        &mut self,
+        what: &'static str,
+        user: User,
+        verdicts: [&str; 3],
+    ) -> [usize; 3] {
         let slurm = self.slurm;
-        let rows = self.each(what, |sshd| limited(slurm, sshd, user));
-        self.expect(rows, verdicts);
+        let rows = self.login_through_each(what, |sshd| login_with_limit(slurm, sshd, user));
+        self.assert_verdicts(rows, verdicts);
         rows
     }
 
     #[track_caller]
-    fn expect(&self, rows: [usize; 3], verdicts: [&str; 3]) {
+    fn assert_verdicts(&self, rows: [usize; 3], verdicts: [&str; 3]) {
         let got = rows.map(|row| self.rows[row].verdict());
-        assert_eq!(got, verdicts, "{}\n{}", self.rows[rows[0]].what, self.print());
+        assert_eq!(got, verdicts, "{}\n{}", self.rows[rows[0]].what, self.format());
     }
 
-    fn print(&self) -> String {
+    fn format(&self) -> String {
         let mut text = String::from("native: the same logins through both\n");
         let _ = writeln!(
             text,
@@ -168,8 +178,8 @@ impl Table<'_> {
     }
 }
 
-/// A login that is given up after a while.
-fn limited(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
+/// Runs a login that is ended after a while.
+fn login_with_limit(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
     let target = format!("{}@127.0.0.1", user.name);
     let client = sshd.client("ssh", &["-o", "BatchMode=yes", &target, LOOK]);
     let ssh = client.get_args().skip_while(|argument| *argument != "ssh");
@@ -177,18 +187,18 @@ fn limited(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User) -> Outcome {
 }
 
 #[test]
-fn the_same_logins_through_both() {
+fn same_logins_get_documented_verdicts_from_both() {
     on_slurm(|slurm| {
         let mut table = Table { slurm, sshd: slurm.node.sshd(), rows: Vec::new() };
-        usual(slurm, &mut table);
-        unusual(slurm, &mut table);
-        let _ = writeln!(std::io::stderr(), "{}", table.print());
+        run_equal_scenarios(slurm, &mut table);
+        run_different_scenarios(slurm, &mut table);
+        let _ = writeln!(std::io::stderr(), "{}", table.format());
     });
 }
 
-/// Theirs goes on to decide, and ours says of each login whether it would have done the same.
+/// The rival decides, and ours logs for each login whether it would have decided the same.
 #[test]
-fn what_only_observes_says_where_theirs_has_put_the_login() {
+fn observe_logs_where_rival_has_put_login() {
     on_slurm(|slurm| {
         let node = slurm.node;
         node.stack(
@@ -213,77 +223,97 @@ fn what_only_observes_says_where_theirs_has_put_the_login() {
             "{theirs} {ours}"
         );
         assert_eq!(would, "adopt");
-        // That is adopted in another process than the session's: the login is outside.
+        // sshd runs account in another process than the session, and that process is adopted: the
+        // login is outside.
         let outside = sshd.ssh_password(ALICE, LOOK).ok();
         let (theirs, ours, would) = compared("no");
         assert!(!outside.path_in("devices").contains("/job_"), "{outside}");
         assert!(!theirs.contains("/job_") && ours.starts_with(&job.path()), "{theirs} {ours}");
         assert_eq!(would, "adopt");
-        // Theirs refuses, and no session follows.
+        // The rival refuses, and no session follows.
         sshd.ssh(CAROL, LOOK).fails();
         assert_eq!(node.log.decision("JA01").field("would"), Some("refuse"));
         job.cancel();
     });
 }
 
-/// Where both do the same, but for what they say.
-fn usual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+/// Scenarios in which both modules do the same but for their messages.
+fn run_equal_scenarios(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let admitted = ["admitted"; 3];
-    let no_job = table.key("no job", CAROL, ["refused"; 3]);
+    let no_job = table.key_login_through_each("no job", CAROL, ["refused"; 3]);
     assert!(table.rows[no_job[2]].login.stderr.contains("[JA01]"));
     let batch = slurm.batch(ALICE, 1);
-    same(table, "a batch job with a GPU", &batch, admitted);
+    assert_same_job(table, "a batch job with a GPU", &batch, admitted);
     batch.cancel();
     let older = slurm.alloc(ALICE, 1);
-    same(table, "an allocation without a step", &older, admitted);
+    assert_same_job(table, "an allocation without a step", &older, admitted);
     let newer = slurm.alloc(ALICE, 2);
-    let rows = table.key("two jobs: the newer one has 2 GPUs", ALICE, admitted);
-    // Theirs takes the one whose cgroup was changed last, here by a login.
-    assert_eq!(table.rows[rows[2]].gpus(), 2, "{}", table.print());
+    let rows = table.key_login_through_each("two jobs: the newer one has 2 GPUs", ALICE, admitted);
+    // The rival chooses the job whose cgroup changed last, here by a login.
+    assert_eq!(table.rows[rows[2]].gpus(), 2, "{}", table.format());
     older.cancel();
     newer.cancel();
     slurm.assert_nothing_left();
 }
 
-/// Each is in that job, with its GPUs.
-fn same(table: &mut Table<'_>, what: &'static str, job: &SlurmJob<'_>, verdicts: [&str; 3]) {
+/// Asserts that each login is in that job, with its GPUs.
+fn assert_same_job(
+    table: &mut Table<'_>,
+    what: &'static str,
+    job: &SlurmJob<'_>,
+    verdicts: [&str; 3],
+) {
     let gpus = job.gpus();
-    for row in table.key(what, job.owner, verdicts) {
+    for row in table.key_login_through_each(what, job.owner, verdicts) {
         let Row { login, module, .. } = &table.rows[row];
         assert_eq!(login.gpus(), gpus, "{what} {module:?}: {login}");
         assert!(login.path_in("devices").starts_with(&job.path()), "{what} {module:?}: {login}");
     }
 }
 
-/// Where they differ, as `docs/migrate.md` says.
-fn unusual(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+/// Scenarios in which they differ, as `docs/migrate.md` describes.
+fn run_different_scenarios(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let job = slurm.alloc(ALICE, 1);
-    // A password is asked for in another process than the session's: that one is adopted.
-    let rows = table.each("a login with a password", |sshd| sshd.ssh_password(ALICE, LOOK));
-    table.expect(rows, ["outside", "outside", "admitted"]);
-    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 1], "{}", table.print());
+    // sshd asks for a password in another process than the session's, and the rival adopts that
+    // one.
+    let rows =
+        table.login_through_each("a login with a password", |sshd| sshd.ssh_password(ALICE, LOOK));
+    table.assert_verdicts(rows, ["outside", "outside", "admitted"]);
+    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 1], "{}", table.format());
     let his = slurm.alloc(BOB, 1);
     job.signal_daemon(Signal::SIGSTOP);
-    table.key("the step's daemon has stopped", ALICE, ["hangs", "hangs", "refused"]);
-    table.key("somebody else's daemon has stopped", BOB, ["hangs", "hangs", "admitted"]);
+    table.key_login_through_each(
+        "the step's daemon has stopped",
+        ALICE,
+        ["hangs", "hangs", "refused"],
+    );
+    table.key_login_through_each(
+        "somebody else's daemon has stopped",
+        BOB,
+        ["hangs", "hangs", "admitted"],
+    );
     job.signal_daemon(Signal::SIGCONT);
     job.cancel();
     his.cancel();
     let planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), CAROL, "2");
-    table.key("a daemon that moves nothing", CAROL, ["outside", "outside", "refused"]);
+    table.key_login_through_each(
+        "a daemon that moves nothing",
+        CAROL,
+        ["outside", "outside", "refused"],
+    );
     drop(planted);
-    unconstrained(slurm, table);
+    run_unconstrained_scenario(slurm, table);
 }
 
-/// Slurm was told to constrain devices, and did not.
-fn unconstrained(slurm: &Slurm<'_>, table: &mut Table<'_>) {
+/// Slurm was configured to constrain devices, and did not.
+fn run_unconstrained_scenario(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     slurm.constrain("ConstrainCores=yes\n");
     slurm.restart_slurmd();
     let job = slurm.alloc(ALICE, 1);
     slurm.constrain("ConstrainCores=yes\nConstrainDevices=yes\n");
     let verdicts = ["admitted", "admitted", "refused"];
-    let rows = table.key("devices are not constrained", ALICE, verdicts);
-    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 0], "{}", table.print());
+    let rows = table.key_login_through_each("devices are not constrained", ALICE, verdicts);
+    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 0], "{}", table.format());
     assert!(table.rows[rows[2]].login.took < Duration::from_secs(9));
     job.cancel();
 }

@@ -1,12 +1,12 @@
-//! Devices: what Slurm constrains holds for a login, and where that cannot be told it is refused.
+//! Slurm's device constraints hold for a login, and a login is refused if that cannot be proved.
 
 use serde_json::json;
 
-use super::environment::with_hooks;
+use super::environment::install_hooks;
 use crate::support::{ALICE, LOOK, SlurmJob, on_slurm};
 
-/// The record that a prolog leaves of a job which Slurm places.
-fn record(job: &SlurmJob<'_>, options: serde_json::Value) -> String {
+/// Returns the record that a prolog makes for a job which Slurm places.
+fn job_record(job: &SlurmJob<'_>, options: serde_json::Value) -> String {
     json!({
         "version": 1, "id": job.id, "uid": job.owner.uid, "via": "slurm",
         "started": 1_795_201_200, "options": options,
@@ -15,7 +15,7 @@ fn record(job: &SlurmJob<'_>, options: serde_json::Value) -> String {
 }
 
 #[test]
-fn an_allowlist_is_more_than_version_1_can_hold() {
+fn allowlist_on_cgroup_v1_refuses_login() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let job = slurm.alloc(ALICE, 1);
@@ -34,15 +34,15 @@ fn an_allowlist_is_more_than_version_1_can_hold() {
         node.folder("/run/job-adopt/jobs/1001", 0o755);
         let path = format!("/run/job-adopt/jobs/1001/{}.json", job.id);
         let closed = json!({ "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"]] });
-        node.write(&path, &record(&job, closed));
+        node.write(&path, &job_record(&job, closed));
         refused();
-        node.write(&path, &record(&job, json!({ "DevicePolicy": "auto" })));
+        node.write(&path, &job_record(&job, json!({ "DevicePolicy": "auto" })));
         node.pam(ALICE).ok().joins(&job);
     });
 }
 
 #[test]
-fn a_site_that_constrains_no_devices_has_logins_without_containment() {
+fn site_without_device_constraint_admits_without_containment() {
     on_slurm(|slurm| {
         let node = slurm.node;
         slurm.constrain("ConstrainCores=yes\n");
@@ -59,9 +59,10 @@ fn a_site_that_constrains_no_devices_has_logins_without_containment() {
     });
 }
 
-/// Slurm was told to constrain devices after the job had started: its steps are not constrained.
+/// Slurm was configured to constrain devices after the job had started, so its steps are not
+/// constrained.
 #[test]
-fn a_job_that_slurm_should_constrain_and_does_not_is_refused() {
+fn job_without_required_constraint_refuses_login() {
     on_slurm(|slurm| {
         let node = slurm.node;
         slurm.constrain("ConstrainCores=yes\n");
@@ -79,12 +80,12 @@ fn a_job_that_slurm_should_constrain_and_does_not_is_refused() {
     });
 }
 
-/// What an index means where there are several types, Slurm's own filter tells.
+/// If a node has several GPU types, Slurm's own filter shows what an index means.
 #[test]
-fn an_index_in_a_prologs_list_is_the_gpu_that_slurm_gave() {
+fn index_in_list_of_prolog_is_gpu_that_slurm_allocated() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        with_hooks(slurm);
+        install_hooks(slurm);
         node.sh("sed -i 's/^DEVICES=slurm$/DEVICES=lists/' /etc/slurm/prolog.sh").ok();
         let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                      Name=gpu Type=a File=/dev/nvidia[2-3]\n";
@@ -102,7 +103,7 @@ fn an_index_in_a_prologs_list_is_the_gpu_that_slurm_gave() {
 }
 
 #[test]
-fn require_devices_is_content_with_slurms_own() {
+fn require_devices_accepts_constraint_of_slurm() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         slurm.node.reporting("require_devices");

@@ -1,4 +1,4 @@
-//! A login ends with its job, and nothing of either is left.
+//! Logins end with their job, and neither leaves anything.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use crate::support::{
     ALICE, BOB, LOOK, Slurm, SlurmJob, Sshd, eventually, on_idle_slurm, on_slurm, wait_within,
 };
 
-/// A login that stays, with a process that ignores what it may ignore.
-fn stays(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
+/// Starts a login that stays, with a process that ignores all signals that it can.
+fn start_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
     let login = sshd.stay(ALICE, "trap '' TERM HUP; setsid sleep 1000 & sleep 1000");
     let procs = job.dir("devices").join("step_extern/cgroup.procs");
     let inside = || std::fs::read_to_string(&procs).unwrap_or_default().lines().count();
-    // The two of sshd, the shell, and its two; one more is Slurm's own.
+    // Two processes of sshd, the shell and its two children; Slurm adds one more.
     eventually("the login is in the job", || inside() >= 5);
     login
 }
 
 /// Waits for the end of the login, then asserts that nothing is left.
-fn is_over(slurm: &Slurm<'_>, mut login: std::process::Child) {
+fn assert_over(slurm: &Slurm<'_>, mut login: std::process::Child) {
     eventually("the login ends", || login.try_wait().unwrap().is_some());
     slurm.assert_nothing_left();
     eventually("its processes are gone", || slurm.running("sleep").is_empty());
 }
 
 #[test]
-fn at_scancel() {
+fn login_ends_at_scancel() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         for start in [Slurm::batch, Slurm::alloc] {
             let job = start(slurm, ALICE, 1);
-            let login = stays(&sshd, &job);
+            let login = start_login(&sshd, &job);
             job.cancel();
-            is_over(slurm, login);
+            assert_over(slurm, login);
             sshd.ssh(ALICE, LOOK).fails().says("[JA01]");
         }
         let later = slurm.alloc(ALICE, 1);
@@ -40,54 +40,54 @@ fn at_scancel() {
 }
 
 #[test]
-fn when_the_script_does_although_slurmd_was_restarted_meanwhile() {
+fn login_ends_with_script_after_restart_of_slurmd() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         let job = slurm.script(ALICE, 1, "until test -e end; do sleep 0.1; done");
-        let login = stays(&sshd, &job);
+        let login = start_login(&sshd, &job);
         slurm.restart_slurmd();
         slurm.node.write("/home/alice/end", "");
         job.ends();
-        is_over(slurm, login);
+        assert_over(slurm, login);
     });
 }
 
-/// slurmctld looks for jobs whose time is up every half a minute (`PERIODIC_TIMEOUT`).
+/// slurmctld checks the time limits every 30 s (`PERIODIC_TIMEOUT`).
 #[test]
-fn when_the_jobs_time_is_up() {
+fn login_ends_at_time_limit_of_job() {
     on_idle_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         let job = slurm.alloc(ALICE, 1);
-        let login = stays(&sshd, &job);
+        let login = start_login(&sshd, &job);
         let update = format!("JobId={}", job.id);
         slurm.node.run("scontrol", &["update", &update, "EndTime=now+1seconds"]).ok();
         let state = format!("scontrol show job {} | grep -o JobState=TIMEOUT", job.id);
         let is_up = || slurm.node.sh(&state).code == 0;
         wait_within(Duration::from_secs(60), "the job's time is up", is_up);
-        is_over(slurm, login);
+        assert_over(slurm, login);
         sshd.ssh(ALICE, LOOK).fails().says("[JA01]");
     });
 }
 
-/// A login to one job outlives the end of another, of the same user or of somebody else.
+/// A login to one job outlives the end of another, of the same or another user.
 #[test]
-fn not_with_another_job() {
+fn login_outlives_end_of_another_job() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         let (older, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
-        let mut login = stays(&sshd, &older);
+        let mut login = start_login(&sshd, &older);
         let newer = slurm.alloc(ALICE, 1);
         newer.cancel();
         his.cancel();
         assert!(login.try_wait().unwrap().is_none(), "the login has ended");
         older.cancel();
-        is_over(slurm, login);
+        assert_over(slurm, login);
     });
 }
 
-/// Logins that are over leave the job as it was: no cgroup, no process.
+/// After their logins have ended, the job has no further cgroup and no further process.
 #[test]
-fn logins_that_are_over_leave_nothing_in_the_job() {
+fn ended_logins_leave_nothing_in_job() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();

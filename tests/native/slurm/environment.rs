@@ -1,12 +1,12 @@
-//! Slurm's own prolog and epilog, and what a login has of its job's environment through them.
+//! Our prolog and epilog run by Slurm, and the variables that logins get from the job through them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::support::{ALICE, Node, Outcome, Slurm, eventually, on_slurm};
 
-/// Has Slurm run our scripts as they are: devices are Slurm's matter.
-pub(super) fn with_hooks(slurm: &Slurm<'_>) {
+/// Configures Slurm to run our scripts unchanged, with devices left to Slurm.
+pub(super) fn install_hooks(slurm: &Slurm<'_>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
     for name in ["prolog.sh", "epilog.sh"] {
         slurm.node.install(&folder.join(name), &format!("/etc/slurm/{name}"));
@@ -18,15 +18,15 @@ pub(super) fn with_hooks(slurm: &Slurm<'_>) {
     slurm.restart_slurmd();
 }
 
-/// Variables of Slurm's and of GPUs.
-fn variables(login: &Outcome) -> BTreeSet<String> {
+/// Lists the variables of Slurm and of GPUs.
+fn slurm_variables(login: &Outcome) -> BTreeSet<String> {
     let ours = |line: &&str| line.starts_with("SLURM") || line.contains("_VISIBLE_DEVICES=");
     login.stdout.lines().filter(ours).map(str::to_owned).collect()
 }
 
-/// Slurm's own filter tells, and nobody else is asked.
+/// Slurm's own filter decides, and no prolog or daemon is asked.
 #[test]
-fn gpus_of_a_job_are_named_without_a_prolog() {
+fn gpus_of_job_are_named_without_prolog() {
     on_slurm(|slurm| {
         slurm.node.add_nvidia_driver(510);
         slurm.node.add_nvidia_gpus();
@@ -36,19 +36,19 @@ fn gpus_of_a_job_are_named_without_a_prolog() {
         let cuda = format!("CUDA_VISIBLE_DEVICES={},{}", Node::uuid(1), Node::uuid(2));
         let id = format!("SLURM_JOB_ID={}", job.id);
         let sshd = slurm.node.sshd();
-        assert_eq!(variables(&sshd.ssh(ALICE, "env").ok()), [cuda, id].into());
+        assert_eq!(slurm_variables(&sshd.ssh(ALICE, "env").ok()), [cuda, id].into());
     });
 }
 
 #[test]
-fn a_login_has_the_id_or_all_that_a_shell_in_the_allocation_has() {
+fn login_has_id_or_all_variables_of_allocation_shell() {
     on_slurm(|slurm| {
-        with_hooks(slurm);
+        install_hooks(slurm);
         let other = slurm.alloc(ALICE, 1);
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();
         let id = format!("SLURM_JOB_ID={}", job.id);
-        let given = || variables(&sshd.ssh(ALICE, "env").ok());
+        let given = || slurm_variables(&sshd.ssh(ALICE, "env").ok());
         assert_eq!(given(), [id.clone()].into());
         slurm.node.configure("env = none\n");
         assert_eq!(given(), BTreeSet::new());
@@ -61,7 +61,7 @@ fn a_login_has_the_id_or_all_that_a_shell_in_the_allocation_has() {
             "SLURM_NNODES=1".to_owned(),
             "SLURM_TASKS_PER_NODE=1".to_owned(),
             "SLURM_JOB_USER=alice".to_owned(),
-            // The second GPU of the node, and the only one that the login sees.
+            // The node's second GPU, and the only one that the login sees.
             "CUDA_VISIBLE_DEVICES=0".to_owned(),
         ] {
             assert!(full.contains(&pair), "{pair}: {full:?}");

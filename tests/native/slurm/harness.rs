@@ -1,9 +1,9 @@
-//! Slurm itself on a node: what the other tests compare logins with.
+//! Slurm itself on a node, with which the other tests compare logins.
 
 use crate::support::{ALICE, BOB, on_slurm};
 
 #[test]
-fn each_way_to_start_a_job_gives_one_with_gpus_of_its_own() {
+fn each_way_to_start_job_gives_own_gpus() {
     on_slurm(|slurm| {
         let batch = slurm.batch(ALICE, 1);
         let idle = slurm.alloc(ALICE, 2);

@@ -1,4 +1,4 @@
-//! Many hierarchies, one login: it is in its job in all of them, or where it was in all of them.
+//! A login is in its job in every hierarchy, or where it was in every hierarchy.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Reply, Verdict}
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};
 
-/// Traces what is sent, and how the order to a step's daemon to take a process in begins there.
+/// Traces what is sent; the order to add a process begins like [`ORDER`].
 const SENT: [&str; 2] = ["-e", "trace=sendto"];
 const ORDER: &str = r#", "\26\0\0\0"#;
 
-/// A helper that admits to this job, whose devices Slurm constrains.
-fn admits(job: &SlurmJob<'_>, slurm: &Slurm<'_>) {
-    with_plan(job, slurm, Containment::Inherit);
+/// Installs a helper that admits to this job, whose devices Slurm constrains.
+fn install_admitting_helper(job: &SlurmJob<'_>, slurm: &Slurm<'_>) {
+    install_helper_with(job, slurm, Containment::Inherit);
 }
 
-fn with_plan(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) {
-    let reply = reply(job, slurm, containment);
+fn install_helper_with(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) {
+    let reply = helper_reply(job, slurm, containment);
     Fake::new().answers(&reply).install(slurm.node);
 }
 
-fn reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) -> Reply {
+fn helper_reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) -> Reply {
     let mut reply = admitting_reply(&job.id, &slurm.node.outside());
     if let Verdict::Admit(plan) = &mut reply.verdict {
         plan.placement = Placement::Extern {
@@ -36,8 +36,8 @@ fn reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment) -> Rep
     reply
 }
 
-/// The lines of `/proc/self/cgroup` that were printed.
-fn places(outcome: &Outcome) -> Vec<String> {
+/// Returns the printed lines of `/proc/self/cgroup`.
+fn printed_cgroups(outcome: &Outcome) -> Vec<String> {
     let is_line = |line: &&str| line.split(':').count() >= 3 && line.contains(":/");
     let mut lines: Vec<_> = outcome.stdout.lines().filter(is_line).map(str::to_owned).collect();
     lines.sort();
@@ -45,21 +45,21 @@ fn places(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// Asserts that the session was refused with that code, and that the process is where every
-/// process of the node is.
+/// Asserts that the session was refused with that code, and that the process is in the cgroups of
+/// all other processes of the node.
 #[track_caller]
-fn went_back(slurm: &Slurm<'_>, outcome: &Outcome, code: &str) {
+fn assert_moved_back(slurm: &Slurm<'_>, outcome: &Outcome, code: &str) {
     slurm.node.log.decision(code);
     let outside = slurm.node.sh("cat /proc/self/cgroup").ok();
-    assert_eq!(places(outcome), places(&outside), "{outcome}");
+    assert_eq!(printed_cgroups(outcome), printed_cgroups(&outside), "{outcome}");
 }
 
 #[test]
-fn only_the_gpus_of_the_job_are_counted() {
+fn only_gpus_of_job_are_counted() {
     on_slurm(|slurm| {
         for gpus in [1, 3, 0] {
             let job = slurm.alloc(ALICE, gpus);
-            admits(&job, slurm);
+            install_admitting_helper(&job, slurm);
             slurm.node.log.clear();
             slurm.node.session_reporting("");
             slurm.node.session(ALICE).ok().joins(&job);
@@ -72,44 +72,45 @@ fn only_the_gpus_of_the_job_are_counted() {
     });
 }
 
-/// What the kernel is asked opens no device.
+/// Queries of the kernel open no device.
 #[test]
-fn no_device_is_opened_to_count_them() {
+fn counting_gpus_opens_no_device() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let calls = ["-e", "trace=open,openat,openat2,faccessat,faccessat2"];
         slurm.node.session_under_strace("/tmp/strace", &calls, ALICE).ok().joins(&job);
         let trace = slurm.node.read("/tmp/strace");
         let touched: Vec<_> = trace.lines().filter(|line| line.contains("nvidia")).collect();
-        // Once, and after the move.
+        // Once for each device, and after the move.
         assert_eq!(touched.len(), 4, "{trace}");
         assert!(touched.iter().all(|line| line.contains("O_PATH")), "{touched:?}");
     });
 }
 
-/// The proof fails after the move.
+/// The proof after the move fails.
 #[test]
-fn a_login_that_fails_after_the_move_goes_back_in_all_of_them() {
+fn login_that_fails_after_move_returns_in_every_hierarchy() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let inject = ["-e", "inject=/^faccessat2?$:error=EIO"];
         let outcome = slurm.node.session_under_strace("/tmp/strace", &inject, ALICE);
         assert!(slurm.node.read("/tmp/strace").contains("INJECTED"));
-        went_back(slurm, &outcome, "JA06");
+        assert_moved_back(slurm, &outcome, "JA06");
     });
 }
 
-/// Slurm accounts for processor time in a hierarchy in which its daemon is not, and which is not
-/// to be seen here: of all others it is left, and it is said that it is not where it was.
+/// Slurm accounts for processor time in a hierarchy that its daemon has not joined, and that the
+/// login does not see. The login leaves all others, and the log reports that it is not where it
+/// was.
 #[test]
-fn a_login_that_cannot_go_back_in_one_of_them_is_reported() {
+fn login_stuck_in_one_hierarchy_is_reported() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let session = "umount -l /sys/fs/cgroup/cpuacct && exec strace -f -qq -o /tmp/strace \
              -e 'inject=/^faccessat2?$:error=EIO' pamtester sshd alice open_session";
@@ -123,12 +124,12 @@ fn a_login_that_cannot_go_back_in_one_of_them_is_reported() {
     });
 }
 
-/// Where one bars the way back, it is gone in all others.
+/// If one hierarchy prevents the way back, the login leaves all others.
 #[test]
-fn a_login_that_is_kept_in_one_of_them_leaves_the_others() {
+fn login_stuck_in_one_hierarchy_leaves_all_others() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        let mut reply = reply(&job, slurm, Containment::Inherit);
+        let mut reply = helper_reply(&job, slurm, Containment::Inherit);
         if let Verdict::Admit(plan) = &mut reply.verdict {
             plan.probes = vec!["c:195:9:rw /dev/nvidia0".parse().unwrap()];
         }
@@ -146,40 +147,45 @@ fn a_login_that_is_kept_in_one_of_them_leaves_the_others() {
     });
 }
 
-/// Slurm itself moves it in some hierarchies only, and knows.
+/// Slurm itself moves the process in only some hierarchies, and reports it.
 #[test]
-fn a_move_that_slurm_makes_in_part_is_undone_in_whole() {
+fn partial_move_of_slurm_is_undone_in_every_hierarchy() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         for hierarchy in ["memory", "devices"] {
-            let outcome = moving_in_part(slurm, &job, hierarchy, "error=EIO");
+            let outcome = run_with_failing_move(slurm, &job, hierarchy, "error=EIO");
             slurm.node.log.line("would not take the login into the job");
-            went_back(slurm, &outcome, "JA07");
+            assert_moved_back(slurm, &outcome, "JA07");
         }
         slurm.node.session(ALICE).ok().joins(&job);
     });
 }
 
-/// Slurm says that it moved it.
+/// Slurm reports success.
 #[test]
-fn a_move_that_slurm_only_believes_in_is_seen_in_each_of_them() {
+fn falsely_reported_move_is_noticed_in_every_hierarchy() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         for hierarchy in ["freezer", "cpuset", "memory", "devices"] {
-            let outcome = moving_in_part(slurm, &job, hierarchy, "retval=4");
+            let outcome = run_with_failing_move(slurm, &job, hierarchy, "retval=4");
             let error = format!("the login should be in {hierarchy}:{}/step_extern", job.path());
             slurm.node.log.line(&error);
-            went_back(slurm, &outcome, "JA07");
+            assert_moved_back(slurm, &outcome, "JA07");
         }
         slurm.node.session(ALICE).ok().joins(&job);
     });
 }
 
-/// A session during which what the step's daemon writes to its cgroups in that hierarchy has this
-/// result, and no effect.
-fn moving_in_part(slurm: &Slurm<'_>, job: &SlurmJob<'_>, hierarchy: &str, result: &str) -> Outcome {
+/// Runs a session in which the step daemon's writes to its cgroups in that hierarchy have this
+/// result and no effect.
+fn run_with_failing_move(
+    slurm: &Slurm<'_>,
+    job: &SlurmJob<'_>,
+    hierarchy: &str,
+    result: &str,
+) -> Outcome {
     let step = job.dir(hierarchy).join("step_extern");
     let procs = ["cgroup.procs", "task_0/cgroup.procs"].map(|file| step.join(file));
     let [procs, below] = procs.each_ref().map(|path| path.display());
@@ -199,19 +205,19 @@ fn moving_in_part(slurm: &Slurm<'_>, job: &SlurmJob<'_>, hierarchy: &str, result
 }
 
 #[test]
-fn a_job_that_slurm_has_suspended_is_refused_until_it_is_resumed() {
+fn suspended_job_refuses_login_until_resumed() {
     on_slurm(|slurm| {
         let job = slurm.batch(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("timeout=10");
         slurm.node.run("scontrol", &["suspend", &job.id]).ok();
-        // First it asks the tasks to stop, and freezes the steps two seconds later.
+        // Slurm first asks the tasks to stop, and freezes the steps two seconds later.
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
         let state = || std::fs::read_to_string(&freezer).unwrap();
         eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
         let outcome = slurm.node.session(ALICE);
         assert!(outcome.took < Duration::from_secs(8), "{outcome}");
-        went_back(slurm, &outcome, "JA04");
+        assert_moved_back(slurm, &outcome, "JA04");
         slurm.node.run("scontrol", &["resume", &job.id]).ok();
         eventually("Slurm has thawed it", || state().trim_end() == "THAWED");
         slurm.node.session(ALICE).ok().joins(&job);
@@ -221,10 +227,10 @@ fn a_job_that_slurm_has_suspended_is_refused_until_it_is_resumed() {
 }
 
 #[test]
-fn a_node_without_cgroup_v2_will_do_for_slurm() {
+fn node_without_cgroup_v2_admits_to_slurm_job() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let session = "umount -l /sys/fs/cgroup/unified && exec pamtester sshd alice open_session";
         let alone = || slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
@@ -233,54 +239,54 @@ fn a_node_without_cgroup_v2_will_do_for_slurm() {
         slurm.node.log.clear();
         let outcome = alone();
         slurm.node.log.line("no cgroup v2 hierarchy is mounted");
-        went_back(slurm, &outcome, "JA07");
+        assert_moved_back(slurm, &outcome, "JA07");
     });
 }
 
-/// A hierarchy that the job uses and that is not to be seen here: nothing would lead back.
+/// The job uses a hierarchy that the login does not see, so the login could not go back.
 #[test]
-fn a_hierarchy_without_a_way_back_is_refused_before_the_move() {
+fn hidden_hierarchy_refuses_login_before_move() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let session = "umount -l /sys/fs/cgroup/devices && exec strace -f -qq -o /tmp/strace \
                        -e trace=sendto pamtester sshd alice open_session";
         let outcome = slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
         slurm.node.log.line("not mounted here");
-        went_back(slurm, &outcome, "JA07");
+        assert_moved_back(slurm, &outcome, "JA07");
         assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
     });
 }
 
 #[test]
-fn no_containment_is_refused_where_devices_are_required_and_before_the_move() {
+fn missing_containment_refuses_before_move_where_devices_are_required() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
-        with_plan(&job, slurm, Containment::None);
+        install_helper_with(&job, slurm, Containment::None);
         slurm.node.arguments("require_devices");
         slurm.node.account(ALICE).fails().says("JA06");
         slurm.node.session_reporting("require_devices");
         let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
-        went_back(slurm, &outcome, "JA06");
+        assert_moved_back(slurm, &outcome, "JA06");
         assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
     });
 }
 
 #[test]
-fn what_cannot_be_enforced_there_is_refused_before_the_move() {
+fn unenforceable_list_refuses_before_move() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         slurm.node.session_reporting("");
         for wanted in [Containment::Enforce, Containment::Both] {
-            with_plan(&job, slurm, wanted(Allowlist::default()));
+            install_helper_with(&job, slurm, wanted(Allowlist::default()));
             slurm.node.log.clear();
             let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
             slurm.node.log.line("a list of devices cannot be enforced on cgroup v1");
-            went_back(slurm, &outcome, "JA06");
+            assert_moved_back(slurm, &outcome, "JA06");
             assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
         }
-        admits(&job, slurm);
+        install_admitting_helper(&job, slurm);
         slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE).ok().joins(&job);
         assert!(slurm.node.read("/tmp/strace").contains(ORDER), "nobody moved it");
     });

@@ -1,16 +1,16 @@
-//! A login is in its user's job, in every hierarchy, and sees what the job's steps see.
+//! A login is in its user's job in every hierarchy, and sees the same devices as the job's steps.
 
 use crate::support::{ALICE, BOB, CAROL, LOOK, Outcome, Slurm, SlurmJob, Sshd, on_slurm};
 
-/// What [`LOOK`] looks at.
+/// The devices that [`LOOK`] probes.
 const DEVICES: [&str; 7] = [
     "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/dri/renderD128",
     "/dev/null", "/dev/full",
 ];
 
-/// Asserts that a login is in this job and opens what a step of it opens, no more and no less.
+/// Asserts that a login is in this job and opens exactly the devices that a step of it opens.
 #[track_caller]
-fn as_a_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
+fn assert_like_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
     let step = job.step(LOOK).ok();
     for device in DEVICES {
         assert_eq!(login.device(device), step.device(device), "{device}: {login}");
@@ -19,12 +19,12 @@ fn as_a_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
 }
 
 #[test]
-fn whichever_way_the_job_was_started() {
+fn login_joins_job_however_it_was_started() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         for start in [Slurm::batch, Slurm::alloc, Slurm::srun] {
             let job = start(slurm, ALICE, 2);
-            let login = as_a_step(sshd.ssh(ALICE, LOOK).ok(), &job);
+            let login = assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &job);
             assert_eq!(login.gpus().len(), 2, "{login}");
             assert_eq!(login.stderr, "", "a command's output has to stay clean");
             job.cancel();
@@ -34,21 +34,22 @@ fn whichever_way_the_job_was_started() {
 }
 
 #[test]
-fn whichever_way_it_comes_in() {
+fn login_of_any_kind_joins_job() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();
-        as_a_step(sshd.ssh_password(ALICE, LOOK).ok(), &job);
-        as_a_step(sshd.ssh_tty(ALICE, LOOK).ok(), &job);
+        assert_like_step(sshd.ssh_password(ALICE, LOOK).ok(), &job);
+        assert_like_step(sshd.ssh_tty(ALICE, LOOK).ok(), &job);
         let shell = sshd.shell(ALICE, &format!("{LOOK}\nexit\n")).ok();
         let told = format!("Joined job {} on {}: GPUs 1.", job.id, slurm.node.name());
-        as_a_step(shell, &job).says(&told);
-        files(slurm, &sshd, &job);
+        assert_like_step(shell, &job).says(&told);
+        assert_file_transfers(slurm, &sshd, &job);
     });
 }
 
-/// An open that the filter refuses is "Permission denied", one without a driver "Failure".
-fn files(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
+/// sftp prints "Permission denied" for an open that the filter denies, and "Failure" for one
+/// without a driver.
+fn assert_file_transfers(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
     let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
     let gpus = job.gpus();
     for device in &DEVICES[..4] {
@@ -63,12 +64,12 @@ fn files(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
 }
 
 #[test]
-fn two_users_see_a_job_each_and_nobody_else_sees_one() {
+fn two_users_join_their_own_jobs_and_third_is_refused() {
     on_slurm(|slurm| {
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.batch(BOB, 2));
         let sshd = slurm.node.sshd();
-        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
-        as_a_step(sshd.ssh(BOB, LOOK).ok(), &his);
+        assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
+        assert_like_step(sshd.ssh(BOB, LOOK).ok(), &his);
         let text = format!("{}: login refused: you (carol) have no running job", slurm.node.name());
         sshd.ssh(CAROL, LOOK).fails().says(&text).says("squeue --me").says("[JA01]");
         slurm.node.session_reporting("");
@@ -77,42 +78,42 @@ fn two_users_see_a_job_each_and_nobody_else_sees_one() {
 }
 
 #[test]
-fn the_newest_of_two_jobs_unless_the_site_wants_a_choice() {
+fn login_joins_newest_job_unless_site_requires_choice() {
     on_slurm(|slurm| {
         let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 2));
         let sshd = slurm.node.sshd();
-        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
+        assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
         assert_eq!(slurm.node.log.decision("JA00").field("rule"), Some("newest"));
         slurm.node.arguments("action_unknown=deny");
         let asked = slurm.node.pam(ALICE).fails().says("[JA05]");
         asked.says("you have 2 jobs here").says(&older.id).says(&newer.id);
         newer.cancel();
-        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &older);
+        assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &older);
     });
 }
 
 #[test]
-fn whatever_slurmd_does_meanwhile() {
+fn login_joins_job_whatever_slurmd_does() {
     on_slurm(|slurm| {
         let job = slurm.batch(ALICE, 1);
         let sshd = slurm.node.sshd();
         slurm.stop_slurmd();
-        as_a_login(&sshd, &job);
+        assert_like_login(&sshd, &job);
         slurm.start_slurmd();
-        as_a_step(sshd.ssh(ALICE, LOOK).ok(), &job);
+        assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &job);
         job.cancel();
         slurm.assert_nothing_left();
     });
 }
 
-/// Without slurmd there are no further steps to compare with.
-fn as_a_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
+/// Compares with a login: without slurmd no further step can start.
+fn assert_like_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
     let login = sshd.ssh(ALICE, LOOK).ok().joins(job);
     assert_eq!(login.gpus().len(), 1, "{login}");
 }
 
 #[test]
-fn twenty_at_once() {
+fn twenty_concurrent_logins_join_job() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let gpus = job.gpus();
@@ -130,7 +131,7 @@ fn twenty_at_once() {
 }
 
 #[test]
-fn the_account_phase_moves_nothing_and_observe_neither() {
+fn account_and_observe_move_no_process() {
     on_slurm(|slurm| {
         let _job = slurm.alloc(ALICE, 1);
         let node = slurm.node;
@@ -148,7 +149,7 @@ fn the_account_phase_moves_nothing_and_observe_neither() {
 }
 
 #[test]
-fn the_decision_is_logged_in_one_line() {
+fn decision_is_logged_in_one_line() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 2);
         slurm.node.pam(ALICE).ok();
@@ -172,7 +173,7 @@ fn the_decision_is_logged_in_one_line() {
 }
 
 #[test]
-fn the_environment_tells_the_job_or_nothing() {
+fn environment_names_job_or_nothing() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();

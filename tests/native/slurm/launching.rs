@@ -1,11 +1,11 @@
-//! What users start from a login: Slurm's own commands, and Open MPI's launcher.
+//! Commands that users start from a login: those of Slurm, and Open MPI's launcher.
 
 use crate::support::{ALICE, Outcome, SlurmJob, Sshd, is_installed, on_slurm, skip};
 
-use super::environment::with_hooks;
+use super::environment::install_hooks;
 
 #[test]
-fn slurms_own_commands_find_the_job() {
+fn slurm_commands_in_login_find_job() {
     on_slurm(|slurm| {
         let _older = slurm.alloc(ALICE, 0);
         let job = slurm.alloc(ALICE, 1);
@@ -18,38 +18,38 @@ fn slurms_own_commands_find_the_job() {
     });
 }
 
-fn mpirun(sshd: &Sshd<'_>, processes: &str) -> Outcome {
+fn run_mpirun(sshd: &Sshd<'_>, processes: &str) -> Outcome {
     sshd.ssh(ALICE, &format!("mpirun {processes} sh -c 'cat /proc/self/cgroup; echo started'"))
 }
 
-/// So many processes were started, all in the job.
+/// Asserts that `count` processes started, all of them in the job.
 #[track_caller]
-fn started(launched: Outcome, count: usize, job: &SlurmJob<'_>) {
+fn assert_started(launched: Outcome, count: usize, job: &SlurmJob<'_>) {
     let launched = launched.ok().joins(job);
     assert_eq!(launched.stdout.matches("started").count(), count, "{launched}");
     let inside = format!("devices:{}/step_extern", job.path());
     assert_eq!(launched.stdout.matches(&inside).count(), count, "{launched}");
 }
 
-/// It takes a set of variables that is not whole for a broken allocation.
+/// Open MPI takes an incomplete set of variables for a broken allocation.
 #[test]
-fn open_mpi_starts_processes_with_the_whole_set_the_id_alone_and_nothing() {
+fn open_mpi_starts_with_all_variables_with_id_and_with_none() {
     if !is_installed("mpirun") {
         return skip("needs openmpi-bin");
     }
     on_slurm(|slurm| {
-        with_hooks(slurm);
-        // It wants an interface besides the one that leads nowhere.
+        install_hooks(slurm);
+        // Open MPI needs an interface besides the one without a route.
         slurm.node.sh(INTERFACE).ok();
         let job = slurm.alloc_as(ALICE, 1, &["--ntasks=2"], slurm.node.name());
         let sshd = slurm.node.sshd();
         for env in ["none", "id", "full"] {
             slurm.node.configure(&format!("env = {env}\n"));
-            started(mpirun(&sshd, "-n 2"), 2, &job);
+            assert_started(run_mpirun(&sshd, "-n 2"), 2, &job);
         }
-        // The set says how many tasks the job has.
-        started(mpirun(&sshd, ""), 2, &job);
-        mpirun(&sshd, "-n 3").fails().says("not enough slots");
+        // The complete set has the number of the job's tasks.
+        assert_started(run_mpirun(&sshd, ""), 2, &job);
+        run_mpirun(&sshd, "-n 3").fails().says("not enough slots");
         job.cancel();
     });
 }

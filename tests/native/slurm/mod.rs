@@ -1,4 +1,4 @@
-//! Real Slurm on cgroup v1: what a login to its jobs sees, how it ends, and what refuses it.
+//! Real Slurm on cgroup v1: what a login to its jobs sees, how it ends, and why it is refused.
 
 mod beside;
 mod devices;

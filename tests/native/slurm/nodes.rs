@@ -1,9 +1,9 @@
-//! Several slurmd on one host, each with jobs of its own.
+//! Several slurmd on one host, each with its own jobs.
 
 use crate::support::{ALICE, BOB, LOOK, on_slurm};
 
 #[test]
-fn each_user_joins_their_job_whichever_slurmd_has_it() {
+fn login_joins_job_of_any_slurmd() {
     on_slurm(|slurm| {
         let [one, other] = slurm.split();
         let hers = slurm.alloc_as(ALICE, 1, &[], &one);
@@ -11,7 +11,7 @@ fn each_user_joins_their_job_whichever_slurmd_has_it() {
         let sshd = slurm.node.sshd();
         for job in [&hers, &his] {
             let login = sshd.ssh(job.owner, LOOK).ok().joins(job);
-            // Slurm's filter knows the GPUs of its own node only, and keeps one of its two.
+            // Slurm's filter knows the GPUs of its own node only, and allows one of its two.
             assert_eq!(login.gpus(), job.gpus());
             assert_eq!(login.gpus().len(), 3, "{login}");
         }
@@ -22,9 +22,9 @@ fn each_user_joins_their_job_whichever_slurmd_has_it() {
     });
 }
 
-/// Without a name the jobs of all count, and with one those of that slurmd.
+/// Without a name the jobs of all slurmd count, with a name only those of that slurmd.
 #[test]
-fn nodename_tells_which_counts() {
+fn nodename_limits_logins_to_that_slurmd() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let [one, other] = slurm.split();
@@ -46,9 +46,9 @@ fn nodename_tells_which_counts() {
     });
 }
 
-/// A job of two parts is a job on each node, with a number of its own.
+/// A job of two parts is one job on each node, each with its own number.
 #[test]
-fn each_part_of_a_job_of_two_parts_is_a_job() {
+fn each_part_of_heterogeneous_job_is_a_job() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let nodes = slurm.split();
@@ -59,7 +59,7 @@ fn each_part_of_a_job_of_two_parts_is_a_job() {
         }
         node.arguments("action_unknown=deny");
         node.account(ALICE).fails().says("[JA05]").says(&parts[0].id).says(&parts[1].id);
-        // As its owner learns which they are.
+        // The owner learns the numbers in this way.
         let known = slurm.node.sh("squeue --array --noheader --format='%i %A'").ok();
         let [one, other] = &parts;
         known.says(&format!("{0}+0 {0}", one.id)).says(&format!("{}+1 {}", one.id, other.id));

@@ -1,11 +1,11 @@
-//! Jobs that are not simply running: about to start, suspended, one of many.
+//! Jobs that do not simply run: about to start, suspended, or one of many.
 
 use std::time::Duration;
 
 use crate::support::{ALICE, LOOK, Outcome, Slurm, eventually, on_slurm};
 
-/// Has Slurm start jobs when `/run/go` is there.
-fn with_slow_prolog(slurm: &Slurm<'_>) {
+/// Makes Slurm start jobs only when `/run/go` exists.
+fn install_slow_prolog(slurm: &Slurm<'_>) {
     let node = slurm.node;
     node.write("/etc/slurm/slow.sh", "#!/bin/sh\nuntil test -e /run/go; do sleep 0.05; done\n");
     node.mode("/etc/slurm/slow.sh", 0o755);
@@ -15,12 +15,12 @@ fn with_slow_prolog(slurm: &Slurm<'_>) {
     slurm.restart_slurmd();
 }
 
-/// While the prolog runs the job has no step daemon that anybody could ask.
+/// While the prolog runs, the job has no step daemon yet.
 #[test]
-fn one_whose_prolog_takes_long_is_waited_for_where_the_site_says_so() {
+fn job_with_slow_prolog_is_awaited_where_configured() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        with_slow_prolog(slurm);
+        install_slow_prolog(slurm);
         std::thread::scope(|scope| {
             let starting = scope.spawn(|| slurm.alloc(ALICE, 1));
             eventually("the prolog runs", || !slurm.running("slow.sh").is_empty());
@@ -37,12 +37,12 @@ fn one_whose_prolog_takes_long_is_waited_for_where_the_site_says_so() {
 }
 
 #[test]
-fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
+fn suspended_job_refuses_login_until_resumed() {
     on_slurm(|slurm| {
         let job = slurm.batch(ALICE, 1);
         let sshd = slurm.node.sshd();
         slurm.node.run("scontrol", &["suspend", &job.id]).ok();
-        // First it asks the tasks to stop, and freezes the steps two seconds later.
+        // Slurm first asks the tasks to stop, and freezes the steps two seconds later.
         let freezer = job.dir("freezer").join("step_extern/freezer.state");
         let state = || std::fs::read_to_string(&freezer).unwrap();
         eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
@@ -60,9 +60,9 @@ fn one_that_is_suspended_takes_no_login_until_it_is_resumed() {
     });
 }
 
-/// Each task is a job with a number and GPUs of its own.
+/// Each task is a job with its own number and GPUs.
 #[test]
-fn each_task_of_an_array_is_a_job() {
+fn each_task_of_array_is_a_job() {
     on_slurm(|slurm| {
         let tasks = slurm.array(ALICE, 1, 2);
         let sshd = slurm.node.sshd();
@@ -71,7 +71,7 @@ fn each_task_of_an_array_is_a_job() {
         asked.says(&tasks[0].id).says(&tasks[1].id);
         slurm.node.arguments("");
         sshd.ssh(ALICE, LOOK).ok();
-        // Slurm itself knows a task by the array's number and its own.
+        // Slurm itself names a task by the array's number and its own.
         slurm.node.run("scancel", &[&format!("{}_1", tasks[0].id)]).ok();
         tasks[1].ends();
         let login = sshd.ssh(ALICE, LOOK).ok().joins(&tasks[0]);
@@ -82,9 +82,9 @@ fn each_task_of_an_array_is_a_job() {
     });
 }
 
-/// The first login stays where it is while the second is in a newer job.
+/// The first login stays in its job after a second one has joined a newer job.
 #[test]
-fn two_jobs_of_one_user_have_a_login_each_at_once() {
+fn concurrent_logins_join_different_jobs_of_one_user() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         let older = slurm.alloc(ALICE, 1);

@@ -1,10 +1,10 @@
-//! The directory of sockets, and what somebody else put there.
+//! The directory of the step daemons' sockets, and foreign entries in it.
 
 use crate::support::{ALICE, BOB, CAROL, FORGED, SLURM, SPOOL, Slurm, StandIn, User, on_slurm};
 
-/// Asserts that a stand-in changes nothing: its owner joins their own job, and who has none is
-/// refused with that code.
-fn is_passed_over(
+/// Asserts that a stand-in changes nothing: its owner joins their own job, and a user without a job
+/// is refused with that code.
+fn assert_ignored(
     slurm: &Slurm<'_>,
     code: &str,
     plant: impl for<'a> Fn(&'a Slurm<'_>, User) -> StandIn<'a>,
@@ -24,8 +24,8 @@ fn is_passed_over(
     job.cancel();
 }
 
-/// A user's process behind a socket of theirs, which somebody let them make there.
-fn of_a_user<'a>(slurm: &'a Slurm<'_>, owner: User) -> StandIn<'a> {
+/// Starts a process of `owner` behind a socket that it could create there.
+fn start_stand_in_of<'a>(slurm: &'a Slurm<'_>, owner: User) -> StandIn<'a> {
     let node = slurm.node;
     node.mode(SPOOL, 0o777);
     let planted = slurm.start_stand_in(owner.uid, &slurm.extern_socket(FORGED), owner, "2");
@@ -34,11 +34,11 @@ fn of_a_user<'a>(slurm: &'a Slurm<'_>, owner: User) -> StandIn<'a> {
 }
 
 #[test]
-fn a_socket_of_a_users_is_passed_over() {
+fn socket_of_user_is_ignored() {
     on_slurm(|slurm| {
-        is_passed_over(slurm, "[JA09]", of_a_user);
-        is_passed_over(slurm, "[JA09]", |slurm, owner| {
-            let planted = of_a_user(slurm, owner);
+        assert_ignored(slurm, "[JA09]", start_stand_in_of);
+        assert_ignored(slurm, "[JA09]", |slurm, owner| {
+            let planted = start_stand_in_of(slurm, owner);
             slurm.node.sh(&format!("chown root {}", slurm.extern_socket(FORGED))).ok();
             planted
         });
@@ -46,16 +46,16 @@ fn a_socket_of_a_users_is_passed_over() {
 }
 
 #[test]
-fn so_are_a_link_to_one_and_a_stale_one() {
+fn symbolic_link_and_stale_socket_are_ignored() {
     on_slurm(|slurm| {
-        is_passed_over(slurm, "[JA09]", |slurm, owner| {
+        assert_ignored(slurm, "[JA09]", |slurm, owner| {
             let planted = slurm.start_stand_in(0, "/run/stepd.socket", owner, "2");
             let link = slurm.extern_socket(FORGED);
             slurm.node.sh(&format!("ln -sf /run/stepd.socket {link}")).ok();
             planted
         });
         slurm.node.sh(&format!("rm {}", slurm.extern_socket(FORGED))).ok();
-        is_passed_over(slurm, "[JA01]", |slurm, owner| {
+        assert_ignored(slurm, "[JA01]", |slurm, owner| {
             let planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), owner, "2");
             planted.kill();
             planted
@@ -63,9 +63,9 @@ fn so_are_a_link_to_one_and_a_stale_one() {
     });
 }
 
-/// Root's own stand-in says that it took the login, as Slurm does where its move failed.
+/// Root's own stand-in reports success without a move, as Slurm does when its move failed.
 #[test]
-fn a_daemon_that_does_not_move_the_login_refuses_it() {
+fn daemon_that_moves_nothing_refuses_login() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let _planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), ALICE, "2");
@@ -77,7 +77,7 @@ fn a_daemon_that_does_not_move_the_login_refuses_it() {
 }
 
 #[test]
-fn one_that_is_starting_or_ending_refuses_for_now() {
+fn starting_or_ending_daemon_refuses_for_now() {
     on_slurm(|slurm| {
         let node = slurm.node;
         node.arguments("timeout=8");
@@ -90,7 +90,7 @@ fn one_that_is_starting_or_ending_refuses_for_now() {
 }
 
 #[test]
-fn a_directory_of_somebody_elses_is_believed_of_nobody_but_root_and_slurm() {
+fn directory_of_other_than_root_or_slurm_refuses() {
     on_slurm(|slurm| {
         let node = slurm.node;
         node.reporting("timeout=8");
@@ -111,7 +111,7 @@ fn a_directory_of_somebody_elses_is_believed_of_nobody_but_root_and_slurm() {
 }
 
 #[test]
-fn one_that_is_missing_has_no_jobs_and_one_that_is_configured_counts() {
+fn missing_directory_has_no_jobs_and_configured_one_counts() {
     on_slurm(|slurm| {
         let node = slurm.node;
         node.reporting("");
@@ -122,7 +122,7 @@ fn one_that_is_missing_has_no_jobs_and_one_that_is_configured_counts() {
         node.session(ALICE).fails();
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.pam(ALICE).ok().joins(&job);
-        // A link is what some sites have instead of a mount; what it leads to has to be root's.
+        // Some sites have a symbolic link in place of a mount; root must own its target.
         node.sh(&format!("ln -s {SPOOL} /var/spool/link; ln -s /run/alices /var/spool/other")).ok();
         node.configure("slurm_spool = /var/spool/link\n");
         node.pam(ALICE).ok().joins(&job);

@@ -1,4 +1,4 @@
-//! What does not answer: a login is refused in time, and nobody else is held up.
+//! Peers that do not answer: a login is refused in time and delays no other.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use nix::sys::signal::Signal;
 
 use crate::support::{ALICE, BOB, on_slurm, retry_until_in_time};
 
-/// Of a budget of 3 s, with what the refusal itself takes.
+/// A budget of 3 s, and the time of the refusal itself.
 const LIMIT: Duration = Duration::from_millis(4900);
 
 #[test]
-fn a_step_daemon_that_was_stopped() {
+fn stopped_step_daemon_refuses_login_in_time() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
@@ -36,14 +36,14 @@ fn a_step_daemon_that_was_stopped() {
 }
 
 #[test]
-fn a_job_that_is_frozen() {
+fn frozen_slurm_job_refuses_login_in_time() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
         node.reporting("timeout=3");
         hers.freeze(true);
         retry_until_in_time(LIMIT, || node.session(ALICE)).fails();
-        // Its step's daemon is frozen with it, so that nothing is known of the job.
+        // The step's daemon is frozen with the job, so the job's state is unknown.
         retry_until_in_time(LIMIT, || node.account(ALICE)).fails().says("[JA08]");
         node.pam(BOB).ok().joins(&his);
         hers.freeze(false);
@@ -51,9 +51,9 @@ fn a_job_that_is_frozen() {
     });
 }
 
-/// What the admin's program says of it is what the login said.
+/// `job-adopt resolve` prints the same reason as the login.
 #[test]
-fn the_admins_program_says_the_same() {
+fn resolve_gives_same_reason_as_login() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let resolve = |user: &str| slurm.node.job_adopt(&["resolve", "--user", user]);
