@@ -109,7 +109,7 @@ DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-lin
 SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
     $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
 TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
-    setfattr=attr openssl=openssl mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh \
+    /usr/bin/python3=python3 setfattr=attr openssl=openssl mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh \
     $(filter-out git=%,$(DIST_NEEDS)) lintian=lintian rpmlint=rpmlint $(SLURM_NEEDS)
 RIVAL = /lib/security/pam_slurm_adopt.so
 

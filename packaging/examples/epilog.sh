@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/sh -p
 # Epilog, run as root on the node when a job has ended.
 #
 # Withdraws the record first, so that no login can join any more, then ends the logins, and, if that was
@@ -6,6 +6,16 @@
 # this may run twice, or after a prolog that failed half-way. Every job must be registered before its
 # processes start, or this may end them. Drop any "killall -u USER" from your epilog: it ends logins to
 # the user's other jobs as well.
+
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        JOB_ID="${JOB_ID-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
 set -eu
 
 : "${JOB_ID:?}"

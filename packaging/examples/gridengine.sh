@@ -1,10 +1,11 @@
-#!/bin/sh
+#!/bin/sh -p
 # Grid Engine: prolog and epilog as root, of the whole cluster ("qconf -mconf") or of one queue ("qconf -mq"):
 #
 #   prolog   root@/usr/bin/env -i /usr/local/libexec/gridengine.sh begin $job_id $ja_task_id $job_owner
 #   epilog   root@/usr/bin/env -i /usr/local/libexec/gridengine.sh end $job_id $ja_task_id $job_owner
 #
-# Keep "env -i": both run as root, with the environment that the user gave the job.
+# Keep "env -i": both run as root with the environment that the user gave the job. This script drops it too, but
+# only after its shell has started.
 #
 # Run by this project's tests with Debian 12's 8.1.9 and systemd (make test TIER=node SUITE=gridengine).
 #
@@ -15,10 +16,15 @@
 # If the prolog fails, Grid Engine starts the job elsewhere and takes no more jobs into this queue until
 # "qmod -c". Of a parallel job only the first node runs a prolog: on the others, logins are refused.
 # 8.1.9 itself ends any prolog of qrsh and qlogin with SIGTERM while they have a terminal; "qrsh -pty n" works.
-set -euf
 
-LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
-export LC_ALL PATH
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin /bin/sh "$0" --clean "$@"
+    ;;
+esac
+set -euf
 
 # What a job may open, as options of "job-adopt register": the standard devices, unless your site adds
 # to them, for instance --gpu for the GPUs that it gives to job $1, task $2 of user $3.

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/sh -p
 # HTCondor: registers the jobs that run here, and withdraws those that are over. HTCondor's own hooks run as
 # the job's user, who must not say what a job is; so root compares what the startd says with the records,
 # for instance every few seconds from the startd itself:
@@ -12,6 +12,14 @@
 # NOT RUN BY THIS PROJECT: written from HTCondor's documentation. Try it on one node first. Look once at
 # /proc/PID/cgroup of a job's process, and set "cgroup" to where your version puts jobs.
 # What a job may open is the site's: by default the standard devices; add --gpu for AssignedGPUs of its slot.
+
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin /bin/sh "$0" --clean "$@"
+    ;;
+esac
 set -eu
 
 running=$(condor_status -direct "$(hostname -f)" -constraint 'State == "Claimed" && JobId =!= undefined' \

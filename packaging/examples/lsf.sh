@@ -1,13 +1,32 @@
-#!/bin/sh
+#!/bin/sh -p
 # LSF: "lsf.sh begin" as PRE_EXEC and "lsf.sh end" as POST_EXEC of a queue (lsb.queues), as root:
 # LSB_PRE_POST_EXEC_USER=root in lsf.sudoers.
 #
 # NOT RUN BY THIS PROJECT: written from LSF's documentation. Try it on one node first.
 #
-# The environment is the job's own, so only LSB_JOBID and LSB_JOBINDEX are taken from it, which LSF sets last,
-# and the owner is asked of LSF. LSF may make the job's cgroup only
-# after PRE_EXEC. So this makes one itself, and moves the process that starts the job into it: its parent.
-# What the job may open is the site's: by default the standard devices; add --gpu for those that LSF assigns.
+# LSF starts both by "/bin/sh -c" with the job's environment. This takes LSB_JOBID and LSB_JOBINDEX from it, which
+# LSF sets last, and asks LSF for the owner. It cannot help against LD_PRELOAD and its like: the user's code runs
+# in that first shell, as root, before any line here. LSF_LD_SECURITY=Y (lsf.conf) takes them out of interactive
+# jobs (-Is, -Ip) only. Submit a batch job with one of them set, and look at what PRE_EXEC gets: if it is there, do
+# not use this script; have a timer of root's compare bjobs with the records, as htcondor.sh does.
+#
+# LSF may make the job's cgroup only after PRE_EXEC. So this makes one itself, and moves the process that starts the
+# job into it: its parent. What the job may open is the site's: by default the standard devices; add --gpu for those
+# that LSF assigns.
+
+# The folders of LSF's commands and of lsf.conf. The job's environment names them as well, but the user can change it.
+LSF_BINDIR=/usr/share/lsf/bin
+LSF_ENVDIR=/etc
+
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH="/usr/sbin:/usr/bin:/sbin:/bin:$LSF_BINDIR" \
+        LSF_ENVDIR="$LSF_ENVDIR" LSB_JOBID="${LSB_JOBID-}" LSB_JOBINDEX="${LSB_JOBINDEX-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
 set -eu
 
 : "${LSB_JOBID:?}"

@@ -15,6 +15,8 @@ import pbs
 
 CGROUP = "/pbs_jobs.service/jobs/%s"
 JOB_ADOPT = "/usr/bin/job-adopt"
+# The command gets nothing of the environment that pbs_mom was started with.
+environment = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 event = pbs.event()
 job = event.job
@@ -26,7 +28,7 @@ try:
         words += ["--cgroup", CGROUP % job.id]
     else:
         words = ["unregister", "--strays", name]
-    subprocess.check_output([JOB_ADOPT] + words, stderr=subprocess.STDOUT)
+    subprocess.check_output([JOB_ADOPT] + words, env=environment, stderr=subprocess.STDOUT)
     event.accept()
 except subprocess.CalledProcessError as error:
     # A job that is not registered gets no logins: better to have it run elsewhere.

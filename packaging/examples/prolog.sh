@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/sh -p
 # Prolog, run as root on the node before or as a job starts, for any scheduler that can run one.
 #
 # Set these from what YOUR SCHEDULER says, never from the job's own environment or from a file that
@@ -13,6 +13,17 @@
 #   JOB_DEVICES  other devices, separated by blanks: "/dev/fuse @hpc"
 #
 # For GPUs by CDI name take --cdi nvidia.com/gpu=0, by the index in gres.conf --gres gpu:0.
+
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        JOB_ID="${JOB_ID-}" JOB_UID="${JOB_UID-}" JOB_CGROUP="${JOB_CGROUP-}" \
+        JOB_GPUS="${JOB_GPUS-}" JOB_DEVICES="${JOB_DEVICES-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
 set -euf
 
 : "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_GPUS=}" "${JOB_DEVICES=}"

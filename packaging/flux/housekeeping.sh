@@ -1,12 +1,19 @@
-#!/bin/sh
+#!/bin/sh -p
 # Housekeeping of Flux's system instance: runs as root on each node of a job after the job has ended.
 #
 # Takes away the job's record, if a prolog wrote one. If that was the user's last job here, ends what they
 # still have running outside of jobs. Neither is a reason to drain the node.
-set -eu
 
-LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
-export LC_ALL PATH
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        FLUX_JOB_ID="${FLUX_JOB_ID-}" FLUX_JOB_USERID="${FLUX_JOB_USERID-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
+set -eu
 
 : "${FLUX_JOB_ID:?}" "${FLUX_JOB_USERID:?}"
 

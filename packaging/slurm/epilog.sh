@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/sh -p
 # Epilog= of slurm.conf(5): slurmd runs it as root on each node of a job after the job has ended there.
 #
 # Takes away the record that the prolog beside it wrote and leaves a note of the end, valid for ten
@@ -6,10 +6,17 @@
 # they have running: in user slices, from cron, in containers. A job without a record is no failure, and
 # neither is a record that stays, since without its job it admits nobody, nor a process that stays: none is
 # a reason to drain the node.
-set -eu
 
-LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
-export LC_ALL PATH
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        SLURM_JOB_ID="${SLURM_JOB_ID-}" SLURM_JOB_UID="${SLURM_JOB_UID-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
+set -eu
 
 : "${SLURM_JOB_ID:?}" "${SLURM_JOB_UID:?}"
 

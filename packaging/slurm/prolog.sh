@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/sh -p
 # Prolog= of slurm.conf(5): slurmd runs it as root on each node of a job before the job starts there.
 #
 # Logins need no prolog. This one writes a record that adds to what Slurm's own daemons tell:
@@ -11,6 +11,29 @@
 # Right for jobs without GPUs, arrays and heterogeneous jobs (each part has an id of its own), a job
 # that is requeued under its id, and a prolog that is run twice. Records are in /run: a reboot takes
 # them, as it does the jobs.
+
+# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Add SLURM_CONF=FILE if slurmd has an option -f. 22.05 has the list of nodes under its older name only.
+case ${1-} in
+--clean) shift ;;
+*)
+    exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        SLURM_JOB_ID="${SLURM_JOB_ID-}" SLURM_JOB_UID="${SLURM_JOB_UID-}" \
+        SLURM_JOB_GPUS="${SLURM_JOB_GPUS-}" SLURMD_NODENAME="${SLURMD_NODENAME-}" \
+        CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-}" \
+        GPU_DEVICE_ORDINAL="${GPU_DEVICE_ORDINAL-}" \
+        ROCR_VISIBLE_DEVICES="${ROCR_VISIBLE_DEVICES-}" ZE_AFFINITY_MASK="${ZE_AFFINITY_MASK-}" \
+        SLURM_CLUSTER_NAME="${SLURM_CLUSTER_NAME-}" SLURM_JOB_ACCOUNT="${SLURM_JOB_ACCOUNT-}" \
+        SLURM_JOB_CPUS_PER_NODE="${SLURM_JOB_CPUS_PER_NODE-}" \
+        SLURM_JOB_NODELIST="${SLURM_JOB_NODELIST-${SLURM_NODELIST-}}" SLURM_JOB_NTASKS="${SLURM_JOB_NTASKS-}" \
+        SLURM_JOB_NUM_NODES="${SLURM_JOB_NUM_NODES-}" \
+        SLURM_JOB_PARTITION="${SLURM_JOB_PARTITION-}" SLURM_JOB_USER="${SLURM_JOB_USER-}" \
+        SLURM_JOB_WORK_DIR="${SLURM_JOB_WORK_DIR-}" \
+        SLURM_JOB_START_TIME="${SLURM_JOB_START_TIME-}" \
+        SLURM_JOB_END_TIME="${SLURM_JOB_END_TIME-}" \
+        /bin/sh "$0" --clean "$@"
+    ;;
+esac
 set -euf
 
 # What logins to a job may open:
@@ -24,8 +47,7 @@ DEVICES=slurm
 
 # slurmd, which runs this, may lie elsewhere.
 slurmd=$(readlink "/proc/$PPID/exe" || :)
-LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin:${slurmd%/*}
-export LC_ALL PATH
+case $slurmd in */slurmd) PATH=$PATH:${slurmd%/*} ;; esac
 umask 022
 
 : "${SLURM_JOB_ID:?}" "${SLURM_JOB_UID:?}"
@@ -92,9 +114,6 @@ slurm,*) ;;
 esac
 
 set -- --via slurm --id "$SLURM_JOB_ID" --uid "$SLURM_JOB_UID"
-
-# 22.05 has the list of nodes under its older name only.
-SLURM_JOB_NODELIST=${SLURM_JOB_NODELIST-${SLURM_NODELIST-}}
 
 # All of Slurm's own. What a login would not be given anyway is not passed on: the user chooses the
 # working directory, and no name of a directory is to fail a prolog.

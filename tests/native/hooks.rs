@@ -271,3 +271,123 @@ fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
         node.job_adopt(&["list"]).ok().omits("condor-12.0");
     });
 }
+
+/// What a user can have set for a job, where a scheduler hands it on. `/tmp/evil` has a program for every name that
+/// a hook runs, and each leaves a mark.
+const HOSTILE: [&str; 22] = [
+    "PATH=/tmp/evil",
+    "LD_PRELOAD=/tmp/evil/preload.so",
+    "LD_LIBRARY_PATH=/tmp/evil",
+    "LD_AUDIT=/tmp/evil/audit.so",
+    "GCONV_PATH=/tmp/evil",
+    "ENV=/tmp/evil/mark",
+    "BASH_ENV=/tmp/evil/mark",
+    "BASH_FUNC_test%%=() { /tmp/evil/mark; }",
+    "BASH_FUNC_set%%=() { /tmp/evil/mark; }",
+    "BASH_FUNC_job-adopt%%=() { /tmp/evil/mark; }",
+    "SHELLOPTS=noexec",
+    "BASHOPTS=extdebug",
+    "IFS=/",
+    "CDPATH=/tmp/evil",
+    "PYTHONPATH=/tmp/evil",
+    "PERL5OPT=-I/tmp/evil",
+    "LSF_ENVDIR=/tmp/evil",
+    "LSF_SERVERDIR=/tmp/evil",
+    "SLURM_CONF=/tmp/evil/slurm.conf",
+    "CONDOR_CONFIG=/tmp/evil/condor_config",
+    "FLUX_URI=local:///tmp/evil/socket",
+    "SYSTEMD_EDITOR=/tmp/evil/mark",
+];
+
+/// How each hook is started, with the variables that it needs.
+fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match name {
+        "slurm/prolog.sh" | "slurm/epilog.sh" => {
+            (&[], &["SLURM_JOB_ID=77", "SLURM_JOB_UID=1001", "SLURM_JOB_GPUS=0"])
+        }
+        "flux/housekeeping.sh" => (&[], &["FLUX_JOB_ID=77", "FLUX_JOB_USERID=1001"]),
+        "examples/prolog.sh" => (&[], &["JOB_ID=77", "JOB_UID=1001", "JOB_CGROUP=/jobs/77"]),
+        "examples/epilog.sh" => (&[], &["JOB_ID=77"]),
+        "examples/lsf.sh" => (&["begin"], &["LSB_JOBID=77", "LSB_JOBINDEX=0"]),
+        "examples/gridengine.sh" => (&["over", "77"], &[]),
+        "examples/htcondor.sh" | "examples/openpbs.py" => (&[], &[]),
+        other => panic!("{other}: how it is started is not known here"),
+    }
+}
+
+/// A program that notes the environment it was started with.
+const RECORDER: &str = "#!/bin/bash -p\n/usr/bin/cat /proc/$$/environ >>/run/seen\n\
+                        [[ $0 != *bjobs ]] || echo alice\n";
+
+fn lay_traps(node: &Node, shell: &str) {
+    let programs = "job-adopt bjobs condor_status env sh bash cat mkdir readlink sed logger head \
+                    hostname tr ls uname systemctl sleep rmdir mv python3";
+    node.sh(&format!(
+        "ln -sfn {shell} /usr/bin/sh && mkdir -m 755 /tmp/evil && cd /tmp/evil &&
+         printf '#!/bin/bash -p\\n: >/run/mark\\n' >mark && chmod 755 mark &&
+         for name in {programs}; do ln -s mark $name; done"
+    ))
+    .ok();
+    for program in ["job-adopt", "bjobs", "condor_status"] {
+        let path = format!("/usr/bin/{program}");
+        node.sh(&format!("rm -f {path}")).ok();
+        node.write(&path, RECORDER);
+        node.mode(&path, 0o755);
+    }
+    // What the daemon of OpenPBS has for its hooks.
+    let event = "type = 1\n    def accept(self): pass\n    class job: id, euser = '77', 'alice'\n";
+    let pbs = format!("EXECJOB_BEGIN = 1\nclass event:\n    {event}");
+    node.write("/tmp/pbs.py", &pbs);
+}
+
+/// The `name` of each hook is that of its folder and file below `packaging`.
+fn every_hook() -> Vec<String> {
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let files = |folder: &'static str| {
+        let files = std::fs::read_dir(packaging.join(folder)).unwrap();
+        files.map(move |file| format!("{folder}/{}", file.unwrap().file_name().to_string_lossy()))
+    };
+    ["slurm", "flux", "examples"].into_iter().flat_map(files).collect()
+}
+
+fn run_with_hostile_environment(shell: &str) {
+    on_node(|node| {
+        lay_traps(node, shell);
+        let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+        let hooks = every_hook();
+        assert!(hooks.len() >= 9, "{hooks:?}");
+        for hook in hooks {
+            node.sh("rm -f /run/seen /run/mark").ok();
+            node.install(&packaging.join(&hook), "/tmp/hook");
+            let (arguments, variables) = start(&hook);
+            let python = "import sys; sys.path.insert(0, '/tmp'); exec(open('/tmp/hook').read())";
+            let program: &[&str] = if hook.ends_with(".py") {
+                &["/usr/bin/python3", "-I", "-c", python]
+            } else {
+                &["/tmp/hook"]
+            };
+            let parts = [&["-i"][..], &HOSTILE, variables, program, arguments];
+            // How it ends is the business of other tests: here job-adopt does nothing.
+            let outcome = node.run("env", &parts.concat());
+            assert!(!node.exists("/run/mark"), "{hook}: ran a program of the user's: {outcome}");
+            assert!(node.exists("/run/seen"), "{hook}: ran nothing: {outcome}");
+            let seen = node.read("/run/seen");
+            for line in seen.split_terminator('\0') {
+                let (name, value) = line.split_once('=').unwrap();
+                let theirs = HOSTILE.iter().any(|set| set.split('=').next() == Some(name));
+                assert!(!theirs || name == "PATH" || name == "LSF_ENVDIR", "{hook}: {line}");
+                assert!(!value.contains("evil"), "{hook}: {line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn hook_passes_no_hostile_variable_on() {
+    run_with_hostile_environment("dash");
+}
+
+#[test]
+fn hook_under_bash_obeys_no_hostile_variable() {
+    run_with_hostile_environment("bash");
+}
