@@ -26,7 +26,9 @@
 #                   warnings as errors
 #   make clean
 #
-# As root on Debian, programs that are missing are installed first.
+#   make needs      installs all that the goals above run. As root on Debian demo, picture, test, faults, soak,
+#                   bench and dist do this first for what they run, and say so; all others only name the
+#                   packages that are missing
 #
 # Variables of install:
 #   DESTDIR      a folder to install into instead of /; then no account is made
@@ -99,51 +101,64 @@ UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf packaging/selinux/*.cil)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
-# Debian 12 has a current Rust under names of its own.
+# What is run, as PROGRAM=PACKAGE; a path stands for a file. Of A|B any will do, and the first package that the
+# distribution has is installed: Debian 12 has a current Rust under names of its own.
 BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev \
     $(if $(MACHINE),$(CC)=gcc-$(TRIPLET) $(firstword $(RUN))=qemu-user-static)
-FUZZ_NEEDS = c++=g++
-LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
-DIST_NEEDS = git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
-DEMO_NEEDS = sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
-SLURM_NEEDS = slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
-    $(firstword $(wildcard $(RIVAL) $(LIB)/*/security/$(notdir $(RIVAL))) $(RIVAL))=libpam-slurm-adopt
-TEST_NEEDS = $(DEMO_NEEDS) $(FUZZ_NEEDS) pamtester=pamtester strace=strace valgrind=valgrind \
-    /usr/bin/python3=python3 setfattr=attr openssl=openssl mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh \
-    $(filter-out git=%,$(DIST_NEEDS)) lintian=lintian rpmlint=rpmlint $(SLURM_NEEDS)
-RIVAL = /lib/security/pam_slurm_adopt.so
+CRATE_NEEDS = $(BUILD_NEEDS) /etc/ssl/certs/ca-certificates.crt|/etc/pki/tls/cert.pem|/etc/ssl/cert.pem=ca-certificates
+DEMO_NEEDS = $(CRATE_NEEDS) sshd=openssh-server ssh=openssh-client ip=iproute2 nsenter=util-linux
+FUZZ_NEEDS = $(CRATE_NEEDS) c++=g++
+LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-web-clippy|rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
+PIP_NEEDS = pip3=python3-pip
+DIST_NEEDS = $(CRATE_NEEDS) $(PIP_NEEDS) git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
+# Everything that a test, a measurement, a fuzz target or lint runs: one list, installed at once.
+NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) mmdebstrap=mmdebstrap cpio=cpio \
+    pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr openssl=openssl \
+    /usr/bin/python3=python3 mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh lintian=lintian rpmlint=rpmlint \
+    slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
+    /lib/security/$(RIVAL)|/lib/*/security/$(RIVAL)=libpam-slurm-adopt \
+    qemu-system-x86_64=qemu-system-x86 setfiles=policycoreutils mke2fs=e2fsprogs)
+RIVAL = pam_slurm_adopt.so
 
 # Asked by Debian's packages whether they may start their services (invoke-rc.d(8)).
 POLICY = /usr/sbin/policy-rc.d
+# Seconds that another program may hold a lock of apt's.
+PATIENCE = 600
 
-# need PROGRAM=PACKAGE...: installs the packages of what is missing, or says which they are.
-# Of A|B the first that the distribution has. No service is started: a daemon of Slurm's that a test
-# needs is not for the machine itself.
-define need
-@missing=; \
-for pair in $(foreach pair,$(1),'$(pair)'); do \
-    probe=$${pair%%=*}; \
-    command -v "$$probe" >/dev/null || test -e "$$probe" || missing="$$missing $${pair#*=}"; \
+require = @packaging/require $(foreach pair,$(1),'$(pair)')
+
+# install PROGRAM=PACKAGE...: installs the packages of what is missing, as root where there is apt. apt waits for
+# dpkg's locks, but not for its own: while another program holds one, it is called again. No service is started:
+# a daemon of Slurm's that a test needs is not for the machine itself.
+define install
+@lacks() { missing=$$(packaging/require $(foreach pair,$(1),'$(pair)') 2>&1) && return 1; missing=$${missing#*:}; }; \
+lacks || exit 0; before=; \
+if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
+    echo "make: please install:$$missing" >&2; exit 1; \
+fi; \
+echo "make: installing$$missing"; \
+mkdir -p $(CARGO_TARGET_DIR); log=$(CARGO_TARGET_DIR)/packages.log; last=$$(($$(date +%s) + $(PATIENCE))); \
+apt() { \
+    until LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$$@" -qq -o DPkg::Lock::Timeout=$(PATIENCE) \
+        -o Acquire::Retries=3 >$$log 2>&1 </dev/null; do \
+        grep -q 'Could not get lock' $$log && test $$(date +%s) -lt $$last || return 1; \
+        sleep 1; \
+    done; \
+}; \
+reason() { sed -n '/^[EW]: /{s///p;q}' $$log; }; \
+apt update -o APT::Update::Error-Mode=any || before="$$(reason); then "; \
+chosen=; \
+for names in $$missing; do \
+    for name in $$(echo "$$names" | tr '|' ' '); do apt-cache show "$$name" >/dev/null 2>&1 && break; done; \
+    chosen="$$chosen $$name"; \
 done; \
-if test -n "$$missing"; then \
-    if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
-        apt-get update -qq; \
-        chosen=; \
-        for names in $$missing; do \
-            for name in $$(echo "$$names" | tr '|' ' '); do \
-                apt-cache show "$$name" >/dev/null 2>&1 && break; \
-            done; \
-            chosen="$$chosen $$name"; \
-        done; \
-        if test ! -e $(POLICY); then \
-            trap 'rm -f $(POLICY)' EXIT HUP INT TERM; \
-            printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod 0755 $(POLICY); \
-        fi; \
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$chosen; \
-    else \
-        echo "make: please install:$$missing" | sed 's/|[^ ]*//g' >&2; exit 1; \
-    fi; \
-fi
+if test ! -e $(POLICY); then \
+    trap 'rm -f $(POLICY)' EXIT; trap 'exit 1' HUP INT TERM; \
+    printf '#!/bin/sh\nexit 101\n' >$(POLICY); chmod 0755 $(POLICY); \
+fi; \
+apt install -y --no-install-recommends $$chosen || { \
+    echo "make: apt-get did not install$$chosen: $$before$$(reason) ($$log)" >&2; exit 1; }; \
+! lacks || { echo "make: apt-get did not bring what is in$$missing" >&2; exit 1; }
 endef
 
 # put MODE FILE DESTINATION: replaces by rename, so that no login meets half a file.
@@ -172,7 +187,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all install uninstall dist test faults soak demo picture fuzz corpus bench lint clean
+.PHONY: all needs install uninstall dist test faults soak demo picture fuzz corpus bench lint clean
 
 all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
 
@@ -190,18 +205,21 @@ export GLIBC ZIG
 export ZIG_GLOBAL_CACHE_DIR ?= $(abspath $(CARGO_TARGET_DIR))/zig-cache
 export ZIG_LOCAL_CACHE_DIR ?= $(ZIG_GLOBAL_CACHE_DIR)
 $(OWN_ZIG): packaging/floor/zig.txt
-	$(call need,pip3=python3-pip)
-	rm -rf $(CARGO_TARGET_DIR)/zig
-	pip3 install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
-	    --target $(CARGO_TARGET_DIR)/zig --requirement packaging/floor/zig.txt || { \
-	    echo 'make: GLIBC=$(GLIBC) needs zig as packaging/floor/zig.txt names it, which pip did not get; give' \
-	        'ZIG=PATH, or GLIBC= to build for the C library of this machine' >&2; exit 1; }
+	$(call require,$(PIP_NEEDS))
+	rm -rf $(@D:/ziglang=).new
+	pip3 install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes --no-cache-dir \
+	    --target $(@D:/ziglang=).new --requirement packaging/floor/zig.txt >$(@D:/ziglang=).log 2>&1 || { \
+	    rm -rf $(@D:/ziglang=).new; \
+	    echo 'make: pip did not get zig, as packaging/floor/zig.txt names it, for GLIBC=$(GLIBC):' \
+	        "$$(grep -m 1 -E 'Retrying|ERROR' $(@D:/ziglang=).log); give ZIG=PATH, or GLIBC= to build for the C library of this machine" >&2; \
+	    exit 1; }
+	rm -rf $(@D:/ziglang=) && mv $(@D:/ziglang=).new $(@D:/ziglang=)
 	touch $@
 
 # The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
 # it is made as small as it gets, by a profile of its own.
 $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
-	$(call need,$(BUILD_NEEDS))
+	$(call require,$(BUILD_NEEDS))
 	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --profile module --lib --crate-type cdylib -- $(LINKED)
 	mkdir -p $(BUILD)
 	$(STRIP) -o $@ $(OUTPUT)/module/libpam_job_adopt.so
@@ -211,7 +229,7 @@ $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 # reads what others wrote. It calls nothing of libpam, and few distributions have that as an archive:
 # empty ones stand in.
 $(BUILD)/resolve: $(SOURCES)
-	$(call need,$(BUILD_NEEDS))
+	$(call require,$(BUILD_NEEDS))
 	mkdir -p $(BUILD)
 	mkdir -p $(RELEASE)
 	for name in pam pam_misc; do test -e $(RELEASE)/lib$$name.a || ar cr $(RELEASE)/lib$$name.a; done
@@ -220,7 +238,7 @@ $(BUILD)/resolve: $(SOURCES)
 	$(STRIP) -o $@ $(RELEASE)/resolve
 
 $(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(SOURCES) | $(LINKER)
-	$(call need,$(BUILD_NEEDS))
+	$(call require,$(BUILD_NEEDS))
 	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --bin $* -- $(LINKED)
 	mkdir -p $(BUILD)
 	$(STRIP) -o $@ $(RELEASE)/$*
@@ -267,49 +285,61 @@ uninstall:
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
+# All that the goals below call, for a machine on which they are called without root.
+needs:
+	$(call install,$(NEEDS))
+
+# What is built behind an installation, which brings the compiler: not a prerequisite.
+BUILT_FIRST = @$(MAKE) --no-print-directory -j all
+
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-dist: | $(LINKER)
+dist:
 	@test -n '$(DRAFT)' || ! grep '^Maintainer:.*\.invalid>' debian/control || { \
 	    echo 'make: nobody reads this address: set one, as docs/release.md says, or DRAFT=1' >&2; exit 1; }
-	$(call need,$(BUILD_NEEDS) $(DIST_NEEDS))
+	$(call install,$(DIST_NEEDS))
+	$(if $(LINKER),$(MAKE) --no-print-directory $(LINKER))
 	CARGO='$(CARGO)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
 # What a tier tests is built while others run already.
 test:
 	$(if $(filter-out unit native node kernel,$(TIER)),$(error TIER=$(TIER): unit, native, node or kernel))
-	$(call need,$(BUILD_NEEDS) $(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(TEST_NEEDS)) $(if $(LINT),$(LINT_NEEDS)))
+	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(NEEDS)))
 	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' tests/all '$(TIER)' $(SUITE)
 
 # What the native tier does with a few of them.
-faults soak: all
-	$(call need,$(TEST_NEEDS))
+faults soak:
+	$(call install,$(NEEDS))
+	$(BUILT_FIRST)
 	JOB_ADOPT_FAULTS=all LOGINS=$(LOGINS) JOB_ADOPT_TESTS=all JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) \
 	    $(CARGO) test --locked --test native -- --nocapture --test-threads 4 $@::
 
-demo: all
-	$(call need,$(DEMO_NEEDS))
+demo:
+	$(call install,$(DEMO_NEEDS))
+	$(BUILT_FIRST)
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
 
-picture: all
-	$(call need,$(DEMO_NEEDS))
+picture:
+	$(call install,$(DEMO_NEEDS))
+	$(BUILT_FIRST)
 	mkdir -p $(BUILD)
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo >$(BUILD)/demo 2>&1
 	docs/pictures/render <$(BUILD)/demo >docs/pictures/demo.svg
 
 fuzz:
-	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
+	$(call require,$(FUZZ_NEEDS))
 	CARGO=$(CARGO) fuzz/run $(if $(EXECUTIONS),count $(EXECUTIONS),hunt $(SECONDS)) $(TARGET)
 
 corpus:
-	$(call need,$(BUILD_NEEDS) $(FUZZ_NEEDS))
+	$(call require,$(FUZZ_NEEDS))
 	CARGO=$(CARGO) fuzz/run keep $(TARGET)
 
-bench: all
-	$(call need,$(TEST_NEEDS))
+bench:
+	$(call install,$(NEEDS))
+	$(BUILT_FIRST)
 	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) $(CARGO) bench --locked --bench native
 
 lint:
-	$(call need,$(BUILD_NEEDS) $(LINT_NEEDS))
+	$(call require,$(LINT_NEEDS))
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- -D warnings

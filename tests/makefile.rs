@@ -86,50 +86,241 @@ fn the_compilers_architecture_decides_where_the_module_goes() {
 }
 
 #[test]
-fn a_missing_package_is_named_once() {
+fn all_missing_packages_are_named_at_once() {
     let programs = scratch("programs");
     for name in ["id", "sed", "find"] {
         let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
         symlink(program.iter().find(|path| path.exists()).unwrap(), programs.join(name)).unwrap();
     }
-    let needs = "LINT_NEEDS=no-such-program=first|second /no/such/file=third";
-    // Without apt-get nothing is installed.
-    let mut make = make(&["lint", "BUILD_NEEDS=", needs, &format!("PATH={}", programs.display())]);
-    let output = make.output().unwrap();
-    assert!(!output.status.success());
-    assert!(words(&output).contains("please install: first third\n"), "{}", words(&output));
+    let needs = "no-such-program=first|second /no/such/file|find=third /no/such/*/file=fourth";
+    let path = format!("PATH={}", programs.display());
+    // Without apt-get nothing is installed, and by `lint` never.
+    for arguments in
+        [["needs", &format!("NEEDS={needs}")], ["lint", &format!("LINT_NEEDS={needs}")]]
+    {
+        let output = make(&arguments).arg(&path).output().unwrap();
+        assert!(!output.status.success());
+        assert!(
+            words(&output).contains("please install: first|second fourth\n"),
+            "{}",
+            words(&output)
+        );
+    }
 }
 
-/// Installs a package by an `apt-get` that asks, as Debian's packages do, whether a service may
-/// start, and returns what it was told.
-fn installing(folder: &Path, policy: &Path) -> String {
-    let asked = format!("[ $1 != install ] || sh {}; echo told $?", policy.display());
-    for (name, text) in [("id", "echo 0"), ("apt-get", &asked), ("apt-cache", "true")] {
-        let program = folder.join(name);
-        std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+/// A machine of which `make needs` believes that it is root's, with an `apt-get` that runs `script`.
+struct Debian {
+    folder: PathBuf,
+}
+
+impl Debian {
+    fn new(name: &str, script: &str) -> Self {
+        let folder = scratch(name);
+        for (name, text) in [("id", "echo 0"), ("apt-get", script), ("apt-cache", "true")] {
+            write_program(&folder.join(name), text);
+        }
+        Self { folder }
     }
-    let path = format!("PATH={}:/usr/bin:/bin", folder.display());
-    let policy = format!("POLICY={}", policy.display());
-    let needs = "LINT_NEEDS=no-such-program=first";
-    words(&make(&["lint", "CARGO=true", "BUILD_NEEDS=", needs, &path, &policy]).output().unwrap())
+
+    /// Installs the package `first`, which has the program `installed`.
+    fn install(&self) -> Output {
+        let path = format!("PATH={}:/usr/bin:/bin", self.folder.display());
+        let [policy, target] = [("POLICY", "policy"), ("CARGO_TARGET_DIR", "target")]
+            .map(|(name, file)| format!("{name}={}", self.folder.join(file).display()));
+        let arguments = ["needs", "NEEDS=installed=first", "PATIENCE=3", &path, &policy, &target];
+        make(&arguments).env("FOLDER", &self.folder).output().unwrap()
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.folder.join("said")).unwrap_or_default()
+    }
+}
+
+fn write_program(path: &Path, text: &str) {
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const INSTALLS: &str =
+    "[ $1 != install ] || { echo >$FOLDER/installed; chmod +x $FOLDER/installed; }";
+
+/// The package asks, as Debian's do, whether its service may start.
+#[test]
+fn a_package_that_is_installed_starts_no_service() {
+    let asks = "[ $1 != install ] || { sh $FOLDER/policy; echo $? >$FOLDER/said; }";
+    let debian = Debian::new("packages", &format!("{asks}; {INSTALLS}"));
+    let policy = debian.folder.join("policy");
+    assert!(debian.install().status.success());
+    assert_eq!(debian.said(), "101\n");
+    assert!(!policy.exists(), "the machine's own installations are kept from starting services");
+    std::fs::write(&policy, "exit 7\n").unwrap();
+    std::fs::remove_file(debian.folder.join("installed")).unwrap();
+    assert!(debian.install().status.success());
+    assert_eq!(debian.said(), "7\n");
+    assert!(policy.exists(), "the machine's own policy is gone");
+}
+
+/// apt itself waits for dpkg's locks alone.
+#[test]
+fn installation_waits_for_the_lock_of_another_program() {
+    for lock in ["/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"] {
+        let locked = format!("E: Could not get lock {lock}. It is held by process 7 (apt-get)");
+        let once =
+            format!("[ -e $FOLDER/$1 ] || {{ >$FOLDER/$1; echo '{locked}' >&2; exit 100; }}");
+        let waits = Debian::new("locked", &format!("{once}; {INSTALLS}")).install();
+        assert!(waits.status.success(), "{}", words(&waits));
+        let forever = Debian::new("locked", &format!("echo '{locked}' >&2; exit 100")).install();
+        assert!(!forever.status.success());
+        assert!(words(&forever).contains(&locked[3..]), "{}", words(&forever));
+    }
+    let options = Debian::new("options", &format!("echo \"$*\" >>$FOLDER/said; {INSTALLS}"));
+    assert!(options.install().status.success());
+    for line in options.said().lines() {
+        assert!(line.contains("-o DPkg::Lock::Timeout=3"), "{line}");
+    }
+    let print = make(&["-s", "--eval=wait: ; @echo $(PATIENCE)", "wait"]).output().unwrap();
+    assert!(words(&print).trim().parse::<u32>().unwrap() >= 600);
 }
 
 #[test]
-fn a_package_that_is_installed_starts_no_service() {
-    let folder = scratch("packages");
-    let policy = folder.join("policy");
-    assert!(installing(&folder, &policy).contains("told 101"));
-    assert!(!policy.exists(), "the machine's own installations are kept from starting services");
-    std::fs::write(&policy, "exit 7\n").unwrap();
-    assert!(installing(&folder, &policy).contains("told 7"));
-    assert!(policy.exists(), "the machine's own policy is gone");
+fn installation_that_fails_says_in_one_line_what_is_missing() {
+    let fails = "echo reading; echo 'E: Failed to fetch http://archive/first.deb' >&2; exit 100";
+    for (name, script, reason) in [
+        ("unreachable", fails, "did not install first: Failed to fetch http://archive/first.deb"),
+        ("incomplete", "true", "did not bring what is in first"),
+    ] {
+        let debian = Debian::new(name, script);
+        let failed = debian.install();
+        assert!(!failed.status.success());
+        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+        let lines: Vec<_> = said.lines().filter(|line| !line.starts_with("make: ***")).collect();
+        assert!(
+            matches!(lines[..], [line] if line.contains("first") && said.contains(reason)),
+            "{said}"
+        );
+        write_program(&debian.folder.join("apt-get"), INSTALLS);
+        assert!(debian.install().status.success(), "{name}: the next run");
+    }
+}
+
+/// The half-made tree is a stand-in's: mmdebstrap itself needs root and an archive.
+#[test]
+fn image_that_cannot_be_made_leaves_nothing_in_the_cache() {
+    let folder = scratch("images");
+    let [cache, packages] = ["cache", "packages"].map(|name| folder.join(name));
+    std::fs::write(&packages, "attr\n").unwrap();
+    write_program(&folder.join("apt-get"), "echo Debian bookworm http://archive main");
+    write_program(&folder.join("apt-config"), "true");
+    let build = |mmdebstrap: &str| {
+        write_program(
+            &folder.join("mmdebstrap"),
+            &format!("for root; do [ $root = http://archive ] || made=$root; done; {mmdebstrap}"),
+        );
+        let mut build = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/image/build"));
+        build.arg("bookworm").arg(&packages).env("JOB_ADOPT_IMAGES", &cache);
+        build.env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", folder.display()));
+        build.output().unwrap()
+    };
+    for (reason, script) in [
+        (
+            "E: Failed to fetch http://archive/x.deb",
+            "mkdir -p $made/usr; echo 'E: Failed to fetch http://archive/x.deb'; echo 'E: failed'; exit 25",
+        ),
+        (
+            "No space left on device",
+            "mkdir -p $made/usr; echo 'tar: x: No space left on device'; echo 'E: failed'; exit 25",
+        ),
+    ] {
+        let failed = build(script);
+        assert!(!failed.status.success());
+        let said = words(&failed);
+        assert!(said.lines().count() == 1 && said.contains(reason), "{said}");
+        assert!(said.contains("no image of bookworm: http://archive: "), "{said}");
+        let left = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| !name.to_string_lossy().ends_with(".lock")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    let made = build("mkdir -p $made/etc/systemd/system");
+    let image = PathBuf::from(words(&made).trim());
+    assert!(made.status.success() && image.join("root/etc/hosts").exists(), "{}", words(&made));
+}
+
+/// Paths of all files below a folder of the repository but fixtures and inputs.
+fn scripts() -> Vec<PathBuf> {
+    let mut folders = ["tests", "fuzz", "packaging"]
+        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
+        .to_vec();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            match path.is_dir() {
+                true if ["fixtures", "corpus", "target"].contains(&name.as_str()) => {}
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files
+}
+
+/// Several at once would stop at each other's lock, and what they bring would look like what tests leave.
+#[test]
+fn only_the_makefile_calls_a_package_manager() {
+    let managers = ["apt", "apt-get", "aptitude", "dnf", "yum", "zypper", "pip", "pip3"];
+    let mut callers = Vec::new();
+    for path in scripts().iter().filter(|path| !path.ends_with("tests/makefile.rs")) {
+        let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', '/']));
+        for line in lines {
+            let mut words = line.split(|char: char| !char.is_ascii_alphanumeric() && char != '-');
+            let manager = words.any(|word| managers.contains(&word));
+            if manager && words.any(|word| ["install", "update", "upgrade"].contains(&word)) {
+                callers.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert!(callers.is_empty(), "{callers:#?}");
+}
+
+/// A script that is called on its own names what it lacks; what `make test` installs has to bring that.
+#[test]
+fn whatever_a_script_requires_is_in_the_list() {
+    let print = "--eval=needed: ; @echo '$(NEEDS)'";
+    let needs = words(&make(&[print, "needed"]).output().unwrap());
+    let is_pair = |word: &&str| {
+        word.split_once('=').is_some_and(|(program, package)| {
+            program.ends_with(char::is_alphanumeric) && !package.is_empty()
+        })
+    };
+    let mut required = 0;
+    for path in scripts().iter().filter(|path| path.extension().is_none()) {
+        let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).replace("\\\n", " ");
+        let calls = text.lines().filter(|line| !line.starts_with('#'));
+        let is_call = |line: &&str| {
+            ["packaging/require", "required=(", "required+=("]
+                .iter()
+                .any(|call| line.contains(call))
+        };
+        for call in calls.filter(is_call) {
+            for pair in call.split([' ', '(', ')', '"']).filter(is_pair) {
+                assert!(
+                    needs.split_whitespace().any(|need| need == pair),
+                    "{}: {pair}",
+                    path.display()
+                );
+                required += 1;
+            }
+        }
+    }
+    assert!(required >= 10, "{required}");
 }
 
 /// A launcher that is missing would skip its tests.
 #[test]
 fn launchers_of_ranks_are_installed_for_the_tests() {
-    let print = "--eval=needed: ; @echo $(TEST_NEEDS)";
+    let print = "--eval=needed: ; @echo '$(NEEDS)'";
     let needs = words(&make(&[print, "needed"]).output().unwrap());
     for pair in ["mpirun=openmpi-bin", "mpiexec.hydra=mpich", "pdsh=pdsh"] {
         assert!(needs.split_whitespace().any(|need| need == pair), "{pair}: {needs}");
