@@ -133,7 +133,7 @@ impl Laid {
     /// The files as those of a node.
     #[must_use]
     pub fn tree(&self) -> Tree {
-        Tree::laid_out(&self.dir, Trust::below(&self.dir, self.owner))
+        Tree::with_root(&self.dir, Trust::below(&self.dir, self.owner))
     }
 }
 

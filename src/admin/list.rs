@@ -37,7 +37,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         Some(uid) => vec![uid],
         None => config.registry.users()?,
     };
-    let resolver = Resolver::new(Tree::here(), config.devices.clone());
+    let resolver = Resolver::new(Tree::host(), config.devices.clone());
     let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
     for uid in users {
         match config.registry.read_user(&Trust::root(), uid) {
@@ -228,7 +228,7 @@ pub(super) fn running(
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {
             let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
-            SlurmSource::new(Tree::here(), settings, spool).everyones(deadline)
+            SlurmSource::new(Tree::host(), settings, spool).everyones(deadline)
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
@@ -288,7 +288,7 @@ mod tests {
     fn a_row_says_what_is_not_known() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let resolver = Resolver::new(Tree::here(), crate::helper::devices::Settings::default());
+        let resolver = Resolver::new(Tree::host(), crate::helper::devices::Settings::default());
         let mut job = Job::of(&record, &Config::default(), &resolver);
         job.look(&record.place).unwrap();
         assert_eq!(

@@ -155,7 +155,7 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
     // What root alone can read would be refused to every login.
-    let look = || contained(record, config, &Resolver::new(Tree::here(), config.devices.clone()));
+    let look = || contained(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
     match people::as_login(look, output) {
         Ok(Contained { containment, dropped, warnings, .. }) => {
             for device in dropped {

@@ -4,7 +4,7 @@ use super::ending::{Identity, hunt, number, runs_sshd, signal_all, started};
 use super::list::running;
 use super::placed::lineage;
 use super::{Conf, Error, Output, PATIENCE, people, require_root, slices};
-use crate::helper::devices::{Node, Resolver, Tree};
+use crate::helper::devices::{DeviceNode, Resolver, Tree};
 use crate::helper::records::{Place, ReadError};
 use crate::helper::sources::{SourceError, account_uid, processes};
 use crate::helper::stack::{Entry, Group as Stack, entries};
@@ -68,7 +68,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let look = Look::at(&config)?;
     look.unsure.iter().for_each(|text| output.warn(text));
     let unsure = !look.unsure.is_empty();
-    let open = slices::allowed(&config, &Resolver::new(Tree::here(), config.devices.clone()));
+    let open = slices::allowed(&config, &Resolver::new(Tree::host(), config.devices.clone()));
     let mut strays = look.strays(user);
     strays.iter_mut().for_each(|stray| stray.devices = refused(stray.pid, &open));
     if options.json {
@@ -472,7 +472,7 @@ fn uid_min(defs: &str) -> Option<u32> {
 /// The devices that a process has open and a closed slice would refuse; `None` where that cannot be
 /// told. The numbers decide, and a path is shown where it leads to them here.
 fn refused(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
-    let (dir, tree) = (Proc::here().dir(pid).join("fd"), Tree::here());
+    let (dir, tree) = (Proc::here().dir(pid).join("fd"), Tree::host());
     let mut names = BTreeSet::new();
     for link in processes::numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string())) {
         let Some(node) = device(&link) else { continue };
@@ -483,14 +483,14 @@ fn refused(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
         if !open.iter().any(lets) {
             let path = fs::read_link(&link).unwrap_or_default().to_string_lossy().into_owned();
             let plain = format!("{}:{}:{}", node.kind.letter(), node.major, node.minor);
-            names.insert(if tree.node(&path) == Ok(node) { printable(&path) } else { plain });
+            names.insert(if tree.read_node(&path) == Ok(node) { printable(&path) } else { plain });
         }
     }
     Some(names.into_iter().collect())
 }
 
 /// The device behind a descriptor of a process's. It is not opened, and no file system is asked.
-fn device(link: &Path) -> Option<Node> {
+fn device(link: &Path) -> Option<DeviceNode> {
     let file = open(link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let facts = facts(file.as_fd()).ok()?;
     let kind = match SFlag::from_bits_truncate(facts.mode) & SFlag::S_IFMT {
@@ -499,7 +499,11 @@ fn device(link: &Path) -> Option<Node> {
         _ => return None,
     };
     let number = |value: u64| u32::try_from(value).ok();
-    Some(Node { kind, major: number(major(facts.device))?, minor: number(minor(facts.device))? })
+    Some(DeviceNode {
+        kind,
+        major: number(major(facts.device))?,
+        minor: number(minor(facts.device))?,
+    })
 }
 
 #[cfg(test)]

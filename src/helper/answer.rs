@@ -180,8 +180,8 @@ impl Node {
 
     pub(super) fn tree(&self) -> Tree {
         match self.root.parent() {
-            Some(_) => Tree::laid_out(&self.root, self.trust.clone()),
-            None => Tree::here(),
+            Some(_) => Tree::with_root(&self.root, self.trust.clone()),
+            None => Tree::host(),
         }
     }
 

@@ -5,7 +5,9 @@ use super::flux::by_flux;
 use super::{Config, Evidence, JobEnvironment, environment, refusal};
 use crate::helper::devices::gres::Inventory;
 use crate::helper::devices::slurm::{Files, constrains_devices};
-use crate::helper::devices::{Policy, Resolved, Resolver, Unfit, Wanted, allowlist, gpu_count};
+use crate::helper::devices::{
+    AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist, gpu_count,
+};
 use crate::helper::records::{Devices, Record};
 use crate::helper::sources::Job;
 use crate::protocol::{
@@ -128,14 +130,14 @@ pub fn contained(
 
 fn enforce(
     job: &Record,
-    wanted: &Wanted<'_>,
+    wanted: &DeviceRequest<'_>,
     config: &Config,
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
-    let Resolved { list, dropped, warnings } = allowlist(wanted, &config.always_allowed, resolver)
-        .map_err(|error| {
+    let JobAllowlist { list, dropped, warnings } =
+        build_allowlist(wanted, &config.always_allowed, resolver).map_err(|error| {
             let (refusal, cause) = misconfigured(&job.id, format!("job {}: {error}", job.id));
-            let Unfit::Unresolved(device) = error else { return (refusal, cause) };
+            let AllowlistError::UnresolvedName(device) = error else { return (refusal, cause) };
             (Refusal { reason: Reason::DeviceUnknown, device: device.name, ..refusal }, cause)
         })?;
     Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
@@ -198,13 +200,14 @@ fn by_list(
     config: &Config,
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
-    let wanted = Wanted { policy: Policy::Closed, allow: &[], named: Vec::new() };
-    let resolved = allowlist(&wanted, &config.always_allowed, resolver).map_err(unusable(job))?;
-    let Resolved { mut list, dropped, mut warnings, .. } = resolved;
+    let wanted = DeviceRequest { policy: Policy::Closed, allow: &[], names: Vec::new() };
+    let resolved =
+        build_allowlist(&wanted, &config.always_allowed, resolver).map_err(unusable(job))?;
+    let JobAllowlist { mut list, dropped, mut warnings, .. } = resolved;
     let gres = inventory.devices(&resolver.tree).map_err(unusable(job))?;
     warnings.extend(gres.warnings);
     for device in gres.devices {
-        list.push(device.rule).map_err(|_| unusable(job)(Unfit::TooMany))?;
+        list.push(device.rule).map_err(|_| unusable(job)(AllowlistError::TooManyEntries))?;
     }
     Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
 }

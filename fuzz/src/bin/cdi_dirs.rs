@@ -67,7 +67,7 @@ fuzz_target!(|text: &str| {
         assert!(expected, "{found:?}");
         // A file that cannot be read hides nothing beside it, and uncovers nothing below.
         let devices = |found: &Result<_, _>| -> Option<Vec<_>> {
-            let found: &pam_job_adopt::helper::devices::Found = found.as_ref().ok()?;
+            let found: &pam_job_adopt::helper::devices::ResolvedDevices = found.as_ref().ok()?;
             Some(found.devices.clone())
         };
         match one || other {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::{Named, directory};
+use pam_job_adopt::helper::devices::{DeviceName, directory};
 
 const LIST: &str = "/run/devices";
 
@@ -31,7 +31,8 @@ fuzz_target!(|text: &str| {
     let read = || directory::read(&tree, Path::new(LIST));
     if let Ok(devices) = read() {
         assert!(devices.len() <= files, "{devices:?} of {files} files");
-        let nested = |device: &Named| matches!(device, Named::Dir(_) | Named::Gres { .. });
+        let nested =
+            |device: &DeviceName| matches!(device, DeviceName::Dir(_) | DeviceName::Gres { .. });
         assert!(!devices.iter().any(nested), "{devices:?}");
         std::fs::write(list.join("GPU-unknown"), "").expect("a file");
         assert!(read().is_err(), "an unknown name was left out of {devices:?}");

@@ -6,7 +6,7 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::nvidia::{gpus, instance, shared};
+use pam_job_adopt::helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
 
 const DRIVER: &str = "proc/driver/nvidia";
 const NODES: [(&str, &str); 9] = [
@@ -42,14 +42,15 @@ fuzz_target!(|text: &str| {
         }
     }
     let tree = laid.tree();
-    assert!(shared(&tree).is_ok());
-    let Ok(gpus) = gpus(&tree) else { return };
+    assert!(resolve_shared_nodes(&tree).is_ok());
+    let Ok(gpus) = list_gpus(&tree) else { return };
     for (at, gpu) in gpus.iter().enumerate() {
         assert!(gpu.minor <= 247);
         assert!(gpus.iter().skip(at + 1).all(|other| {
             other.minor != gpu.minor && (gpu.uuid.is_none() || other.uuid != gpu.uuid)
         }));
-        let Some(Ok(found)) = gpu.uuid.as_ref().map(|uuid| instance(&tree, uuid, 1, 0)) else {
+        let Some(Ok(found)) = gpu.uuid.as_ref().map(|uuid| resolve_instance(&tree, uuid, 1, 0))
+        else {
             continue;
         };
         // The GPU, what all share, and the two capabilities; none of them is that of all MIG.

@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
     // What follows a blank may be a name; nothing else is one.
     for name in lines.iter().filter_map(|line| line.split_once(' ')).map(|(_, name)| name) {
         for kind in [DeviceType::Char, DeviceType::Block] {
-            for major in drivers.majors(kind, name) {
+            for major in drivers.majors_of(kind, name) {
                 assert!(major <= MAJOR_MAX);
                 let says_so = |line: &&str| {
                     line.strip_suffix(name).and_then(|number| number.trim().parse().ok())

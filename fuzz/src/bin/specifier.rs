@@ -29,7 +29,7 @@ fuzz_target!(|text: &str| {
     assert!(!climbs, "{shown:?} may leave /dev");
     assert_eq!(shown.parse().as_ref(), Ok(&specifier));
 
-    let Ok(found) = RESOLVER.with(|node| node.specifier(&specifier)) else { return };
+    let Ok(found) = RESOLVER.with(|node| node.resolve_specifier(&specifier)) else { return };
     let is_class =
         shown.starts_with("char-") || shown.starts_with("block-") || shown.starts_with('@');
     for device in found.devices {

@@ -54,10 +54,10 @@ fuzz_target!(|text: &str| {
         }
         devices.iter().filter(|device| device.rule.major() == 226).cloned().collect()
     };
-    let whole = topology::by_address(&tree, address);
+    let whole = topology::resolve_address(&tree, address);
     let mut given = BTreeSet::new();
     for index in 0..3 {
-        let Ok(one) = topology::by_index(&tree, index) else { continue };
+        let Ok(one) = topology::resolve_index(&tree, index) else { continue };
         let one = own(&one.devices);
         assert!(!one.is_empty() && given.is_disjoint(&one), "{one:?} has two numbers");
         if let Ok(whole) = &whole {
@@ -65,5 +65,5 @@ fuzz_target!(|text: &str| {
         }
         given.extend(one);
     }
-    assert!(topology::by_index(&tree, 3).is_err(), "there are two nodes of GPUs");
+    assert!(topology::resolve_index(&tree, 3).is_err(), "there are two nodes of GPUs");
 });

@@ -47,7 +47,7 @@ fn file(site: &Site) -> Finding {
 fn wide(site: &Site, specifier: &Specifier) -> Option<Finding> {
     let resolver = Resolver::new(site.tree(), site.config.devices.clone());
     let object = format!("always_allowed, {specifier}");
-    let found = resolver.specifier(specifier).ok()?;
+    let found = resolver.resolve_specifier(specifier).ok()?;
     let mut list = Allowlist::new();
     let fits = found.devices.iter().all(|device| list.push(device.rule).is_ok());
     let text = match (gpu_count(&list), found.warnings.as_slice()) {

@@ -189,7 +189,7 @@ impl Site {
 
     /// The files that describe devices and schedulers.
     fn tree(&self) -> Tree {
-        Tree::laid_out(&self.root, self.trust.clone())
+        Tree::with_root(&self.root, self.trust.clone())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::names::{self, Device, Gres};
 use super::Options;
-use crate::helper::devices::{Named, Specifier};
+use crate::helper::devices::{DeviceName, Specifier};
 use crate::protocol::decimal;
 
 /// A device that was asked for, as it was written.
@@ -16,7 +16,7 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Specifier(Specifier),
-    Named(Named),
+    Named(DeviceName),
 }
 
 /// What an operand names, which may be several devices.
@@ -28,10 +28,10 @@ pub(super) fn asked(options: &Options) -> Vec<Asked> {
     let Options { operands, named: names, .. } = options;
     let mut all: Vec<Asked> = operands.iter().flat_map(|operand| operand.0.clone()).collect();
     all.extend(names.device.iter().map(device));
-    all.extend(names.cdi.iter().map(|text| named(text, Named::Cdi(text.clone()))));
-    all.extend(names.gpu.iter().map(|text| named(text, Named::Gpu(text.clone()))));
+    all.extend(names.cdi.iter().map(|text| named(text, DeviceName::Cdi(text.clone()))));
+    all.extend(names.gpu.iter().map(|text| named(text, DeviceName::Gpu(text.clone()))));
     all.extend(names.gres.iter().flat_map(gres));
-    all.extend(names.device_dir.iter().map(|text| named(text, Named::Dir(text.into()))));
+    all.extend(names.device_dir.iter().map(|text| named(text, DeviceName::Dir(text.into()))));
     all
 }
 
@@ -43,14 +43,14 @@ pub(super) fn operand(text: &str) -> Result<Operand, String> {
     let asked = if begins(&["/", "char-", "block-", "@"]) {
         one(device(&names::device(text)?))
     } else if text.contains('=') {
-        one(named(text, Named::Cdi(names::cdi(text)?)))
+        one(named(text, DeviceName::Cdi(names::cdi(text)?)))
     } else if text == "all" {
-        one(named(text, Named::AllGpus))
+        one(named(text, DeviceName::AllGpus))
     } else if let Some(channel) = text.strip_prefix("imex/") {
         let channel = decimal(channel).ok_or("not imex/ and the number of a channel")?;
-        one(named(text, Named::Imex(channel)))
+        one(named(text, DeviceName::Imex(channel)))
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
-        one(named(text, Named::Gpu(names::gpu(text)?)))
+        one(named(text, DeviceName::Gpu(names::gpu(text)?)))
     } else if text.contains(':') {
         gres(&names::gres(text)?)
     } else {
@@ -69,11 +69,12 @@ fn device(device: &Device) -> Asked {
 }
 
 fn gres((name, indexes): &Gres) -> Vec<Asked> {
-    let one = |index| named(&format!("{name}:{index}"), Named::Gres { name: name.clone(), index });
+    let one =
+        |index| named(&format!("{name}:{index}"), DeviceName::Gres { name: name.clone(), index });
     indexes.iter().copied().map(one).collect()
 }
 
-fn named(text: &str, name: Named) -> Asked {
+fn named(text: &str, name: DeviceName) -> Asked {
     Asked { text: text.to_owned(), what: What::Named(name) }
 }
 
@@ -95,9 +96,9 @@ mod tests {
     fn shown(line: &[&str]) -> Vec<String> {
         let shown = |asked: Asked| match asked.what {
             What::Specifier(specifier) => format!("specifier {specifier}"),
-            What::Named(Named::Cdi(name)) => format!("cdi {name}"),
-            What::Named(Named::Gpu(name)) => format!("gpu {name}"),
-            What::Named(Named::Gres { name, index }) => format!("gres {name} {index}"),
+            What::Named(DeviceName::Cdi(name)) => format!("cdi {name}"),
+            What::Named(DeviceName::Gpu(name)) => format!("gpu {name}"),
+            What::Named(DeviceName::Gres { name, index }) => format!("gres {name} {index}"),
             What::Named(other) => format!("{other:?}"),
         };
         read(line).unwrap().into_iter().map(shown).collect()

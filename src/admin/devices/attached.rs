@@ -5,7 +5,7 @@ use super::nodes::{cell, driver, no_drivers, nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::admin::filters::interpret::Request;
 use crate::admin::filters::{Filter, Inspection, Judge};
-use crate::helper::devices::{Node, Tree};
+use crate::helper::devices::{DeviceNode, Tree};
 use crate::helper::printable;
 use crate::helper::records::{self, Record};
 use crate::kernel::Failed;
@@ -57,10 +57,11 @@ impl Report {
         Ok(report)
     }
 
-    fn over(nodes: &[(String, Node)], judge: &Judge, tree: &Tree) -> Self {
+    fn over(nodes: &[(String, DeviceNode)], judge: &Judge, tree: &Tree) -> Self {
         let mut unclear: BTreeSet<u32> = judge.hidden().collect();
-        let ask =
-            |(path, node): &(String, Node)| ShownDevice::of(path, *node, judge, tree, &mut unclear);
+        let ask = |(path, node): &(String, DeviceNode)| {
+            ShownDevice::of(path, *node, judge, tree, &mut unclear)
+        };
         let devices = nodes.iter().map(ask).collect();
         let hidden: BTreeSet<u32> = judge.hidden().collect();
         let warn = |id: &u32| match hidden.contains(id) {
@@ -113,8 +114,14 @@ impl Filter {
 }
 
 impl ShownDevice {
-    fn of(path: &str, node: Node, judge: &Judge, tree: &Tree, unclear: &mut BTreeSet<u32>) -> Self {
-        let Node { kind, major, minor } = node;
+    fn of(
+        path: &str,
+        node: DeviceNode,
+        judge: &Judge,
+        tree: &Tree,
+        unclear: &mut BTreeSet<u32>,
+    ) -> Self {
+        let DeviceNode { kind, major, minor } = node;
         let mut allowed = Some(Vec::new());
         let mut refused_by = BTreeSet::new();
         for (name, access) in ASKED {
@@ -234,7 +241,7 @@ mod tests {
         scratch.file("dev/null", "c 1:3");
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         Report::over(&nodes(&tree).unwrap(), &Judge::over(programs), &tree)
     }
 

@@ -68,12 +68,12 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 
 /// The node's own files, or those below `--root`, which have to be the caller's.
 fn tree(options: &Options) -> Result<Tree, Error> {
-    let Some(root) = &options.root else { return Ok(Tree::here()) };
+    let Some(root) = &options.root else { return Ok(Tree::host()) };
     let shown = || crate::helper::printable(&root.to_string_lossy());
     let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
     match root == Path::new("/") {
-        true => Ok(Tree::here()),
-        false => Ok(Tree::laid_out(&root, Trust::below(&root, Uid::effective().as_raw()))),
+        true => Ok(Tree::host()),
+        false => Ok(Tree::with_root(&root, Trust::below(&root, Uid::effective().as_raw()))),
     }
 }
 

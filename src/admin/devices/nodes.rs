@@ -1,7 +1,7 @@
 //! The device nodes of a machine, and what they are called.
 
 use super::super::Error;
-use crate::helper::devices::{Node, NodeError, Tree};
+use crate::helper::devices::{DeviceNode, NodeError, Tree};
 use crate::helper::printable;
 use crate::protocol::DeviceType;
 use std::os::unix::fs::PermissionsExt;
@@ -17,11 +17,11 @@ const ANYBODY: u32 = 0o002;
 /// path of its own. Directories in which anybody may make files are left out; no driver puts a node
 /// there.
 /// Fails: [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and [`DEPTH`].
-pub(super) fn nodes(tree: &Tree) -> Result<Vec<(String, Node)>, Error> {
+pub(super) fn nodes(tree: &Tree) -> Result<Vec<(String, DeviceNode)>, Error> {
     bounded(tree, MOST)
 }
 
-fn bounded(tree: &Tree, mut rest: usize) -> Result<Vec<(String, Node)>, Error> {
+fn bounded(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)>, Error> {
     let mut found = Vec::new();
     let mut levels = vec![vec!["/dev".to_owned()]];
     while let Some(waiting) = levels.last_mut() {
@@ -45,9 +45,9 @@ fn look(
     tree: &Tree,
     dir: &str,
     rest: &mut usize,
-    found: &mut Vec<(String, Node)>,
+    found: &mut Vec<(String, DeviceNode)>,
 ) -> Result<Vec<String>, Error> {
-    let names = match tree.names(dir) {
+    let names = match tree.list_names(dir) {
         Ok(names) => names,
         // Gone meanwhile, unless it is /dev itself.
         Err(error) if error.is_missing() && dir != "/dev" => return Ok(Vec::new()),
@@ -59,9 +59,9 @@ fn look(
             Error::failed("list", "/dev", "there are more files in it than are looked at")
         })?;
         let path = format!("{dir}/{name}");
-        match tree.node(&path) {
+        match tree.read_node(&path) {
             Ok(node) => found.push((path, node)),
-            Err(NodeError::NoDevice) if is_drivers_directory(tree, &path) => below.push(path),
+            Err(NodeError::NotADevice) if is_drivers_directory(tree, &path) => below.push(path),
             Err(_) => {}
         }
     }
@@ -69,20 +69,20 @@ fn look(
 }
 
 fn is_drivers_directory(tree: &Tree, path: &str) -> bool {
-    std::fs::symlink_metadata(tree.at(path))
+    std::fs::symlink_metadata(tree.locate(path))
         .is_ok_and(|found| found.is_dir() && found.permissions().mode() & ANYBODY == 0)
 }
 
 /// The drivers of a major, as `/proc/devices` names them; `None` where there is none, or where that
 /// file cannot be read.
 pub(super) fn driver(tree: &Tree, kind: DeviceType, major: u32) -> Option<String> {
-    let names: Vec<&str> = tree.drivers().ok()?.names(kind, major).collect();
+    let names: Vec<&str> = tree.read_drivers().ok()?.names_of(kind, major).collect();
     (!names.is_empty()).then(|| printable(&names.join(",")))
 }
 
 /// Says so where no driver can be named.
 pub(super) fn no_drivers(tree: &Tree) -> Option<String> {
-    let error = tree.drivers().err()?;
+    let error = tree.read_drivers().err()?;
     Some(printable(&format!("no driver is named: {error}")))
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn tree(scratch: &Scratch) -> Tree {
-        Tree::laid_out(scratch.path(), scratch.trust())
+        Tree::with_root(scratch.path(), scratch.trust())
     }
 
     fn paths(scratch: &Scratch) -> Vec<String> {
@@ -127,7 +127,7 @@ mod tests {
         let all = ["/dev/dri/by/card0", "/dev/dri/renderD128", "/dev/nvidia0"];
         assert_eq!(paths(&scratch), all);
         let nodes = nodes(&tree(&scratch)).unwrap();
-        let node = Node { kind: DeviceType::Char, major: 195, minor: 0 };
+        let node = DeviceNode { kind: DeviceType::Char, major: 195, minor: 0 };
         assert!(nodes.contains(&("/dev/dri/by/card0".to_owned(), node)));
     }
 

@@ -3,7 +3,7 @@
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::asked::{Asked, What};
 use super::nodes::{cell, driver, no_drivers, type_name};
-use crate::helper::devices::{Device, Found, Resolver};
+use crate::helper::devices::{Device, ResolvedDevices, Resolver};
 use crate::helper::printable;
 use serde::Serialize;
 
@@ -48,7 +48,7 @@ impl Report {
             match look_up(one, resolver) {
                 Ok(found) => report.take(&specifier, found, resolver),
                 Err(why) => {
-                    let why = printable(&resolver.tree.as_on_the_node(&why));
+                    let why = printable(&resolver.tree.strip_root(&why));
                     report.refused.push(Refused { specifier, why });
                 }
             }
@@ -57,7 +57,7 @@ impl Report {
         report
     }
 
-    fn take(&mut self, specifier: &str, found: Found, resolver: &Resolver) {
+    fn take(&mut self, specifier: &str, found: ResolvedDevices, resolver: &Resolver) {
         if found.devices.is_empty() {
             self.none.push(specifier.to_owned());
         }
@@ -72,7 +72,7 @@ impl Report {
                 driver: driver(&resolver.tree, rule.kind(), rule.major()),
             });
         }
-        let on_node = |warning: String| printable(&resolver.tree.as_on_the_node(&warning));
+        let on_node = |warning: String| printable(&resolver.tree.strip_root(&warning));
         let warned = |warning: String| format!("{specifier}: {}", on_node(warning));
         self.warnings.extend(found.warnings.into_iter().map(warned));
     }
@@ -94,13 +94,13 @@ impl Report {
     }
 }
 
-fn look_up(asked: &Asked, resolver: &Resolver) -> Result<Found, String> {
+fn look_up(asked: &Asked, resolver: &Resolver) -> Result<ResolvedDevices, String> {
     match &asked.what {
         What::Specifier(specifier) => {
-            resolver.specifier(specifier).map_err(|error| error.to_string())
+            resolver.resolve_specifier(specifier).map_err(|error| error.to_string())
         }
         What::Named(name) => {
-            resolver.named(std::slice::from_ref(name)).map_err(|error| {
+            resolver.resolve_names(std::slice::from_ref(name)).map_err(|error| {
                 // The name stands in front already, unless it is that of an entry of a directory.
                 match error.name == name.to_string() {
                     true => error.why.to_string(),
@@ -134,11 +134,11 @@ fn without(specifier: &str, why: String) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::devices::{Named, Settings, Tree};
+    use crate::helper::devices::{DeviceName, Settings, Tree};
     use crate::testing::Scratch;
 
     fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let report = Report::of(asked, &Resolver::new(tree, Settings::default()));
         super::super::tests::documented(&report);
         let write = |json| {
@@ -186,16 +186,19 @@ mod tests {
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         scratch.file("etc/cdi/open.json", "");
         scratch.mode("etc/cdi", 0o777);
-        let dir = Asked { text: "/list".into(), what: What::Named(Named::Dir("/list".into())) };
-        let cdi =
-            Asked { text: "v.com/x=0".into(), what: What::Named(Named::Cdi("v.com/x=0".into())) };
+        let dir =
+            Asked { text: "/list".into(), what: What::Named(DeviceName::Dir("/list".into())) };
+        let cdi = Asked {
+            text: "v.com/x=0".into(),
+            what: What::Named(DeviceName::Cdi("v.com/x=0".into())),
+        };
         let (_, text, json) = report(&scratch, &[dir, cdi]);
         let root = scratch.path().to_str().unwrap();
         assert!(!text.contains(root) && !json.contains(root), "{text}");
         assert!(text.contains("refused: /list: cannot open"), "{text}");
         assert!(text.contains("refused: /etc/cdi: writable by others"), "{text}");
-        let tree = Tree::laid_out(std::path::Path::new("/a"), scratch.trust());
-        let shown = tree.as_on_the_node("/a/b: /b/a/c, /ab, (/a/a/d)");
+        let tree = Tree::with_root(std::path::Path::new("/a"), scratch.trust());
+        let shown = tree.strip_root("/a/b: /b/a/c, /ab, (/a/a/d)");
         assert_eq!(shown, "/b: /b/a/c, /ab, (/a/d)");
     }
 
@@ -206,7 +209,7 @@ mod tests {
         scratch.dir("run/site/4242");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let path = "/run/site/4242";
-        let dir = Asked { text: path.into(), what: What::Named(Named::Dir(path.into())) };
+        let dir = Asked { text: path.into(), what: What::Named(DeviceName::Dir(path.into())) };
         for asked in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
             let (code, text, json) = report(&scratch, asked);
             assert_eq!(code, EXIT_FINE, "{text}");
@@ -225,7 +228,7 @@ mod tests {
     fn what_does_not_resolve_is_a_row_and_hides_no_other() {
         let scratch = Scratch::new();
         scratch.file("dev/null", "c 1:3");
-        let odd = Asked { text: "a\nb".into(), what: What::Named(Named::Gpu("a\nb".into())) };
+        let odd = Asked { text: "a\nb".into(), what: What::Named(DeviceName::Gpu("a\nb".into())) };
         let (code, text, json) =
             report(&scratch, &[specifier("/dev/gone"), odd, specifier("/dev/null")]);
         assert_eq!(code, EXIT_FINDINGS);

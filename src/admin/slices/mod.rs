@@ -4,7 +4,7 @@
 use super::pam::replace;
 use super::{Conf, Error, Output, people, require_root};
 use crate::helper::Config;
-use crate::helper::devices::{Policy, Resolver, Tree, Wanted, allowlist};
+use crate::helper::devices::{DeviceRequest, Policy, Resolver, Tree, build_allowlist};
 use crate::protocol::{DeviceRule, decimal};
 use clap::Args;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub(super) struct Options {
 
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let files = files(&config, &Resolver::new(Tree::here(), config.devices.clone()), output)?;
+    let files = files(&config, &Resolver::new(Tree::host(), config.devices.clone()), output)?;
     if !options.write {
         for (name, text) in files {
             writeln!(output.out, "# {UNITS}/{name}/{FILE}\n{text}")?;
@@ -85,8 +85,8 @@ pub(super) fn allowed(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
     let lines = CLOSED.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
     let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
     let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
-    let wanted = Wanted { policy: Policy::Closed, allow: &allow, named: Vec::new() };
-    let resolved = allowlist(&wanted, &config.always_allowed, resolver);
+    let wanted = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
+    let resolved = build_allowlist(&wanted, &config.always_allowed, resolver);
     resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
 }
 
@@ -105,7 +105,7 @@ fn always_allowed(
         let failed = |why: &dyn std::fmt::Display| {
             Error::Failed(format!("always_allowed: {specifier}: {why}; no drop-in was written"))
         };
-        let found = resolver.specifier(specifier).map_err(|error| failed(&error))?;
+        let found = resolver.resolve_specifier(specifier).map_err(|error| failed(&error))?;
         for warning in &found.warnings {
             output.warn(format_args!("warning: always_allowed: {warning}"));
         }

@@ -10,7 +10,7 @@ fn shown(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
     scratch.file("dev/odd%n", "c 240:8");
     scratch.file("dev/infiniband/uverbs0", "c 231:192");
     let resolver =
-        Resolver::new(Tree::laid_out(scratch.path(), scratch.trust()), Settings::default());
+        Resolver::new(Tree::with_root(scratch.path(), scratch.trust()), Settings::default());
     let config = Config::parse(text.as_bytes()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err };
@@ -57,7 +57,7 @@ fn what_does_not_resolve_is_an_error_and_nothing_is_silent() {
     }
     assert!(fails("always_allowed = /dev/odd%n").contains("no spelling"));
     let scratch = Scratch::new();
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     let config = Config::parse(b"always_allowed = @hpc").unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err };

@@ -1,7 +1,8 @@
-//! The names of GPUs (logical number, PCI address, UUID, MIG instance), and of what else the keys of
-//! a record name beside specifiers. Each of them has to resolve.
+//! The names of GPUs (logical number, PCI address, UUID, MIG instance), and the other device names
+//! that the keys of a record contain beside specifiers. Each of them must resolve.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -9,7 +10,7 @@ use thiserror::Error;
 
 use crate::protocol::decimal;
 
-/// One GPU of the node, or one part of it.
+/// The name of one GPU of the node, or of one part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuName {
     /// The n-th GPU of the node, from 0, in the order that `topology` gives.
@@ -18,10 +19,10 @@ pub enum GpuName {
     Pci(PciAddress),
     /// NVIDIA's UUID, `GPU-` and 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
     Uuid(Uuid),
-    /// A MIG instance by its parent's UUID and the numbers of its GPU instance and its compute
+    /// A MIG instance by the UUID of its parent and the numbers of its GPU instance and its compute
     /// instance: `MIG-GPU-UUID/GI/CI`, as drivers before R470 name it.
     Instance {
-        /// The parent.
+        /// UUID of the parent GPU.
         gpu: Uuid,
         /// GPU instance, 0 to 14.
         gi: u32,
@@ -32,17 +33,17 @@ pub enum GpuName {
     Mig(Uuid),
 }
 
-/// Largest number of a GPU instance and of a compute instance
-/// (`/proc/driver/nvidia-caps/mig-minors`).
+/// Largest number of a GPU instance (`/proc/driver/nvidia-caps/mig-minors`).
 const GI_MAX: u32 = 14;
+/// Largest number of a compute instance.
 const CI_MAX: u32 = 7;
 
-/// A UUID in lower case, without a prefix: drivers differ in the case that they write.
+/// A UUID without a prefix. It is kept in lower case, since drivers differ in the case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(String);
 
 /// Lengths of the groups of a UUID (RFC 9562, section 4).
-const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+const GROUP_LENGTHS: [usize; 5] = [8, 4, 4, 4, 12];
 
 impl FromStr for Uuid {
     type Err = GpuNameError;
@@ -50,7 +51,7 @@ impl FromStr for Uuid {
     fn from_str(text: &str) -> Result<Self, GpuNameError> {
         let groups: Vec<&str> = text.split('-').collect();
         let hex = |group: &&str| group.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let lengths = groups.iter().map(|group| group.len()).eq(GROUPS);
+        let lengths = groups.iter().map(|group| group.len()).eq(GROUP_LENGTHS);
         match lengths && groups.iter().all(hex) {
             true => Ok(Self(text.to_ascii_lowercase())),
             false => Err(GpuNameError),
@@ -64,7 +65,7 @@ impl fmt::Display for Uuid {
     }
 }
 
-/// Address of a PCI function; ordered as the bus is.
+/// Address of a PCI function. Addresses are ordered by domain, bus, device and function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
     domain: u32,
@@ -76,18 +77,18 @@ pub struct PciAddress {
 impl FromStr for PciAddress {
     type Err = GpuNameError;
 
-    /// `DDDD:BB:DD.F` in hexadecimal digits; the domain may have four to eight of them, or be left
-    /// out where it is 0.
+    /// Parses `DDDD:BB:DD.F` in hexadecimal digits. The domain has four to eight of them, or is left
+    /// out if it is 0.
     fn from_str(text: &str) -> Result<Self, GpuNameError> {
         let (front, function) = text.split_once('.').ok_or(GpuNameError)?;
         let mut parts = front.rsplit(':');
-        let device = hex(parts.next(), 2..=2)?;
-        let bus = hex(parts.next(), 2..=2)?;
+        let device = parse_hex(parts.next(), 2..=2)?;
+        let bus = parse_hex(parts.next(), 2..=2)?;
         let domain = match parts.next() {
             None => 0,
-            part => hex(part, 4..=8)?,
+            part => parse_hex(part, 4..=8)?,
         };
-        let function = hex(Some(function), 1..=1)?;
+        let function = parse_hex(Some(function), 1..=1)?;
         match parts.next().is_none() && device < 32 && function < 8 {
             true => Ok(Self { domain, bus, device, function }),
             false => Err(GpuNameError),
@@ -95,14 +96,14 @@ impl FromStr for PciAddress {
     }
 }
 
-fn hex(part: Option<&str>, digits: std::ops::RangeInclusive<usize>) -> Result<u32, GpuNameError> {
+fn parse_hex(part: Option<&str>, digits: RangeInclusive<usize>) -> Result<u32, GpuNameError> {
     let part = part.ok_or(GpuNameError)?;
-    let good = digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    good.then(|| u32::from_str_radix(part, 16).ok()).flatten().ok_or(GpuNameError)
+    let is_hex = digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| u32::from_str_radix(part, 16).ok()).flatten().ok_or(GpuNameError)
 }
 
 impl fmt::Display for PciAddress {
-    /// As sysfs names the directory below `/sys/bus/pci/devices`.
+    /// Writes the name of the function's directory below `/sys/bus/pci/devices`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
     }
@@ -115,10 +116,10 @@ impl FromStr for GpuName {
         if let Some(rest) = text.strip_prefix("MIG-GPU-") {
             let mut parts = rest.split('/');
             let gpu = parts.next().ok_or(GpuNameError)?.parse()?;
-            let gi = number(parts.next(), GI_MAX)?;
-            let ci = number(parts.next(), CI_MAX)?;
-            let whole = parts.next().is_none();
-            return whole.then_some(Self::Instance { gpu, gi, ci }).ok_or(GpuNameError);
+            let gi = parse_number(parts.next(), GI_MAX)?;
+            let ci = parse_number(parts.next(), CI_MAX)?;
+            let is_complete = parts.next().is_none();
+            return is_complete.then_some(Self::Instance { gpu, gi, ci }).ok_or(GpuNameError);
         }
         if let Some(uuid) = text.strip_prefix("MIG-") {
             return uuid.parse().map(Self::Mig);
@@ -128,13 +129,13 @@ impl FromStr for GpuName {
         }
         match text.contains('.') {
             true => text.parse().map(Self::Pci),
-            false => number(Some(text), u32::MAX).map(Self::Index),
+            false => parse_number(Some(text), u32::MAX).map(Self::Index),
         }
     }
 }
 
-fn number(part: Option<&str>, most: u32) -> Result<u32, GpuNameError> {
-    part.and_then(decimal).filter(|number| *number <= most).ok_or(GpuNameError)
+fn parse_number(part: Option<&str>, max: u32) -> Result<u32, GpuNameError> {
+    part.and_then(decimal).filter(|number| *number <= max).ok_or(GpuNameError)
 }
 
 impl fmt::Display for GpuName {
@@ -149,34 +150,34 @@ impl fmt::Display for GpuName {
     }
 }
 
-/// A text is no name of a GPU.
+/// The error of a text that is no name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not the name of a GPU: its number, PCI address, GPU-UUID, MIG-UUID or MIG-GPU-UUID/GI/CI")]
 pub struct GpuNameError;
 
-/// A device or a set of devices that a job was given by name.
+/// The name of a device or of a set of devices that a job was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// A CDI device, `VENDOR/CLASS=NAME`; not looked at yet.
+pub enum DeviceName {
+    /// A CDI device, `VENDOR/CLASS=NAME`, not parsed yet.
     Cdi(String),
-    /// A GPU; not looked at yet.
+    /// A GPU, not parsed yet.
     Gpu(String),
-    /// All GPUs of NVIDIA's on the node.
+    /// All NVIDIA GPUs of the node.
     AllGpus,
     /// A channel between the nodes of an NVLink domain (IMEX), by its number.
     Imex(u32),
-    /// A generic resource of Slurm's by the name and the index that `gres.conf` gives it.
+    /// A generic resource of Slurm by the name and the index that `gres.conf` gives it.
     Gres {
         /// `NAME` or `NAME:TYPE`.
         name: String,
         /// Index among the files of that name on the node, from 0.
         index: u32,
     },
-    /// What a directory lists by the names of its files.
+    /// The devices that a directory lists by the names of its files.
     Dir(PathBuf),
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cdi(name) => f.write_str(name),
@@ -197,7 +198,7 @@ mod tests {
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
 
     #[test]
-    fn every_form_is_read_and_written() {
+    fn every_form_of_a_name_is_parsed_and_displayed() {
         let forms = [
             ("0", "0".to_owned()),
             ("1b:00.0", "0000:1b:00.0".to_owned()),
@@ -205,18 +206,18 @@ mod tests {
             ("10000:1b:00.0", "10000:1b:00.0".to_owned()),
         ];
         let prefixed = ["GPU-", "MIG-", "MIG-GPU-"].map(|prefix| {
-            let end = if prefix == "MIG-GPU-" { "/14/7" } else { "" };
-            (format!("{prefix}{}{end}", UUID.to_uppercase()), format!("{prefix}{UUID}{end}"))
+            let suffix = if prefix == "MIG-GPU-" { "/14/7" } else { "" };
+            (format!("{prefix}{}{suffix}", UUID.to_uppercase()), format!("{prefix}{UUID}{suffix}"))
         });
-        let forms = forms.into_iter().map(|(text, shown)| (text.to_owned(), shown));
-        for (text, shown) in forms.chain(prefixed) {
-            assert_eq!(text.parse::<GpuName>().unwrap().to_string(), shown);
+        let forms = forms.into_iter().map(|(text, displayed)| (text.to_owned(), displayed));
+        for (text, displayed) in forms.chain(prefixed) {
+            assert_eq!(text.parse::<GpuName>().unwrap().to_string(), displayed);
         }
     }
 
     #[test]
-    fn anything_else_is_none() {
-        let odd = [
+    fn other_texts_are_no_gpu_name() {
+        let invalid = [
             "",
             "00",
             "01",
@@ -239,18 +240,18 @@ mod tests {
             "MIG-0:0",
             "GPU-????????-????-????-????-????????????",
         ];
-        for text in odd {
+        for text in invalid {
             assert_eq!(text.parse::<GpuName>(), Err(GpuNameError), "{text:?}");
         }
-        for end in ["", "/0", "/0/0/0", "/15/0", "/0/8", "/00/0", "/0/", "//0"] {
-            let text = format!("MIG-GPU-{UUID}{end}");
+        for suffix in ["", "/0", "/0/0/0", "/15/0", "/0/8", "/00/0", "/0/", "//0"] {
+            let text = format!("MIG-GPU-{UUID}{suffix}");
             assert_eq!(text.parse::<GpuName>(), Err(GpuNameError), "{text:?}");
         }
         assert!(format!("GPU-{UUID}0").parse::<GpuName>().is_err());
     }
 
     #[test]
-    fn addresses_are_ordered_as_the_bus_is() {
+    fn pci_addresses_sort_by_domain_and_bus() {
         let address = |text: &str| text.parse::<PciAddress>().unwrap();
         assert!(address("0000:0a:00.0") < address("0000:1b:00.0"));
         assert!(address("0000:ff:00.0") < address("0001:00:00.0"));

@@ -1,16 +1,18 @@
-//! How a device is named, and which numbers that is on this node.
+//! How devices are named, and which numbers a name has on this node.
 //!
-//! A [`Specifier`] is what `DeviceAllow` and the configuration say, [`Named`] what the other keys of
-//! a record say; a [`Resolver`] turns both into devices by the files of a [`Tree`], and
-//! [`allowlist`] puts a job's devices together under its [`Policy`]. Each folder is one way of
-//! naming devices and ends in a function from a name to what was [`Found`].
+//! `DeviceAllow` and the configuration contain [`Specifier`]s, the other keys of a record
+//! [`DeviceName`]s. A [`Resolver`] turns both into devices by the files of a [`Tree`], and
+//! [`build_allowlist`] combines a job's devices under its [`Policy`]. Each folder implements one way
+//! of naming devices and ends in a function from a name to [`ResolvedDevices`].
 
+mod allowlist;
 pub mod cdi;
+mod device;
 pub mod directory;
 pub mod driver;
-mod found;
 mod gpu_name;
 pub mod gres;
+mod major;
 pub mod nvidia;
 mod resolver;
 pub mod slurm;
@@ -18,14 +20,14 @@ mod specifier;
 pub mod topology;
 pub(crate) mod tree;
 
-pub use found::{
-    Device, DeviceError, Found, Policy, Resolved, Unfit, Unresolved, Wanted, allowlist, gpu_count,
-};
-pub use gpu_name::{GpuName, GpuNameError, Named};
+pub use allowlist::{AllowlistError, DeviceRequest, JobAllowlist, Policy, build_allowlist};
+pub use device::{Device, DeviceError, ResolvedDevices, UnresolvedName};
+pub use gpu_name::{DeviceName, GpuName, GpuNameError};
 pub use gres::{HostList, HostListError};
+pub use major::gpu_count;
 pub use resolver::{Resolver, Settings};
 pub use specifier::{Glob, Specifier, SpecifierError};
-pub use tree::{FileError, Node, NodeError, ProcDevices, Tree};
+pub use tree::{DeviceNode, FileError, NodeError, ProcDevices, Tree};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! The files by which a node tells its devices: `/dev`, `/proc` and `/sys`, below a root directory,
-//! and the drivers that `/proc/devices` lists.
+//! The files that describe a node's devices, `/dev`, `/proc` and `/sys` below a root directory, and
+//! the drivers that `/proc/devices` lists.
 
 use super::DeviceError;
 use super::slurm::Files;
@@ -23,33 +23,33 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use thiserror::Error;
 
-/// Most bytes of a file of `/proc` or `/sys`; `/proc/driver/nvidia-caps/mig-minors`, the largest of
-/// those that are read, has about 100 KiB.
-const FILE_MAX: u64 = 1024 * 1024;
+/// Maximum bytes of a file of `/proc` or `/sys`. The largest one that is read,
+/// `/proc/driver/nvidia-caps/mig-minors`, has about 100 KiB.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const NAMES_MAX: usize = 65_536;
-/// Most bytes of a file that stands for a device node.
-const STAND_IN_MAX: u64 = 32;
+/// Maximum bytes of a file that stands for a device node.
+const STAND_IN_BYTES_MAX: u64 = 32;
 
 /// A node's files, below `/` or, for tests and dry runs, below another directory.
 ///
-/// Clones share what was read, so that one phase sees one state of it.
+/// Clones share one cache, so that one phase sees one state of the files.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
     trust: Trust,
-    seen: Rc<Seen>,
+    cache: Rc<ReadCache>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ReadCache {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
     texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
     slurm: RefCell<Option<Files>>,
 }
 
-/// What a device node is.
+/// The type and numbers of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
+pub struct DeviceNode {
     /// Character or block device.
     pub kind: DeviceType,
     /// Device major.
@@ -58,67 +58,72 @@ pub struct Node {
     pub minor: u32,
 }
 
-impl fmt::Display for Node {
-    /// As in ls(1), with a colon: `c 195:0`.
+impl fmt::Display for DeviceNode {
+    /// Writes type and numbers as ls(1) does, but with a colon: `c 195:0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}:{}", self.kind.letter(), self.major, self.minor)
     }
 }
 
 impl Tree {
-    /// This node.
-    pub fn here() -> Self {
-        Self::laid_out(Path::new("/"), Trust::root())
+    /// Returns the files of the node that this process runs on.
+    pub fn host() -> Self {
+        Self::with_root(Path::new("/"), Trust::root())
     }
 
-    /// A node that is laid out below `root`, whose files are believed as `trust` says. There a
-    /// regular file with the text `c 195:0` or `b 7:1` stands for a device node, since only root
-    /// can make a real one.
-    pub fn laid_out(root: &Path, trust: Trust) -> Self {
-        Self { root: root.to_owned(), trust, seen: Rc::default() }
+    /// Returns the files of a node below `root`, which are trusted according to `trust`.
+    ///
+    /// Below another root than `/`, a regular file with the text `c 195:0` or `b 7:1` stands for a
+    /// device node, since only root can make a real one.
+    pub fn with_root(root: &Path, trust: Trust) -> Self {
+        Self { root: root.to_owned(), trust, cache: Rc::default() }
     }
 
-    /// Who has to own the files that root writes, as device specifications are.
+    /// Returns the owners that are accepted for files that root writes, such as device
+    /// specifications.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// Where an absolute path of the node is.
-    pub fn at(&self, path: &str) -> PathBuf {
+    /// Returns where an absolute path of the node lies for this process.
+    pub fn locate(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The device node at an absolute path, on which no component may be a symbolic link or `..`,
-    /// nor a directory in which everyone may put something, as in `/dev/shm`: a file system of a
-    /// user's own shows whatever nodes he likes. Nothing is opened for use: no driver hears of it
-    /// (`O_PATH`, open(2)).
-    pub fn node(&self, path: &str) -> Result<Node, NodeError> {
+    /// Returns the device node at an absolute path. It opens the node with `O_PATH` (open(2)), so
+    /// that no driver notices.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`], also if a component is a symbolic link, `..`, or a directory that everyone may
+    /// write, such as `/dev/shm`: a file system that a user mounts there shows any nodes.
+    pub fn read_node(&self, path: &str) -> Result<DeviceNode, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut fd = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
         let mut stat = fstat(&fd).map_err(NodeError::Open)?;
-        let mut everyones = false;
+        let mut world_writable = false;
         for part in path.split('/').filter(|part| !part.is_empty()) {
             if part == ".." {
-                return Err(NodeError::Link);
+                return Err(NodeError::SymbolicLink);
             }
-            if everyones {
-                return Err(NodeError::Everyones);
+            if world_writable {
+                return Err(NodeError::WorldWritableParent);
             }
             fd = openat(&fd, part, flags, Mode::empty()).map_err(NodeError::Open)?;
             stat = fstat(&fd).map_err(NodeError::Open)?;
-            if format_of(&stat) == SFlag::S_IFLNK {
-                return Err(NodeError::Link);
+            if file_type(&stat) == SFlag::S_IFLNK {
+                return Err(NodeError::SymbolicLink);
             }
-            everyones = stat.st_mode & Mode::S_IWOTH.bits() != 0;
+            world_writable = stat.st_mode & Mode::S_IWOTH.bits() != 0;
         }
-        self.node_of(&fd, &stat)
+        self.node_from_stat(&fd, &stat)
     }
 
-    /// The device node at an absolute path, symbolic links followed as stat(2) does, but not to
-    /// above the root.
-    pub fn node_behind_links(&self, path: &str) -> Result<Node, NodeError> {
+    /// Returns the device node at an absolute path. It follows symbolic links as stat(2) does, but
+    /// never to above the root.
+    pub fn read_node_behind_links(&self, path: &str) -> Result<DeviceNode, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        let fd = if self.is_laid_out() {
+        let fd = if self.has_other_root() {
             let root = nix::fcntl::open(&self.root, flags, Mode::empty());
             let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
             openat2(root.map_err(NodeError::Open)?, path, how)
@@ -127,52 +132,61 @@ impl Tree {
         };
         let fd = fd.map_err(NodeError::Open)?;
         let stat = fstat(&fd).map_err(NodeError::Open)?;
-        self.node_of(&fd, &stat)
+        self.node_from_stat(&fd, &stat)
     }
 
-    /// The text of a file of `/proc` or `/sys`, bytes that are no UTF-8 replaced. Each file is read
-    /// once, so that whatever is resolved together is so by one state.
-    /// Fails: [`FileError`]; `EFBIG` past a mebibyte.
-    pub fn text(&self, path: &str) -> Result<String, FileError> {
-        if let Some(text) = self.seen.texts.borrow().get(path) {
+    /// Returns the text of a file of `/proc` or `/sys`; invalid UTF-8 is replaced. Each file is read
+    /// once, so that all names are resolved by one state of the node.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; `EFBIG` if the file has more than a mebibyte.
+    pub fn read_text(&self, path: &str) -> Result<String, FileError> {
+        if let Some(text) = self.cache.texts.borrow().get(path) {
             return text.clone();
         }
-        let text = self.read(path);
-        self.seen.texts.borrow_mut().insert(path.to_owned(), text.clone());
+        let text = self.read_uncached(path);
+        self.cache.texts.borrow_mut().insert(path.to_owned(), text.clone());
         text
     }
 
-    fn read(&self, path: &str) -> Result<String, FileError> {
+    fn read_uncached(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: std::io::Error| FileError::new("read", path, &error);
-        proc::read_at_most(&self.at(path), FILE_MAX).map_err(failed)
+        proc::read_at_most(&self.locate(path), FILE_BYTES_MAX).map_err(failed)
     }
 
-    /// The names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
-    /// Fails: [`FileError`]; `EFBIG` past 65,536 names.
-    pub fn names(&self, path: &str) -> Result<Vec<String>, FileError> {
-        self.names_within(path, NAMES_MAX)
+    /// Returns the names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; `EFBIG` if there are more than 65,536 names.
+    pub fn list_names(&self, path: &str) -> Result<Vec<String>, FileError> {
+        self.list_names_up_to(path, NAMES_MAX)
     }
 
-    /// The same of a directory that may not be there, and then holds nothing.
-    /// Fails: also where it has more than `most` names.
-    pub(super) fn entries(&self, path: &str, most: usize) -> Result<Vec<String>, DeviceError> {
-        match self.names(path).or_else(missing_is(Vec::new))? {
-            names if names.len() > most => {
-                Err(DeviceError::at(path, format_args!("more than {most} entries")))
+    /// Returns the sorted names in a directory; none if the directory is missing.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be listed, or has more than `max` names.
+    pub(super) fn list_entries(&self, path: &str, max: usize) -> Result<Vec<String>, DeviceError> {
+        match self.list_names(path).or_else(if_missing(Vec::new))? {
+            names if names.len() > max => {
+                Err(DeviceError::at(path, format_args!("more than {max} entries")))
             }
             names => Ok(names),
         }
     }
 
-    fn names_within(&self, path: &str, most: usize) -> Result<Vec<String>, FileError> {
+    fn list_names_up_to(&self, path: &str, max: usize) -> Result<Vec<String>, FileError> {
         let failed = |error: std::io::Error| FileError::new("list", path, &error);
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(self.at(path)).map_err(failed)? {
-            if names.len() >= most {
+        for entry in std::fs::read_dir(self.locate(path)).map_err(failed)? {
+            if names.len() >= max {
                 return Err(failed(Errno::EFBIG.into()));
             }
             let name = entry.map_err(failed)?.file_name();
-            // No file of the kernel's has another name, and no specifier could spell it.
+            // Kernel files have UTF-8 names, and no specifier could spell another one.
             if let Ok(name) = name.into_string() {
                 names.push(name);
             }
@@ -181,29 +195,33 @@ impl Tree {
         Ok(names)
     }
 
-    /// The last component of what a symbolic link of `/sys` points to, as for a device's driver.
-    /// Fails: [`FileError`]; `EINVAL` where it is no link.
-    pub fn link_name(&self, path: &str) -> Result<String, FileError> {
+    /// Returns the last component of the target of a symbolic link of `/sys`, for instance the name
+    /// of a device's driver.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; `EINVAL` if the file is no link.
+    pub fn read_link_name(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: std::io::Error| FileError::new("read link", path, &error);
-        let target = std::fs::read_link(self.at(path)).map_err(failed)?;
+        let target = std::fs::read_link(self.locate(path)).map_err(failed)?;
         let name = target.file_name().map(|name| name.as_bytes()).unwrap_or_default();
         String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
     }
 
-    /// The drivers of `/proc/devices`, read at most once.
-    pub fn drivers(&self) -> Result<&ProcDevices, FileError> {
-        let read = || self.text("/proc/devices").map(|text| ProcDevices::parse(&text));
-        self.seen.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
+    /// Returns the drivers of `/proc/devices`, which is read at most once.
+    pub fn read_drivers(&self) -> Result<&ProcDevices, FileError> {
+        let read = || self.read_text("/proc/devices").map(|text| ProcDevices::parse(&text));
+        self.cache.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    /// Slurm's files, once they were found.
-    pub(super) fn slurm(&self) -> &RefCell<Option<Files>> {
-        &self.seen.slurm
+    /// The place where Slurm's configuration is kept once it was found.
+    pub(super) fn slurm_conf_cache(&self) -> &RefCell<Option<Files>> {
+        &self.cache.slurm
     }
 
-    /// A text with the paths of this node's files as they are on the node itself.
-    pub fn as_on_the_node(&self, text: &str) -> String {
-        let Some(root) = self.root.to_str().filter(|_| self.is_laid_out()) else {
+    /// Returns a text in which each path below this tree's root is the path on the node itself.
+    pub fn strip_root(&self, text: &str) -> String {
+        let Some(root) = self.root.to_str().filter(|_| self.has_other_root()) else {
             return text.to_owned();
         };
         let (mut shown, mut rest) = (String::new(), text);
@@ -216,34 +234,34 @@ impl Tree {
         shown + rest
     }
 
-    fn is_laid_out(&self) -> bool {
+    fn has_other_root(&self) -> bool {
         self.root != Path::new("/")
     }
 
-    fn node_of(&self, fd: &OwnedFd, stat: &FileStat) -> Result<Node, NodeError> {
-        let format = format_of(stat);
-        let kind = match format {
+    fn node_from_stat(&self, fd: &OwnedFd, stat: &FileStat) -> Result<DeviceNode, NodeError> {
+        let kind = match file_type(stat) {
             SFlag::S_IFCHR => DeviceType::Char,
             SFlag::S_IFBLK => DeviceType::Block,
-            SFlag::S_IFREG if self.is_laid_out() => return stand_in(fd),
-            _ => return Err(NodeError::NoDevice),
+            SFlag::S_IFREG if self.has_other_root() => return read_stand_in(fd),
+            _ => return Err(NodeError::NotADevice),
         };
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        Ok(Node { kind, major: number(major(stat.st_rdev)), minor: number(minor(stat.st_rdev)) })
+        let (major, minor) = (number(major(stat.st_rdev)), number(minor(stat.st_rdev)));
+        Ok(DeviceNode { kind, major, minor })
     }
 }
 
-fn format_of(stat: &FileStat) -> SFlag {
+fn file_type(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
-fn stand_in(fd: &OwnedFd) -> Result<Node, NodeError> {
+fn read_stand_in(fd: &OwnedFd) -> Result<DeviceNode, NodeError> {
     use std::os::fd::AsRawFd;
     let mut text = String::new();
-    // A descriptor of O_PATH cannot be read; this is how it is opened anew.
+    // An O_PATH descriptor cannot be read, so the file is opened again through it.
     File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-        .and_then(|file| file.take(STAND_IN_MAX).read_to_string(&mut text))
-        .map_err(|_| NodeError::NoDevice)?;
+        .and_then(|file| file.take(STAND_IN_BYTES_MAX).read_to_string(&mut text))
+        .map_err(|_| NodeError::NotADevice)?;
     let parse = |text: &str| {
         let (kind, numbers) = text.split_once(' ')?;
         let kind = match kind {
@@ -252,30 +270,30 @@ fn stand_in(fd: &OwnedFd) -> Result<Node, NodeError> {
             _ => return None,
         };
         let (major, minor) = numbers.split_once(':')?;
-        Some(Node { kind, major: major.parse().ok()?, minor: minor.parse().ok()? })
+        Some(DeviceNode { kind, major: major.parse().ok()?, minor: minor.parse().ok()? })
     };
-    parse(text.trim_end()).ok_or(NodeError::NoDevice)
+    parse(text.trim_end()).ok_or(NodeError::NotADevice)
 }
 
 /// Why there is no device node at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {
-    /// It cannot be reached.
+    /// The path cannot be opened.
     #[error("{}", .0.desc())]
     Open(Errno),
     /// A component is a symbolic link or `..`.
     #[error("there is a symbolic link or .. in the path")]
-    Link,
-    /// Everyone may write a directory on the way.
+    SymbolicLink,
+    /// Everyone may write a directory of the path.
     #[error("in a directory that everyone may write")]
-    Everyones,
-    /// It is something else.
+    WorldWritableParent,
+    /// The file has another type.
     #[error("not a device")]
-    NoDevice,
+    NotADevice,
 }
 
 impl NodeError {
-    /// Whether there is simply nothing.
+    /// Returns whether nothing exists at the path.
     pub fn is_absent(self) -> bool {
         self == Self::Open(Errno::ENOENT)
     }
@@ -296,25 +314,26 @@ impl FileError {
         Self { operation, path: path.to_owned(), errno }
     }
 
-    /// Whether the file is simply not there.
+    /// Returns whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
     }
 }
 
-/// What a file that is not there stands for; any other failure stays one.
-pub(super) fn missing_is<T>(
+/// Returns a function for `or_else` that replaces the error of a missing file by `value`. Any other
+/// failure stays.
+pub(super) fn if_missing<T>(
     value: impl FnOnce() -> T,
 ) -> impl FnOnce(FileError) -> Result<T, FileError> {
     |error| if error.is_missing() { Ok(value()) } else { Err(error) }
 }
 
-/// The drivers of this node.
+/// The drivers of a node with their majors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcDevices(Vec<(DeviceType, u32, String)>);
 
 impl ProcDevices {
-    /// Reads the text of `/proc/devices`. A line that is not of its form names no driver.
+    /// Parses the text of `/proc/devices`. A line of another form names no driver.
     pub fn parse(text: &str) -> Self {
         let mut section = None;
         let mut drivers = Vec::new();
@@ -323,7 +342,7 @@ impl ProcDevices {
                 "Character devices:" => section = Some(DeviceType::Char),
                 "Block devices:" => section = Some(DeviceType::Block),
                 line => {
-                    if let (Some(kind), Some((major, name))) = (section, driver(line)) {
+                    if let (Some(kind), Some((major, name))) = (section, parse_driver(line)) {
                         drivers.push((kind, major, name.to_owned()));
                     }
                 }
@@ -332,38 +351,41 @@ impl ProcDevices {
         Self(drivers)
     }
 
-    /// The majors whose driver has exactly this name; several lines may.
-    pub fn majors(&self, kind: DeviceType, name: &str) -> impl Iterator<Item = u32> {
-        self.of_kind(kind).filter(move |(_, driver)| *driver == name).map(|(major, _)| major)
+    /// Returns the majors of the drivers with exactly this name. Several lines may have it.
+    pub fn majors_of(&self, kind: DeviceType, name: &str) -> impl Iterator<Item = u32> {
+        self.drivers_of_kind(kind)
+            .filter(move |(_, driver)| *driver == name)
+            .map(|(major, _)| major)
     }
 
-    /// The majors of one kind with the names of their drivers. A major may have several, and a
-    /// name may have several majors.
-    pub fn of_kind(&self, kind: DeviceType) -> impl Iterator<Item = (u32, &str)> {
-        let own = self.0.iter().filter(move |(of, _, _)| *of == kind);
-        own.map(|(_, major, driver)| (*major, driver.as_str()))
+    /// Returns the majors of one kind with the names of their drivers. A major may have several
+    /// names, and a name several majors.
+    pub fn drivers_of_kind(&self, kind: DeviceType) -> impl Iterator<Item = (u32, &str)> {
+        let drivers = self.0.iter().filter(move |(own_kind, _, _)| *own_kind == kind);
+        drivers.map(|(_, major, driver)| (*major, driver.as_str()))
     }
 
-    /// The names of the drivers that have a major; none where it is free, several where they share
-    /// its minors.
-    pub fn names(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
-        self.of_kind(kind).filter(move |(number, _)| *number == major).map(|(_, name)| name)
+    /// Returns the names of the drivers of a major: none if the major is free, several if drivers
+    /// share its minors.
+    pub fn names_of(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
+        self.drivers_of_kind(kind).filter(move |(number, _)| *number == major).map(|(_, name)| name)
     }
 }
 
-/// Blanks, the major in decimal, one blank, the name.
-fn driver(line: &str) -> Option<(u32, &str)> {
+/// Parses a line of blanks, the major in decimal, one blank, and the name.
+fn parse_driver(line: &str) -> Option<(u32, &str)> {
     let (major, name) = line.trim_start_matches(' ').split_once(' ')?;
-    let digits = major.len() <= 4 && major.bytes().all(|byte| byte.is_ascii_digit());
-    let major = major.parse().ok().filter(|major| digits && *major <= MAJOR_MAX)?;
-    let plain = !name.is_empty() && !name.starts_with(' ') && !name.chars().any(char::is_control);
-    plain.then_some((major, name))
+    let is_decimal = major.len() <= 4 && major.bytes().all(|byte| byte.is_ascii_digit());
+    let major = major.parse().ok().filter(|major| is_decimal && *major <= MAJOR_MAX)?;
+    let is_plain =
+        !name.is_empty() && !name.starts_with(' ') && !name.chars().any(char::is_control);
+    is_plain.then_some((major, name))
 }
 
-/// What a name in a directory stands for.
+/// An entry of a trusted directory.
 #[derive(Debug)]
-pub(crate) enum Entry {
-    /// A directory, which has been checked.
+pub(crate) enum TrustedEntry {
+    /// A directory that is trusted itself.
     Dir(TrustedDir),
     /// A regular file.
     File,
@@ -373,23 +395,30 @@ pub(crate) enum Entry {
     Other,
 }
 
-/// The names in the directory, sorted, without those that begin with a dot. A name that is no
-/// UTF-8 is given with replacement characters, which no name of ours has.
-/// Fails: [`Distrust::Open`] where it cannot be listed, [`Distrust::Crowded`] past `limit`
-/// names.
-pub(crate) fn names(dir: &TrustedDir, limit: usize) -> Result<Vec<String>, TrustError> {
-    list(dir, limit, |name| !name.starts_with('.'))
+/// Returns the sorted names in a directory that do not begin with a dot. Invalid UTF-8 is replaced;
+/// no name that this crate accepts has a replacement character.
+///
+/// # Errors
+///
+/// [`Distrust::Open`] if the directory cannot be listed, [`Distrust::Crowded`] if it has more than
+/// `max` names.
+pub(crate) fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
+    list_filtered(dir, max, |name| !name.starts_with('.'))
 }
 
-/// As [`names`], those that begin with a dot included.
-pub(crate) fn all_names(dir: &TrustedDir, limit: usize) -> Result<Vec<String>, TrustError> {
-    list(dir, limit, |name| name != "." && name != "..")
+/// Returns the sorted names in a directory, including those that begin with a dot.
+///
+/// # Errors
+///
+/// The errors of [`list_visible_names`].
+pub(crate) fn list_all_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
+    list_filtered(dir, max, |name| name != "." && name != "..")
 }
 
-fn list(
+fn list_filtered(
     dir: &TrustedDir,
-    limit: usize,
-    wanted: fn(&str) -> bool,
+    max: usize,
+    is_wanted: fn(&str) -> bool,
 ) -> Result<Vec<String>, TrustError> {
     let failed = |errno| TrustError::new(dir.path(), Distrust::Open(errno));
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -397,11 +426,11 @@ fn list(
     let mut names = Vec::new();
     for entry in listing.iter() {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-        if !wanted(&name) {
+        if !is_wanted(&name) {
             continue;
         }
-        if names.len() >= limit {
-            return Err(TrustError::new(dir.path(), Distrust::Crowded(limit)));
+        if names.len() >= max {
+            return Err(TrustError::new(dir.path(), Distrust::Crowded(max)));
         }
         names.push(name);
     }
@@ -409,17 +438,20 @@ fn list(
     Ok(names)
 }
 
-/// What the entry of this name is, for a caller to whom a file says all by its name. A
-/// directory is checked as [`crate::kernel::trust::Trust::dir`] does; of a file only the type is looked at, since in
-/// a directory that has been checked nobody else can have named it.
-pub(crate) fn entry(dir: &TrustedDir, name: &Path) -> Result<Entry, TrustError> {
+/// Returns the type of the entry with this name, without opening it. Only root can have named a file
+/// in a trusted directory, so a file needs no check of its own.
+///
+/// # Errors
+///
+/// [`TrustError`] if the entry is missing, or is a directory that [`Trust::dir`] would not trust.
+pub(crate) fn read_entry(dir: &TrustedDir, name: &Path) -> Result<TrustedEntry, TrustError> {
     let stat = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
         .map_err(|errno| TrustError::new(&dir.path().join(name), Distrust::Open(errno)))?;
     match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
-        SFlag::S_IFDIR => dir.dir(name).map(Entry::Dir),
-        SFlag::S_IFREG => Ok(Entry::File),
-        SFlag::S_IFCHR => Ok(Entry::CharDevice),
-        _ => Ok(Entry::Other),
+        SFlag::S_IFDIR => dir.dir(name).map(TrustedEntry::Dir),
+        SFlag::S_IFREG => Ok(TrustedEntry::File),
+        SFlag::S_IFCHR => Ok(TrustedEntry::CharDevice),
+        _ => Ok(TrustedEntry::Other),
     }
 }
 
@@ -431,115 +463,122 @@ mod tests {
     use crate::testing::Scratch;
 
     fn tree(scratch: &Scratch) -> Tree {
-        Tree::laid_out(scratch.path(), scratch.trust())
+        Tree::with_root(scratch.path(), scratch.trust())
     }
 
-    fn char_device(major: u32, minor: u32) -> Node {
-        Node { kind: DeviceType::Char, major, minor }
+    fn char_device(major: u32, minor: u32) -> DeviceNode {
+        DeviceNode { kind: DeviceType::Char, major, minor }
     }
 
     #[test]
-    fn this_node_has_null() {
+    fn host_has_dev_null() {
         let null = Ok(char_device(1, 3));
-        assert_eq!(Tree::here().node("/dev/null"), null);
-        assert_eq!(Tree::here().node_behind_links("/dev/null"), null);
-        assert_eq!(Tree::here().node("/etc/passwd"), Err(NodeError::NoDevice));
-        assert_eq!(Tree::here().node("/dev"), Err(NodeError::NoDevice));
+        assert_eq!(Tree::host().read_node("/dev/null"), null);
+        assert_eq!(Tree::host().read_node_behind_links("/dev/null"), null);
+        assert_eq!(Tree::host().read_node("/etc/passwd"), Err(NodeError::NotADevice));
+        assert_eq!(Tree::host().read_node("/dev"), Err(NodeError::NotADevice));
     }
 
     #[test]
-    fn on_a_node_that_is_not_laid_out_no_file_stands_for_a_device() {
+    fn regular_file_of_the_host_is_no_device() {
         for path in ["/etc/hostname", "/etc/passwd"] {
-            assert_eq!(Tree::here().node(path), Err(NodeError::NoDevice));
-            assert_eq!(Tree::here().node_behind_links(path), Err(NodeError::NoDevice));
+            assert_eq!(Tree::host().read_node(path), Err(NodeError::NotADevice));
+            assert_eq!(Tree::host().read_node_behind_links(path), Err(NodeError::NotADevice));
         }
         let scratch = Scratch::new();
         let path = scratch.file("nvidia0", "c 195:0");
-        assert!(Tree::here().node(path.to_str().unwrap()).is_err());
-        assert!(Tree::here().node_behind_links(path.to_str().unwrap()).is_err());
+        assert!(Tree::host().read_node(path.to_str().unwrap()).is_err());
+        assert!(Tree::host().read_node_behind_links(path.to_str().unwrap()).is_err());
     }
 
     #[test]
-    fn a_file_stands_for_a_node_where_a_node_is_laid_out() {
+    fn regular_file_below_another_root_stands_for_a_node() {
         let scratch = Scratch::new();
         scratch.file("dev/nvidia0", "c 195:0\n");
         scratch.file("dev/loop1", "b 7:1");
-        let (char, block) =
-            (tree(&scratch).node("/dev/nvidia0"), tree(&scratch).node("/dev/loop1"));
-        assert_eq!(char, Ok(char_device(195, 0)));
-        assert_eq!(block, Ok(Node { kind: DeviceType::Block, major: 7, minor: 1 }));
+        let loop1 = DeviceNode { kind: DeviceType::Block, major: 7, minor: 1 };
+        assert_eq!(tree(&scratch).read_node("/dev/nvidia0"), Ok(char_device(195, 0)));
+        assert_eq!(tree(&scratch).read_node("/dev/loop1"), Ok(loop1));
         for text in ["", "c", "c 1", "x 1:2", "c 1:-1", "c 1:2:3", "c  1:2"] {
             scratch.file("dev/odd", text);
-            assert_eq!(tree(&scratch).node("/dev/odd"), Err(NodeError::NoDevice), "{text:?}");
+            assert_eq!(
+                tree(&scratch).read_node("/dev/odd"),
+                Err(NodeError::NotADevice),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
-    fn links_are_followed_only_where_that_is_asked_for_and_never_out() {
+    fn links_are_followed_on_request_only_and_never_above_the_root() {
         let scratch = Scratch::new();
         scratch.file("dev/real", "c 1:3");
         symlink("/dev/real", scratch.path().join("dev/link")).unwrap();
         symlink("dev", scratch.path().join("devices")).unwrap();
         symlink("/../../../../../../../etc/passwd", scratch.path().join("dev/out")).unwrap();
         let tree = tree(&scratch);
-        assert_eq!(tree.node_behind_links("/dev/link"), Ok(char_device(1, 3)));
-        assert_eq!(tree.node("/dev/link"), Err(NodeError::Link));
-        assert_eq!(tree.node("/devices/real"), Err(NodeError::Link));
-        assert_eq!(tree.node("/dev/../dev/real"), Err(NodeError::Link));
-        assert_eq!(tree.node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
+        assert_eq!(tree.read_node_behind_links("/dev/link"), Ok(char_device(1, 3)));
+        assert_eq!(tree.read_node("/dev/link"), Err(NodeError::SymbolicLink));
+        assert_eq!(tree.read_node("/devices/real"), Err(NodeError::SymbolicLink));
+        assert_eq!(tree.read_node("/dev/../dev/real"), Err(NodeError::SymbolicLink));
+        assert_eq!(tree.read_node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
     }
 
     #[test]
-    fn what_anyone_could_have_put_there_is_no_node() {
+    fn node_below_a_world_writable_directory_is_refused() {
         let scratch = Scratch::new();
         scratch.file("dev/shm/node", "c 195:0");
         scratch.file("dev/shm/dir/node", "c 195:0");
         scratch.mode("dev/shm", 0o1777);
         for path in ["/dev/shm/node", "/dev/shm/dir/node", "/dev/./shm//node"] {
-            assert_eq!(tree(&scratch).node(path), Err(NodeError::Everyones), "{path}");
+            assert_eq!(
+                tree(&scratch).read_node(path),
+                Err(NodeError::WorldWritableParent),
+                "{path}"
+            );
         }
-        assert_eq!(tree(&scratch).node("/dev/shm"), Err(NodeError::NoDevice));
+        assert_eq!(tree(&scratch).read_node("/dev/shm"), Err(NodeError::NotADevice));
     }
 
     #[test]
-    fn files_are_bounded_and_names_sorted() {
+    fn files_are_bounded_and_names_are_sorted() {
         let scratch = Scratch::new();
-        let long = "x".repeat(usize::try_from(FILE_MAX).unwrap() + 1);
+        let long = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
         scratch.file("proc/long", &long);
-        let error = tree(&scratch).text("/proc/long").unwrap_err();
+        let error = tree(&scratch).read_text("/proc/long").unwrap_err();
         assert_eq!(error.to_string(), format!("read /proc/long: {}", Errno::EFBIG.desc()));
-        assert!(tree(&scratch).text("/proc/none").unwrap_err().is_missing());
+        assert!(tree(&scratch).read_text("/proc/none").unwrap_err().is_missing());
         scratch.file("sys/b", "");
         scratch.file("sys/a", "");
-        assert_eq!(tree(&scratch).names("/sys").unwrap(), ["a", "b"]);
-        assert!(tree(&scratch).names_within("/sys", 2).is_ok());
-        let error = tree(&scratch).names_within("/sys", 1).unwrap_err();
+        assert_eq!(tree(&scratch).list_names("/sys").unwrap(), ["a", "b"]);
+        assert!(tree(&scratch).list_names_up_to("/sys", 2).is_ok());
+        let error = tree(&scratch).list_names_up_to("/sys", 1).unwrap_err();
         assert_eq!(error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
     }
 
-    /// One resolution asks for a file again and again, as for the drivers, and has to see one state.
+    /// A resolution reads a file such as `/proc/devices` repeatedly and must see one state of it.
     #[test]
-    fn a_file_is_read_once() {
+    fn file_is_read_once() {
         let scratch = Scratch::new();
         scratch.file("proc/a", "before");
         let tree = tree(&scratch);
-        assert!(tree.text("/proc/b").unwrap_err().is_missing());
-        assert_eq!(tree.text("/proc/a").unwrap(), "before");
+        assert!(tree.read_text("/proc/b").unwrap_err().is_missing());
+        assert_eq!(tree.read_text("/proc/a").unwrap(), "before");
         scratch.file("proc/a", "after");
         scratch.file("proc/b", "after");
-        assert_eq!(tree.text("/proc/a").unwrap(), "before");
-        assert!(tree.text("/proc/b").unwrap_err().is_missing());
+        assert_eq!(tree.read_text("/proc/a").unwrap(), "before");
+        assert!(tree.read_text("/proc/b").unwrap_err().is_missing());
     }
 
     const TEXT: &str = "Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n137 pts\n\
                         195 nvidia\n\nBlock devices:\n  7 loop\n259 blkext\n";
 
     fn majors(text: &str, kind: DeviceType, name: &str) -> Vec<u32> {
-        ProcDevices::parse(text).majors(kind, name).collect()
+        ProcDevices::parse(text).majors_of(kind, name).collect()
     }
 
     #[test]
-    fn names_are_exact_and_may_have_several_majors() {
+    fn driver_name_matches_exactly_and_may_have_several_majors() {
         assert_eq!(majors(TEXT, DeviceType::Char, "pts"), [136, 137]);
         assert_eq!(majors(TEXT, DeviceType::Char, "/dev/tty"), [5]);
         assert_eq!(majors(TEXT, DeviceType::Block, "loop"), [7]);
@@ -549,33 +588,33 @@ mod tests {
     }
 
     #[test]
-    fn a_major_leads_back_to_its_names() {
+    fn major_has_the_names_of_all_its_drivers() {
         let drivers = ProcDevices::parse("Character devices:\n 5 /dev/tty\n 5 ptmx\n 7 vcs\n");
-        let names = |kind, major| drivers.names(kind, major).collect::<Vec<_>>();
+        let names = |kind, major| drivers.names_of(kind, major).collect::<Vec<_>>();
         assert_eq!(names(DeviceType::Char, 5), ["/dev/tty", "ptmx"]);
         assert_eq!(names(DeviceType::Char, 6), [""; 0]);
         assert_eq!(names(DeviceType::Block, 5), [""; 0]);
     }
 
     #[test]
-    fn sections_are_kept_apart() {
+    fn character_and_block_sections_are_separate() {
         assert!(majors(TEXT, DeviceType::Char, "loop").is_empty());
         assert!(majors(TEXT, DeviceType::Block, "mem").is_empty());
         assert!(majors("  7 loop\n", DeviceType::Block, "loop").is_empty());
     }
 
     #[test]
-    fn a_major_is_told_with_all_its_drivers() {
+    fn driver_names_of_a_major_keep_to_its_section() {
         let text = "Character devices:\n195 nvidia\n195 nvidiactl\nBlock devices:\n195 other\n";
         let drivers = ProcDevices::parse(text);
-        let names = |kind, major| drivers.names(kind, major).collect::<Vec<_>>();
+        let names = |kind, major| drivers.names_of(kind, major).collect::<Vec<_>>();
         assert_eq!(names(DeviceType::Char, 195), ["nvidia", "nvidiactl"]);
         assert_eq!(names(DeviceType::Block, 195), ["other"]);
         assert!(names(DeviceType::Char, 19).is_empty());
     }
 
     #[test]
-    fn odd_lines_name_no_driver() {
+    fn malformed_lines_name_no_driver() {
         for line in
             ["-1 x", "+1 x", "0x1 x", "4096 x", "99999999999 x", "1", "1 ", "1  x", "x", "1\tx"]
         {
@@ -591,14 +630,14 @@ mod tests {
             scratch.file(name, "");
         }
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-        assert_eq!(names(&dir, 2), Ok(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(names(&dir, 1).unwrap_err().cause(), &Distrust::Crowded(1));
-        assert_eq!(all_names(&dir, 3).unwrap(), [".hidden", "a", "b"]);
-        assert_eq!(all_names(&dir, 2).unwrap_err().cause(), &Distrust::Crowded(2));
+        assert_eq!(list_visible_names(&dir, 2), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(list_visible_names(&dir, 1).unwrap_err().cause(), &Distrust::Crowded(1));
+        assert_eq!(list_all_names(&dir, 3).unwrap(), [".hidden", "a", "b"]);
+        assert_eq!(list_all_names(&dir, 2).unwrap_err().cause(), &Distrust::Crowded(2));
     }
 
     #[test]
-    fn entries_are_told_apart_without_opening_them() {
+    fn entries_are_classified_without_opening_them() {
         let scratch = Scratch::new();
         for name in ["d/file", "d/dir/x", "d/open/x"] {
             scratch.file(name, "");
@@ -608,16 +647,18 @@ mod tests {
         symlink("dir", scratch.path().join("d/linked-dir")).unwrap();
         nix::unistd::mkfifo(&scratch.path().join("d/fifo"), Mode::S_IRUSR).unwrap();
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-        let entry = |name: &str| super::entry(&dir, Path::new(name));
-        assert!(matches!(entry("file"), Ok(Entry::File)));
-        assert!(matches!(entry("dir"), Ok(Entry::Dir(below)) if below.path().ends_with("d/dir")));
+        let entry = |name: &str| read_entry(&dir, Path::new(name));
+        assert!(matches!(entry("file"), Ok(TrustedEntry::File)));
+        assert!(
+            matches!(entry("dir"), Ok(TrustedEntry::Dir(below)) if below.path().ends_with("d/dir"))
+        );
         for name in ["link", "linked-dir", "fifo"] {
-            assert!(matches!(entry(name), Ok(Entry::Other)), "{name}");
+            assert!(matches!(entry(name), Ok(TrustedEntry::Other)), "{name}");
         }
         assert_eq!(entry("open").unwrap_err().cause(), &Distrust::Writable(0o777));
         assert!(entry("none").unwrap_err().is_missing());
         let dev = Trust::below(Path::new("/dev"), 0).dir(Path::new("/dev")).unwrap();
-        let here = super::entry(&dev, Path::new("null"));
-        assert!(matches!(here, Ok(Entry::CharDevice)));
+        let null = read_entry(&dev, Path::new("null"));
+        assert!(matches!(null, Ok(TrustedEntry::CharDevice)));
     }
 }

@@ -52,20 +52,21 @@ pub(super) fn variables(
 /// named on a node with MIG instances: of these only a UUID that no file tells will do.
 /// Fails: the GPUs of the node cannot be told.
 pub(super) fn name_gpus(tree: &Tree, probes: &mut Vec<Probe>) -> Result<(), DeviceError> {
-    let mut gpus = topology::gpus(tree)?;
+    let mut gpus = topology::list_gpus(tree)?;
     if nvidia::has_instances(tree)? {
-        let is_cuda = |gpu: &GpuNodes| matches!(gpu.name, Some((of, _)) if of == CUDA);
-        gpus.iter_mut().filter(|gpu| is_cuda(gpu)).for_each(|gpu| gpu.name = None);
+        let is_cuda = |gpu: &GpuNodes| matches!(gpu.visible_devices, Some((of, _)) if of == CUDA);
+        gpus.iter_mut().filter(|gpu| is_cuda(gpu)).for_each(|gpu| gpu.visible_devices = None);
     }
     if probes.is_empty() {
-        let probe = |gpu: &GpuNodes| format!("{} {}", gpu.own.rule, gpu.own.node).parse().ok();
+        let probe =
+            |gpu: &GpuNodes| format!("{} {}", gpu.own_node.rule, gpu.own_node.node).parse().ok();
         probes.extend(gpus.iter().filter_map(probe).take(MAX_PROBES));
     }
-    let mut names = gpus.iter().filter_map(|gpu| gpu.name.as_ref());
+    let mut names = gpus.iter().filter_map(|gpu| gpu.visible_devices.as_ref());
     let numbers = names.any(|(of, uuid)| *of == CUDA && uuid.is_none());
     for probe in probes.iter_mut() {
-        let gpu = gpus.iter().find(|gpu| gpu.own.rule == probe.device);
-        probe.variable = gpu.and_then(|gpu| gpu.name.as_ref()).and_then(|(of, uuid)| {
+        let gpu = gpus.iter().find(|gpu| gpu.own_node.rule == probe.device);
+        probe.variable = gpu.and_then(|gpu| gpu.visible_devices.as_ref()).and_then(|(of, uuid)| {
             let uuid = uuid.as_deref().filter(|_| !numbers);
             Variable::new(of, uuid.unwrap_or("0")).ok()
         });

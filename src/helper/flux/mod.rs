@@ -2,7 +2,9 @@
 
 use super::plan::{Contained, NoPlan, contained, has_list, inherited, misconfigured, unusable};
 use super::{Config, Evidence};
-use crate::helper::devices::{Glob, Policy, Resolved, Resolver, Unfit, Wanted, allowlist};
+use crate::helper::devices::{
+    AllowlistError, DeviceRequest, Glob, JobAllowlist, Policy, Resolver, build_allowlist,
+};
 use crate::helper::printable;
 use crate::helper::sources::Job;
 use crate::protocol::{Access, Allowlist, Containment, DeviceRule, Invalid, Placement};
@@ -33,7 +35,7 @@ pub(super) fn by_flux(
     own.containment = match (asked, by_unit.containment) {
         (Containment::Enforce(one), Containment::Enforce(other)) => {
             let both = overlap(&one, &other);
-            Containment::Enforce(both.map_err(|_| unusable(job)(Unfit::TooMany))?)
+            Containment::Enforce(both.map_err(|_| unusable(job)(AllowlistError::TooManyEntries))?)
         }
         (Containment::Enforce(list), _) | (_, Containment::Enforce(list)) => {
             Containment::Enforce(list)
@@ -67,9 +69,9 @@ fn by_text(
     }
     let (allow, odd): (Vec<_>, Vec<_>) =
         policy.allow.into_iter().partition(|(name, _)| is_literal(name));
-    let wanted = Wanted { policy: policy.policy, allow: &allow, named: Vec::new() };
-    let resolved = allowlist(&wanted, &config.always_allowed, resolver);
-    let Resolved { list, mut dropped, warnings, .. } = resolved.map_err(unusable(job))?;
+    let wanted = DeviceRequest { policy: policy.policy, allow: &allow, names: Vec::new() };
+    let resolved = build_allowlist(&wanted, &config.always_allowed, resolver);
+    let JobAllowlist { list, mut dropped, warnings, .. } = resolved.map_err(unusable(job))?;
     let odd = odd.into_iter();
     dropped
         .extend(odd.map(|(name, access)| format!("{name} {access}: no name that Flux resolves")));

@@ -37,7 +37,7 @@ impl Bench {
     }
 
     fn ask(&self, unit: &str) -> Result<Contained, NoPlan> {
-        let tree = Tree::laid_out(self.scratch.path(), self.scratch.trust());
+        let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         let resolver = Resolver::new(tree, Settings::default());
         by_flux(&self.job, unit, &self.config, &resolver, &mut Evidence::default())
     }

@@ -61,7 +61,8 @@ impl Registry {
             Err(error) if error.is_missing() => return Ok(UserRecords::default()),
             Err(error) => return Err(ReadError::Distrusted(error)),
         };
-        let names = tree::names(&dir, Self::USER_MAX).map_err(ReadError::Distrusted)?;
+        let names =
+            tree::list_visible_names(&dir, Self::USER_MAX).map_err(ReadError::Distrusted)?;
         let mut found = UserRecords::default();
         for name in names {
             found.add(&dir, &name, uid);
@@ -76,7 +77,7 @@ impl Registry {
             Entry::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
             _ => None,
         };
-        let names = tree::names(&dir, usize::MAX).unwrap_or_default();
+        let names = tree::list_visible_names(&dir, usize::MAX).unwrap_or_default();
         names.into_iter().filter_map(note).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What a job record says, checked.
 
 use super::RecordError;
-use crate::helper::devices::{Named, Policy, Wanted};
+use crate::helper::devices::{DeviceName, DeviceRequest, Policy};
 use crate::helper::printable;
 use crate::helper::sources::FluxId;
 use crate::protocol::{CgroupPath, JobId, LeafName, decimal, words};
@@ -103,7 +103,7 @@ pub enum Devices<'a> {
     /// That there is no containment: `DevicePolicy` is `auto` and no device key is there.
     Uncontained,
     /// That these devices are the job's.
-    Wanted(Wanted<'a>),
+    Wanted(DeviceRequest<'a>),
 }
 
 impl Record {
@@ -183,13 +183,13 @@ impl Record {
         match (policy, key) {
             (None, false) => Devices::Unsaid,
             (Some(Policy::Auto), false) => Devices::Uncontained,
-            (policy, _) => Devices::Wanted(Wanted {
+            (policy, _) => Devices::Wanted(DeviceRequest {
                 policy: match policy {
                     Some(Policy::Strict) => Policy::Strict,
                     _ => Policy::Closed,
                 },
                 allow: allow.unwrap_or_default(),
-                named: self.named(),
+                names: self.device_names(),
             }),
         }
     }
@@ -206,13 +206,13 @@ impl Record {
         uid != 0 && uid != u32::MAX
     }
 
-    fn named(&self) -> Vec<Named> {
-        let cdi = self.cdi.iter().flatten().cloned().map(Named::Cdi);
-        let gpus = self.gpus.iter().flatten().map(|gpu| Named::Gpu(gpu.to_string()));
+    fn device_names(&self) -> Vec<DeviceName> {
+        let cdi = self.cdi.iter().flatten().cloned().map(DeviceName::Cdi);
+        let gpus = self.gpus.iter().flatten().map(|gpu| DeviceName::Gpu(gpu.to_string()));
         let gres = self.gres.iter().flatten().flat_map(|(name, indexes)| {
-            indexes.iter().map(move |&index| Named::Gres { name: name.clone(), index })
+            indexes.iter().map(move |&index| DeviceName::Gres { name: name.clone(), index })
         });
-        let dir = self.device_dir.iter().map(|dir| Named::Dir(dir.into()));
+        let dir = self.device_dir.iter().map(|dir| DeviceName::Dir(dir.into()));
         cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
@@ -446,8 +446,8 @@ mod tests {
         let Devices::Wanted(wanted) = record.devices() else { panic!("{:?}", record.devices()) };
         assert_eq!(wanted.policy, Policy::Closed);
         assert_eq!(wanted.allow.len(), 2);
-        assert_eq!(wanted.named.first().unwrap().to_string(), "nvidia.com/gpu=0");
-        assert_eq!(wanted.named.len(), 7);
+        assert_eq!(wanted.names.first().unwrap().to_string(), "nvidia.com/gpu=0");
+        assert_eq!(wanted.names.len(), 7);
     }
 
     #[test]

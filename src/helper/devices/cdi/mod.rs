@@ -13,7 +13,9 @@ mod document;
 mod name;
 mod spec;
 
-use super::{Device, DeviceError, Found, Node, Tree, Unresolved, driver, nvidia};
+use super::{
+    Device, DeviceError, DeviceNode, ResolvedDevices, Tree, UnresolvedName, driver, nvidia,
+};
 use crate::protocol::Access;
 use std::path::Path;
 
@@ -28,13 +30,17 @@ const SIBLINGS_MAX: usize = 256;
 /// What these qualified names stand for together, by the specifications of `catalog`. What a file
 /// says for all its devices counts once, before what it says for the first one of them that is asked
 /// for; files of one kind are not merged.
-/// Fails: [`Unresolved`]: the first name that stands for nothing. There is no list of the others
+/// Fails: [`UnresolvedName`]: the first name that stands for nothing. There is no list of the others
 /// then.
-pub fn resolve(tree: &Tree, catalog: &Catalog, names: &[String]) -> Result<Found, Unresolved> {
-    let mut found = Found::default();
+pub fn resolve(
+    tree: &Tree,
+    catalog: &Catalog,
+    names: &[String],
+) -> Result<ResolvedDevices, UnresolvedName> {
+    let mut found = ResolvedDevices::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
-        let failed = |why| Unresolved { name: name.clone(), why };
+        let failed = |why| UnresolvedName { name: name.clone(), why };
         let parsed = name.parse::<QualifiedName>().map_err(DeviceError::from);
         let (file, spec, device) =
             parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
@@ -71,11 +77,11 @@ const EDITS_MAX: usize = 4096;
 
 /// What the edits of the specification `file` stand for on this node.
 /// Fails: the first node that is not what it must be, or too many nodes.
-fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<Found, DeviceError> {
+fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<ResolvedDevices, DeviceError> {
     if edits.nodes.len() > EDITS_MAX {
         return Err(too_many());
     }
-    let mut found = Found::default();
+    let mut found = ResolvedDevices::default();
     for edit in &edits.nodes {
         found.extend(device(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?);
     }
@@ -88,25 +94,25 @@ fn too_many() -> DeviceError {
 }
 
 /// One device, or none where nothing is to be allowed.
-fn device(tree: &Tree, edit: &NodeEdit) -> Result<Found, DeviceError> {
-    let mut found = Found::default();
+fn device(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
+    let mut found = ResolvedDevices::default();
     let access = access_of(edit);
     if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
         return Ok(found);
     }
     let path = edit.host_path.as_ref().unwrap_or(&edit.path);
     let failed = |why: String| DeviceError::at(path, why);
-    let node = match tree.node(path) {
+    let node = match tree.read_node(path) {
         Err(absent) if absent.is_absent() => {
-            let node = nvidia::unborn_node(tree, path)?;
-            found.warnings.push(nvidia::unborn_warning(path));
-            node.ok_or_else(|| driver::absence(tree, path, absent)).map_err(failed)?
+            let node = nvidia::future_node(tree, path)?;
+            found.warnings.push(nvidia::future_node_warning(path));
+            node.ok_or_else(|| driver::explain_absence(tree, path, absent)).map_err(failed)?
         }
         node => node.map_err(|why| failed(why.to_string()))?,
     };
     agree(path, edit, node)?;
-    driver::check(tree, path, node)?;
-    found.devices.push(Device::of(path, node, access)?);
+    driver::check_node(tree, path, node)?;
+    found.devices.push(Device::from_node(path, node, access)?);
     Ok(found)
 }
 
@@ -120,7 +126,7 @@ fn access_of(edit: &NodeEdit) -> Access {
 }
 
 /// Whether the node is what the specification says, as far as it does.
-fn agree(path: &str, edit: &NodeEdit, node: Node) -> Result<(), DeviceError> {
+fn agree(path: &str, edit: &NodeEdit, node: DeviceNode) -> Result<(), DeviceError> {
     let kind = edit.kind.map(letter);
     let same = kind.is_none_or(|kind| kind == node.kind.letter())
         && edit.major.is_none_or(|major| major == node.major)

@@ -1,40 +1,46 @@
-//! What a node has to be before a job gets it under a vendor's name: of the driver that its path
-//! promises, and no device by which the node itself is managed.
+//! Checks of a device node before a job gets it under a vendor's name: it must belong to the driver
+//! that its path promises, and must not be a device that manages the node.
 //!
-//! The numbers of most drivers are given out as they load, so a node or a specification from
-//! before may carry a number that is another driver's now. `/proc/devices` tells whose it is.
-//! Devices of management are told by their numbers, whatever their path.
+//! The kernel assigns the numbers of most drivers when they load. An older node or specification
+//! may therefore contain a number that belongs to another driver now; `/proc/devices` shows which.
+//! Management devices are recognized by their numbers, whatever their path.
 
-use super::{DeviceError, Node, NodeError, ProcDevices, Tree, found as major, nvidia};
+use super::{DeviceError, DeviceNode, NodeError, ProcDevices, Tree, major, nvidia};
 use crate::protocol::{DeviceType, decimal};
 
-/// Drivers of which no device is ever a job's: switches and links between GPUs, which the fabric
-/// manager programs for the whole node, raw(8), which reaches any disk, the baseboard's controller,
-/// and the processors' registers (msr(4)).
-const MANAGEMENT: [&str; 5] = ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmidev", "cpu/msr"];
-/// Minors of `mem` that anyone may have: null, zero, full, random, urandom. The others are the
+/// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
+/// programs for the whole node; raw(8), which reaches any disk; the baseboard's controller; and the
+/// processors' registers (msr(4)).
+const MANAGEMENT_DRIVERS: [&str; 5] =
+    ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmidev", "cpu/msr"];
+/// Minors of `mem` that every job may have: null, zero, full, random, urandom. The others are the
 /// machine's memory, its ports and its log (`drivers/char/mem.c`).
-const HARMLESS_MEM: [u32; 5] = [3, 5, 7, 8, 9];
-/// Minors of NVIDIA's GPUs, its mode setting device and its control device. Those between are
+const HARMLESS_MEM_MINORS: [u32; 5] = [3, 5, 7, 8, 9];
+/// Minors of NVIDIA's mode-setting and control devices. Those between the GPUs and these are
 /// reserved.
-const NVIDIA_CONTROL: std::ops::RangeInclusive<u32> = 254..=255;
+const NVIDIA_CONTROL_MINORS: std::ops::RangeInclusive<u32> = 254..=255;
 
 /// Checks a node that a specification or a driver's files led to.
-/// Fails: a job does not get the node.
-pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
-    let names: Vec<&str> = tree.drivers()?.names(node.kind, node.major).collect();
+///
+/// # Errors
+///
+/// A job must not have the node, or `/proc/devices` cannot be read.
+pub fn check_node(tree: &Tree, path: &str, node: DeviceNode) -> Result<(), DeviceError> {
+    let names: Vec<&str> = tree.read_drivers()?.names_of(node.kind, node.major).collect();
     let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));
     if names.is_empty() {
-        let driver = promising(path).map(|driver| format!("{driver} ")).unwrap_or_default();
+        let driver = promised_driver(path).map(|driver| format!("{driver} ")).unwrap_or_default();
         return Err(refused(format!(
             ", and no driver has that major: {driver}not loaded, or loaded anew since the node was \
              made"
         )));
     }
-    let managing = match management(&names, node) {
-        None if names.contains(&nvidia::CAPS) && !nvidia::is_instance(tree, node.minor)? => {
-            match nvidia::capability_name(tree, node.minor)? {
-                // The next instance with its number may be somebody else's.
+    let management = match management_driver(&names, node) {
+        None if names.contains(&nvidia::CAPS_DRIVER)
+            && !nvidia::is_live_instance(tree, node.minor)? =>
+        {
+            match nvidia::find_capability_name(tree, node.minor)? {
+                // The next instance with this number may belong to another user.
                 Some(name) if name.starts_with("gpu") => {
                     let why = format!(", kept for {name}: no such MIG instance exists now");
                     return Err(refused(why));
@@ -43,159 +49,166 @@ pub fn check(tree: &Tree, path: &str, node: Node) -> Result<(), DeviceError> {
                 None => Some("nvidia-caps".to_owned()),
             }
         }
-        managing => managing,
+        management => management,
     };
-    match managing {
-        Some(of) => {
-            Err(refused(format!(", a device of {of} that manages the node: never a job's")))
+    match management {
+        Some(driver) => {
+            Err(refused(format!(", a device of {driver} that manages the node: never a job's")))
         }
-        None => agrees(path, node, &names).map_err(refused),
+        None => check_promise(path, node, &names).map_err(refused),
     }
 }
 
-/// The newest name of the driver that a path promises.
-fn promising(path: &str) -> Option<&'static str> {
-    families(path).first()?.0.drivers.first().copied()
+/// Returns the newest name of the driver that a path promises.
+fn promised_driver(path: &str) -> Option<&'static str> {
+    find_families(path).first()?.0.drivers.first().copied()
 }
 
-/// Why there is no node at a path: where it can be told, for want of a driver.
-pub(super) fn absence(tree: &Tree, path: &str, why: NodeError) -> String {
-    let families = families(path);
-    let loaded = |drivers: &ProcDevices| {
+/// Returns why there is no node at a path, and names the driver if it is not loaded.
+pub(super) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String {
+    let families = find_families(path);
+    let is_loaded = |drivers: &ProcDevices| {
         let mut names = families.iter().flat_map(|(family, _)| family.drivers);
-        names.any(|name| drivers.majors(DeviceType::Char, name).next().is_some())
+        names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
     };
-    match promising(path) {
-        Some(driver) if why.is_absent() && !tree.drivers().is_ok_and(loaded) => {
+    match promised_driver(path) {
+        Some(driver) if why.is_absent() && !tree.read_drivers().is_ok_and(is_loaded) => {
             format!("{why}; the driver {driver} is not loaded")
         }
         _ => why.to_string(),
     }
 }
 
-/// What a path below `/dev` promises: the driver by its newest name, and the minor where it is known.
-pub(super) fn promised(below: &str) -> Option<(&'static str, Option<u32>)> {
-    let (family, number) = families_at(below).next()?;
-    Some((family.drivers.first()?, family.minor(number)))
+/// Returns what a path below `/dev` promises: the driver by its newest name, and the minor if it is
+/// known.
+pub(super) fn promised_numbers(below: &str) -> Option<(&'static str, Option<u32>)> {
+    let (family, number) = families_below_dev(below).next()?;
+    Some((family.drivers.first()?, family.expected_minor(number)))
 }
 
-/// The driver of a device of management, as far as its name and the minor tell.
-fn management(names: &[&str], node: Node) -> Option<String> {
-    let harmful = |name: &str| name == "mem" && !HARMLESS_MEM.contains(&node.minor);
-    let of = names.iter().find(|name| MANAGEMENT.contains(*name) || harmful(name))?;
-    Some((*of).to_owned())
+/// Returns the driver of a management device, as far as driver name and minor show it.
+fn management_driver(names: &[&str], node: DeviceNode) -> Option<String> {
+    let is_harmful = |name: &str| name == "mem" && !HARMLESS_MEM_MINORS.contains(&node.minor);
+    let driver =
+        names.iter().find(|name| MANAGEMENT_DRIVERS.contains(*name) || is_harmful(name))?;
+    Some((*driver).to_owned())
 }
 
-/// Whether the numbers are those that the path promises.
-fn agrees(path: &str, node: Node, names: &[&str]) -> Result<(), String> {
-    let minors = [major::NVIDIA_GPUS, NVIDIA_CONTROL];
-    let reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
-    if reserved && names.iter().any(|name| NVIDIA.contains(name)) {
+/// Checks that the node has the numbers that its path promises.
+fn check_promise(path: &str, node: DeviceNode, names: &[&str]) -> Result<(), String> {
+    let minors = [major::NVIDIA_GPU_MINORS, NVIDIA_CONTROL_MINORS];
+    let is_reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
+    if is_reserved && names.iter().any(|name| NVIDIA_DRIVERS.contains(name)) {
         return Err(", which is neither a GPU nor NVIDIA's control device".to_owned());
     }
-    let families = families(path);
-    let of_driver: Vec<_> = families
+    let families = find_families(path);
+    let expected_minors: Vec<_> = families
         .iter()
         .filter(|(family, _)| family.drivers.iter().any(|driver| names.contains(driver)))
         .filter(|_| node.kind == DeviceType::Char)
-        .map(|(family, number)| family.minor(*number))
+        .map(|(family, number)| family.expected_minor(*number))
         .collect();
-    if families.is_empty() || of_driver.iter().any(|minor| minor.is_none_or(|it| it == node.minor))
-    {
+    let fits = |minor: &Option<u32>| minor.is_none_or(|minor| minor == node.minor);
+    if families.is_empty() || expected_minors.iter().any(fits) {
         return Ok(());
     }
-    match of_driver.into_iter().flatten().next() {
-        Some(promised) => Err(format!(", but its minor must be {promised}")),
+    match expected_minors.into_iter().flatten().next() {
+        Some(minor) => Err(format!(", but its minor must be {minor}")),
         None => {
-            let (promised, found) = (promising(path).unwrap_or_default(), names.join(", "));
+            let (promised, actual) = (promised_driver(path).unwrap_or_default(), names.join(", "));
             Err(format!(
-                ", which is a device of {found} and not of {promised}: made when an older driver \
+                ", which is a device of {actual} and not of {promised}: made when an older driver \
                  was loaded"
             ))
         }
     }
 }
 
-/// What a path promises: the driver that has its numbers, and often the minor.
+/// Paths that promise a driver, and often a minor.
 #[derive(Debug)]
-struct Family {
+struct PathFamily {
     /// Path below `/dev`; `#` stands for a decimal number.
     below: &'static str,
-    /// The names that the driver has had in `/proc/devices`.
+    /// The names that the driver has had in `/proc/devices`, newest first.
     drivers: &'static [&'static str],
-    minor: Minor,
+    minor: MinorRule,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Minor {
-    /// Whichever the driver gives.
+enum MinorRule {
+    /// The driver may use any minor.
     Any,
-    /// Always this one.
+    /// The driver always uses this minor.
     Is(u32),
-    /// The number in the path.
+    /// The minor is the number in the path.
     InPath,
 }
 
-/// NVIDIA's GPUs and their control devices share a major, which one name had in older drivers
-/// (`nvidia-frontend`, and `nvidia` before it) and several have now.
-const NVIDIA: [&str; 4] = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"];
+/// Names of the major that NVIDIA's GPUs and their control devices share. Older drivers use one
+/// name (`nvidia-frontend`, and `nvidia` before it), newer ones several.
+const NVIDIA_DRIVERS: [&str; 4] = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"];
 
-const fn family(below: &'static str, drivers: &'static [&'static str], minor: Minor) -> Family {
-    Family { below, drivers, minor }
+const fn family(
+    below: &'static str,
+    drivers: &'static [&'static str],
+    minor: MinorRule,
+) -> PathFamily {
+    PathFamily { below, drivers, minor }
 }
 
-/// Families by path. A path may have two rows, where different drivers number it differently.
+/// Families by path. A path has two rows if different drivers number it differently.
 /// The names are those which the drivers register: `drivers/gpu/drm/drm_drv.c`,
 /// `drivers/accel/drm_accel.c`, `drivers/accel/habanalabs/`, `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`,
 /// `drivers/infiniband/core/{uverbs_main,user_mad}.c`, `drivers/misc/mei/main.c` and
 /// `drivers/char/{mem,misc}.c` of Linux; `nvidia.ko`, `nvidia-uvm.ko`, `nvidia-fs.ko`, `gdrdrv.ko`.
-const FAMILIES: [Family; 28] = [
-    family("nvidia#", &["nvidia", "nvidia-frontend"], Minor::InPath),
-    family("nvidiactl", &["nvidiactl", "nvidia", "nvidia-frontend"], Minor::Is(255)),
-    family("nvidia-modeset", &["nvidia-modeset", "nvidia", "nvidia-frontend"], Minor::Is(254)),
-    family("nvidia-uvm", &["nvidia-uvm"], Minor::Is(0)),
-    family("nvidia-uvm-tools", &["nvidia-uvm"], Minor::Is(1)),
-    family("nvidia-caps/nvidia-cap#", &["nvidia-caps"], Minor::InPath),
-    family("nvidia-caps-imex-channels/channel#", &["nvidia-caps-imex-channels"], Minor::InPath),
-    family("nvidia-fs#", &["nvidia-fs"], Minor::Any),
-    family("gdrdrv", &["gdrdrv"], Minor::Any),
-    family("dri/card#", &["drm"], Minor::InPath),
-    family("dri/renderD#", &["drm"], Minor::InPath),
-    family("kfd", &["kfd"], Minor::Any),
-    family("accel/accel#", &["accel"], Minor::InPath),
-    family("accel/accel#", &["habanalabs"], Minor::Any),
-    family("accel/accel_controlD#", &["accel", "habanalabs"], Minor::Any),
-    family("infiniband/uverbs#", &["infiniband_verbs"], Minor::Any),
-    family("infiniband/umad#", &["infiniband_mad"], Minor::Any),
-    family("infiniband/issm#", &["infiniband_mad"], Minor::Any),
-    family("infiniband/rdma_cm", &["misc"], Minor::Any),
-    family("mei#", &["mei"], Minor::Any),
-    family("fuse", &["misc"], Minor::Is(229)),
-    family("net/tun", &["misc"], Minor::Is(200)),
-    family("vfio/vfio", &["misc"], Minor::Is(196)),
-    family("null", &["mem"], Minor::Is(3)),
-    family("zero", &["mem"], Minor::Is(5)),
-    family("full", &["mem"], Minor::Is(7)),
-    family("random", &["mem"], Minor::Is(8)),
-    family("urandom", &["mem"], Minor::Is(9)),
+const FAMILIES: [PathFamily; 28] = [
+    family("nvidia#", &["nvidia", "nvidia-frontend"], MinorRule::InPath),
+    family("nvidiactl", &["nvidiactl", "nvidia", "nvidia-frontend"], MinorRule::Is(255)),
+    family("nvidia-modeset", &["nvidia-modeset", "nvidia", "nvidia-frontend"], MinorRule::Is(254)),
+    family("nvidia-uvm", &["nvidia-uvm"], MinorRule::Is(0)),
+    family("nvidia-uvm-tools", &["nvidia-uvm"], MinorRule::Is(1)),
+    family("nvidia-caps/nvidia-cap#", &["nvidia-caps"], MinorRule::InPath),
+    family("nvidia-caps-imex-channels/channel#", &["nvidia-caps-imex-channels"], MinorRule::InPath),
+    family("nvidia-fs#", &["nvidia-fs"], MinorRule::Any),
+    family("gdrdrv", &["gdrdrv"], MinorRule::Any),
+    family("dri/card#", &["drm"], MinorRule::InPath),
+    family("dri/renderD#", &["drm"], MinorRule::InPath),
+    family("kfd", &["kfd"], MinorRule::Any),
+    family("accel/accel#", &["accel"], MinorRule::InPath),
+    family("accel/accel#", &["habanalabs"], MinorRule::Any),
+    family("accel/accel_controlD#", &["accel", "habanalabs"], MinorRule::Any),
+    family("infiniband/uverbs#", &["infiniband_verbs"], MinorRule::Any),
+    family("infiniband/umad#", &["infiniband_mad"], MinorRule::Any),
+    family("infiniband/issm#", &["infiniband_mad"], MinorRule::Any),
+    family("infiniband/rdma_cm", &["misc"], MinorRule::Any),
+    family("mei#", &["mei"], MinorRule::Any),
+    family("fuse", &["misc"], MinorRule::Is(229)),
+    family("net/tun", &["misc"], MinorRule::Is(200)),
+    family("vfio/vfio", &["misc"], MinorRule::Is(196)),
+    family("null", &["mem"], MinorRule::Is(3)),
+    family("zero", &["mem"], MinorRule::Is(5)),
+    family("full", &["mem"], MinorRule::Is(7)),
+    family("random", &["mem"], MinorRule::Is(8)),
+    family("urandom", &["mem"], MinorRule::Is(9)),
 ];
 
-/// The families of a path, with the number that stands in it. What counts is the part below the
-/// last `/dev/`, since a specification may name a node in a driver's own root directory.
-fn families(path: &str) -> Vec<(&'static Family, Option<u32>)> {
+/// Returns the families of a path, with the number in the path. Only the part below the last `/dev/`
+/// counts, since a specification may name a node in a driver's own root directory.
+fn find_families(path: &str) -> Vec<(&'static PathFamily, Option<u32>)> {
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
     let path = format!("/{}", parts.join("/"));
     let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
-    families_at(below).collect()
+    families_below_dev(below).collect()
 }
 
-/// The same of a path below `/dev` that is written in the one way.
-fn families_at(below: &str) -> impl Iterator<Item = (&'static Family, Option<u32>)> {
+/// Returns the families of a path below `/dev` that has no empty components and no `.`.
+fn families_below_dev(below: &str) -> impl Iterator<Item = (&'static PathFamily, Option<u32>)> {
     FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
 }
 
-impl Family {
-    /// `None` where the path is of another family.
+impl PathFamily {
+    /// Returns the number in the path, if the family has one; the outer `None` if the path belongs
+    /// to another family.
     fn number_in(&self, below: &str) -> Option<Option<u32>> {
         match self.below.strip_suffix('#') {
             Some(prefix) => below.strip_prefix(prefix).and_then(decimal).map(Some),
@@ -203,12 +216,12 @@ impl Family {
         }
     }
 
-    /// The minor that a node has to have at a path with this number.
-    fn minor(&self, number: Option<u32>) -> Option<u32> {
+    /// Returns the minor that a node must have at a path with this number, if the path promises one.
+    fn expected_minor(&self, number: Option<u32>) -> Option<u32> {
         match self.minor {
-            Minor::Any => None,
-            Minor::Is(minor) => Some(minor),
-            Minor::InPath => number,
+            MinorRule::Any => None,
+            MinorRule::Is(minor) => Some(minor),
+            MinorRule::InPath => number,
         }
     }
 }

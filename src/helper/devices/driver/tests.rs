@@ -1,24 +1,24 @@
 use super::*;
 use crate::helper::devices::nvidia::tests::{DEVICES, Fixture};
 
-fn node(text: &str) -> Node {
+fn node(text: &str) -> DeviceNode {
     let (kind, numbers) = text.split_once(' ').unwrap();
     let (major, minor) = numbers.split_once(':').unwrap();
     let kind = if kind == "b" { DeviceType::Block } else { DeviceType::Char };
-    Node { kind, major: major.parse().unwrap(), minor: minor.parse().unwrap() }
+    DeviceNode { kind, major: major.parse().unwrap(), minor: minor.parse().unwrap() }
 }
 
-fn refused(result: Result<(), DeviceError>, why: &str) {
+fn assert_refused(result: Result<(), DeviceError>, why: &str) {
     let error = result.unwrap_err().to_string();
     assert!(error.contains(why), "{error}");
 }
 
-fn char_device(major: u32, minor: u32) -> Node {
-    Node { kind: DeviceType::Char, major, minor }
+fn char_device(major: u32, minor: u32) -> DeviceNode {
+    DeviceNode { kind: DeviceType::Char, major, minor }
 }
 
 #[test]
-fn a_node_of_the_driver_that_its_path_promises_passes() {
+fn node_of_the_promised_driver_passes() {
     let fixture = Fixture::new();
     let more = "162 raw\n231 infiniband_mad\n231 infiniband_verbs\n240 habanalabs\n261 accel\n\
                 508 kfd\n509 gdrdrv\n";
@@ -44,15 +44,15 @@ fn a_node_of_the_driver_that_its_path_promises_passes() {
         ("/dev/loop0", "b 7:0"),
         ("/dev/of-no-family", "c 10:77"),
     ] {
-        assert_eq!(check(&tree, path, node(numbers)), Ok(()), "{path} {numbers}");
+        assert_eq!(check_node(&tree, path, node(numbers)), Ok(()), "{path} {numbers}");
     }
 }
 
 #[test]
-fn a_node_of_another_driver_is_refused_with_both_names() {
+fn node_of_another_driver_is_refused_with_both_names() {
     let fixture = Fixture::new();
     let tree = fixture.tree();
-    let error = check(&tree, "/dev/nvidia-uvm", node("c 237:0")).unwrap_err().to_string();
+    let error = check_node(&tree, "/dev/nvidia-uvm", node("c 237:0")).unwrap_err().to_string();
     assert_eq!(
         error,
         "/dev/nvidia-uvm is c 237:0, which is a device of nvidia-caps-imex-channels and not of \
@@ -67,12 +67,12 @@ fn a_node_of_another_driver_is_refused_with_both_names() {
         ("/dev/nvidia7", "b 7:7"),
         ("/dev/null", "c 10:3"),
     ] {
-        refused(check(&tree, path, node(numbers)), " and not of ");
+        assert_refused(check_node(&tree, path, node(numbers)), " and not of ");
     }
 }
 
 #[test]
-fn a_major_without_a_driver_is_refused_for_its_kind() {
+fn major_without_a_driver_of_its_kind_is_refused() {
     let fixture = Fixture::new();
     for (path, numbers) in [
         ("/dev/nvidia-uvm", "c 509:0"),
@@ -80,16 +80,22 @@ fn a_major_without_a_driver_is_refused_for_its_kind() {
         ("/dev/nvidia0", "b 195:0"),
         ("/dev/loop0", "c 7:0"),
     ] {
-        refused(check(&fixture.tree(), path, node(numbers)), "no driver has that major");
+        assert_refused(
+            check_node(&fixture.tree(), path, node(numbers)),
+            "no driver has that major",
+        );
     }
     fixture.file("proc/devices", "Block devices:\n195 nvidia\n");
-    refused(check(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), " and not of ");
+    assert_refused(check_node(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), " and not of ");
     fixture.remove("proc/devices");
-    refused(check(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), "read /proc/devices: ");
+    assert_refused(
+        check_node(&fixture.tree(), "/dev/nvidia0", node("b 195:0")),
+        "read /proc/devices: ",
+    );
 }
 
 #[test]
-fn a_minor_that_the_path_does_not_say_is_refused() {
+fn minor_other_than_the_promised_one_is_refused() {
     let fixture = Fixture::new();
     for (path, numbers, promised) in [
         ("/dev/nvidia0", "c 195:1", 0),
@@ -102,12 +108,12 @@ fn a_minor_that_the_path_does_not_say_is_refused() {
         ("/dev/zero", "c 1:3", 5),
     ] {
         let why = format!("{path} is {numbers}, but its minor must be {promised}");
-        refused(check(&fixture.tree(), path, node(numbers)), &why);
+        assert_refused(check_node(&fixture.tree(), path, node(numbers)), &why);
     }
 }
 
 #[test]
-fn management_is_told_by_its_numbers_under_any_path() {
+fn management_device_is_refused_under_any_path() {
     let fixture = Fixture::new();
     let text = DEVICES.replace("  1 mem\n", "  1 mem\n162 raw\n202 cpu/msr\n244 ipmidev\n");
     fixture.file("proc/devices", &text);
@@ -116,19 +122,19 @@ fn management_is_told_by_its_numbers_under_any_path() {
             "c 1:1", "c 1:2", "c 1:4", "c 1:11", "c 162:1", "c 202:0", "c 244:0", "c 234:0",
             "c 511:0", "c 511:255", "c 235:0", "c 235:1", "c 235:2", "c 235:4323",
         ] {
-            refused(check(&fixture.tree(), path, node(numbers)), "manages the node");
+            assert_refused(check_node(&fixture.tree(), path, node(numbers)), "manages the node");
         }
     }
-    let error = check(&fixture.tree(), "/dev/x", node("c 235:1")).unwrap_err().to_string();
+    let error = check_node(&fixture.tree(), "/dev/x", node("c 235:1")).unwrap_err().to_string();
     assert!(error.contains("nvidia-caps (config)"), "{error}");
 }
 
 #[test]
-fn capabilities_are_of_live_instances_only() {
+fn only_capabilities_of_live_instances_pass() {
     let fixture = Fixture::new();
     let check = |minor: u32| {
         let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
-        check(&fixture.tree(), &path, char_device(235, minor))
+        check_node(&fixture.tree(), &path, char_device(235, minor))
     };
     let live: Vec<u32> = (0..450).filter(|minor| check(*minor).is_ok()).collect();
     assert_eq!(live, [84, 85, 417, 418, 426, 427]);
@@ -136,36 +142,41 @@ fn capabilities_are_of_live_instances_only() {
     assert!(error.contains("gpu0/gi0/access"), "{error}");
     fixture.remove("proc/driver/nvidia-caps");
     assert!(check(84).is_ok());
-    refused(check(3), "manages the node");
+    assert_refused(check(3), "manages the node");
     fixture.remove("proc/driver/nvidia/capabilities/gpu0/mig/gi9/ci0");
     assert!(check(84).is_ok() && check(85).is_err());
 }
 
 #[test]
-fn of_nvidia_s_major_only_gpus_and_control_devices_pass() {
+fn only_gpus_and_control_devices_of_the_nvidia_major_pass() {
     let fixture = Fixture::new();
-    let passes = |minor: &u32| check(&fixture.tree(), "/dev/x", char_device(195, *minor)).is_ok();
+    let passes =
+        |minor: &u32| check_node(&fixture.tree(), "/dev/x", char_device(195, *minor)).is_ok();
     let minors: Vec<u32> = (0..600).filter(passes).collect();
     let expected: Vec<u32> = (0..248).chain(254..256).collect();
     assert_eq!(minors, expected);
 }
 
 #[test]
-fn of_the_memory_driver_only_the_harmless_pass() {
+fn only_harmless_devices_of_the_memory_driver_pass() {
     let fixture = Fixture::new();
-    let passes = |minor: &u32| check(&fixture.tree(), "/dev/x", char_device(1, *minor)).is_ok();
-    assert_eq!((0..300).filter(passes).collect::<Vec<_>>(), HARMLESS_MEM);
+    let passes =
+        |minor: &u32| check_node(&fixture.tree(), "/dev/x", char_device(1, *minor)).is_ok();
+    assert_eq!((0..300).filter(passes).collect::<Vec<_>>(), HARMLESS_MEM_MINORS);
 }
 
 mod of_paths {
     use super::super::*;
 
     fn minors(path: &str) -> Vec<Option<u32>> {
-        families(path).into_iter().map(|(family, number)| family.minor(number)).collect()
+        find_families(path)
+            .into_iter()
+            .map(|(family, number)| family.expected_minor(number))
+            .collect()
     }
 
     #[test]
-    fn a_path_tells_its_minor() {
+    fn path_promises_its_minor() {
         assert_eq!(minors("/dev/nvidia12"), [Some(12)]);
         assert_eq!(minors("/dev/nvidiactl"), [Some(255)]);
         assert_eq!(minors("/dev/nvidia-uvm-tools"), [Some(1)]);
@@ -179,13 +190,13 @@ mod of_paths {
     }
 
     #[test]
-    fn a_path_that_only_resembles_one_has_no_family() {
+    fn similar_paths_have_no_family() {
         for path in [
             "/dev/nvidia", "/dev/nvidia00", "/dev/nvidia-1", "/dev/nvidia4294967296",
             "/dev/nvidiactl0", "/dev/dri/card", "/dev/dri/by-path/card0", "/dev/nvidia-uvm2",
             "/dev/x/nvidia0",
         ] {
-            assert!(families(path).is_empty(), "{path}");
+            assert!(find_families(path).is_empty(), "{path}");
         }
     }
 }

@@ -4,8 +4,8 @@ mod conf;
 mod hostlist;
 
 use super::slurm::{At, ConfError, Files, Text, joined};
-use super::tree::missing_is;
-use super::{Device, DeviceError, Found, Settings, Tree, driver, topology};
+use super::tree::if_missing;
+use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topology};
 use crate::protocol::{Access, MAX_PROBES, Probe};
 use conf::FILES_MAX;
 pub use conf::{GresConf, Record, Resources};
@@ -35,7 +35,7 @@ pub fn resolve(
     settings: &Settings,
     name: &str,
     index: u32,
-) -> Result<Found, DeviceError> {
+) -> Result<ResolvedDevices, DeviceError> {
     let files = Files::find(tree, settings)?;
     let (path, texts) = (files.path(NAME), files.lines(NAME)?);
     let mut path = path.display().to_string();
@@ -79,11 +79,12 @@ pub fn resolve(
 
 /// What slurmd has told of the node, if that is so still.
 fn told(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
-    let bytes =
-        tree.trust().read(&tree.at(TOLD), TOLD_MAX).map_err(|error| match error.is_missing() {
+    let bytes = tree.trust().read(&tree.locate(TOLD), TOLD_MAX).map_err(|error| {
+        match error.is_missing() {
             true => DeviceError::at(TOLD, "it was not asked yet"),
             false => error.into(),
-        })?;
+        }
+    })?;
     let text = String::from_utf8_lossy(&bytes);
     if text.lines().next() != Some(&stamp(tree)?) {
         return Err(DeviceError::at(TOLD, "of another boot or driver"));
@@ -95,12 +96,12 @@ fn told(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
 
 /// A comment that names this boot and the versions of the drivers of GPUs.
 fn stamp(tree: &Tree) -> Result<String, DeviceError> {
-    let mut stamp = format!("# {}", tree.text("/proc/sys/kernel/random/boot_id")?.trim_end());
+    let mut stamp = format!("# {}", tree.read_text("/proc/sys/kernel/random/boot_id")?.trim_end());
     for driver in GPU_DRIVERS {
-        let text = |name| tree.text(&format!("/sys/module/{driver}/{name}"));
+        let text = |name| tree.read_text(&format!("/sys/module/{driver}/{name}"));
         // One of the kernel's own has no version.
         let version = text("version").or_else(|_| text("initstate"));
-        stamp = format!("{stamp} {}", version.or_else(missing_is(|| "-".into()))?.trim_end());
+        stamp = format!("{stamp} {}", version.or_else(if_missing(|| "-".into()))?.trim_end());
     }
     Ok(stamp)
 }
@@ -118,9 +119,9 @@ fn node_name(settings: &Settings) -> Result<String, DeviceError> {
 }
 
 fn device(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
-    let node = tree.node(file).map_err(|error| DeviceError::at(file, error))?;
-    driver::check(tree, file, node)?;
-    Device::of(file, node, Access::RW)
+    let node = tree.read_node(file).map_err(|error| DeviceError::at(file, error))?;
+    driver::check_node(tree, file, node)?;
+    Device::from_node(file, node, Access::RW)
 }
 
 fn line_error((at, fault): (At, String)) -> DeviceError {
@@ -174,14 +175,14 @@ impl Inventory {
     /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
     /// Fails: the GPUs of the node cannot be told.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(!self.files.is_empty() || self.auto_detect && !topology::gpus(tree)?.is_empty())
+        Ok(!self.files.is_empty() || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
     }
 
     /// All devices, with what those among them that are GPUs cannot be used without. One that is not
     /// there is left out and named.
     /// Fails: the GPUs of the node cannot be told.
-    pub fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
-        let mut found = Found::default();
+    pub fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
+        let mut found = ResolvedDevices::default();
         let mut named = Vec::new();
         for file in &self.files {
             match device(tree, file) {
@@ -189,11 +190,11 @@ impl Inventory {
                 Err(error) => found.warnings.push(format!("{}: {error}", self.path.display())),
             }
         }
-        let companions = topology::companions(tree, &named)?;
+        let companions = topology::find_companions(tree, &named)?;
         found.extend(named.into());
         found.extend(companions);
         if self.auto_detect {
-            for gpu in topology::gpus(tree)? {
+            for gpu in topology::list_gpus(tree)? {
                 found.extend(gpu.devices);
             }
         }
@@ -205,11 +206,13 @@ impl Inventory {
     /// Fails: the GPUs of the node cannot be told.
     pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let named = self.gpus.iter().filter_map(|file| {
-            tree.node(file).ok().and_then(|node| Device::of(file, node, Access::RW).ok())
+            tree.read_node(file)
+                .ok()
+                .and_then(|node| Device::from_node(file, node, Access::RW).ok())
         });
         let mut nodes: Vec<Device> = named.collect();
         if self.auto_detect {
-            nodes.extend(topology::gpus(tree)?.into_iter().map(|gpu| gpu.own));
+            nodes.extend(topology::list_gpus(tree)?.into_iter().map(|gpu| gpu.own_node));
         }
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
@@ -245,7 +248,7 @@ mod inventory_tests {
     }
 
     fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
         let files = Files::find(&tree, &settings).unwrap();
         (tree, Inventory::read(&files, &settings))

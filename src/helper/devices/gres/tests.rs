@@ -37,7 +37,7 @@ fn with(
     name: &str,
     index: u32,
 ) -> Result<Vec<String>, String> {
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     let found = resolve(&tree, settings, name, index).map_err(|error| {
         error.to_string().replace(&format!("{}/", scratch.path().display()), "/")
     })?;
@@ -98,7 +98,7 @@ fn what_stands_for_nothing_says_why() {
     assert_eq!(of(&scratch, "gpu", 0), Err(counted.into()));
     let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
     assert_eq!(of(&scratch, "nic", 0), Err(missing));
-    assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::Link)));
+    assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::SymbolicLink)));
     let scratch = node("Name=gpu File=/dev/nvidia0\n");
     let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
     assert_eq!(of(&scratch, "gpu:a100", 0), Err(untyped.into()));
@@ -115,7 +115,7 @@ fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
     capability(&scratch, "mig/config", 1);
     scratch.file("dev/nvidia7", "c 235:7");
     scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     for index in 0..4 {
         let error = resolve(&tree, &settings(None), "gpu", index);
         let text = error.unwrap_err().to_string();
@@ -226,7 +226,7 @@ fn what_the_file_includes_counts_in_its_place() {
 fn a_file_that_others_can_change_is_not_believed() {
     let scratch = node(GPUS);
     scratch.mode("etc/slurm", 0o775);
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     let error = resolve(&tree, &settings(None), "gpu", 0).unwrap_err();
     assert!(error.to_string().contains(&Distrust::Writable(0o775).to_string()), "{error}");
     assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
@@ -235,7 +235,7 @@ fn a_file_that_others_can_change_is_not_believed() {
     scratch.dir("run/slurm");
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::NoConf.into()));
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();

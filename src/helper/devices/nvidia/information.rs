@@ -1,99 +1,107 @@
-//! `/proc/driver/nvidia/gpus/ADDRESS/information`, as `kernel-open/nvidia/nv-procfs.c` of the
-//! driver writes it: lines of a key, a colon, blanks and a value.
+//! The GPUs that NVIDIA's driver describes in `/proc/driver/nvidia/gpus/ADDRESS/information`:
+//! `kernel-open/nvidia/nv-procfs.c` writes lines of a key, a colon, blanks and a value.
 
 use crate::helper::devices::gpu_name::{PciAddress, Uuid};
-use crate::helper::devices::tree::missing_is;
-use crate::helper::devices::{Device, DeviceError, FileError, Tree, found as major, topology};
+use crate::helper::devices::tree::if_missing;
+use crate::helper::devices::{Device, DeviceError, FileError, Tree, major, topology};
 use crate::protocol::decimal;
 
-const GPUS: &str = "/proc/driver/nvidia/gpus";
-/// Most GPUs of a node; there are not even as many minors.
+const GPUS_DIR: &str = "/proc/driver/nvidia/gpus";
+/// Maximum GPUs of a node. There are fewer minors than that.
 const GPUS_MAX: usize = 256;
-/// How drivers tell, the older ones by the second key, that a GPU is not to be used
-/// (`NVreg_ExcludedGpus`).
-const EXCLUDED: [&str; 2] = ["GPU Excluded", "Blacklisted"];
+/// Keys that mark a GPU as excluded from use (`NVreg_ExcludedGpus`). Older drivers write the second
+/// one.
+const EXCLUDED_KEYS: [&str; 2] = ["GPU Excluded", "Blacklisted"];
 
 /// A GPU as its driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gpu {
-    /// Its PCI address.
+pub struct NvidiaGpu {
+    /// The PCI address.
     pub address: PciAddress,
-    /// Its UUID, where the driver knows it.
+    /// The UUID, if the driver knows it.
     pub uuid: Option<Uuid>,
-    /// Minor of its device node, 0 to 247.
+    /// Minor of the device node, 0 to 247.
     pub minor: u32,
 }
 
-/// Whether the node's processor is a Tegra, as Jetson's. Its GPU is on no PCI bus, and has device
-/// nodes of many drivers.
+/// Returns whether the node's processor is a Tegra, as in a Jetson. The GPU of a Tegra is on no PCI
+/// bus and has device nodes of many drivers.
 pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
-    let compatible = tree.text("/sys/firmware/devicetree/base/compatible");
-    compatible.map(|names| names.contains("nvidia,tegra")).or_else(missing_is(|| false))
+    let compatible = tree.read_text("/sys/firmware/devicetree/base/compatible");
+    compatible.map(|names| names.contains("nvidia,tegra")).or_else(if_missing(|| false))
 }
 
-/// The GPUs that the driver has and does not exclude, by PCI address. None where there is no
-/// driver. A Tegra's own display stands there too, at an address that the bus does not have.
-/// Fails: files that cannot be read or that say nothing sensible, two GPUs of one UUID or minor,
-/// more than 256 GPUs.
-pub fn gpus(tree: &Tree) -> Result<Vec<Gpu>, DeviceError> {
+/// Returns the GPUs that the driver lists and does not exclude, by PCI address; none without a
+/// driver. On a Tegra, it skips the display, which the driver lists at an address outside the bus.
+///
+/// # Errors
+///
+/// A file cannot be read or parsed, two GPUs share a UUID or a minor, or there are more than 256
+/// GPUs.
+pub fn list_gpus(tree: &Tree) -> Result<Vec<NvidiaGpu>, DeviceError> {
     let mut gpus = Vec::new();
-    for name in tree.entries(GPUS, GPUS_MAX)? {
-        let path = format!("{GPUS}/{name}/information");
+    for name in tree.list_entries(GPUS_DIR, GPUS_MAX)? {
+        let path = format!("{GPUS_DIR}/{name}/information");
         let Ok(address) = name.parse() else {
             return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
         };
-        let on_bus = || tree.names(&topology::directory(address)).is_ok();
-        if !is_tegra(tree)? || on_bus() {
-            gpus.extend(parse(address, &tree.text(&path)?, &path)?);
+        let is_on_bus = || tree.list_names(&topology::function_dir(address)).is_ok();
+        if !is_tegra(tree)? || is_on_bus() {
+            gpus.extend(parse_gpu(address, &tree.read_text(&path)?, &path)?);
         }
     }
     gpus.sort_unstable_by_key(|gpu| gpu.address);
-    distinct(gpus)
+    require_distinct(gpus)
 }
 
-/// `None` for a GPU that is excluded.
-fn parse(address: PciAddress, text: &str, path: &str) -> Result<Option<Gpu>, DeviceError> {
-    if EXCLUDED.iter().any(|key| value(text, key) == Some("Yes")) {
+/// Parses the description of a GPU; `None` if the GPU is excluded.
+fn parse_gpu(
+    address: PciAddress,
+    text: &str,
+    path: &str,
+) -> Result<Option<NvidiaGpu>, DeviceError> {
+    if EXCLUDED_KEYS.iter().any(|key| find_value(text, key) == Some("Yes")) {
         return Ok(None);
     }
-    let minor = value(text, "Device Minor").and_then(decimal);
-    let Some(minor) = minor.filter(|minor| major::NVIDIA_GPUS.contains(minor)) else {
+    let minor = find_value(text, "Device Minor").and_then(decimal);
+    let Some(minor) = minor.filter(|minor| major::NVIDIA_GPU_MINORS.contains(minor)) else {
         return Err(DeviceError::at(path, "no Device Minor from 0 to 247"));
     };
-    // Until something has initialised the GPU, there is no such line, or it has question marks.
-    let uuid = value(text, "GPU UUID").and_then(|uuid| uuid.strip_prefix("GPU-")?.parse().ok());
-    Ok(Some(Gpu { address, uuid, minor }))
+    // Until the GPU is initialised, this line is missing or has question marks.
+    let uuid =
+        find_value(text, "GPU UUID").and_then(|uuid| uuid.strip_prefix("GPU-")?.parse().ok());
+    Ok(Some(NvidiaGpu { address, uuid, minor }))
 }
 
-pub(super) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
-        let (of, value) = line.split_once(':')?;
-        (of.trim() == key).then(|| value.trim())
+        let (own_key, value) = line.split_once(':')?;
+        (own_key.trim() == key).then(|| value.trim())
     })
 }
 
-/// The GPU of a UUID, or what there is to say of a driver that knows none.
-pub(in crate::helper::devices) fn by_uuid<'a>(
-    gpus: &'a [Gpu],
+/// Returns the GPU with a UUID, or the reason why the driver knows no such GPU.
+pub(in crate::helper::devices) fn find_by_uuid<'a>(
+    gpus: &'a [NvidiaGpu],
     uuid: &Uuid,
-) -> Result<&'a Gpu, String> {
-    let found = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+) -> Result<&'a NvidiaGpu, String> {
+    let gpu = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
     // A driver that has not initialised its GPUs does not know their UUIDs yet.
-    found.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
+    gpu.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
         _ if gpus.is_empty() => "NVIDIA's driver is not loaded, or has no GPU".to_owned(),
         0 => format!("NVIDIA's driver has no GPU-{uuid}"),
-        silent => format!(
-            "NVIDIA's driver has no GPU-{uuid}; of {silent} of its GPUs it does not know the UUID \
+        unknown => format!(
+            "NVIDIA's driver has no GPU-{uuid}; of {unknown} of its GPUs it does not know the UUID \
              yet (nvidia-persistenced keeps them initialised)"
         ),
     })
 }
 
-/// The GPUs, if no two of them go by one name.
-fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, DeviceError> {
+/// Returns the GPUs if no two of them share a minor or a UUID.
+fn require_distinct(gpus: Vec<NvidiaGpu>) -> Result<Vec<NvidiaGpu>, DeviceError> {
     let mut rest = gpus.as_slice();
     while let [gpu, others @ ..] = rest {
-        let shared = |other: &Gpu| match &gpu.uuid {
+        let shared = |other: &NvidiaGpu| match &gpu.uuid {
             _ if other.minor == gpu.minor => Some(format!("minor {}", gpu.minor)),
             Some(uuid) if other.uuid.as_ref() == Some(uuid) => Some(format!("UUID GPU-{uuid}")),
             _ => None,
@@ -108,41 +116,44 @@ fn distinct(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, DeviceError> {
     Ok(gpus)
 }
 
-/// The GPU of which these devices hold the node; `None` where they hold none that the driver has,
-/// or several.
-pub fn only_gpu<'a>(gpus: &'a [Gpu], devices: &[Device]) -> Option<&'a Gpu> {
-    match minors(devices).as_slice() {
+/// Returns the GPU whose node is among these devices; `None` if there is none that the driver
+/// lists, or several.
+pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'a NvidiaGpu> {
+    match gpu_minors(devices).as_slice() {
         [minor] => gpus.iter().find(|gpu| gpu.minor == *minor),
         _ => None,
     }
 }
 
-/// Holds the devices that a specification gives the GPU of this UUID against the driver: minors are
-/// given out anew at each boot, and a specification of before gives away another job's GPU.
-/// Nothing can be said of GPUs of which the driver does not know the UUID yet.
-/// Fails: another node than the GPU's, the node of a GPU that has another UUID, and where every GPU
-/// of the driver's has another UUID.
-pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
-    let own = by_uuid(gpus, uuid);
-    for other in minors(devices) {
-        let of = gpus.iter().find(|gpu| gpu.minor == other).and_then(|gpu| gpu.uuid.clone());
-        match (&own, of) {
-            (Ok(Gpu { minor, .. }), _) if *minor != other => {
+/// Checks the devices that a specification lists for the GPU with this UUID against the driver.
+/// Minors change with each boot, and an older specification would grant another job's GPU. GPUs
+/// whose UUID the driver does not know yet cannot be checked.
+///
+/// # Errors
+///
+/// A node belongs to another minor than the GPU's or to a GPU with another UUID, or every GPU of the
+/// driver has another UUID.
+pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
+    let gpu = find_by_uuid(gpus, uuid);
+    for listed in gpu_minors(devices) {
+        let listed_gpu = gpus.iter().find(|gpu| gpu.minor == listed);
+        match (&gpu, listed_gpu.and_then(|gpu| gpu.uuid.clone())) {
+            (Ok(NvidiaGpu { minor, .. }), _) if *minor != listed => {
                 return Err(DeviceError::new(format_args!(
-                    "the specification says /dev/nvidia{other}, but GPU-{uuid} is \
+                    "the specification says /dev/nvidia{listed}, but GPU-{uuid} is \
                      /dev/nvidia{minor}: generate the specification anew"
                 )));
             }
-            (Err(_), Some(of)) => {
+            (Err(_), Some(other)) => {
                 return Err(DeviceError::new(format_args!(
-                    "the specification says that GPU-{uuid} is /dev/nvidia{other}, but that is \
-                     GPU-{of}: generate the specification anew"
+                    "the specification says that GPU-{uuid} is /dev/nvidia{listed}, but that is \
+                     GPU-{other}: generate the specification anew"
                 )));
             }
             _ => {}
         }
     }
-    match own {
+    match gpu {
         Err(why) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) => {
             Err(DeviceError::new(why))
         }
@@ -150,8 +161,8 @@ pub fn confirm(gpus: &[Gpu], uuid: &Uuid, devices: &[Device]) -> Result<(), Devi
     }
 }
 
-/// Minors of the GPUs of which these devices hold the nodes, ascending.
-pub fn minors(devices: &[Device]) -> Vec<u32> {
+/// Returns the minors of the GPUs whose nodes are among these devices, ascending.
+pub fn gpu_minors(devices: &[Device]) -> Vec<u32> {
     let rules = devices.iter().map(|device| &device.rule);
-    major::minors(rules, major::NVIDIA, major::NVIDIA_GPUS).into_iter().collect()
+    major::minors_in(rules, major::NVIDIA, major::NVIDIA_GPU_MINORS).into_iter().collect()
 }

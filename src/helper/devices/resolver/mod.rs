@@ -1,27 +1,26 @@
-//! From names to the numbers that they have on this node.
+//! Resolves names to the numbers that they have on this node.
 
 use super::cdi::{self, Catalog};
-use super::nvidia::Gpu;
+use super::nvidia::NvidiaGpu;
 use super::{
-    DeviceError, Found, GpuName, Named, Specifier, Tree, Unresolved, directory, gres, nvidia,
-    specifier, topology,
+    DeviceError, DeviceName, GpuName, ResolvedDevices, Specifier, Tree, UnresolvedName, directory,
+    gres, nvidia, specifier, topology,
 };
 use crate::helper::devices::gpu_name::{PciAddress, Uuid};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
-/// The kind of NVIDIA's GPUs in the specifications that its own tools write.
+/// Kind of NVIDIA's GPUs in the specifications of NVIDIA's own tools.
 const NVIDIA_KIND: &str = "nvidia.com/gpu";
 
-/// Where names are looked up.
+/// The site's settings for the resolution of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Directories of CDI specifications, the last one first in precedence.
+    /// Directories of CDI specifications, in ascending order of precedence.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Slurm's configuration, beside which `gres.conf` lies; where Slurm looks for it unless given.
+    /// Slurm's configuration, beside which `gres.conf` lies. `None` means Slurm's own search path.
     pub slurm_conf: Option<PathBuf>,
-    /// The node's name in `gres.conf`; the host's name, in full or up to its
-    /// first dot, unless given.
+    /// The node's name in `gres.conf`. `None` means the host's name, in full or up to its first dot.
     pub node_name: Option<String>,
 }
 
@@ -35,158 +34,166 @@ impl Default for Settings {
     }
 }
 
-/// Looks names up on one node, as its site says. The directories of specifications are read once.
+/// Resolves names on one node by its site's settings. It reads the directories of specifications
+/// once.
 #[derive(Debug)]
 pub struct Resolver {
-    /// The files that names are looked up in.
+    /// The node's files.
     pub tree: Tree,
-    /// What the site says about where they are looked up.
+    /// The site's settings.
     pub settings: Settings,
     catalog: OnceCell<Result<Catalog, DeviceError>>,
 }
 
 impl Resolver {
-    /// A resolver over the files of `tree`.
+    /// Returns a resolver by the files of `tree`.
     pub fn new(tree: Tree, settings: Settings) -> Self {
         Self { tree, settings, catalog: OnceCell::new() }
     }
 
-    /// The devices that a specifier stands for: at least one, but for a preset, which may find none.
-    /// Fails: this node has no such device.
-    pub fn specifier(&self, specifier: &Specifier) -> Result<Found, DeviceError> {
+    /// Returns the devices of a specifier: at least one, except for a preset, which may find none.
+    ///
+    /// # Errors
+    ///
+    /// This node has no such device.
+    pub fn resolve_specifier(&self, specifier: &Specifier) -> Result<ResolvedDevices, DeviceError> {
         specifier::resolve(&self.tree, specifier)
     }
 
-    /// The devices that these names stand for together. CDI names are looked up in one go, so that
-    /// what a specification says for all its devices counts once.
-    /// Fails: [`Unresolved`]: the first name that stands for nothing. There is no list of the
-    /// others then.
-    pub fn named(&self, names: &[Named]) -> Result<Found, Unresolved> {
-        let (mut found, mut cdi) = (Found::default(), Vec::new());
-        self.collect(names, &mut found, &mut cdi)?;
-        found.extend(self.cdi(&cdi)?);
-        Ok(found)
+    /// Returns the devices of all these names together. CDI names are resolved in one step, so that
+    /// edits of a specification for all its devices count once.
+    ///
+    /// # Errors
+    ///
+    /// The first name that does not resolve. The devices of the other names are not returned then.
+    pub fn resolve_names(&self, names: &[DeviceName]) -> Result<ResolvedDevices, UnresolvedName> {
+        let (mut resolved, mut cdi_names) = (ResolvedDevices::default(), Vec::new());
+        self.add_names(names, &mut resolved, &mut cdi_names)?;
+        resolved.extend(self.resolve_cdi(&cdi_names)?);
+        Ok(resolved)
     }
 
-    /// Adds what names stand for, but for CDI names, which are put aside.
-    fn collect(
+    /// Adds the devices of names to `resolved`, and CDI names to `cdi_names` instead.
+    fn add_names(
         &self,
-        names: &[Named],
-        found: &mut Found,
-        cdi: &mut Vec<String>,
-    ) -> Result<(), Unresolved> {
+        names: &[DeviceName],
+        resolved: &mut ResolvedDevices,
+        cdi_names: &mut Vec<String>,
+    ) -> Result<(), UnresolvedName> {
         for name in names {
-            let failed = |why| Unresolved { name: name.to_string(), why };
+            let failed = |why| UnresolvedName { name: name.to_string(), why };
             let tree = &self.tree;
-            let own = match name {
-                Named::Cdi(name) => {
-                    cdi.push(name.clone());
+            let devices = match name {
+                DeviceName::Cdi(name) => {
+                    cdi_names.push(name.clone());
                     continue;
                 }
-                Named::Dir(path) => {
+                DeviceName::Dir(path) => {
                     let entries = directory::read(tree, path).map_err(failed)?;
-                    // No entry of a directory is another directory.
-                    self.collect(&entries, found, cdi)?;
+                    // This recurses once: no entry of a directory names another directory.
+                    self.add_names(&entries, resolved, cdi_names)?;
                     continue;
                 }
-                Named::Gpu(gpu) => {
-                    gpu.parse().map_err(DeviceError::from).and_then(|gpu| self.gpu(&gpu))
+                DeviceName::Gpu(gpu) => {
+                    gpu.parse().map_err(DeviceError::from).and_then(|gpu| self.resolve_gpu(&gpu))
                 }
-                Named::AllGpus => self.all_gpus(),
-                Named::Imex(channel) => nvidia::imex(tree, *channel),
-                Named::Gres { name, index } => self.gres(name, *index),
+                DeviceName::AllGpus => self.resolve_all_gpus(),
+                DeviceName::Imex(channel) => nvidia::resolve_imex_channel(tree, *channel),
+                DeviceName::Gres { name, index } => self.resolve_gres(name, *index),
             };
-            found.extend(own.map_err(failed)?);
+            resolved.extend(devices.map_err(failed)?);
         }
         Ok(())
     }
 
-    fn gres(&self, name: &str, index: u32) -> Result<Found, DeviceError> {
-        let mut found = gres::resolve(&self.tree, &self.settings, name, index)?;
-        let companions = topology::companions(&self.tree, &found.devices)?;
-        found.extend(companions);
-        Ok(found)
+    fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
+        let mut resolved = gres::resolve(&self.tree, &self.settings, name, index)?;
+        let companions = topology::find_companions(&self.tree, &resolved.devices)?;
+        resolved.extend(companions);
+        Ok(resolved)
     }
 
-    /// One GPU is the same devices whatever it is called, so that every name that can be led to an
-    /// address is.
-    fn gpu(&self, name: &GpuName) -> Result<Found, DeviceError> {
+    /// Returns the devices of a GPU. It resolves every name by the PCI address, if it can, so that
+    /// one GPU has the same devices under all its names.
+    fn resolve_gpu(&self, name: &GpuName) -> Result<ResolvedDevices, DeviceError> {
         match name {
             GpuName::Index(_) if nvidia::is_tegra(&self.tree)? => {
-                let alone = "the GPU of a Tegra processor has no PCI address and is found by CDI \
-                             alone";
-                self.by_specification(name, Some(alone))
+                let reason = "the GPU of a Tegra processor has no PCI address and is found by CDI \
+                              alone";
+                self.resolve_nvidia_cdi(name, Some(reason))
             }
-            GpuName::Index(index) => topology::by_index(&self.tree, *index),
-            GpuName::Pci(address) => topology::by_address(&self.tree, *address),
+            GpuName::Index(index) => topology::resolve_index(&self.tree, *index),
+            GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
-                let gpus = nvidia::gpus(&self.tree)?;
-                let why = match nvidia::by_uuid(&gpus, uuid) {
-                    Ok(gpu) => return topology::by_address(&self.tree, gpu.address),
+                let gpus = nvidia::list_gpus(&self.tree)?;
+                let why = match nvidia::find_by_uuid(&gpus, uuid) {
+                    Ok(gpu) => return topology::resolve_address(&self.tree, gpu.address),
                     Err(why) => format!("{why}, and by CDI"),
                 };
-                let found = self.by_specification(name, Some(&why))?;
-                match nvidia::only_gpu(&gpus, &found.devices) {
-                    Some(gpu) => topology::by_address(&self.tree, gpu.address),
-                    None => Ok(found),
+                let resolved = self.resolve_nvidia_cdi(name, Some(&why))?;
+                match nvidia::find_only_gpu(&gpus, &resolved.devices) {
+                    Some(gpu) => topology::resolve_address(&self.tree, gpu.address),
+                    None => Ok(resolved),
                 }
             }
-            GpuName::Instance { gpu, gi, ci } => nvidia::instance(&self.tree, gpu, *gi, *ci),
-            // Which instance it is, only a specification tells without the vendor's library.
+            GpuName::Instance { gpu, gi, ci } => {
+                nvidia::resolve_instance(&self.tree, gpu, *gi, *ci)
+            }
+            // Without the vendor's library, only a specification identifies this instance.
             GpuName::Mig(_) => {
-                let alone = "found by CDI alone (MIG-GPU-UUID/GI/CI is found without)";
-                self.by_specification(name, Some(alone))
+                let reason = "found by CDI alone (MIG-GPU-UUID/GI/CI is found without)";
+                self.resolve_nvidia_cdi(name, Some(reason))
             }
         }
     }
 
-    /// What specifications say of one of NVIDIA's GPUs. Where they have none, the error begins with
-    /// `unknown`.
-    fn by_specification(
+    /// Returns the devices that the specifications list for an NVIDIA GPU. If they list none, the
+    /// error begins with `prefix`.
+    fn resolve_nvidia_cdi(
         &self,
         name: impl std::fmt::Display,
-        unknown: Option<&str>,
-    ) -> Result<Found, DeviceError> {
+        prefix: Option<&str>,
+    ) -> Result<ResolvedDevices, DeviceError> {
         let names = [format!("{NVIDIA_KIND}={name}")];
-        let found = self.specified(&names).map_err(|error| match unknown {
-            Some(unknown) => DeviceError::at(unknown, error.why),
+        let resolved = self.resolve_by_catalog(&names).map_err(|error| match prefix {
+            Some(prefix) => DeviceError::at(prefix, error.why),
             None => error.why,
         })?;
-        self.confirmed(found, &names).map_err(|error| error.why)
+        self.verify_names(&names).map_err(|error| error.why)?;
+        Ok(resolved)
     }
 
-    /// Each GPU that the node has now, by its own numbers.
-    fn all_gpus(&self) -> Result<Found, DeviceError> {
-        let gpus = nvidia::gpus(&self.tree)?;
+    /// Returns the devices of each NVIDIA GPU that the node has now.
+    fn resolve_all_gpus(&self) -> Result<ResolvedDevices, DeviceError> {
+        let gpus = nvidia::list_gpus(&self.tree)?;
         if gpus.is_empty() || nvidia::is_tegra(&self.tree)? {
-            return self.by_specification("all", None);
+            return self.resolve_nvidia_cdi("all", None);
         }
-        let mut found = Found::default();
+        let mut resolved = ResolvedDevices::default();
         for gpu in gpus {
-            found.extend(topology::by_address(&self.tree, gpu.address)?);
+            resolved.extend(topology::resolve_address(&self.tree, gpu.address)?);
         }
-        Ok(found)
+        Ok(resolved)
     }
 
-    /// What specifications say, where that is so.
-    fn cdi(&self, names: &[String]) -> Result<Found, Unresolved> {
-        self.confirmed(self.specified(names)?, names)
+    /// Returns the devices of CDI names, after the drivers confirmed the specifications.
+    fn resolve_cdi(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
+        let resolved = self.resolve_by_catalog(names)?;
+        self.verify_names(names)?;
+        Ok(resolved)
     }
 
-    fn specified(&self, names: &[String]) -> Result<Found, Unresolved> {
-        let Some(first) = names.first() else { return Ok(Found::default()) };
-        let failed = |why| Unresolved { name: first.clone(), why };
+    fn resolve_by_catalog(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
+        let Some(first) = names.first() else { return Ok(ResolvedDevices::default()) };
+        let failed = |why| UnresolvedName { name: first.clone(), why };
         cdi::resolve(&self.tree, self.catalog().map_err(failed)?, names)
     }
 
-    /// What was found, after its names were held against the drivers.
-    fn confirmed(&self, found: Found, names: &[String]) -> Result<Found, Unresolved> {
-        for name in names {
-            let failed = |why| Unresolved { name: name.clone(), why };
-            let catalog = self.catalog().map_err(failed)?;
-            confirm(&self.tree, catalog, name).map_err(failed)?;
-        }
-        Ok(found)
+    fn verify_names(&self, names: &[String]) -> Result<(), UnresolvedName> {
+        names.iter().try_for_each(|name| {
+            let failed = |why| UnresolvedName { name: name.clone(), why };
+            verify_cdi_device(&self.tree, self.catalog().map_err(failed)?, name).map_err(failed)
+        })
     }
 
     fn catalog(&self) -> Result<&Catalog, DeviceError> {
@@ -195,80 +202,82 @@ impl Resolver {
     }
 }
 
-/// The kind of Intel's GPUs in the specifications that its own tools write.
+/// Kind of Intel's GPUs in the specifications of Intel's own tools.
 const INTEL_KIND: &str = "intel.com/gpu";
 
-/// Holds the device of this name against the driver. Where it is one GPU or a part of one under a
-/// name that the driver does not know, as an index, what its file says of that GPU's UUID has to be
-/// so. A GPU of Intel's has its address in its name.
-/// Fails: the specification and a driver disagree.
-pub(super) fn confirm(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
-    let resolved = || {
+/// Checks the specification of a device against the drivers.
+///
+/// NVIDIA's driver must confirm a name that contains a UUID. It does not know other names, such as
+/// indexes: if such a name is one GPU or a part of one, it must confirm what the same file lists for
+/// the UUID of that GPU. The name of an Intel GPU contains its address.
+///
+/// # Errors
+///
+/// The specification and a driver disagree.
+fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
+    let resolve = || {
         let names = std::slice::from_ref(name);
         cdi::resolve(tree, catalog, names).map_err(|error| error.why)
     };
-    if let Some(address) = intel(name) {
-        let own = resolved()?;
-        return topology::confirm_drm(tree, &[address], &own.devices);
+    if let Some(address) = parse_intel_address(name) {
+        return topology::verify_drm_nodes(tree, &[address], &resolve()?.devices);
     }
-    let Some(device) = device(name) else { return Ok(()) };
-    let own = resolved()?;
-    if uuid(device).is_none() && nvidia::minors(&own.devices).is_empty() {
+    let Some(device) = nvidia_device_name(name) else { return Ok(()) };
+    let devices = resolve()?.devices;
+    let minors = nvidia::gpu_minors(&devices);
+    if parse_uuid(device).is_none() && minors.is_empty() {
         return Ok(());
     }
-    let gpus = nvidia::gpus(tree)?;
-    if let Some(uuid) = uuid(device) {
-        nvidia::confirm(&gpus, &uuid, &own.devices)?;
-    } else if let [minor] = nvidia::minors(&own.devices).as_slice() {
-        for (uuid, said) in known(tree, catalog, name) {
-            let is = |gpu: &Gpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
-            if nvidia::minors(&said.devices).contains(minor) || gpus.iter().any(is) {
-                nvidia::confirm(&gpus, &uuid, &said.devices)?;
+    let gpus = nvidia::list_gpus(tree)?;
+    if let Some(uuid) = parse_uuid(device) {
+        nvidia::verify_uuid(&gpus, &uuid, &devices)?;
+    } else if let [minor] = minors.as_slice() {
+        for (uuid, listed) in list_gpus_with_uuid(tree, catalog, name) {
+            let is_listed = nvidia::gpu_minors(&listed.devices).contains(minor);
+            let has_uuid =
+                |gpu: &NvidiaGpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
+            if is_listed || gpus.iter().any(has_uuid) {
+                nvidia::verify_uuid(&gpus, &uuid, &listed.devices)?;
             }
         }
     }
-    drm(tree, &gpus, &own)
-}
-
-/// The GPUs that the file of `name` names by their UUIDs, with what it says of them.
-fn known(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Found)> {
-    let gpu = |name: String| {
-        let uuid = device(&name).and_then(uuid)?;
-        let found = cdi::resolve(tree, catalog, &[name]).ok()?;
-        Some((uuid, found))
-    };
-    let gpus = |device: &str| uuid(device).is_some();
-    cdi::siblings(catalog, name, gpus).into_iter().filter_map(gpu).collect()
-}
-
-/// DRM nodes that come with the nodes of GPUs have to be of the same GPUs.
-fn drm(tree: &Tree, gpus: &[Gpu], own: &Found) -> Result<(), DeviceError> {
-    let minors = nvidia::minors(&own.devices);
-    let mine = gpus.iter().filter(|gpu| minors.contains(&gpu.minor)).map(|gpu| gpu.address);
-    let addresses: Vec<_> = mine.collect();
+    // DRM nodes beside the nodes of GPUs must belong to the same GPUs.
+    let own_gpus = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
+    let addresses: Vec<_> = own_gpus.map(|gpu| gpu.address).collect();
     match addresses.is_empty() {
         true => Ok(()),
-        false => topology::confirm_drm(tree, &addresses, &own.devices),
+        false => topology::verify_drm_nodes(tree, &addresses, &devices),
     }
 }
 
-/// The name without the kind, if that is one that NVIDIA's own tools give the GPUs: that of the
-/// toolkit, or one of its sub-domains, as of the device plugin.
-fn device(name: &str) -> Option<&str> {
-    let (kind, device) = name.split_once('=')?;
-    let before = kind.strip_suffix(NVIDIA_KIND)?;
-    (before.is_empty() || before.ends_with('.')).then_some(device)
+/// Returns the GPUs that the file of `name` lists by UUID, with their devices.
+fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, ResolvedDevices)> {
+    let resolve = |name: String| {
+        let uuid = nvidia_device_name(&name).and_then(parse_uuid)?;
+        let resolved = cdi::resolve(tree, catalog, &[name]).ok()?;
+        Some((uuid, resolved))
+    };
+    let has_uuid = |device: &str| parse_uuid(device).is_some();
+    cdi::siblings(catalog, name, has_uuid).into_iter().filter_map(resolve).collect()
 }
 
-/// The address in the name that Intel's own tools give a GPU, as `0000-00-02-0-0x56c0`.
-fn intel(name: &str) -> Option<PciAddress> {
+/// Returns the name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
+/// kind, or one of a subdomain, such as the device plugin's.
+fn nvidia_device_name(name: &str) -> Option<&str> {
+    let (kind, device) = name.split_once('=')?;
+    let subdomain = kind.strip_suffix(NVIDIA_KIND)?;
+    (subdomain.is_empty() || subdomain.ends_with('.')).then_some(device)
+}
+
+/// Returns the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
+fn parse_intel_address(name: &str) -> Option<PciAddress> {
     let mut parts = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.splitn(5, '-');
     let mut part = || parts.next();
     let (domain, bus, device, function) = (part()?, part()?, part()?, part()?);
     format!("{domain}:{bus}:{device}.{function}").parse().ok()
 }
 
-fn uuid(device: &str) -> Option<Uuid> {
+fn parse_uuid(device: &str) -> Option<Uuid> {
     match device.parse() {
         Ok(GpuName::Uuid(uuid)) => Some(uuid),
         _ => None,

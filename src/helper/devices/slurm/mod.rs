@@ -228,7 +228,7 @@ mod tests {
     use crate::testing::Scratch;
 
     fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         constrains_devices(&Files::find(&tree, &Settings::default()).unwrap())
     }
 

@@ -53,20 +53,20 @@ impl Files {
     /// those beside it, since any other would be of an older set-up.
     /// Fails: [`ConfError::NoConf`], and [`ConfError::File`] for a directory that is not believed.
     pub fn find(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
-        let known = tree.slurm().borrow().clone();
+        let known = tree.slurm_conf_cache().borrow().clone();
         if let Some(files) = known.filter(|files| files.given == settings.slurm_conf) {
             return Ok(files);
         }
         let files = Self::look(tree, settings)?;
-        *tree.slurm().borrow_mut() = Some(files.clone());
+        *tree.slurm_conf_cache().borrow_mut() = Some(files.clone());
         Ok(files)
     }
 
     fn look(tree: &Tree, settings: &Settings) -> Result<Self, ConfError> {
         let conf = match &settings.slurm_conf {
-            Some(conf) => tree.at(conf.to_str().ok_or(ConfError::NoConf)?),
+            Some(conf) => tree.locate(conf.to_str().ok_or(ConfError::NoConf)?),
             None => {
-                let mut dirs = PLACES.iter().map(|place| tree.at(place));
+                let mut dirs = PLACES.iter().map(|place| tree.locate(place));
                 match dirs.find(|dir| is_there(&dir.join(NAME))) {
                     Some(dir) => dir.join(NAME),
                     None => configless(tree)?.join(NAME),
@@ -164,7 +164,7 @@ impl Whole<'_> {
 }
 
 fn configless(tree: &Tree) -> Result<PathBuf, ConfError> {
-    let dir = tree.at(CONFIGLESS);
+    let dir = tree.locate(CONFIGLESS);
     let conf = dir.join("conf");
     if !is_there(&conf) {
         return Err(ConfError::NoConf);
@@ -175,7 +175,7 @@ fn configless(tree: &Tree) -> Result<PathBuf, ConfError> {
         Ok(target) => target
             .to_str()
             .filter(|target| target.starts_with('/'))
-            .map(|target| tree.at(target))
+            .map(|target| tree.locate(target))
             .ok_or(ConfError::NoConf),
         Err(_) => Ok(conf),
     }
@@ -218,7 +218,7 @@ mod tests {
     use crate::testing::Scratch;
 
     fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let texts = Files::find(&tree, &Settings::default())?.slurm_conf()?;
         let shown = |text: &Text| {
             let name = text.at.file.file_name().unwrap().to_str().unwrap();
@@ -232,7 +232,7 @@ mod tests {
     fn what_was_found_and_read_stays_for_one_tree() {
         let scratch = Scratch::new();
         let path = scratch.file("etc/slurm-llnl/slurm.conf", "A=1\n");
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let find = || Files::find(&tree.clone(), &Settings::default()).unwrap();
         assert_eq!(find().slurm_conf().unwrap().len(), 1);
         scratch.file("etc/slurm/slurm.conf", "A=1\nB=2\n");

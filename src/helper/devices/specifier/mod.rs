@@ -1,9 +1,9 @@
-//! The one spelling of a device: `SPEC` or `SPEC SpecifierError::Access`.
+//! Device specifiers, parsed and resolved: `SPEC` or `SPEC ACCESS`.
 
 mod path_pattern;
 
 use crate::helper::devices::{
-    Device, DeviceError, Found, Node, NodeError, ProcDevices, Tree, gpu_count,
+    Device, DeviceError, DeviceNode, NodeError, ProcDevices, ResolvedDevices, Tree, gpu_count,
 };
 use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 use nix::errno::Errno;
@@ -13,11 +13,12 @@ use std::fmt;
 use std::str::{Chars, FromStr};
 use thiserror::Error;
 
-/// What parallel jobs need besides GPUs: file systems in user space; InfiniBand and RoCE; Slingshot;
-/// memory shared between processes by XPMEM and KNEM; memory of GPUs mapped by GDRCopy. Of
-/// InfiniBand neither `umad*` nor `issm*`: with these one manages the subnet, which is the fabric of
-/// every other job too.
-const HPC: [&str; 7] = [
+/// Devices that parallel jobs need besides GPUs: file systems in user space; InfiniBand and RoCE;
+/// Slingshot; memory shared between processes by XPMEM and KNEM; memory of GPUs mapped by GDRCopy.
+///
+/// InfiniBand's `umad*` and `issm*` are missing on purpose: they manage the subnet, which is the
+/// fabric of every other job too.
+const HPC_PATHS: [&str; 7] = [
     "/dev/fuse",
     "/dev/infiniband/uverbs*",
     "/dev/infiniband/rdma_cm",
@@ -27,47 +28,49 @@ const HPC: [&str; 7] = [
     "/dev/gdrdrv",
 ];
 
-/// A device or a class of devices, and what may be done with it.
+/// A device or a class of devices, and the allowed accesses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Specifier {
-    name: Name,
+    selector: Selector,
     access: Access,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Name {
+enum Selector {
     /// The device node at this path, which begins with `/dev/`.
     Path(String),
-    /// The device nodes whose paths are like this.
-    Paths(PathPattern),
-    /// The device of these numbers, whether a node of it is there or not.
+    /// The device nodes whose paths match.
+    PathPattern(PathPattern),
+    /// The device with these numbers, with or without a node.
     Numbers(DeviceType, u32, u32),
-    /// Every device of the drivers with this name in `/proc/devices`, or with names like it.
+    /// Every device of the drivers in `/proc/devices` whose name equals the text or matches the glob.
     Class(DeviceType, String, Option<Glob>),
     /// Every device of a major that a driver has.
     Major(DeviceType, u32),
-    /// `@hpc`: whatever of [`HPC`] a node has; what it has not is not missed.
+    /// `@hpc`: those of [`HPC_PATHS`] that the node has. A missing one is no error.
     Hpc,
 }
 
 impl Specifier {
-    /// A specifier whose access is written apart, as in `DeviceAllow`. The name is of one of these
-    /// forms, the first four with the meaning of systemd.resource-control(5):
+    /// Parses a specifier whose access is a separate text, as in `DeviceAllow`. `spec` has one of
+    /// these forms, the first four with the meaning of systemd.resource-control(5):
     ///
-    /// - `/dev/PATH`: the device node there;
-    /// - `/dev/char/MAJOR:MINOR`, `/dev/block/MAJOR:MINOR`: the device of these numbers;
-    /// - `char-NAME`, `block-NAME`: every device of a driver, of which the name may be a [`Glob`];
+    /// - `/dev/PATH`: the device node at the path;
+    /// - `/dev/char/MAJOR:MINOR`, `/dev/block/MAJOR:MINOR`: the device with these numbers;
+    /// - `char-NAME`, `block-NAME`: every device of a driver, whose name may be a [`Glob`];
     /// - `char-MAJOR`, `block-MAJOR`: every device of a major;
-    /// - a path of which components are [`Glob`]s: the device nodes there, at most 1,024;
-    /// - `@hpc`: what parallel jobs need besides GPUs.
+    /// - a path with [`Glob`]s as components: the device nodes that match, at most 1,024;
+    /// - `@hpc`: devices that parallel jobs need besides GPUs.
     ///
-    /// Fails: [`SpecifierError`], that of the access first.
+    /// # Errors
+    ///
+    /// [`SpecifierError`]. The access is checked first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
-        let access = access.parse().map_err(|_| SpecifierError::Access)?;
-        Ok(Self { name: Name::parse(spec)?, access })
+        let access = access.parse().map_err(|_| SpecifierError::InvalidAccess)?;
+        Ok(Self { selector: Selector::parse(spec)?, access })
     }
 
-    /// What may be done with the device.
+    /// The allowed accesses.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -76,89 +79,89 @@ impl Specifier {
 impl FromStr for Specifier {
     type Err = SpecifierError;
 
-    /// `SPEC` alone means `rw`.
+    /// Parses `SPEC`, which means `rw`, or `SPEC ACCESS`.
     fn from_str(text: &str) -> Result<Self, SpecifierError> {
         match text.split_once(' ') {
             Some((spec, access)) => Self::new(spec, access),
-            None => Ok(Self { name: Name::parse(text)?, access: Access::RW }),
+            None => Ok(Self { selector: Selector::parse(text)?, access: Access::RW }),
         }
     }
 }
 
 impl fmt::Display for Specifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.name, self.access)
+        write!(f, "{} {}", self.selector, self.access)
     }
 }
 
-impl Name {
+impl Selector {
     fn parse(spec: &str) -> Result<Self, SpecifierError> {
         if spec.chars().any(char::is_control) {
-            return Err(SpecifierError::Unknown);
+            return Err(SpecifierError::UnknownForm);
         }
         if spec.starts_with('@') {
-            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::Preset) };
+            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::UnknownPreset) };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
             let (class, numbers) = prefixes(kind);
             if let Some(class) = spec.strip_prefix(class) {
-                return Self::class(kind, class);
+                return Self::parse_class(kind, class);
             }
             if let Some(numbers) = spec.strip_prefix(numbers) {
-                return Self::numbers(kind, numbers);
+                return Self::parse_numbers(kind, numbers);
             }
         }
-        Self::path(spec)
+        Self::parse_path(spec)
     }
 
-    fn path(spec: &str) -> Result<Self, SpecifierError> {
-        let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::Unknown)?;
+    fn parse_path(spec: &str) -> Result<Self, SpecifierError> {
+        let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::UnknownForm)?;
         let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
-        let first = parts.next().ok_or(SpecifierError::Unknown)?;
-        // These name the descriptors of whoever looks, here the helper's own.
+        let first = parts.next().ok_or(SpecifierError::UnknownForm)?;
+        // These name the descriptors of the reading process, here those of the helper itself.
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
-            return Err(SpecifierError::Unknown);
+            return Err(SpecifierError::UnknownForm);
         }
         if matches!(first, "shm" | "mqueue") {
-            return Err(SpecifierError::Users);
+            return Err(SpecifierError::UserWritableDirectory);
         }
-        // Numbers have one spelling, which has been looked for already.
+        // Numbers have one spelling, and the caller has already checked for it.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
-            return Err(SpecifierError::Numbers);
+            return Err(SpecifierError::InvalidNumbers);
         }
         if first == ".." || parts.any(|part| part == "..") {
-            return Err(SpecifierError::Unknown);
+            return Err(SpecifierError::UnknownForm);
         }
         match Glob::is_wild(below) {
-            true => Ok(Self::Paths(PathPattern::parse(spec)?)),
+            true => Ok(Self::PathPattern(PathPattern::parse(spec)?)),
             false => Ok(Self::Path(spec.to_owned())),
         }
     }
 
-    fn numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
-        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::Numbers)?;
-        let major = number(major, MAJOR_MAX)?;
-        let minor = number(minor, MINOR_MAX)?;
+    fn parse_numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
+        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::InvalidNumbers)?;
+        let major = parse_number(major, MAJOR_MAX)?;
+        let minor = parse_number(minor, MINOR_MAX)?;
         Ok(Self::Numbers(kind, major, minor))
     }
 
-    fn class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
+    fn parse_class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
         if class.is_empty() {
-            return Err(SpecifierError::Unknown);
+            return Err(SpecifierError::UnknownForm);
         }
         if class.bytes().all(|byte| byte.is_ascii_digit()) {
-            return number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
+            return parse_number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
         }
         let glob = Glob::is_wild(class).then(|| Glob::parse(class)).transpose()?;
         Ok(Self::Class(kind, class.to_owned(), glob))
     }
 }
 
-fn number(text: &str, most: u32) -> Result<u32, SpecifierError> {
-    decimal(text).filter(|number| *number <= most).ok_or(SpecifierError::Numbers)
+fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
+    decimal(text).filter(|number| *number <= max).ok_or(SpecifierError::InvalidNumbers)
 }
 
-/// What classes and numbers of a kind begin with.
+/// Returns the prefixes of classes and of numbers of a kind.
 fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
     match kind {
         DeviceType::Char => ("char-", "/dev/char/"),
@@ -166,11 +169,11 @@ fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => f.write_str(path),
-            Self::Paths(pattern) => pattern.fmt(f),
+            Self::PathPattern(pattern) => pattern.fmt(f),
             Self::Numbers(kind, major, minor) => write!(f, "{}{major}:{minor}", prefixes(*kind).1),
             Self::Class(kind, class, _) => write!(f, "{}{class}", prefixes(*kind).0),
             Self::Major(kind, major) => write!(f, "{}{major}", prefixes(*kind).0),
@@ -182,31 +185,31 @@ impl fmt::Display for Name {
 /// Why a text is no specifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SpecifierError {
-    /// It has none of the forms.
+    /// The text has none of the forms.
     #[error("not a path below /dev, char-NAME, block-NAME or @hpc")]
-    Unknown,
-    /// Users choose what is there: a link to another job's device, for one.
+    UnknownForm,
+    /// Users choose the content of the directory, for instance a link to another job's device.
     #[error("in a directory of users, who decide nothing about devices")]
-    Users,
-    /// Numbers in another spelling than the one, or larger than the kernel's.
+    UserWritableDirectory,
+    /// The numbers have another spelling, or are larger than the kernel's.
     #[error(
         "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to 4095 and a minor up to \
          1048575"
     )]
-    Numbers,
-    /// A pattern that is none.
+    InvalidNumbers,
+    /// The text is no pattern, or a pattern with too many wild components.
     #[error("not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name")]
-    Pattern,
-    /// Another word after `@`.
+    InvalidPattern,
+    /// The word after `@` is not `hpc`.
     #[error("there is no such preset, only @hpc")]
-    Preset,
-    /// What may be done with it cannot be told.
+    UnknownPreset,
+    /// The access is not made of the letters r, w and m.
     #[error("access is not one to three letters out of r, w, m")]
-    Access,
+    InvalidAccess,
 }
 
-/// Drivers of whose devices each belongs to one GPU or to a part of one: all minors of such a major
-/// are the GPUs of all jobs. Of `kfd` and `nvidia-uvm` every job uses the same device.
+/// Drivers whose devices each belong to one GPU or to a part of one: all minors of such a major are
+/// the GPUs of all jobs. `kfd` and `nvidia-uvm` are missing, since all jobs share their devices.
 const GPU_DRIVERS: [&str; 8] = [
     "nvidia",
     "nvidia-frontend",
@@ -218,104 +221,124 @@ const GPU_DRIVERS: [&str; 8] = [
     "habanalabs",
 ];
 
-/// The devices that a specifier stands for: at least one, but for a preset, which may find none.
+/// Returns the devices of a specifier: at least one, except for a preset, which may find none.
 ///
-/// A plain path is resolved as stat(2) does, links included; a pattern of paths follows none. A
-/// class, and a major by its number, stand for every minor of majors that have a driver now: a
-/// major that is free would be the next driver's to take. Two numbers stand for their device
-/// whether or not a node of it is there.
-/// Fails: this node has no such device.
+/// A plain path follows links as stat(2) does; a path pattern follows none. A class or a major
+/// stands for every minor of majors that have a driver now: a driver that is loaded later could
+/// take a free major. A pair of numbers stands for its device with or without a node.
+///
+/// # Errors
+///
+/// This node has no such device.
 pub(in crate::helper::devices) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
-) -> Result<Found, DeviceError> {
-    let mut found = by_name(tree, &specifier.name, specifier.access)?;
-    found.warnings.extend(too_wide(tree, specifier, &found));
-    Ok(found)
+) -> Result<ResolvedDevices, DeviceError> {
+    let mut resolved = resolve_selector(tree, &specifier.selector, specifier.access)?;
+    resolved.warnings.extend(gpu_warning(tree, specifier, &resolved));
+    Ok(resolved)
 }
 
-fn by_name(tree: &Tree, name: &Name, access: Access) -> Result<Found, DeviceError> {
-    match name {
-        Name::Path(path) => {
-            let node = tree.node_behind_links(path).map_err(|error| match error {
+fn resolve_selector(
+    tree: &Tree,
+    selector: &Selector,
+    access: Access,
+) -> Result<ResolvedDevices, DeviceError> {
+    match selector {
+        Selector::Path(path) => {
+            let node = tree.read_node_behind_links(path).map_err(|error| match error {
                 NodeError::Open(Errno::ENOENT) => DeviceError::absent(error),
                 error => error.into(),
             })?;
-            one(path, node, access)
+            resolve_one(path, node, access)
         }
-        Name::Paths(pattern) => paths(tree, pattern, access),
-        Name::Numbers(kind, major, minor) => {
-            one(&name.to_string(), Node { kind: *kind, major: *major, minor: *minor }, access)
+        Selector::PathPattern(pattern) => resolve_pattern(tree, pattern, access),
+        Selector::Numbers(kind, major, minor) => {
+            let node = DeviceNode { kind: *kind, major: *major, minor: *minor };
+            resolve_one(&selector.to_string(), node, access)
         }
-        Name::Class(kind, class, glob) => majors(tree, name, *kind, access, |_, driver| {
-            glob.as_ref().map_or(driver == class, |glob| glob.matches(driver))
-        }),
-        Name::Major(kind, wanted) => majors(tree, name, *kind, access, |major, _| major == *wanted),
-        Name::Hpc => Ok(hpc(tree, access)),
+        Selector::Class(kind, class, glob) => {
+            resolve_majors(tree, selector, *kind, access, |_, driver| {
+                glob.as_ref().map_or(driver == class, |glob| glob.matches(driver))
+            })
+        }
+        Selector::Major(kind, number) => {
+            resolve_majors(tree, selector, *kind, access, |major, _| major == *number)
+        }
+        Selector::Hpc => Ok(resolve_hpc(tree, access)),
     }
 }
 
-fn one(path: &str, node: Node, access: Access) -> Result<Found, DeviceError> {
-    Ok(vec![Device::of(path, node, access)?].into())
+fn resolve_one(
+    path: &str,
+    node: DeviceNode,
+    access: Access,
+) -> Result<ResolvedDevices, DeviceError> {
+    Ok(vec![Device::from_node(path, node, access)?].into())
 }
 
-fn paths(tree: &Tree, pattern: &PathPattern, access: Access) -> Result<Found, DeviceError> {
-    let matches = pattern.matches(tree)?;
-    let mut found = Found::default();
-    for (path, node) in matches.nodes {
-        found.devices.push(Device::of(&path, node, access)?);
-    }
-    let unseen = matches.unseen.into_iter().map(|error| format!("{pattern}: {error}"));
-    found.warnings.extend(unseen);
-    match found.devices.is_empty() {
-        true => Err(DeviceError::absent("no device node matches")),
-        false => Ok(found),
-    }
-}
-
-/// All devices of the majors that `wanted` says yes to, by number and by a name of its driver.
-fn majors(
+fn resolve_pattern(
     tree: &Tree,
-    name: &Name,
+    pattern: &PathPattern,
+    access: Access,
+) -> Result<ResolvedDevices, DeviceError> {
+    let matches = pattern.find_matches(tree)?;
+    let mut resolved = ResolvedDevices::default();
+    for (path, node) in matches.nodes {
+        resolved.devices.push(Device::from_node(&path, node, access)?);
+    }
+    let unlisted = matches.unlisted.into_iter().map(|error| format!("{pattern}: {error}"));
+    resolved.warnings.extend(unlisted);
+    match resolved.devices.is_empty() {
+        true => Err(DeviceError::absent("no device node matches")),
+        false => Ok(resolved),
+    }
+}
+
+/// Returns rules for all minors of the majors that `is_wanted` accepts by number and driver name.
+fn resolve_majors(
+    tree: &Tree,
+    selector: &Selector,
     kind: DeviceType,
     access: Access,
-    wanted: impl Fn(u32, &str) -> bool,
-) -> Result<Found, DeviceError> {
-    let drivers = tree.drivers()?;
-    let mut found = Found::default();
-    for (major, _) in drivers.of_kind(kind).filter(|(major, driver)| wanted(*major, driver)) {
+    is_wanted: impl Fn(u32, &str) -> bool,
+) -> Result<ResolvedDevices, DeviceError> {
+    let drivers = tree.read_drivers()?;
+    let mut resolved = ResolvedDevices::default();
+    let mut wanted = drivers.drivers_of_kind(kind);
+    while let Some((major, _)) = wanted.find(|(major, driver)| is_wanted(*major, driver)) {
         let rule = DeviceRule::new(kind, major, None, access)?;
-        let device = Device { node: name.to_string(), rule };
+        let device = Device { node: selector.to_string(), rule };
         // Several drivers may share one major.
-        if !found.devices.contains(&device) {
-            found.devices.push(device);
+        if !resolved.devices.contains(&device) {
+            resolved.devices.push(device);
         }
     }
-    match found.devices.is_empty() {
+    match resolved.devices.is_empty() {
         true => Err(DeviceError::new("not in /proc/devices")),
-        false => Ok(found),
+        false => Ok(resolved),
     }
 }
 
-/// What `@hpc` finds here. A member that is not there is not missed; one that cannot be told is.
-fn hpc(tree: &Tree, access: Access) -> Found {
-    let mut found = Found::default();
-    for member in HPC {
-        let Ok(name) = Name::parse(member) else { continue };
-        match by_name(tree, &name, access) {
-            Ok(devices) => found.extend(devices),
+/// Returns the devices of `@hpc`. A path without a node is skipped; any other failure is a warning.
+fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
+    let mut resolved = ResolvedDevices::default();
+    for path in HPC_PATHS {
+        let Ok(selector) = Selector::parse(path) else { continue };
+        match resolve_selector(tree, &selector, access) {
+            Ok(devices) => resolved.extend(devices),
             Err(error) if error.is_absent() => {}
-            Err(error) => found.warnings.push(format!("{member} is left out: {error}")),
+            Err(error) => resolved.warnings.push(format!("{path} is left out: {error}")),
         }
     }
-    found
+    resolved
 }
 
-/// What an administrator should know of a specifier that opens GPUs without naming one.
-fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String> {
-    if matches!(specifier.name, Name::Paths(_)) {
+/// Returns a warning for an administrator if a specifier opens GPUs without naming one.
+fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -> Option<String> {
+    if matches!(specifier.selector, Selector::PathPattern(_)) {
         let mut list = Allowlist::new();
-        for device in &found.devices {
+        for device in &resolved.devices {
             // A pattern stands for no more devices than a list can hold.
             list.push(device.rule).ok()?;
         }
@@ -323,29 +346,34 @@ fn too_wide(tree: &Tree, specifier: &Specifier, found: &Found) -> Option<String>
         return (gpus > 1)
             .then(|| format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
     }
-    let mut whole = found.devices.iter().filter(|device| device.rule.minor().is_none()).peekable();
-    let drivers = whole.peek().and_then(|_| tree.drivers().ok())?;
-    let gpus: BTreeSet<_> = whole.flat_map(|device| gpu_drivers(drivers, &device.rule)).collect();
-    let gpus: Vec<_> = gpus.into_iter().collect();
-    (!gpus.is_empty()).then(|| {
-        let gpus = gpus.join(", ");
-        format!("{specifier} opens the GPUs of every job on this node: all devices of {gpus}")
+    let has_all_minors = |device: &&Device| device.rule.minor().is_none();
+    let mut majors = resolved.devices.iter().filter(has_all_minors).peekable();
+    let drivers = majors.peek().and_then(|_| tree.read_drivers().ok())?;
+    let gpu_drivers: BTreeSet<_> =
+        majors.flat_map(|device| gpu_drivers_of(drivers, &device.rule)).collect();
+    let gpu_drivers: Vec<_> = gpu_drivers.into_iter().collect();
+    (!gpu_drivers.is_empty()).then(|| {
+        let names = gpu_drivers.join(", ");
+        format!("{specifier} opens the GPUs of every job on this node: all devices of {names}")
     })
 }
 
-fn gpu_drivers<'a>(drivers: &'a ProcDevices, rule: &DeviceRule) -> impl Iterator<Item = &'a str> {
-    let names = drivers.names(rule.kind(), rule.major());
+fn gpu_drivers_of<'a>(
+    drivers: &'a ProcDevices,
+    rule: &DeviceRule,
+) -> impl Iterator<Item = &'a str> {
+    let names = drivers.names_of(rule.kind(), rule.major());
     names.filter(|driver| GPU_DRIVERS.contains(driver))
 }
 
-/// Most bytes of a pattern; no name of a file has more (`NAME_MAX` of `linux/limits.h`).
-const PATTERN_MAX: usize = 255;
+/// Maximum bytes of a pattern. No file name has more (`NAME_MAX` of `linux/limits.h`).
+const PATTERN_BYTES_MAX: usize = 255;
 /// The characters that make a text a pattern.
-const WILD: [char; 3] = ['*', '?', '['];
+const WILD_CHARACTERS: [char; 3] = ['*', '?', '['];
 
 /// A pattern of one name: `*` stands for any characters, `?` for one, `[abc]` and `[a-z]` for one
-/// of these, `[!a]` and `[^a]` for any other. What fnmatch(3) knows besides, a backslash and the
-/// named classes of characters, is no pattern here.
+/// of these, `[!a]` and `[^a]` for any other. Unlike in fnmatch(3), a text with a backslash or with
+/// a named character class is no pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Vec<Token>);
 
@@ -358,17 +386,20 @@ enum Token {
 }
 
 impl Glob {
-    /// Whether a text is meant as a pattern.
+    /// Returns whether a text has a character that makes it a pattern.
     pub fn is_wild(text: &str) -> bool {
-        text.contains(WILD)
+        text.contains(WILD_CHARACTERS)
     }
 
-    /// The pattern of a text of at most 255 bytes.
-    /// Fails: [`SpecifierError::Pattern`] where it is longer, has a backslash or a bracket that is not
-    /// closed, is empty or holds a range that is reversed.
+    /// Parses a pattern of at most 255 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecifierError::InvalidPattern`] if the text is longer, has a backslash, or has a bracket
+    /// that is not closed, is empty or contains a reversed range.
     pub fn parse(text: &str) -> Result<Self, SpecifierError> {
-        if text.len() > PATTERN_MAX {
-            return Err(SpecifierError::Pattern);
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(SpecifierError::InvalidPattern);
         }
         let mut tokens = Vec::new();
         let mut chars = text.chars();
@@ -376,8 +407,8 @@ impl Glob {
             let token = match next {
                 '*' => Token::Any,
                 '?' => Token::One,
-                '[' => set(&mut chars)?,
-                '\\' => return Err(SpecifierError::Pattern),
+                '[' => parse_set(&mut chars)?,
+                '\\' => return Err(SpecifierError::InvalidPattern),
                 other => Token::Char(other),
             };
             tokens.push(token);
@@ -385,9 +416,9 @@ impl Glob {
         Ok(Self(tokens))
     }
 
-    /// Whether the pattern stands for the whole of `name`. Takes time in proportion to the lengths
-    /// of both multiplied: only the last `*` is ever gone back to, since what an earlier one could
-    /// take in addition the last one can take as well.
+    /// Returns whether the pattern matches the whole of `name`. The time is proportional to the
+    /// product of both lengths: it only ever backtracks to the last `*`, since that one can match
+    /// whatever an earlier `*` could match in addition.
     pub fn matches(&self, name: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = name.chars();
@@ -401,12 +432,12 @@ impl Glob {
             let mut ahead = rest.clone();
             match (tokens.split_first(), ahead.next()) {
                 (None, None) => return true,
-                (Some((token, after)), Some(next)) if token.takes(next) => {
+                (Some((token, after)), Some(next)) if token.matches_char(next) => {
                     tokens = after;
                     rest = ahead;
                 }
                 _ => {
-                    // The last star takes one character more, if there is a star and one is left.
+                    // Let the last star match one more character, if both exist.
                     let Some((after, mut from)) = last else { return false };
                     if from.next().is_none() {
                         return false;
@@ -421,7 +452,7 @@ impl Glob {
 }
 
 impl Token {
-    fn takes(&self, next: char) -> bool {
+    fn matches_char(&self, next: char) -> bool {
         match self {
             Self::Char(own) => *own == next,
             Self::One | Self::Any => true,
@@ -432,13 +463,13 @@ impl Token {
     }
 }
 
-/// The rest of a set, after its opening bracket. A `]` that comes first stands for itself, and so
-/// does a `-` that comes first or last.
-fn set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
-    let mut next = chars.next().ok_or(SpecifierError::Pattern)?;
+/// Parses the rest of a set after its opening bracket. A `]` in the first place stands for itself,
+/// and so does a `-` in the first or the last place.
+fn parse_set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
+    let mut next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
     let negated = matches!(next, '!' | '^');
     if negated {
-        next = chars.next().ok_or(SpecifierError::Pattern)?;
+        next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
     }
     let mut ranges = Vec::new();
     loop {
@@ -446,24 +477,28 @@ fn set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
             return Ok(Token::Set { negated, ranges });
         }
         if matches!(next, '[' | '\\') {
-            return Err(SpecifierError::Pattern);
+            return Err(SpecifierError::InvalidPattern);
         }
-        let high = range_end(chars)?.unwrap_or(next);
+        let high = parse_range_end(chars)?.unwrap_or(next);
         if high < next {
-            return Err(SpecifierError::Pattern);
+            return Err(SpecifierError::InvalidPattern);
         }
         ranges.push((next, high));
-        next = chars.next().ok_or(SpecifierError::Pattern)?;
+        next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
     }
 }
 
-/// The upper end of a range, where `-` and something else than the end of the set follows.
-fn range_end(chars: &mut Chars<'_>) -> Result<Option<char>, SpecifierError> {
+/// Parses the upper end of a range, if `-` follows and is not the last character of the set.
+fn parse_range_end(chars: &mut Chars<'_>) -> Result<Option<char>, SpecifierError> {
     let mut ahead = chars.clone();
     match (ahead.next(), ahead.next()) {
         (Some('-'), Some(high)) if high != ']' => {
             *chars = ahead;
-            if matches!(high, '[' | '\\') { Err(SpecifierError::Pattern) } else { Ok(Some(high)) }
+            if matches!(high, '[' | '\\') {
+                Err(SpecifierError::InvalidPattern)
+            } else {
+                Ok(Some(high))
+            }
         }
         _ => Ok(None),
     }

@@ -1,22 +1,22 @@
-//! Patterns of paths below `/dev`, and the nodes that they stand for.
+//! Path patterns below `/dev`, and the device nodes that match them.
 
 use std::fmt;
 
 use super::{Glob, SpecifierError};
-use crate::helper::devices::{DeviceError, FileError, Node, NodeError, Tree};
+use crate::helper::devices::{DeviceError, DeviceNode, FileError, NodeError, Tree};
 
-/// Most wild components of a pattern.
-const WILD_MAX: usize = 4;
-/// Most devices that a pattern may stand for.
+/// Maximum wild components of a pattern.
+const WILD_COMPONENTS_MAX: usize = 4;
+/// Maximum devices that a pattern may match.
 const MATCHES_MAX: usize = 1024;
-/// Most names that are looked at for one pattern.
-const LOOKED_AT_MAX: usize = 65_536;
-/// Directories that users may write. What they put there must not decide whether a pattern
-/// resolves, and no device node can be among it.
-const OF_USERS: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
+/// Maximum names that are compared with one pattern.
+const NAMES_MAX: usize = 65_536;
+/// Directories that users may write. They contain no device nodes, and their content must not
+/// decide whether a pattern resolves.
+const USER_DIRS: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
 
-/// A path of which components are patterns. A wild component stands for names in one directory:
-/// never for `/`, and for a name that begins with a dot only where it begins with one itself.
+/// A path with patterns as components. A wild component matches names in one directory: never `/`,
+/// and a name that begins with a dot only if the component begins with one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern(Vec<Part>);
 
@@ -26,17 +26,17 @@ enum Part {
     Wild { text: String, glob: Glob },
 }
 
-/// What a pattern stands for, and the directories that could not be looked into.
+/// The device nodes that match a pattern, and the directories that could not be listed.
 #[derive(Debug, Default)]
 pub(super) struct Matches {
-    /// Paths and nodes, sorted as their components are.
-    pub(super) nodes: Vec<(String, Node)>,
-    /// Directories below which there may be more.
-    pub(super) unseen: Vec<FileError>,
-    looked_at: usize,
+    /// Paths and nodes, sorted by the components of the paths.
+    pub(super) nodes: Vec<(String, DeviceNode)>,
+    /// Errors of directories that may contain more matches.
+    pub(super) unlisted: Vec<FileError>,
+    names_seen: usize,
 }
 
-/// A part of them would be a list that nobody wrote.
+/// The error of a pattern with too many matches. A part of them would be a list that no one wrote.
 fn too_many() -> DeviceError {
     DeviceError::new(
         "more than 1,024 device nodes match, or more than 65,536 names had to be looked at",
@@ -44,9 +44,11 @@ fn too_many() -> DeviceError {
 }
 
 impl PathPattern {
-    /// The pattern of a path that begins with `/dev/`.
-    /// Fails: [`SpecifierError::Pattern`] for a component that is no pattern, and for more than four
-    /// that are wild.
+    /// Parses the pattern of a path that begins with `/dev/`.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecifierError::InvalidPattern`] if a component is no pattern, or more than four are wild.
     pub(super) fn parse(path: &str) -> Result<Self, SpecifierError> {
         let part = |text: &str| match Glob::is_wild(text) {
             true => Glob::parse(text).map(|glob| Part::Wild { text: text.to_owned(), glob }),
@@ -55,28 +57,36 @@ impl PathPattern {
         let parts = path.split('/').filter(|text| !matches!(*text, "" | ".")).map(part);
         let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
         let wild = parts.iter().filter(|part| matches!(part, Part::Wild { .. })).count();
-        if wild > WILD_MAX { Err(SpecifierError::Pattern) } else { Ok(Self(parts)) }
+        if wild > WILD_COMPONENTS_MAX {
+            Err(SpecifierError::InvalidPattern)
+        } else {
+            Ok(Self(parts))
+        }
     }
 
-    /// The device nodes that the pattern stands for. Symbolic links are neither matched nor
-    /// followed, and what is no device is passed over.
-    /// Fails: [`TooMany`]; a part of them would be a list that nobody wrote.
-    pub(super) fn matches(&self, tree: &Tree) -> Result<Matches, DeviceError> {
-        let mut found = Matches::default();
-        walk(tree, "", &self.0, &mut found)?;
-        Ok(found)
+    /// Finds the device nodes that match the pattern. Symbolic links are neither matched nor
+    /// followed, and other files are skipped.
+    ///
+    /// # Errors
+    ///
+    /// More than 1,024 nodes match, or more than 65,536 names would have to be compared.
+    pub(super) fn find_matches(&self, tree: &Tree) -> Result<Matches, DeviceError> {
+        let mut matches = Matches::default();
+        walk(tree, "", &self.0, &mut matches)?;
+        Ok(matches)
     }
 }
 
-fn walk(tree: &Tree, at: &str, parts: &[Part], found: &mut Matches) -> Result<(), DeviceError> {
-    let Some((part, rest)) = parts.split_first() else { return found.end(tree, at) };
+/// Adds the matches of the remaining components `parts` below the directory `dir`.
+fn walk(tree: &Tree, dir: &str, parts: &[Part], matches: &mut Matches) -> Result<(), DeviceError> {
+    let Some((part, rest)) = parts.split_first() else { return matches.add_node(tree, dir) };
     match part {
-        Part::Plain(name) => walk(tree, &format!("{at}/{name}"), rest, found),
+        Part::Plain(name) => walk(tree, &format!("{dir}/{name}"), rest, matches),
         Part::Wild { text, glob } => {
-            let hidden = text.starts_with('.');
-            for name in found.names(tree, at)? {
-                if glob.matches(&name) && (hidden || !name.starts_with('.')) {
-                    walk(tree, &format!("{at}/{name}"), rest, found)?;
+            let takes_hidden = text.starts_with('.');
+            for name in matches.list_names(tree, dir)? {
+                if glob.matches(&name) && (takes_hidden || !name.starts_with('.')) {
+                    walk(tree, &format!("{dir}/{name}"), rest, matches)?;
                 }
             }
             Ok(())
@@ -85,8 +95,9 @@ fn walk(tree: &Tree, at: &str, parts: &[Part], found: &mut Matches) -> Result<()
 }
 
 impl Matches {
-    fn end(&mut self, tree: &Tree, path: &str) -> Result<(), DeviceError> {
-        let Ok(node) = tree.node(path) else { return Ok(()) };
+    /// Adds the path if it is a device node.
+    fn add_node(&mut self, tree: &Tree, path: &str) -> Result<(), DeviceError> {
+        let Ok(node) = tree.read_node(path) else { return Ok(()) };
         if self.nodes.len() >= MATCHES_MAX {
             return Err(too_many());
         }
@@ -94,20 +105,20 @@ impl Matches {
         Ok(())
     }
 
-    /// The names in a directory that no link leads to; none where there is no such directory.
-    fn names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
-        let real = tree.node(path) == Err(NodeError::NoDevice);
-        if !real || OF_USERS.contains(&path) {
+    /// Returns the names in a directory; none if it is missing or a link leads to it.
+    fn list_names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
+        let is_real = tree.read_node(path) == Err(NodeError::NotADevice);
+        if !is_real || USER_DIRS.contains(&path) {
             return Ok(Vec::new());
         }
-        match tree.names(path) {
+        match tree.list_names(path) {
             Ok(names) => {
-                self.looked_at = self.looked_at.saturating_add(names.len());
-                if self.looked_at > LOOKED_AT_MAX { Err(too_many()) } else { Ok(names) }
+                self.names_seen = self.names_seen.saturating_add(names.len());
+                if self.names_seen > NAMES_MAX { Err(too_many()) } else { Ok(names) }
             }
             Err(error) if error.is_missing() => Ok(Vec::new()),
             Err(error) => {
-                self.unseen.push(error);
+                self.unlisted.push(error);
                 Ok(Vec::new())
             }
         }
@@ -130,14 +141,14 @@ mod tests {
     use crate::testing::Scratch;
 
     fn paths(scratch: &Scratch, pattern: &str) -> Vec<String> {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let found = PathPattern::parse(pattern).unwrap().matches(&tree).unwrap();
-        assert!(found.unseen.is_empty());
-        found.nodes.into_iter().map(|(path, _)| path).collect()
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let matches = PathPattern::parse(pattern).unwrap().find_matches(&tree).unwrap();
+        assert!(matches.unlisted.is_empty());
+        matches.nodes.into_iter().map(|(path, _)| path).collect()
     }
 
     #[test]
-    fn a_star_stays_in_its_directory_and_passes_over_hidden_names() {
+    fn star_stays_in_its_directory_and_skips_hidden_names() {
         let scratch = Scratch::new();
         for name in ["sda", "sda1", "sdb", ".sda", "cpu/0/msr", "cpu/1/msr", "cpu/microcode"] {
             scratch.file(&format!("dev/{name}"), "c 1:3");
@@ -164,28 +175,28 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_behind_a_link_is_not_even_listed() {
+    fn directory_behind_a_link_is_not_listed() {
         let scratch = Scratch::new();
         scratch.file("dev/real/a", "c 1:3");
         symlink("real", scratch.path().join("dev/link")).unwrap();
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let mut found = Matches::default();
-        assert_eq!(found.names(&tree, "/dev/link"), Ok(Vec::new()));
-        assert_eq!(found.names(&tree, "/dev/real"), Ok(vec!["a".to_owned()]));
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let mut matches = Matches::default();
+        assert_eq!(matches.list_names(&tree, "/dev/link"), Ok(Vec::new()));
+        assert_eq!(matches.list_names(&tree, "/dev/real"), Ok(vec!["a".to_owned()]));
     }
 
     #[test]
-    fn what_is_looked_at_is_bounded_over_all_directories() {
+    fn compared_names_are_bounded_over_all_directories() {
         let scratch = Scratch::new();
         scratch.file("dev/x/a", "c 1:3");
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let mut found = Matches { looked_at: LOOKED_AT_MAX - 1, ..Matches::default() };
-        assert!(found.names(&tree, "/dev/x").is_ok());
-        assert_eq!(found.names(&tree, "/dev/x"), Err(too_many()));
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let mut matches = Matches { names_seen: NAMES_MAX - 1, ..Matches::default() };
+        assert!(matches.list_names(&tree, "/dev/x").is_ok());
+        assert_eq!(matches.list_names(&tree, "/dev/x"), Err(too_many()));
     }
 
     #[test]
-    fn a_directory_that_cannot_be_listed_is_named() {
+    fn directory_that_cannot_be_listed_is_named() {
         if nix::unistd::Uid::effective().is_root() {
             println!("root lists every directory: skipped");
             return;
@@ -194,17 +205,17 @@ mod tests {
         scratch.file("dev/x/a", "c 1:3");
         scratch.file("dev/y/a", "c 1:3");
         scratch.mode("dev/x", 0o300);
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let found = PathPattern::parse("/dev/*/*").unwrap().matches(&tree).unwrap();
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let matches = PathPattern::parse("/dev/*/*").unwrap().find_matches(&tree).unwrap();
         scratch.mode("dev/x", 0o700);
-        assert_eq!(found.nodes.len(), 1);
-        assert_eq!(found.unseen[0].to_string(), "list /dev/x: Permission denied");
+        assert_eq!(matches.nodes.len(), 1);
+        assert_eq!(matches.unlisted[0].to_string(), "list /dev/x: Permission denied");
     }
 
     #[test]
-    fn what_users_can_write_is_not_looked_at() {
+    fn directories_of_users_are_not_searched() {
         let scratch = Scratch::new();
-        for dir in OF_USERS {
+        for dir in USER_DIRS {
             scratch.file(format!("{dir}/a").trim_start_matches('/'), "c 1:3");
             scratch.file(format!("{dir}/x/b").trim_start_matches('/'), "c 1:3");
             scratch.mode(dir.trim_start_matches('/'), 0o1777);
@@ -218,21 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_list_can_hold_is_nothing() {
+    fn more_matches_than_a_list_holds_are_an_error() {
         let scratch = Scratch::new();
         for number in 0..=MATCHES_MAX {
             scratch.file(&format!("dev/x/{number}"), "c 1:3");
         }
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
-        let result = PathPattern::parse("/dev/x/*").unwrap().matches(&tree);
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let result = PathPattern::parse("/dev/x/*").unwrap().find_matches(&tree);
         assert_eq!(result.unwrap_err(), too_many());
         assert_eq!(paths(&scratch, "/dev/x/?").len(), 10);
     }
 
     #[test]
-    fn at_most_four_components_are_wild() {
+    fn more_than_four_wild_components_are_refused() {
         assert!(PathPattern::parse("/dev/*/*/*/*").is_ok());
-        assert_eq!(PathPattern::parse("/dev/*/*/*/*/*"), Err(SpecifierError::Pattern));
-        assert_eq!(PathPattern::parse("/dev/[a/b]"), Err(SpecifierError::Pattern));
+        assert_eq!(PathPattern::parse("/dev/*/*/*/*/*"), Err(SpecifierError::InvalidPattern));
+        assert_eq!(PathPattern::parse("/dev/[a/b]"), Err(SpecifierError::InvalidPattern));
     }
 }

@@ -5,7 +5,9 @@ mod node;
 
 use std::collections::BTreeMap;
 
-use super::{Named, Policy, Resolved, Specifier, Unfit, Wanted, allowlist};
+use super::{
+    AllowlistError, DeviceName, DeviceRequest, JobAllowlist, Policy, Specifier, build_allowlist,
+};
 use crate::protocol::{Access, DeviceType};
 use crate::testing::Random;
 use node::{AMD, MIG, NVIDIA, WholeNode};
@@ -20,25 +22,25 @@ const SPECIFIERS: [&str; 18] = [
     "/dev/loop0",
 ];
 
-fn gpu(name: impl Into<String>) -> Named {
-    Named::Gpu(name.into())
+fn gpu(name: impl Into<String>) -> DeviceName {
+    DeviceName::Gpu(name.into())
 }
 
-fn cdi(name: &str) -> Named {
-    Named::Cdi(name.into())
+fn cdi(name: &str) -> DeviceName {
+    DeviceName::Cdi(name.into())
 }
 
-fn gres(name: &str, index: u32) -> Named {
-    Named::Gres { name: name.into(), index }
+fn gres(name: &str, index: u32) -> DeviceName {
+    DeviceName::Gres { name: name.into(), index }
 }
 
-fn dir(name: &str) -> Named {
-    Named::Dir(format!("/run/list/{name}").into())
+fn dir(name: &str) -> DeviceName {
+    DeviceName::Dir(format!("/run/list/{name}").into())
 }
 
 /// Names that resolve on the whole node.
-fn good() -> Vec<Named> {
-    let mut names: Vec<Named> = (0..9).map(|index| gpu(index.to_string())).collect();
+fn good() -> Vec<DeviceName> {
+    let mut names: Vec<DeviceName> = (0..9).map(|index| gpu(index.to_string())).collect();
     names.extend(NVIDIA.iter().map(|(address, ..)| gpu(*address)));
     names.extend(AMD.iter().map(|(address, ..)| gpu(*address)));
     names.extend(NVIDIA.iter().map(|(.., uuid)| gpu(format!("GPU-{uuid}"))));
@@ -48,12 +50,12 @@ fn good() -> Vec<Named> {
     names.push(gres("disk", 0));
     names.extend(["one", "all", "none", "mixed", "empty"].map(dir));
     names.extend(["nvidia.com/gpu=0", "nvidia.com/gpu=1:0", "amd.com/gpu=4"].map(cdi));
-    names.extend([Named::AllGpus, Named::Imex(3)]);
+    names.extend([DeviceName::AllGpus, DeviceName::Imex(3)]);
     names
 }
 
 /// Names each of which refuses.
-fn bad() -> Vec<Named> {
+fn bad() -> Vec<DeviceName> {
     vec![
         gpu("9"),
         gpu("0000:74:00.0"),
@@ -78,7 +80,7 @@ fn bad() -> Vec<Named> {
 struct Asked {
     policy: Policy,
     allow: Vec<&'static str>,
-    named: Vec<Named>,
+    named: Vec<DeviceName>,
     site: Vec<&'static str>,
 }
 
@@ -106,15 +108,16 @@ impl Asked {
         asked
     }
 
-    fn resolve(&self, node: &WholeNode) -> Result<Resolved, Unfit> {
+    fn resolve(&self, node: &WholeNode) -> Result<JobAllowlist, AllowlistError> {
         let pair = |text: &&str| {
             let (spec, access) = text.split_once(' ').unwrap_or((text, "rw"));
             (spec.to_owned(), access.to_owned())
         };
         let allow: Vec<_> = self.allow.iter().map(pair).collect();
         let site: Vec<Specifier> = self.site.iter().filter_map(|text| text.parse().ok()).collect();
-        let wanted = Wanted { policy: self.policy, allow: &allow, named: self.named.clone() };
-        allowlist(&wanted, &site, &node.resolver())
+        let wanted =
+            DeviceRequest { policy: self.policy, allow: &allow, names: self.named.clone() };
+        build_allowlist(&wanted, &site, &node.resolver())
     }
 
     fn opened(&self, node: &WholeNode) -> Option<Opened> {
@@ -137,7 +140,7 @@ impl Asked {
     }
 }
 
-fn opened(resolved: &Resolved) -> Opened {
+fn opened(resolved: &JobAllowlist) -> Opened {
     let mut opened = Opened::new();
     for rule in resolved.list.rules() {
         let access = opened.entry((rule.kind(), rule.major(), rule.minor())).or_default();
@@ -225,7 +228,7 @@ fn every_rule_is_a_device_of_this_node_and_no_name_stands_for_a_whole_major() {
 #[test]
 fn a_name_opens_nothing_of_another_gpu() {
     let node = WholeNode::new();
-    let minors = |name: &Named, major: u32| -> Vec<u32> {
+    let minors = |name: &DeviceName, major: u32| -> Vec<u32> {
         let asked = Asked { named: vec![name.clone()], ..Asked::of(Policy::Strict) };
         let opened = asked.opened(&node).unwrap();
         let own = opened.keys().filter(|(_, of, _)| *of == major);
@@ -240,7 +243,7 @@ fn a_name_opens_nothing_of_another_gpu() {
     assert_eq!(minors(&gpu("7"), 261), [0]);
     assert_eq!(minors(&gpu("8"), 226), [32, 160]);
     assert_eq!(minors(&dir("mixed"), 235), [30, 31]);
-    assert_eq!(minors(&Named::AllGpus, 195), [0, 1, 255]);
+    assert_eq!(minors(&DeviceName::AllGpus, 195), [0, 1, 255]);
     for name in good() {
         assert!(!minors(&name, 235).contains(&1), "{name}");
     }
@@ -249,12 +252,12 @@ fn a_name_opens_nothing_of_another_gpu() {
 #[test]
 fn one_gpu_is_the_same_whatever_it_is_called() {
     let node = WholeNode::new();
-    let opened = |name: &Named| {
+    let opened = |name: &DeviceName| {
         let asked = Asked { named: vec![name.clone()], ..Asked::of(Policy::Strict) };
         asked.opened(&node).unwrap()
     };
     let upper = NVIDIA[0].2.to_uppercase();
-    let same: [Vec<Named>; 3] = [
+    let same: [Vec<DeviceName>; 3] = [
         vec![
             gpu("0"),
             gpu("0000:1b:00.0"),
@@ -280,7 +283,7 @@ fn one_gpu_is_the_same_whatever_it_is_called() {
         gpu(format!("MIG-{MIG}")),
         gpu(format!("MIG-{}", MIG.to_uppercase())),
     ];
-    let devices = |name: &Named| opened(name).into_keys().collect::<Vec<_>>();
+    let devices = |name: &DeviceName| opened(name).into_keys().collect::<Vec<_>>();
     assert_eq!(devices(&instance[0]), devices(&instance[1]));
     assert_eq!(opened(&instance[1]), opened(&instance[2]));
 }
@@ -289,7 +292,7 @@ fn one_gpu_is_the_same_whatever_it_is_called() {
 #[test]
 fn slurms_file_leaves_out_what_it_does_not_name() {
     let node = WholeNode::new();
-    let opened = |name: Named| {
+    let opened = |name: DeviceName| {
         let asked = Asked { named: vec![name], ..Asked::of(Policy::Strict) };
         asked.opened(&node).unwrap()
     };

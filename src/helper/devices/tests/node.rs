@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::helper::devices::topology::tests::layout::Layout;
-use crate::helper::devices::{Node, Resolver, Settings, Tree};
+use crate::helper::devices::{DeviceNode, Resolver, Settings, Tree};
 use crate::protocol::DeviceType;
 
 const DRIVERS: &str = "\
@@ -190,10 +190,12 @@ impl WholeNode {
     /// Every number that a node of `/dev` has, or will have.
     pub(super) fn numbers(&self) -> BTreeSet<(DeviceType, u32, u32)> {
         fn below(tree: &Tree, dir: &str, numbers: &mut BTreeSet<(DeviceType, u32, u32)>) {
-            for name in tree.names(dir).unwrap() {
+            for name in tree.list_names(dir).unwrap() {
                 let path = format!("{dir}/{name}");
-                match tree.node(&path) {
-                    Ok(Node { kind, major, minor }) => _ = numbers.insert((kind, major, minor)),
+                match tree.read_node(&path) {
+                    Ok(DeviceNode { kind, major, minor }) => {
+                        _ = numbers.insert((kind, major, minor))
+                    }
                     Err(_) => below(tree, &path, numbers),
                 }
             }

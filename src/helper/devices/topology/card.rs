@@ -1,108 +1,111 @@
-//! Which PCI functions are GPUs.
+//! The PCI functions that are GPUs.
 
-use super::nodes::{entries, is_accel, is_render};
+use super::nodes::{is_accel, is_render, list_class};
 use crate::helper::devices::gpu_name::PciAddress;
-use crate::helper::devices::nvidia::{self, Gpu};
-use crate::helper::devices::tree::missing_is;
+use crate::helper::devices::nvidia::{self, NvidiaGpu};
+use crate::helper::devices::tree::if_missing;
 use crate::helper::devices::{DeviceError, FileError, Tree};
 use std::cell::OnceCell;
 
-/// Where sysfs has the PCI functions (Documentation/PCI/sysfs-pci.rst).
-const FUNCTIONS: &str = "/sys/bus/pci/devices";
-/// Most of them that are looked at.
+/// Directory of the PCI functions in sysfs (Documentation/PCI/sysfs-pci.rst).
+const FUNCTIONS_DIR: &str = "/sys/bus/pci/devices";
+/// Maximum PCI functions of a node.
 const FUNCTIONS_MAX: usize = 4096;
 
+/// A PCI function that is a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Card {
     pub(super) address: PciAddress,
-    pub(super) make: Make,
+    pub(super) vendor: Vendor,
 }
 
-/// Whose driver it has, which says what belongs to it.
+/// The vendor of a card's driver, which determines the devices of the card.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Make {
-    Nvidia(Gpu),
-    /// With the render minors of its compute partitions, ascending; none where KFD does not know
-    /// the card.
+pub(super) enum Vendor {
+    Nvidia(NvidiaGpu),
     Amd {
+        /// Render minors of the compute partitions, ascending; none if KFD does not know the card.
         parts: Vec<u32>,
     },
     Habana,
-    /// Any other, which has DRM nodes and nothing else.
+    /// Any other vendor. The card has DRM nodes and nothing else.
     Other,
 }
 
-/// The PCI functions of a node, and what drivers tell about them elsewhere.
+/// The cards of a node, with the lists of NVIDIA's driver and of KFD.
 #[derive(Debug)]
 pub(super) struct Cards<'a> {
     tree: &'a Tree,
-    nvidia: Vec<Gpu>,
-    parts: OnceCell<Result<Parts, DeviceError>>,
+    nvidia: Vec<NvidiaGpu>,
+    parts: OnceCell<Result<KfdPartitions, DeviceError>>,
 }
 
 impl<'a> Cards<'a> {
     pub(super) fn new(tree: &'a Tree) -> Result<Self, DeviceError> {
-        Ok(Self { tree, nvidia: nvidia::gpus(tree)?, parts: OnceCell::new() })
+        Ok(Self { tree, nvidia: nvidia::list_gpus(tree)?, parts: OnceCell::new() })
     }
 
-    pub(super) fn all(&self) -> Result<Vec<Card>, DeviceError> {
+    pub(super) fn list(&self) -> Result<Vec<Card>, DeviceError> {
         let mut cards = Vec::new();
-        for address in self.functions()? {
-            cards.extend(self.at(address)?);
+        for address in self.list_functions()? {
+            cards.extend(self.find(address)?);
         }
         cards.sort_unstable_by_key(|card| card.address);
-        // One that sysfs does not have would shift the numbers of those behind it.
+        // A GPU that sysfs lacks would shift the numbers of the GPUs after it.
         match self.nvidia.iter().find(|gpu| cards.iter().all(|card| card.address != gpu.address)) {
-            Some(Gpu { address, .. }) => Err(DeviceError::new(format_args!(
+            Some(NvidiaGpu { address, .. }) => Err(DeviceError::new(format_args!(
                 "NVIDIA's driver lists {address}, which is not bound to it in sysfs"
             ))),
             None => Ok(cards),
         }
     }
 
-    /// The GPU at an address; none where the function there is something else.
-    pub(super) fn at(&self, address: PciAddress) -> Result<Option<Card>, DeviceError> {
-        let Some(driver) = driver(self.tree, address)? else { return Ok(None) };
-        let has = |class, is: fn(&str) -> bool| -> Result<bool, DeviceError> {
-            Ok(entries(self.tree, address, class)?.iter().any(|entry| is(entry)))
+    /// Returns the GPU at an address; `None` if the function there is no GPU.
+    pub(super) fn find(&self, address: PciAddress) -> Result<Option<Card>, DeviceError> {
+        let Some(driver) = read_bound_driver(self.tree, address)? else { return Ok(None) };
+        let has = |class, fits: fn(&str) -> bool| -> Result<bool, DeviceError> {
+            Ok(list_class(self.tree, address, class)?.iter().any(|entry| fits(entry)))
         };
-        let make = match driver.as_str() {
+        let vendor = match driver.as_str() {
             "nvidia" => {
-                self.nvidia.iter().find(|gpu| gpu.address == address).cloned().map(Make::Nvidia)
+                self.nvidia.iter().find(|gpu| gpu.address == address).cloned().map(Vendor::Nvidia)
             }
-            "habanalabs" => has("accel", is_accel)?.then_some(Make::Habana),
+            "habanalabs" => has("accel", is_accel)?.then_some(Vendor::Habana),
             _ if !has("drm", is_render)? => None,
-            "amdgpu" => Some(Make::Amd { parts: self.parts()?.of(address) }),
-            _ => Some(Make::Other),
+            "amdgpu" => Some(Vendor::Amd { parts: self.partitions()?.render_minors(address) }),
+            _ => Some(Vendor::Other),
         };
-        Ok(make.map(|make| Card { address, make }))
+        Ok(vendor.map(|vendor| Card { address, vendor }))
     }
 
-    fn parts(&self) -> Result<&Parts, DeviceError> {
-        self.parts.get_or_init(|| Parts::read(self.tree)).as_ref().map_err(Clone::clone)
+    fn partitions(&self) -> Result<&KfdPartitions, DeviceError> {
+        self.parts.get_or_init(|| KfdPartitions::read(self.tree)).as_ref().map_err(Clone::clone)
     }
 
-    fn functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
-        let names = self.tree.entries(FUNCTIONS, FUNCTIONS_MAX)?;
+    fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
+        let names = self.tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)?;
         let address = |name: &String| {
             let address = name.parse::<PciAddress>().ok();
             address.filter(|address| address.to_string() == *name).ok_or_else(|| {
-                DeviceError::at(format_args!("{FUNCTIONS}/{name}"), "not named by a PCI address")
+                DeviceError::at(
+                    format_args!("{FUNCTIONS_DIR}/{name}"),
+                    "not named by a PCI address",
+                )
             })
         };
         names.iter().map(address).collect()
     }
 }
 
-/// Why there is no GPU at all: for want of a driver, where a function looks like one (`PCI_CLASS`,
-/// include/linux/pci_ids.h).
-pub(super) fn no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
-    for name in tree.entries(FUNCTIONS, FUNCTIONS_MAX)? {
-        let class = tree.text(&format!("{FUNCTIONS}/{name}/class")).unwrap_or_default();
+/// Returns why the node has no GPUs. If a function has the class of a GPU and no driver, that is the
+/// reason (`PCI_CLASS`, include/linux/pci_ids.h).
+pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
+    for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
+        let class = tree.read_text(&format!("{FUNCTIONS_DIR}/{name}/class")).unwrap_or_default();
         let is_gpu =
-            ["0x0300", "0x0302", "0x0380", "0x1200"].iter().any(|of| class.starts_with(of));
-        let bound = tree.link_name(&format!("{FUNCTIONS}/{name}/driver"));
-        if is_gpu && bound.is_err_and(|error| error.is_missing()) {
+            ["0x0300", "0x0302", "0x0380", "0x1200"].iter().any(|prefix| class.starts_with(prefix));
+        let driver = tree.read_link_name(&format!("{FUNCTIONS_DIR}/{name}/driver"));
+        if is_gpu && driver.is_err_and(|error| error.is_missing()) {
             let text = format_args!("the node has no GPUs: no driver is loaded for {name}");
             return Ok(DeviceError::new(text));
         }
@@ -110,11 +113,15 @@ pub(super) fn no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     Ok(DeviceError::new("the node has no GPUs"))
 }
 
-/// Why the function at an address is no GPU.
-pub(super) fn why_none(tree: &Tree, address: PciAddress) -> Result<DeviceError, DeviceError> {
-    let there = tree.names(&directory(address)).map(|_| true).or_else(missing_is(|| false))?;
-    Ok(DeviceError::new(match driver(tree, address)? {
-        _ if !there => format!("no PCI function at {address}"),
+/// Returns why the function at an address is no GPU.
+pub(super) fn explain_no_gpu_at(
+    tree: &Tree,
+    address: PciAddress,
+) -> Result<DeviceError, DeviceError> {
+    let names = tree.list_names(&function_dir(address));
+    let exists = names.map(|_| true).or_else(if_missing(|| false))?;
+    Ok(DeviceError::new(match read_bound_driver(tree, address)? {
+        _ if !exists => format!("no PCI function at {address}"),
         None => format!("no driver is bound to {address}"),
         Some(driver) if driver == "nvidia" => {
             format!("NVIDIA's driver does not list {address} as a GPU, or excludes it")
@@ -128,32 +135,37 @@ pub(super) fn why_none(tree: &Tree, address: PciAddress) -> Result<DeviceError, 
     }))
 }
 
-pub(in crate::helper::devices) fn directory(address: PciAddress) -> String {
-    format!("{FUNCTIONS}/{address}")
+pub(in crate::helper::devices) fn function_dir(address: PciAddress) -> String {
+    format!("{FUNCTIONS_DIR}/{address}")
 }
 
-fn driver(tree: &Tree, address: PciAddress) -> Result<Option<String>, FileError> {
-    let link = format!("{}/driver", directory(address));
-    tree.link_name(&link).map(Some).or_else(missing_is(|| None))
+fn read_bound_driver(tree: &Tree, address: PciAddress) -> Result<Option<String>, FileError> {
+    let link = format!("{}/driver", function_dir(address));
+    tree.read_link_name(&link).map(Some).or_else(if_missing(|| None))
 }
 
-const NODES: &str = "/sys/class/kfd/kfd/topology/nodes";
-/// Most nodes that are looked at: a processor or a partition each.
-const NODES_MAX: usize = 1024;
+const KFD_NODES_DIR: &str = "/sys/class/kfd/kfd/topology/nodes";
+/// Maximum KFD nodes. Each is a processor or a partition.
+const KFD_NODES_MAX: usize = 1024;
 
-/// The GPUs that KFD knows: the card's address and the minor of the render node.
+/// The partitions that KFD knows: the address of the card and the minor of the render node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts(Vec<(PciAddress, u32)>);
+pub(super) struct KfdPartitions(Vec<(PciAddress, u32)>);
 
-impl Parts {
-    /// None where there is no KFD. A node that the reader's own device filter hides fails with
-    /// `EPERM`: without it the others would be counted wrongly.
+impl KfdPartitions {
+    /// Reads the partitions; none if there is no KFD.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or parsed, or two partitions share a render node. A KFD node that the
+    /// reader's own device filter hides fails with `EPERM`: without it, the numbers of the others
+    /// would be wrong.
     pub(super) fn read(tree: &Tree) -> Result<Self, DeviceError> {
         let mut parts = Vec::new();
-        for node in tree.entries(NODES, NODES_MAX)? {
-            let path = format!("{NODES}/{node}/properties");
-            let properties = Properties { text: &tree.text(&path)?, path: &path };
-            // Only processors have none.
+        for node in tree.list_entries(KFD_NODES_DIR, KFD_NODES_MAX)? {
+            let path = format!("{KFD_NODES_DIR}/{node}/properties");
+            let properties = KfdProperties { text: &tree.read_text(&path)?, path: &path };
+            // A processor has no SIMD units.
             if properties.number("simd_count")? > 0 {
                 let (address, render) =
                     (properties.address()?, properties.number("drm_render_minor")?);
@@ -168,19 +180,19 @@ impl Parts {
         Ok(Self(parts))
     }
 
-    /// Render minors of the partitions of a card, ascending.
-    pub(super) fn of(&self, address: PciAddress) -> Vec<u32> {
+    /// Returns the render minors of the partitions of a card, ascending.
+    pub(super) fn render_minors(&self, address: PciAddress) -> Vec<u32> {
         self.0.iter().filter(|(card, _)| *card == address).map(|(_, render)| *render).collect()
     }
 }
 
-/// Lines of a key, a blank and a decimal number.
-struct Properties<'a> {
+/// The text of a `properties` file: lines of a key, a blank and a decimal number.
+struct KfdProperties<'a> {
     path: &'a str,
     text: &'a str,
 }
 
-impl Properties<'_> {
+impl KfdProperties<'_> {
     fn number(&self, key: &'static str) -> Result<u32, DeviceError> {
         let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
         lines
@@ -190,7 +202,8 @@ impl Properties<'_> {
             .ok_or_else(|| self.no_number(key))
     }
 
-    /// Bus, device and function stand in the lower 16 bits; above them is the partition's number.
+    /// Returns the address of the card. The lower 16 bits of `location_id` contain bus, device and
+    /// function, the higher ones the number of the partition.
     fn address(&self) -> Result<PciAddress, DeviceError> {
         let (domain, location) = (self.number("domain")?, self.number("location_id")?);
         let (bus, device, function) =

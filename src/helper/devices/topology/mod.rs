@@ -1,27 +1,27 @@
-//! The GPUs of a node by number and by PCI address, of whatever vendor.
+//! The GPUs of a node by number and by PCI address, of any vendor.
 //!
 //! A GPU is a PCI function that NVIDIA's driver lists and does not exclude, that has a DRM render
 //! node, or that is Habana's and has an accelerator node; or it is part of a processor, has a DRM
 //! render node and no PCI address. The GPU of NVIDIA's Tegra is none of these: it is used through
 //! nodes of many drivers, which only a specification lists. A server's management graphics (`ast`,
 //! `mgag200`) have a card node alone, and what is bound to a `vfio` driver belongs to a virtual
-//! machine: neither is one.
+//! machine: neither counts.
 //!
-//! Numbers count from 0 by PCI address: domain, bus, device, function. That is the order of
-//! `nvidia-smi`, and it does not depend on when a driver came up. Of an AMD card in several compute
-//! partitions each has a number, by render minor; the address stands for the whole card. GPUs
-//! without an address come last, by render minor.
+//! Numbers count from 0 by PCI address: domain, bus, device, function. `nvidia-smi` uses this order,
+//! and it does not depend on when a driver was loaded. Each compute partition of an AMD card has a
+//! number, by render minor; the address stands for the whole card. GPUs without an address come
+//! last, by render minor.
 //!
-//! Flux takes its numbers from hwloc, which may count otherwise:
-//! - Only what one of its backends (CUDA, NVML, RSMI, OpenCL) reports is a GPU there. An hwloc that
-//!   is built without a vendor's backend, or runs without its library, skips that vendor's cards;
-//!   Habana's are never counted, and a device that OpenCL alone reports is, even a processor.
-//! - hwloc walks its tree: the host bridges in the order of the processors and memory that they are
-//!   closest to, which need not be that of their addresses.
-//! - Domains above `ffff`, as behind some storage controllers, are hidden unless it was built for
-//!   them.
+//! Flux takes its numbers from hwloc, which may count differently:
+//! - hwloc counts a device as a GPU only if one of its backends (CUDA, NVML, RSMI, OpenCL) reports
+//!   it. An hwloc without a vendor's backend or library skips the cards of that vendor. It never
+//!   counts Habana cards, and it counts any device that OpenCL reports, even a processor.
+//! - hwloc walks the host bridges in the order of the processors and memory closest to them, which
+//!   may differ from the order of their addresses.
+//! - hwloc hides domains above `ffff`, for instance behind some storage controllers, unless it was
+//!   built for them.
 //!
-//! Where the two differ, a job's GPUs are to be named by address or UUID.
+//! If the two differ, administrators must name a job's GPUs by address or UUID.
 
 mod card;
 mod nodes;
@@ -29,23 +29,27 @@ mod nodes;
 pub(in crate::helper) mod tests;
 
 use super::gpu_name::PciAddress;
-use super::{Device, DeviceError, Found, Tree};
-use card::{Card, Cards, Make};
+use super::{Device, DeviceError, ResolvedDevices, Tree};
+use card::{Card, Cards, Vendor};
 
-pub(super) use card::directory;
-pub use nodes::{companions, confirm_drm};
+pub(super) use card::function_dir;
+pub use nodes::{find_companions, verify_drm_nodes};
+use std::collections::BTreeSet;
 
-/// The n-th GPU of the node: the devices that [`by_address`] gives, or, of a card in partitions,
-/// those of one partition.
-/// Fails: among others, there are not as many GPUs.
-pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
-    let units = units(tree)?;
-    let unit = usize::try_from(index).ok().and_then(|index| units.get(index));
-    let mut found = match unit {
-        Some(unit) => unit.devices(tree)?,
+/// Returns the devices of the n-th GPU of the node: those of [`resolve_address`] or, for a card in
+/// partitions, those of one partition.
+///
+/// # Errors
+///
+/// The node has fewer GPUs, or a file of the node cannot be read or contradicts another one.
+pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
+    let gpus = list_numbered_gpus(tree)?;
+    let gpu = usize::try_from(index).ok().and_then(|index| gpus.get(index));
+    let mut found = match gpu {
+        Some(gpu) => gpu.devices(tree)?,
         None => {
-            return Err(match units.len() {
-                0 => card::no_gpus(tree)?,
+            return Err(match gpus.len() {
+                0 => card::explain_no_gpus(tree)?,
                 1 => DeviceError::new("the node has one GPU, number 0"),
                 count => DeviceError::new(format_args!(
                     "the node has {count} GPUs, numbers 0 to {}",
@@ -54,57 +58,67 @@ pub fn by_index(tree: &Tree, index: u32) -> Result<Found, DeviceError> {
             });
         }
     };
-    if units.iter().any(|unit| units.first().is_some_and(|first| first.make() != unit.make())) {
-        found.warnings.push(MIXED.to_owned());
+    let vendors: BTreeSet<u8> = gpus.iter().map(NumberedGpu::vendor_number).collect();
+    if vendors.len() > 1 {
+        found.warnings.push(MIXED_VENDORS_WARNING.to_owned());
     }
     Ok(found)
 }
 
-/// A scheduler that knows the GPUs of one maker only counts without the graphics of a processor.
-const MIXED: &str = "this node has GPUs of several makers, and a number counts all of them by \
-                     address: where the scheduler counts otherwise, name GPUs by address or UUID";
+/// Warning for nodes on which a scheduler that knows one vendor only may count differently, for
+/// instance without the graphics of a processor.
+const MIXED_VENDORS_WARNING: &str = "this node has GPUs of several makers, and a number counts all of them by address: where the \
+     scheduler counts otherwise, name GPUs by address or UUID";
 
-/// The GPU at a PCI address: its own nodes and, once each, those that all GPUs of its vendor share.
-/// Fails: among others, the function there is no GPU.
-pub fn by_address(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
+/// Returns the devices of the GPU at a PCI address: its own nodes, and those that all GPUs of its
+/// vendor share.
+///
+/// # Errors
+///
+/// The function at the address is no GPU, or a file of the node cannot be read or contradicts
+/// another one.
+pub fn resolve_address(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
     let cards = Cards::new(tree)?;
-    match cards.at(address)? {
-        Some(card) => nodes::whole(tree, &card),
-        None => Err(card::why_none(tree, address)?),
+    match cards.find(address)? {
+        Some(card) => nodes::card_devices(tree, &card),
+        None => Err(card::explain_no_gpu_at(tree, address)?),
     }
 }
 
-/// A GPU that is there.
+/// A usable GPU of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuNodes {
-    /// The node by which it alone is reached.
-    pub own: Device,
-    /// Everything of it, and what it shares with the others of its vendor.
-    pub devices: Found,
-    /// The variable by which programs are told their GPUs, where there is one, and its UUID in that.
-    pub name: Option<(&'static str, Option<String>)>,
+    /// The node that reaches this GPU and no other.
+    pub own_node: Device,
+    /// All devices of the GPU, and those that it shares with other GPUs of its vendor.
+    pub devices: ResolvedDevices,
+    /// The variable that names GPUs to programs, if the vendor has one, and the GPU's UUID in it.
+    pub visible_devices: Option<(&'static str, Option<String>)>,
 }
 
-/// All GPUs of the node, of an AMD card in partitions each of these, that can be used.
-/// Fails: it cannot be told which there are.
-pub fn gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
+/// Returns all usable GPUs of the node. Each partition of an AMD card is one.
+///
+/// # Errors
+///
+/// The files of the node cannot be read or contradict each other.
+pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let mut gpus = Vec::new();
-    for unit in units(tree)? {
-        // One without its nodes cannot be given to anybody.
-        let Ok(devices) = unit.devices(tree) else { continue };
-        let is_own = |device: &&Device| match &unit {
-            Unit::Card(Card { make: Make::Nvidia(_), .. }) => true,
+    for gpu in list_numbered_gpus(tree)? {
+        // A GPU without its nodes cannot be given to a job.
+        let Ok(devices) = gpu.devices(tree) else { continue };
+        let is_own = |device: &&Device| match &gpu {
+            NumberedGpu::Card(Card { vendor: Vendor::Nvidia(_), .. }) => true,
             _ => device.node.rsplit('/').next().is_some_and(nodes::is_render_or_accel),
         };
-        if let Some(own) = devices.devices.iter().find(is_own).cloned() {
-            gpus.push(GpuNodes { own, devices, name: unit.name(tree) });
+        if let Some(own_node) = devices.devices.iter().find(is_own).cloned() {
+            gpus.push(GpuNodes { own_node, devices, visible_devices: gpu.visible_devices(tree) });
         }
     }
     Ok(gpus)
 }
 
-/// What has a number of its own.
-enum Unit {
+/// A GPU or a part of one that has a number.
+enum NumberedGpu {
     Card(Card),
     /// A partition of an AMD card, by render minor.
     Part(u32),
@@ -112,56 +126,58 @@ enum Unit {
     Integrated(String),
 }
 
-fn units(tree: &Tree) -> Result<Vec<Unit>, DeviceError> {
-    let mut units = Vec::new();
-    for card in Cards::new(tree)?.all()? {
-        match &card.make {
-            Make::Amd { parts } if parts.len() > 1 => {
-                units.extend(parts.iter().copied().map(Unit::Part));
+fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
+    let mut gpus = Vec::new();
+    for card in Cards::new(tree)?.list()? {
+        match &card.vendor {
+            Vendor::Amd { parts } if parts.len() > 1 => {
+                gpus.extend(parts.iter().copied().map(NumberedGpu::Part));
             }
-            _ => units.push(Unit::Card(card)),
+            _ => gpus.push(NumberedGpu::Card(card)),
         }
     }
-    units.extend(nodes::integrated(tree)?.into_iter().map(Unit::Integrated));
-    Ok(units)
+    let integrated = nodes::find_integrated_gpus(tree)?;
+    gpus.extend(integrated.into_iter().map(NumberedGpu::Integrated));
+    Ok(gpus)
 }
 
-impl Unit {
-    fn devices(&self, tree: &Tree) -> Result<Found, DeviceError> {
+impl NumberedGpu {
+    fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
         match self {
-            Self::Card(card) => nodes::whole(tree, card),
-            Self::Part(render) => nodes::partition(tree, *render),
-            Self::Integrated(device) => nodes::drm(tree, device),
+            Self::Card(card) => nodes::card_devices(tree, card),
+            Self::Part(render) => nodes::partition_devices(tree, *render),
+            Self::Integrated(device) => nodes::drm_devices(tree, device),
         }
     }
 
-    /// AMD's and Intel's libraries number what they see. A number of Intel's may be that of a tile,
-    /// so that a card of several has none.
-    fn name(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
+    /// Returns the variable that names this GPU to programs, and its UUID in it. AMD's and Intel's
+    /// libraries number the devices that they see. Intel's may number tiles, so a card of several
+    /// tiles has no variable.
+    fn visible_devices(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
         let card = match self {
             Self::Part(_) => return Some(("ROCR_VISIBLE_DEVICES", None)),
             Self::Integrated(_) => return None,
             Self::Card(card) => card,
         };
-        match &card.make {
-            Make::Nvidia(gpu) => {
+        match &card.vendor {
+            Vendor::Nvidia(gpu) => {
                 let uuid = gpu.uuid.as_ref().map(|uuid| format!("GPU-{uuid}"));
                 Some(("CUDA_VISIBLE_DEVICES", uuid))
             }
-            Make::Amd { .. } => Some(("ROCR_VISIBLE_DEVICES", None)),
-            Make::Other if nodes::is_intel_of_one_tile(tree, card) => {
+            Vendor::Amd { .. } => Some(("ROCR_VISIBLE_DEVICES", None)),
+            Vendor::Other if nodes::is_intel_of_one_tile(tree, card) => {
                 Some(("ZE_AFFINITY_MASK", None))
             }
-            Make::Habana | Make::Other => None,
+            Vendor::Habana | Vendor::Other => None,
         }
     }
 
-    /// A number for each maker.
-    fn make(&self) -> u8 {
+    /// Returns a number that is different for each vendor.
+    fn vendor_number(&self) -> u8 {
         match self {
-            Self::Card(Card { make: Make::Nvidia(_), .. }) => 0,
-            Self::Card(Card { make: Make::Amd { .. }, .. }) | Self::Part(_) => 1,
-            Self::Card(Card { make: Make::Habana, .. }) => 2,
+            Self::Card(Card { vendor: Vendor::Nvidia(_), .. }) => 0,
+            Self::Card(Card { vendor: Vendor::Amd { .. }, .. }) | Self::Part(_) => 1,
+            Self::Card(Card { vendor: Vendor::Habana, .. }) => 2,
             Self::Card(_) | Self::Integrated(_) => 3,
         }
     }

@@ -1,68 +1,78 @@
-//! The device nodes of a GPU, each checked against what the kernel says of it.
+//! The device nodes of a GPU, each checked against the numbers that the kernel reports.
 
 use nix::errno::Errno;
 
-use super::card::{Card, Make, directory};
+use super::card::{Card, Vendor, function_dir};
 use crate::helper::devices::gpu_name::PciAddress;
-use crate::helper::devices::tree::missing_is;
+use crate::helper::devices::tree::if_missing;
 use crate::helper::devices::{
-    Device, DeviceError, FileError, Found, NodeError, Tree, driver, found as major, nvidia,
+    Device, DeviceError, FileError, NodeError, ResolvedDevices, Tree, driver, major, nvidia,
 };
 use crate::protocol::{Access, DeviceType, MINOR_MAX};
 
-/// Most devices of one class on a function.
+/// Maximum devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
 
-pub(super) fn whole(tree: &Tree, card: &Card) -> Result<Found, DeviceError> {
-    let mut found = Found::default();
-    match &card.make {
-        Make::Nvidia(gpu) => {
-            found.extend(nvidia::node(tree, gpu)?);
-            found.extend(nvidia::shared(tree)?);
-            found.extend(drm(tree, &directory(card.address))?);
+pub(super) fn card_devices(tree: &Tree, card: &Card) -> Result<ResolvedDevices, DeviceError> {
+    let mut found = ResolvedDevices::default();
+    match &card.vendor {
+        Vendor::Nvidia(gpu) => {
+            found.extend(nvidia::resolve_gpu_node(tree, gpu)?);
+            found.extend(nvidia::resolve_shared_nodes(tree)?);
+            found.extend(drm_devices(tree, &function_dir(card.address))?);
         }
-        Make::Amd { parts } => {
-            found.extend(usable(drm(tree, &directory(card.address))?, is_render, card)?);
+        Vendor::Amd { parts } => {
+            found.extend(require_compute_node(
+                drm_devices(tree, &function_dir(card.address))?,
+                is_render,
+                card,
+            )?);
             for part in parts {
-                found.extend(render(tree, *part)?);
+                found.extend(render_device(tree, *part)?);
             }
-            found.extend(kfd(tree)?);
+            found.extend(kfd_device(tree)?);
         }
-        Make::Habana => found.extend(usable(accel(tree, card.address)?, is_accel, card)?),
-        Make::Other => {
-            found.extend(usable(drm(tree, &directory(card.address))?, is_render, card)?);
+        Vendor::Habana => {
+            found.extend(require_compute_node(accel_devices(tree, card.address)?, is_accel, card)?)
+        }
+        Vendor::Other => {
+            found.extend(require_compute_node(
+                drm_devices(tree, &function_dir(card.address))?,
+                is_render,
+                card,
+            )?);
         }
     }
     Ok(found)
 }
 
-/// One partition of an AMD card. Not its card node: the driver holds a process to a partition by
-/// the render node that it opened, and through a card node it gets at the whole card
-/// (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
-pub(super) fn partition(tree: &Tree, part: u32) -> Result<Found, DeviceError> {
-    let mut found = render(tree, part)?;
-    found.extend(kfd(tree)?);
+/// Returns the devices of one partition of an AMD card, without its card node: the driver restricts
+/// a process to a partition by the render node that it opened, and gives access to the whole card
+/// through a card node (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
+pub(super) fn partition_devices(tree: &Tree, part: u32) -> Result<ResolvedDevices, DeviceError> {
+    let mut found = render_device(tree, part)?;
+    found.extend(kfd_device(tree)?);
     Ok(found)
 }
 
-/// The node through which programs reach all of AMD's GPUs. It opens none by itself: KFD asks the
-/// cgroup for the render node of each (`kfd_devcgroup_check_permission` in
+/// Returns the node through which programs reach all AMD GPUs. It opens no GPU by itself: KFD checks
+/// the cgroup for the render node of each (`kfd_devcgroup_check_permission` in
 /// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
-pub(super) fn kfd(tree: &Tree) -> Result<Found, DeviceError> {
+pub(super) fn kfd_device(tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
     let numbers =
-        tree.text("/sys/class/kfd/kfd/dev").map_err(|error| match error.is_missing() {
+        tree.read_text("/sys/class/kfd/kfd/dev").map_err(|error| match error.is_missing() {
             true => DeviceError::new("the KFD driver, amdgpu's for computing, is not loaded"),
             false => error.into(),
         })?;
-    required(tree, "/dev/kfd", numbers.trim_end())
+    require_device(tree, "/dev/kfd", numbers.trim_end())
 }
 
-pub(super) fn entries(
+pub(super) fn list_class(
     tree: &Tree,
     address: PciAddress,
     class: &str,
 ) -> Result<Vec<String>, DeviceError> {
-    tree.entries(&format!("{}/{class}", directory(address)), ENTRIES_MAX)
+    tree.list_entries(&format!("{}/{class}", function_dir(address)), ENTRIES_MAX)
 }
 
 pub(super) fn is_render(name: &str) -> bool {
@@ -82,13 +92,15 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The render nodes in sysfs of the GPUs that are part of a processor and on no PCI bus. A software
-/// renderer is none.
-pub(super) fn integrated(tree: &Tree) -> Result<Vec<String>, DeviceError> {
+/// Returns the sysfs directories of the GPUs that are part of a processor and on no PCI bus. A
+/// software renderer does not count.
+pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceError> {
     const CLASS: &str = "/sys/class/drm";
-    let link = |path: String| tree.link_name(&path).map(Some).or_else(missing_is(|| None));
+    let link = |path: String| tree.read_link_name(&path).map(Some).or_else(if_missing(|| None));
     let mut found = Vec::new();
-    for entry in tree.entries(CLASS, MINOR_MAX as usize)?.iter().filter(|entry| is_render(entry)) {
+    for entry in
+        tree.list_entries(CLASS, MINOR_MAX as usize)?.iter().filter(|entry| is_render(entry))
+    {
         let device = format!("{CLASS}/{entry}/device");
         let driver = link(format!("{device}/driver"))?;
         if link(format!("{device}/subsystem"))?.as_deref() == Some("platform")
@@ -100,31 +112,34 @@ pub(super) fn integrated(tree: &Tree) -> Result<Vec<String>, DeviceError> {
     Ok(found)
 }
 
-/// The card and render nodes of a device in sysfs, as far as there are any.
-pub(super) fn drm(tree: &Tree, device: &str) -> Result<Found, DeviceError> {
+/// Returns the existing card and render nodes of a device in sysfs.
+pub(super) fn drm_devices(tree: &Tree, device: &str) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
-    for entry in tree.entries(&format!("{device}/drm"), ENTRIES_MAX)? {
+    for entry in tree.list_entries(&format!("{device}/drm"), ENTRIES_MAX)? {
         if is_render(&entry) || is_numbered(&entry, "card") {
-            let numbers = tree.text(&format!("{device}/drm/{entry}/dev"))?;
-            devices.extend(optional(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
+            let numbers = tree.read_text(&format!("{device}/drm/{entry}/dev"))?;
+            devices.extend(find_device(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
         }
     }
     Ok(devices.into())
 }
 
-/// Holds the DRM nodes among these devices against the kernel: each has to be one of a function at
-/// these addresses.
-/// Fails: a node of another function, or a file that cannot be read.
-pub fn confirm_drm(
+/// Checks against the kernel that each DRM node among `devices` belongs to a function at one of
+/// `addresses`.
+///
+/// # Errors
+///
+/// A node belongs to another function, or a file cannot be read.
+pub fn verify_drm_nodes(
     tree: &Tree,
     addresses: &[PciAddress],
     devices: &[Device],
 ) -> Result<(), DeviceError> {
     let mut numbers = Vec::new();
     for address in addresses {
-        for entry in entries(tree, *address, "drm")? {
-            let dev = tree.text(&format!("{}/drm/{entry}/dev", directory(*address)));
-            numbers.extend(dev.map(Some).or_else(missing_is(|| None))?);
+        for entry in list_class(tree, *address, "drm")? {
+            let dev = tree.read_text(&format!("{}/drm/{entry}/dev", function_dir(*address)));
+            numbers.extend(dev.map(Some).or_else(if_missing(|| None))?);
         }
     }
     let foreign = devices.iter().find(|Device { rule, .. }| {
@@ -144,40 +159,46 @@ pub fn confirm_drm(
     }
 }
 
-/// Whether a card is Intel's and one device to its library (`drivers/gpu/drm/xe/xe_tile_sysfs.c`,
-/// `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`).
+/// Returns whether a card is an Intel card of one tile, which its library counts as one device
+/// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`).
 pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
-    let dir = directory(card.address);
-    let intel = tree.text(&format!("{dir}/vendor")).is_ok_and(|id| id.trim_end() == "0x8086");
-    let has = |path: String| tree.names(&path).is_ok();
-    let cards = entries(tree, card.address, "drm").unwrap_or_default();
-    let several = cards.iter().any(|card| has(format!("{dir}/drm/{card}/gt/gt1")));
-    intel && !several && !has(format!("{dir}/tile1"))
+    let dir = function_dir(card.address);
+    let vendor_id = tree.read_text(&format!("{dir}/vendor"));
+    let is_intel = vendor_id.is_ok_and(|id| id.trim_end() == "0x8086");
+    let has_dir = |path: String| tree.list_names(&path).is_ok();
+    let cards = list_class(tree, card.address, "drm").unwrap_or_default();
+    let has_second_gt = cards.iter().any(|card| has_dir(format!("{dir}/drm/{card}/gt/gt1")));
+    is_intel && !has_second_gt && !has_dir(format!("{dir}/tile1"))
 }
 
-/// The accelerator and control nodes of a Habana card. The control device has the number of the
-/// other and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), hence by its class.
-fn accel(tree: &Tree, address: PciAddress) -> Result<Found, DeviceError> {
+/// Returns the accelerator and control nodes of a Habana card. The control device has the number of
+/// the accelerator and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), so it is
+/// looked up by its class.
+fn accel_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
-    for entry in entries(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
+    for entry in list_class(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
         let control = entry.replace("accel", "accel_controlD");
         for name in [entry, &control] {
-            let numbers = tree.text(&format!("/sys/class/accel/{name}/dev"));
-            let Some(numbers) = numbers.map(Some).or_else(missing_is(|| None))? else { continue };
-            devices.extend(optional(tree, &format!("/dev/accel/{name}"), numbers.trim_end())?);
+            let numbers = tree.read_text(&format!("/sys/class/accel/{name}/dev"));
+            let Some(numbers) = numbers.map(Some).or_else(if_missing(|| None))? else { continue };
+            devices.extend(find_device(tree, &format!("/dev/accel/{name}"), numbers.trim_end())?);
         }
     }
     Ok(devices.into())
 }
 
-fn render(tree: &Tree, minor: u32) -> Result<Found, DeviceError> {
-    required(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
+fn render_device(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
+    require_device(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
 }
 
-/// What was found, if there is a node in it without which the card is of no use.
-fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, DeviceError> {
-    let name = |device: &Device| device.node.rsplit('/').next().is_some_and(needed);
-    match found.devices.iter().any(name) {
+/// Returns `found` if it contains a node that programs compute through.
+fn require_compute_node(
+    found: ResolvedDevices,
+    is_compute_node: fn(&str) -> bool,
+    card: &Card,
+) -> Result<ResolvedDevices, DeviceError> {
+    let fits = |device: &Device| device.node.rsplit('/').next().is_some_and(is_compute_node);
+    match found.devices.iter().any(fits) {
         true => Ok(found),
         false => {
             let address = card.address;
@@ -186,16 +207,16 @@ fn usable(found: Found, needed: fn(&str) -> bool, card: &Card) -> Result<Found, 
     }
 }
 
-fn required(tree: &Tree, path: &str, numbers: &str) -> Result<Found, DeviceError> {
-    let absent = || driver::absence(tree, path, NodeError::Open(Errno::ENOENT));
-    let device = optional(tree, path, numbers)?;
+fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevices, DeviceError> {
+    let absent = || driver::explain_absence(tree, path, NodeError::Open(Errno::ENOENT));
+    let device = find_device(tree, path, numbers)?;
     Ok(vec![device.ok_or_else(|| DeviceError::at(path, absent()))?].into())
 }
 
-/// The device at a path, which has to have the `numbers` that the kernel tells; none where `/dev`
-/// lacks it.
-fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
-    let node = match tree.node(path) {
+/// Returns the device at a path, which must have the `numbers` that the kernel reports; `None` if
+/// `/dev` lacks it.
+fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
+    let node = match tree.read_node(path) {
         Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
         node => node.map_err(|why| DeviceError::at(path, why))?,
     };
@@ -203,42 +224,47 @@ fn optional(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, De
         let text = format_args!("{path} is {node}, and the kernel's device c {numbers}");
         return Err(DeviceError::new(text));
     }
-    driver::check(tree, path, node)?;
-    Device::of(path, node, Access::RW).map(Some)
+    driver::check_node(tree, path, node)?;
+    Device::from_node(path, node, Access::RW).map(Some)
 }
 
-/// Names of the driver of NVIDIA's GPUs in `/proc/devices`, from R550 on and before.
-const NVIDIA: [&str; 2] = ["nvidia", "nvidia-frontend"];
+/// Names of the driver of NVIDIA's GPUs in `/proc/devices`: from R550 on, and before.
+const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
-/// What the GPUs among these devices cannot be used without: the devices that all GPUs of a vendor
-/// share. `gres.conf` names the GPUs' own nodes, since Slurm leaves the others open to everyone.
-/// Fails: a file cannot be read, or a node is not what it must be.
-pub fn companions(tree: &Tree, devices: &[Device]) -> Result<Found, DeviceError> {
-    let mut found = Found::default();
-    let of = |major, among| major::minors(devices.iter().map(|device| &device.rule), major, among);
+/// Returns the devices that all GPUs of a vendor share and that the GPUs among `devices` need.
+/// `gres.conf` names only the GPUs' own nodes, since Slurm leaves the others open to everyone.
+///
+/// # Errors
+///
+/// A file cannot be read, or a node contradicts the kernel.
+pub fn find_companions(tree: &Tree, devices: &[Device]) -> Result<ResolvedDevices, DeviceError> {
+    let mut found = ResolvedDevices::default();
+    let minors_of =
+        |major, range| major::minors_in(devices.iter().map(|device| &device.rule), major, range);
     if !devices.is_empty() {
-        let drivers = tree.drivers()?;
-        let mut majors = NVIDIA.iter().flat_map(|name| drivers.majors(DeviceType::Char, name));
-        if majors.any(|major| !of(major, major::NVIDIA_GPUS).is_empty()) {
-            found.extend(nvidia::shared(tree)?);
+        let drivers = tree.read_drivers()?;
+        let majors = |name: &&str| drivers.majors_of(DeviceType::Char, name).collect::<Vec<_>>();
+        let mut majors = NVIDIA_GPU_DRIVERS.iter().flat_map(majors);
+        if majors.any(|major| !minors_of(major, major::NVIDIA_GPU_MINORS).is_empty()) {
+            found.extend(nvidia::resolve_shared_nodes(tree)?);
         }
     }
-    for minor in of(major::DRM, 0..=MINOR_MAX) {
+    for minor in minors_of(major::DRM, 0..=MINOR_MAX) {
         if is_amd(tree, minor)? {
-            found.extend(kfd(tree)?);
+            found.extend(kfd_device(tree)?);
             break;
         }
     }
     Ok(found)
 }
 
-/// Whether a DRM device is an AMD card or a partition of one. Partitions are platform devices
-/// without a driver (`drivers/gpu/drm/amd/amdxcp/amdgpu_xcp_drv.c`).
+/// Returns whether a DRM device is an AMD card or a partition of one. Partitions are platform
+/// devices without a driver (`drivers/gpu/drm/amd/amdxcp/amdgpu_xcp_drv.c`).
 fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
     let device = format!("/sys/dev/char/{}:{minor}/device", major::DRM);
-    if tree.link_name(&device)?.starts_with("amdgpu_xcp") {
+    if tree.read_link_name(&device)?.starts_with("amdgpu_xcp") {
         return Ok(true);
     }
-    let driver = tree.link_name(&format!("{device}/driver"));
-    driver.map(|driver| driver == "amdgpu").or_else(missing_is(|| false))
+    let driver = tree.read_link_name(&format!("{device}/driver"));
+    driver.map(|driver| driver == "amdgpu").or_else(if_missing(|| false))
 }

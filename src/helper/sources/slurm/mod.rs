@@ -178,7 +178,7 @@ fn sockets(
 
 fn at(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
     let text = path.to_str().ok_or_else(|| SourceError::Failed(format!("{path:?}: no UTF-8")))?;
-    Ok(tree.at(text))
+    Ok(tree.locate(text))
 }
 
 fn by_configuration(
@@ -191,16 +191,16 @@ fn by_configuration(
     let spool = SpoolPath::read(&texts).map_err(|error| SourceError::Failed(error.to_string()))?;
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(path) = spool.directory(&host, node.as_ref()) {
-        return Ok(vec![Place { path: tree.at(&path), node }]);
+        return Ok(vec![Place { path: tree.locate(&path), node }]);
     }
     let Some(dirs) = spool.directories(&host) else { return Ok(Vec::new()) };
-    let parent = tree.at(&dirs.parent);
+    let parent = tree.locate(&dirs.parent);
     let failed = |error: std::io::Error| unusable(&parent, &error);
     let mut places = Vec::new();
     for entry in std::fs::read_dir(&parent).map_err(failed)?.take(NAMES_MAX) {
         let name = entry.map_err(failed)?.file_name();
         let Some((node, path)) = name.to_str().and_then(|name| dirs.of(name)) else { continue };
-        let path = tree.at(&path);
+        let path = tree.locate(&path);
         if path.is_dir() {
             places.push(Place { path, node: Some(node) });
         }
@@ -255,7 +255,7 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
     };
     let path = believed(tree.trust(), |trust| follow(trust, &place.path)).map_err(failed)?;
     let dir = believed(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
-    let names = tree::names(&dir, NAMES_MAX).map_err(failed)?;
+    let names = tree::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());

@@ -34,7 +34,7 @@ impl Bench {
     }
 
     fn source(&self, spool: Option<&str>) -> SlurmSource {
-        let tree = Tree::laid_out(self.scratch.path(), self.scratch.trust());
+        let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         SlurmSource::new(tree, self.settings.clone(), spool.map(PathBuf::from))
     }
 
@@ -80,7 +80,7 @@ fn the_jobs_of_the_user_are_found_and_no_others() {
 fn without_slurm_there_is_no_source() {
     let scratch = Scratch::new();
     let source = |spool: Option<&str>| {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let source = SlurmSource::new(tree, Settings::default(), spool.map(PathBuf::from));
         source.jobs(5, Instant::now() + EACH)
     };

@@ -164,12 +164,12 @@ impl Catalog {
     }
 
     fn add(&mut self, tree: &Tree, shown: &Path, rank: usize) -> Result<(), DeviceError> {
-        let path = tree.at("/").join(shown.strip_prefix("/").unwrap_or(shown));
+        let path = tree.locate("/").join(shown.strip_prefix("/").unwrap_or(shown));
         let dir = match tree.trust().dir(&path) {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
         };
-        let names = tree::all_names(&dir, NAMES_MAX)?;
+        let names = tree::list_all_names(&dir, NAMES_MAX)?;
         let with_format = |name: String| format_of(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {

@@ -235,7 +235,7 @@ mod directories {
     }
 
     fn scan(scratch: &Scratch, dirs: &[&str]) -> Result<Catalog, DeviceError> {
-        let tree = Tree::laid_out(scratch.path(), scratch.trust());
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
         let dirs: Vec<PathBuf> = dirs.iter().map(PathBuf::from).collect();
         Catalog::read(&tree, &dirs)
     }

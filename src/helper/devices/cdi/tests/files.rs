@@ -83,8 +83,8 @@ fn machine() -> Scratch {
     scratch
 }
 
-fn found(scratch: &Scratch, texts: &[&str]) -> Result<Found, String> {
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+fn found(scratch: &Scratch, texts: &[&str]) -> Result<ResolvedDevices, String> {
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     let dirs = ["/etc/cdi".into(), "/run/cdi".into()];
     let catalog = Catalog::read(&tree, &dirs).map_err(|fault| fault.to_string())?;
     resolve(&tree, &catalog, &names(texts)).map_err(|error| error.why.to_string())

@@ -41,7 +41,7 @@ fn names(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn paths(found: &Found) -> Vec<&str> {
+fn paths(found: &ResolvedDevices) -> Vec<&str> {
     found.devices.iter().map(|device| device.node.as_str()).collect()
 }
 
@@ -69,7 +69,7 @@ fn gpus() -> (Scratch, Tree, Catalog) {
         let file = with_edits(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices, edits);
         catalog.files.push(file);
     }
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     (scratch, tree, catalog)
 }
 
@@ -101,14 +101,14 @@ fn all_is_no_word_of_ours() {
     for name in ["v.com/gpu=all", "v.com/gpu=*", "v.com/gpu=", "v.com/*=0"] {
         assert!(resolve(&tree, &catalog, &names(&[name])).is_err(), "{name}");
     }
-    assert_eq!(resolve(&tree, &catalog, &[]), Ok(Found::default()));
+    assert_eq!(resolve(&tree, &catalog, &[]), Ok(ResolvedDevices::default()));
 }
 
 /// Each is compared with all before it, so that as many as a file can hold would take minutes.
 #[test]
 fn more_than_any_login_can_use_is_an_error() {
     let scratch = Scratch::new();
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     scratch.file("proc/devices", "Character devices:\n 10 misc\n");
     let nodes = |from: u32, to: u32| {
         let node = |number| {

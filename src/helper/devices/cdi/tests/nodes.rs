@@ -16,8 +16,8 @@ fn machine() -> Scratch {
     scratch
 }
 
-fn found(scratch: &Scratch, edit: &NodeEdit) -> Result<Found, String> {
-    let tree = Tree::laid_out(scratch.path(), scratch.trust());
+fn found(scratch: &Scratch, edit: &NodeEdit) -> Result<ResolvedDevices, String> {
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
     device(&tree, edit).map_err(|error| error.to_string())
 }
 
@@ -115,7 +115,7 @@ fn what_the_driver_makes_late_has_the_numbers_of_its_driver() {
         let found = uvm(major).unwrap();
         let rules: Vec<_> = found.devices.iter().map(|device| device.rule.to_string()).collect();
         assert_eq!(rules, ["c:510:0:rw"]);
-        assert_eq!(found.warnings, [nvidia::unborn_warning("/dev/nvidia-uvm")]);
+        assert_eq!(found.warnings, [nvidia::future_node_warning("/dev/nvidia-uvm")]);
     }
     let stale = uvm(Some(509)).unwrap_err();
     assert!(stale.starts_with("/dev/nvidia-uvm is c 510:0 and not major 509"), "{stale}");

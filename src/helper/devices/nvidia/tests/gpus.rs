@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn gpus_are_in_the_order_of_the_bus_with_the_minors_that_the_driver_says() {
+fn gpus_are_sorted_by_address_and_have_the_minors_of_the_driver() {
     let fixture = Fixture::new();
     let gpus = fixture.gpus().unwrap();
     assert_eq!(gpus.iter().map(|gpu| gpu.minor).collect::<Vec<_>>(), MINORS);
@@ -10,12 +10,12 @@ fn gpus_are_in_the_order_of_the_bus_with_the_minors_that_the_driver_says() {
         assert_eq!(gpu.uuid, Some(uuid(index)));
         let minor = MINORS[index];
         let own = [format!("/dev/nvidia{minor} c:195:{minor}:rw")];
-        assert_eq!(rules(&node(&fixture.tree(), gpu).unwrap()), own);
+        assert_eq!(rules(&resolve_gpu_node(&fixture.tree(), gpu).unwrap()), own);
     }
 }
 
 #[test]
-fn domains_are_ordered_as_numbers() {
+fn pci_domains_sort_as_numbers() {
     let fixture = Fixture::new();
     for (domain, minor) in [("10000", "20"), ("2000", "21")] {
         let path = format!("proc/driver/nvidia/gpus/{domain}:01:00.0/information");
@@ -26,15 +26,15 @@ fn domains_are_ordered_as_numbers() {
 }
 
 #[test]
-fn a_node_without_the_driver_has_no_gpus() {
+fn node_without_the_driver_has_no_gpus() {
     let scratch = Scratch::new();
-    assert_eq!(gpus(&Tree::laid_out(scratch.path(), scratch.trust())), Ok(Vec::new()));
-    let why = by_uuid(&[], &uuid(0)).unwrap_err();
+    assert_eq!(list_gpus(&Tree::with_root(scratch.path(), scratch.trust())), Ok(Vec::new()));
+    let why = find_by_uuid(&[], &uuid(0)).unwrap_err();
     assert_eq!(why, "NVIDIA's driver is not loaded, or has no GPU");
 }
 
 #[test]
-fn a_uuid_that_the_driver_does_not_know_yet_is_none() {
+fn gpu_whose_uuid_the_driver_does_not_know_yet_has_none() {
     let fixture = Fixture::new();
     for line in
         ["", "GPU UUID: \t GPU-????????-????-????-????-????????????\n", "GPU UUID: \t N/A\n"]
@@ -50,7 +50,7 @@ fn a_uuid_that_the_driver_does_not_know_yet_is_none() {
 }
 
 #[test]
-fn an_excluded_gpu_is_absent() {
+fn excluded_gpu_is_not_listed() {
     let fixture = Fixture::new();
     for line in ["GPU Excluded:\t Yes\n", "Blacklisted:\t Yes\n"] {
         fixture.gpu("0a", &information("", "", line));
@@ -61,7 +61,7 @@ fn an_excluded_gpu_is_absent() {
 }
 
 #[test]
-fn a_minor_that_is_none_of_a_gpu_is_an_error_that_names_the_file() {
+fn invalid_minor_is_an_error_that_names_the_file() {
     let fixture = Fixture::new();
     for minor in ["", "248", "255", "-1", "+2", "02", "2 ", "x", "4294967298"] {
         fixture.gpu("0a", &information(minor, "", ""));
@@ -77,11 +77,12 @@ fn a_minor_that_is_none_of_a_gpu_is_an_error_that_names_the_file() {
 }
 
 #[test]
-fn the_order_of_the_lines_never_matters_and_noise_gives_no_minor_out_of_range() {
+fn shuffled_lines_parse_the_same_and_noise_gives_no_minor_out_of_range() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let fixture = Fixture::new();
     let expected = fixture.gpus().unwrap();
-    let text = fixture.tree().text("/proc/driver/nvidia/gpus/0000:0a:00.0/information").unwrap();
+    let text =
+        fixture.tree().read_text("/proc/driver/nvidia/gpus/0000:0a:00.0/information").unwrap();
     for _ in 0..200 {
         let mut lines: Vec<&str> = text.lines().collect();
         for last in (1..lines.len()).rev() {
@@ -102,7 +103,7 @@ fn the_order_of_the_lines_never_matters_and_noise_gives_no_minor_out_of_range() 
 }
 
 #[test]
-fn two_gpus_of_one_name_are_an_error() {
+fn two_gpus_with_one_minor_or_uuid_are_an_error() {
     let fixture = Fixture::new();
     fixture.gpu("0a", &information("3", "", ""));
     let error = fixture.gpus().unwrap_err().to_string();
@@ -115,12 +116,12 @@ fn two_gpus_of_one_name_are_an_error() {
 }
 
 #[test]
-fn the_driver_s_directory_is_bounded_and_holds_addresses_only() {
+fn driver_directory_is_bounded_and_contains_addresses_only() {
     let fixture = Fixture::new();
     fixture.file("proc/driver/nvidia/gpus/card0/information", "");
-    refused(fixture.gpus(), "card0/information: not below the PCI address of a GPU");
+    assert_refused(fixture.gpus(), "card0/information: not below the PCI address of a GPU");
     for number in 0..250 {
         fixture.0.dir(&format!("proc/driver/nvidia/gpus/{number:04x}:00:00.0"));
     }
-    refused(fixture.gpus(), "more than 256 entries");
+    assert_refused(fixture.gpus(), "more than 256 entries");
 }

@@ -3,22 +3,22 @@ mod nodes;
 
 use super::*;
 use crate::helper::devices::gpu_name::Uuid;
-use crate::helper::devices::{DeviceError, Found, Tree};
+use crate::helper::devices::{DeviceError, ResolvedDevices, Tree};
 use crate::testing::Random;
 use crate::testing::Scratch;
 
-/// A node of eight GPUs whose minors are not in the order of the bus; the second and the third
-/// have MIG instances.
+/// A node with eight GPUs whose minors differ from the order of the bus. The second and the third
+/// GPU have MIG instances.
 pub(in crate::helper::devices) struct Fixture(pub(in crate::helper::devices) Scratch);
 
-/// `/proc/devices` as a recent driver fills it.
+/// `/proc/devices` with a recent driver.
 pub(in crate::helper::devices) const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n\
     195 nvidiactl\n195 nvidia-modeset\n226 drm\n234 nvidia-nvlink\n235 nvidia-caps\n\
     237 nvidia-caps-imex-channels\n510 nvidia-uvm\n511 nvidia-nvswitch\n\nBlock devices:\n  7 loop\n";
 
 const BUSES: [&str; 8] = ["0a", "1b", "43", "52", "9d", "c3", "d1", "df"];
 const MINORS: [u32; 8] = [2, 3, 0, 1, 6, 7, 4, 5];
-/// Minor of a capability as the driver counts them.
+/// Distances of the minors of capabilities, as the driver counts them.
 const GI: u32 = 9;
 const GPU: u32 = 135;
 
@@ -99,24 +99,24 @@ impl Fixture {
     }
 
     pub(in crate::helper::devices) fn tree(&self) -> Tree {
-        Tree::laid_out(self.0.path(), self.0.trust())
+        Tree::with_root(self.0.path(), self.0.trust())
     }
 
-    fn gpus(&self) -> Result<Vec<Gpu>, DeviceError> {
-        gpus(&self.tree())
+    fn gpus(&self) -> Result<Vec<NvidiaGpu>, DeviceError> {
+        list_gpus(&self.tree())
     }
 
-    fn instance(&self, gpu: usize, gi: u32, ci: u32) -> Result<Found, DeviceError> {
-        instance(&self.tree(), &uuid(gpu), gi, ci)
+    fn instance(&self, gpu: usize, gi: u32, ci: u32) -> Result<ResolvedDevices, DeviceError> {
+        resolve_instance(&self.tree(), &uuid(gpu), gi, ci)
     }
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, DeviceError>, why: &str) {
+fn assert_refused<T: std::fmt::Debug>(result: Result<T, DeviceError>, why: &str) {
     let error = result.unwrap_err().to_string();
     assert!(error.contains(why), "{error}");
 }
 
-fn rules(found: &Found) -> Vec<String> {
+fn rules(found: &ResolvedDevices) -> Vec<String> {
     assert!(found.devices.iter().all(|device| device.rule.minor().is_some()));
     found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
 }

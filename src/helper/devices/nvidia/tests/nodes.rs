@@ -1,74 +1,74 @@
 use super::*;
 
 #[test]
-fn a_node_that_is_not_the_gpu_s_is_refused() {
+fn node_of_another_device_is_refused() {
     let fixture = Fixture::new();
     let gpu = fixture.gpus().unwrap().remove(0);
-    let node = || super::node(&fixture.tree(), &gpu).map(|found| rules(&found));
+    let node = || super::resolve_gpu_node(&fixture.tree(), &gpu).map(|found| rules(&found));
     fixture.file("dev/nvidia2", "c 195:3");
-    refused(node(), "its minor must be 2");
+    assert_refused(node(), "its minor must be 2");
     fixture.file("dev/nvidia2", "c 226:2");
-    refused(node(), "and not of nvidia");
+    assert_refused(node(), "and not of nvidia");
     fixture.file("dev/nvidia2", "b 7:2");
-    refused(node(), "and not of nvidia");
+    assert_refused(node(), "and not of nvidia");
     fixture.remove("dev/nvidia2");
     std::os::unix::fs::symlink("nvidia3", fixture.0.path().join("dev/nvidia2")).unwrap();
-    refused(node(), "symbolic link");
+    assert_refused(node(), "symbolic link");
     fixture.remove("dev/nvidia2");
     let error = node().unwrap_err().to_string();
     assert!(error.starts_with("/dev/nvidia2: ") && error.contains("nvidia-modprobe"), "{error}");
 }
 
 #[test]
-fn what_gpus_share_has_the_numbers_of_proc_devices() {
+fn shared_nodes_have_the_numbers_of_proc_devices() {
     let fixture = Fixture::new();
-    let found = shared(&fixture.tree()).unwrap();
+    let found = resolve_shared_nodes(&fixture.tree()).unwrap();
     assert_eq!((rules(&found), found.warnings), (SHARED.map(str::to_owned).to_vec(), vec![]));
     for drivers in ["195 nvidia-frontend\n", "195 nvidia\n195 nvidia-frontend\n", "195 nvidiactl\n"]
     {
         let text = format!("Character devices:\n{drivers}510 nvidia-uvm\n");
         fixture.file("proc/devices", &text);
-        assert_eq!(rules(&shared(&fixture.tree()).unwrap()), SHARED, "{drivers:?}");
+        assert_eq!(rules(&resolve_shared_nodes(&fixture.tree()).unwrap()), SHARED, "{drivers:?}");
     }
     fixture.file("proc/devices", "Character devices:\n195 nvidia\n196 nvidiactl\n");
-    refused(shared(&fixture.tree()), "driver nvidiactl has several majors");
+    assert_refused(resolve_shared_nodes(&fixture.tree()), "driver nvidiactl has several majors");
 }
 
 #[test]
-fn a_node_that_is_not_made_yet_is_promised_its_numbers_with_a_warning() {
+fn missing_shared_node_gets_its_future_numbers_and_a_warning() {
     let fixture = Fixture::new();
     fixture.remove("dev/nvidia-uvm");
-    let found = shared(&fixture.tree()).unwrap();
+    let found = resolve_shared_nodes(&fixture.tree()).unwrap();
     assert_eq!(rules(&found), SHARED);
     assert_eq!(found.warnings.len(), 1);
     assert!(found.warnings[0].starts_with("/dev/nvidia-uvm is not there yet"));
 }
 
 #[test]
-fn a_stale_node_is_refused_with_both_numbers() {
+fn stale_node_is_refused_with_both_numbers() {
     let fixture = Fixture::new();
     fixture.file("dev/nvidia-uvm", "c 511:0");
-    let error = shared(&fixture.tree()).unwrap_err().to_string();
+    let error = resolve_shared_nodes(&fixture.tree()).unwrap_err().to_string();
     let text = "/dev/nvidia-uvm is c 511:0, but by /proc/devices it must be c 510:0";
     assert!(error.starts_with(text), "{error}");
     for stale in ["c 510:1", "b 510:0"] {
         fixture.file("dev/nvidia-uvm", stale);
-        refused(shared(&fixture.tree()), "but by /proc/devices it must be");
+        assert_refused(resolve_shared_nodes(&fixture.tree()), "but by /proc/devices it must be");
     }
 }
 
 #[test]
-fn a_driver_that_is_not_loaded_leaves_its_devices_out_with_a_warning() {
+fn shared_nodes_of_an_unloaded_driver_are_left_out_with_a_warning() {
     let fixture = Fixture::new();
     fixture.file("proc/devices", &DEVICES.replace("510 nvidia-uvm\n", ""));
-    let found = shared(&fixture.tree()).unwrap();
+    let found = resolve_shared_nodes(&fixture.tree()).unwrap();
     assert_eq!(rules(&found), SHARED[..1]);
     assert_eq!(found.warnings.len(), 1);
     assert!(found.warnings[0].contains("load nvidia-uvm before the job is registered"));
 }
 
 #[test]
-fn an_instance_is_its_parent_what_gpus_share_and_two_capabilities() {
+fn instance_has_its_parent_the_shared_nodes_and_two_capabilities() {
     let fixture = Fixture::new();
     let found = fixture.instance(1, 2, 0).unwrap();
     let (gi, ci) = (gi_minor(3, 2), gi_minor(3, 2) + 1);
@@ -82,54 +82,57 @@ fn an_instance_is_its_parent_what_gpus_share_and_two_capabilities() {
 }
 
 #[test]
-fn an_instance_that_is_gone_is_an_error() {
+fn instance_that_does_not_exist_now_is_an_error() {
     let fixture = Fixture::new();
     for (gpu, gi, ci) in [(1, 3, 0), (1, 1, 1), (2, 1, 0), (4, 1, 0)] {
-        refused(fixture.instance(gpu, gi, ci), "no such MIG instance");
+        assert_refused(fixture.instance(gpu, gi, ci), "no such MIG instance");
     }
     fixture.remove("proc/driver/nvidia/capabilities");
-    refused(fixture.instance(1, 2, 0), "no such MIG instance");
+    assert_refused(fixture.instance(1, 2, 0), "no such MIG instance");
 }
 
 #[test]
-fn files_that_disagree_on_a_capability_refuse_it() {
+fn capability_is_refused_if_the_driver_files_disagree() {
     let fixture = Fixture::new();
     let (path, minor) = ("gpu3/mig/gi2/ci0/access", gi_minor(3, 2));
     fixture.cap(path, minor + 2);
-    refused(fixture.instance(1, 2, 0), &format!("but mig-minors has {}", minor + 1));
+    assert_refused(fixture.instance(1, 2, 0), &format!("but mig-minors has {}", minor + 1));
     fixture.file(&format!("proc/driver/nvidia/capabilities/{path}"), "DeviceFileMinor: -1\n");
-    refused(fixture.instance(1, 2, 0), "no DeviceFileMinor");
+    assert_refused(fixture.instance(1, 2, 0), "no DeviceFileMinor");
     fixture.cap(path, minor + 1);
     fixture.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 237:{minor}"));
-    refused(fixture.instance(1, 2, 0), "but by /proc/devices it must be");
+    assert_refused(fixture.instance(1, 2, 0), "but by /proc/devices it must be");
     fixture.file("proc/devices", &DEVICES.replace("235 nvidia-caps\n", ""));
-    refused(fixture.instance(1, 2, 0), "no driver nvidia-caps in /proc/devices");
+    assert_refused(fixture.instance(1, 2, 0), "no driver nvidia-caps in /proc/devices");
 }
 
 #[test]
-fn a_channel_has_the_major_of_channels_and_its_own_number() {
+fn imex_channel_has_the_channel_major_and_its_own_number() {
     let fixture = Fixture::new();
     let tree = fixture.tree();
     let path = "/dev/nvidia-caps-imex-channels/channel";
     for channel in [0, 1, 2047] {
-        let found = imex(&tree, channel).unwrap();
+        let found = resolve_imex_channel(&tree, channel).unwrap();
         assert_eq!(rules(&found), [format!("{path}{channel} c:237:{channel}:rw")]);
         assert_eq!(found.warnings.len(), 1);
     }
-    refused(imex(&tree, 2048), "no IMEX channel 2048");
+    assert_refused(resolve_imex_channel(&tree, 2048), "no IMEX channel 2048");
     fixture.file("dev/nvidia-caps-imex-channels/channel2048", "c 237:2048");
-    assert_eq!(imex(&tree, 2048).unwrap().warnings.len(), 0);
+    assert_eq!(resolve_imex_channel(&tree, 2048).unwrap().warnings.len(), 0);
     fixture.file("dev/nvidia-caps-imex-channels/channel1", "c 235:1");
-    refused(imex(&tree, 1), "but by /proc/devices it must be");
+    assert_refused(resolve_imex_channel(&tree, 1), "but by /proc/devices it must be");
     fixture.file("proc/devices", "Character devices:\n235 nvidia-caps\n");
-    refused(imex(&fixture.tree(), 0), "no driver nvidia-caps-imex-channels in /proc/devices");
+    assert_refused(
+        resolve_imex_channel(&fixture.tree(), 0),
+        "no driver nvidia-caps-imex-channels in /proc/devices",
+    );
 }
 
 #[test]
-fn a_node_to_be_made_is_told_by_path_and_only_where_a_job_may_have_it() {
+fn future_node_is_known_by_path_if_a_job_may_have_it() {
     let fixture = Fixture::new();
     let unborn = |path: &str| {
-        unborn_node(&fixture.tree(), path).map(|node| node.map(|node| node.to_string()))
+        future_node(&fixture.tree(), path).map(|node| node.map(|node| node.to_string()))
     };
     let live = gi_minor(0, 9);
     for (path, numbers) in [
@@ -155,10 +158,10 @@ fn a_node_to_be_made_is_told_by_path_and_only_where_a_job_may_have_it() {
     }
     for minor in [0, 1, 2, 3, 4323, 9999] {
         let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
-        refused(unborn(&path), &format!("{path} is c 235:{minor}"));
+        assert_refused(unborn(&path), &format!("{path} is c 235:{minor}"));
     }
     let channel = unborn("/dev/nvidia-caps-imex-channels/channel2048");
-    refused(channel, "no IMEX channel 2048");
+    assert_refused(channel, "no IMEX channel 2048");
     fixture.file("proc/devices", "Character devices:\n195 nvidia\n");
-    refused(unborn("/dev/nvidia-uvm"), "no driver nvidia-uvm in /proc/devices");
+    assert_refused(unborn("/dev/nvidia-uvm"), "no driver nvidia-uvm in /proc/devices");
 }

@@ -1,11 +1,11 @@
-use super::layout::{Layout, listed, paths};
+use super::layout::{Layout, display_result, paths};
 use crate::helper::devices::{Device, topology};
 
 fn companions(layout: &Layout, rules: &[&str]) -> Result<Vec<String>, String> {
     let device =
         |rule: &&str| Device { node: "/dev/given".to_owned(), rule: rule.parse().unwrap() };
     let devices: Vec<_> = rules.iter().map(device).collect();
-    listed(topology::companions(&layout.tree(), &devices))
+    display_result(topology::find_companions(&layout.tree(), &devices))
 }
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
@@ -21,7 +21,7 @@ fn node() -> Layout {
 }
 
 #[test]
-fn nvidias_gpus_need_the_shared_devices() {
+fn nvidia_gpus_need_the_shared_nodes() {
     let layout = node();
     for rule in ["c:195:0:rw", "c:195:247:r"] {
         assert_eq!(paths(companions(&layout, &[rule])), SHARED);
@@ -33,7 +33,7 @@ fn nvidias_gpus_need_the_shared_devices() {
 }
 
 #[test]
-fn amds_cards_and_partitions_need_kfd() {
+fn amd_cards_and_partitions_need_kfd() {
     let layout = node();
     for rule in ["c:226:0:rw", "c:226:128:rw", "c:226:1:rw", "c:226:135:rw"] {
         assert_eq!(companions(&layout, &[rule]), Ok(vec!["/dev/kfd c:238:0:rw".to_owned()]));
@@ -45,7 +45,7 @@ fn amds_cards_and_partitions_need_kfd() {
 }
 
 #[test]
-fn nothing_else_needs_anything() {
+fn other_devices_need_no_companions() {
     let layout = node();
     let rules = [
         "c:195:248:rw", "c:195:255:rw", "c:195:-1:rw", "b:195:0:rw", "c:226:60:rw", "c:226:188:rw",
@@ -58,7 +58,7 @@ fn nothing_else_needs_anything() {
 }
 
 #[test]
-fn a_drm_device_that_the_kernel_does_not_have_is_refused() {
+fn drm_device_unknown_to_the_kernel_is_refused() {
     let why = companions(&node(), &["c:226:63:rw"]).unwrap_err();
     assert!(why.starts_with("read link /sys/dev/char/226:63/device: "), "{why}");
 }

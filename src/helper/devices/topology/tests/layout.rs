@@ -1,8 +1,8 @@
-//! Files of `/sys`, `/proc` and `/dev` as drivers make them.
+//! Lays out files of `/sys`, `/proc` and `/dev` as drivers make them.
 
 use std::os::unix::fs::symlink;
 
-use crate::helper::devices::{DeviceError, Found, Tree, topology};
+use crate::helper::devices::{DeviceError, ResolvedDevices, Tree, topology};
 use crate::testing::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n226 drm\n238 kfd\n\
@@ -22,7 +22,7 @@ impl Layout {
     }
 
     pub(in crate::helper) fn tree(&self) -> Tree {
-        Tree::laid_out(self.scratch.path(), self.scratch.trust())
+        Tree::with_root(self.scratch.path(), self.scratch.trust())
     }
 
     pub(in crate::helper) fn link(&self, target: &str, path: &str) {
@@ -36,7 +36,7 @@ impl Layout {
         std::fs::remove_file(self.scratch.path().join(path)).unwrap();
     }
 
-    /// A function with the driver it is bound to, if any.
+    /// Adds a function with the driver that it is bound to, if any.
     pub(in crate::helper) fn function(&self, address: &str, driver: &str) {
         self.scratch.dir(&format!("sys/devices/pci/{address}"));
         self.link(&format!("../../../devices/pci/{address}"), &pci(address));
@@ -46,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// DRM devices of a device of sysfs, with their nodes.
+    /// Adds DRM devices and their nodes to a device of sysfs.
     pub(in crate::helper) fn drm(&self, device: &str, names: &[&str]) {
         for name in names {
             let minor = name.trim_start_matches(|byte: char| !byte.is_ascii_digit());
@@ -60,7 +60,7 @@ impl Layout {
         }
     }
 
-    /// A GPU that has DRM nodes and nothing else.
+    /// Adds a GPU that has DRM nodes and nothing else.
     pub(in crate::helper) fn gpu(&self, address: &str, driver: &str, names: &[&str]) {
         self.function(address, driver);
         self.drm(&format!("pci/{address}"), names);
@@ -84,8 +84,8 @@ impl Layout {
         }
     }
 
-    /// An AMD card of eight DRM devices, of which KFD uses `parts`; the first render minor is its
-    /// own, and each card node is 128 below.
+    /// Adds an AMD card with eight DRM devices, of which KFD uses `parts`. `first` is the render
+    /// minor of the card itself; the minor of each card node is 128 lower.
     pub(in crate::helper) fn amd(&self, address: &str, first: u32, parts: u32) {
         self.kfd();
         for part in 0..8 {
@@ -125,11 +125,11 @@ impl Layout {
     }
 
     pub(in crate::helper) fn index(&self, index: u32) -> Result<Vec<String>, String> {
-        listed(topology::by_index(&self.tree(), index))
+        display_result(topology::resolve_index(&self.tree(), index))
     }
 
     pub(in crate::helper) fn address(&self, address: &str) -> Result<Vec<String>, String> {
-        listed(topology::by_address(&self.tree(), address.parse().unwrap()))
+        display_result(topology::resolve_address(&self.tree(), address.parse().unwrap()))
     }
 }
 
@@ -137,7 +137,7 @@ pub(in crate::helper) fn pci(address: &str) -> String {
     format!("sys/bus/pci/devices/{address}")
 }
 
-/// What KFD says of a GPU in a partition.
+/// Returns the properties of a partition in KFD's form.
 pub(in crate::helper) fn gpu_properties(address: &str, part: u32, render: u32) -> String {
     let (bus, device) = (address.get(5..7).unwrap(), address.get(8..10).unwrap());
     let hex = |text| u32::from_str_radix(text, 16).unwrap();
@@ -149,17 +149,19 @@ pub(in crate::helper) fn gpu_properties(address: &str, part: u32, render: u32) -
     )
 }
 
-/// Path and rule of each device.
-pub(in crate::helper) fn listed_devices(found: &Found) -> Vec<String> {
+/// Returns path and rule of each device.
+pub(in crate::helper) fn display_devices(found: &ResolvedDevices) -> Vec<String> {
     found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
 }
 
-/// The same, or the text of the error.
-pub(in crate::helper) fn listed(found: Result<Found, DeviceError>) -> Result<Vec<String>, String> {
-    found.map(|found| listed_devices(&found)).map_err(|error| error.to_string())
+/// Returns path and rule of each device, or the text of the error.
+pub(in crate::helper) fn display_result(
+    found: Result<ResolvedDevices, DeviceError>,
+) -> Result<Vec<String>, String> {
+    found.map(|found| display_devices(&found)).map_err(|error| error.to_string())
 }
 
-/// The paths alone.
+/// Returns the paths of the devices.
 pub(in crate::helper) fn paths(devices: Result<Vec<String>, String>) -> Vec<String> {
     let path = |device: &String| device.split(' ').next().unwrap().to_owned();
     devices.unwrap().iter().map(path).collect()

@@ -5,7 +5,7 @@ fn missing() -> String {
 }
 
 #[test]
-fn a_node_without_gpus_has_no_number() {
+fn node_without_gpus_has_no_number() {
     let layout = Layout::new();
     layout.function("0000:00:1f.0", "");
     layout.function("0000:01:00.0", "mlx5_core");
@@ -15,7 +15,7 @@ fn a_node_without_gpus_has_no_number() {
 }
 
 #[test]
-fn what_looks_like_a_gpu_and_has_no_driver_is_named() {
+fn function_with_the_class_of_a_gpu_and_no_driver_is_named() {
     let layout = Layout::new();
     layout.function("0000:00:1f.0", "");
     layout.scratch.file("sys/devices/pci/0000:00:1f.0/class", "0x060100\n");
@@ -29,7 +29,7 @@ fn what_looks_like_a_gpu_and_has_no_driver_is_named() {
 }
 
 #[test]
-fn an_address_that_is_no_gpu_says_what_it_is() {
+fn error_of_an_address_without_a_gpu_gives_the_reason() {
     let layout = Layout::new();
     layout.function("0000:00:1f.0", "");
     layout.function("0000:01:00.0", "mlx5_core");
@@ -60,7 +60,7 @@ fn an_address_that_is_no_gpu_says_what_it_is() {
 }
 
 #[test]
-fn an_amd_card_without_kfd_is_refused() {
+fn amd_card_without_kfd_is_refused() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 1);
     layout.remove("dev/kfd");
@@ -75,7 +75,7 @@ fn an_amd_card_without_kfd_is_refused() {
 }
 
 #[test]
-fn a_gpu_without_the_node_to_compute_by_is_refused() {
+fn gpu_without_its_compute_node_is_refused() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 2);
     layout.gpu("0000:c2:00.0", "xe", &["card60", "renderD188"]);
@@ -90,7 +90,7 @@ fn a_gpu_without_the_node_to_compute_by_is_refused() {
 }
 
 #[test]
-fn a_node_that_is_another_device_is_refused() {
+fn node_of_another_device_is_refused() {
     let layout = Layout::new();
     layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
     for (text, is) in [("c 226:129", "c 226:129"), ("b 226:128", "b 226:128"), ("c 1:1", "c 1:1")] {
@@ -108,7 +108,7 @@ fn a_node_that_is_another_device_is_refused() {
 }
 
 #[test]
-fn a_partition_whose_node_is_another_device_is_refused() {
+fn partition_with_the_node_of_another_device_is_refused() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 2);
     layout.scratch.file("dev/dri/renderD129", "c 226:130");
@@ -117,7 +117,7 @@ fn a_partition_whose_node_is_another_device_is_refused() {
 }
 
 #[test]
-fn what_kfd_does_not_tell_is_not_guessed() {
+fn missing_or_contradictory_kfd_properties_are_an_error() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 2);
     let nodes = "/sys/class/kfd/kfd/topology/nodes";
@@ -142,7 +142,7 @@ fn what_kfd_does_not_tell_is_not_guessed() {
 }
 
 #[test]
-fn a_gpu_of_nvidias_that_sysfs_does_not_have_shifts_no_number() {
+fn nvidia_gpu_missing_in_sysfs_shifts_no_number() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 0);
     layout.nvidia("0000:2b:00.0", 1);
@@ -153,7 +153,7 @@ fn a_gpu_of_nvidias_that_sysfs_does_not_have_shifts_no_number() {
 }
 
 #[test]
-fn what_sysfs_lists_is_bounded() {
+fn sysfs_directories_are_bounded() {
     let layout = Layout::new();
     layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
     for number in 1..63 {
@@ -186,7 +186,7 @@ fn what_sysfs_lists_is_bounded() {
 }
 
 #[test]
-fn only_addresses_name_functions() {
+fn function_without_a_canonical_address_is_refused() {
     for name in ["00:00.0", "0000:C1:00.0", "slot", "00000000:c1:00.0"] {
         let layout = Layout::new();
         layout.scratch.dir(&pci(name));

@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 
-use super::layout::{Layout, listed_devices, paths, pci};
-use crate::helper::devices::{Named, Resolver, Settings, topology};
+use super::layout::{Layout, display_devices, paths, pci};
+use crate::helper::devices::{DeviceName, Resolver, Settings, topology};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
-/// In another order than the bus, as minors are given by when each came up.
+/// GPUs whose minors differ from the order of the bus, since minors follow the order of start-up.
 const EIGHT: [(&str, u32); 8] = [
     ("0000:1b:00.0", 3),
     ("0000:29:00.0", 2),
@@ -23,7 +23,7 @@ fn with_shared(own: &str) -> Vec<String> {
 }
 
 #[test]
-fn numbers_follow_pci_addresses_and_not_nvidias_minors() {
+fn numbers_follow_pci_addresses_and_not_nvidia_minors() {
     let layout = Layout::new();
     for (address, minor) in EIGHT.iter().rev() {
         layout.nvidia(address, *minor);
@@ -38,23 +38,23 @@ fn numbers_follow_pci_addresses_and_not_nvidias_minors() {
 }
 
 #[test]
-fn a_gpu_is_the_same_by_number_address_and_uuid() {
+fn gpu_is_the_same_by_number_address_and_uuid() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 1);
     layout.nvidia("0000:29:00.0", 0);
     layout.drm("pci/0000:29:00.0", &["card1", "renderD128"]);
     let resolver = Resolver::new(layout.tree(), Settings::default());
-    let devices = |name| listed_devices(&resolver.named(&[name]).unwrap());
+    let devices = |name| display_devices(&resolver.resolve_names(&[name]).unwrap());
     for name in ["1", "29:00.0", "GPU-00000000-0000-0000-0000-000000000000"] {
-        assert_eq!(devices(Named::Gpu(name.to_owned())), layout.index(1).unwrap(), "{name}");
+        assert_eq!(devices(DeviceName::Gpu(name.to_owned())), layout.index(1).unwrap(), "{name}");
     }
-    let all: BTreeSet<_> = devices(Named::AllGpus).into_iter().collect();
+    let all: BTreeSet<_> = devices(DeviceName::AllGpus).into_iter().collect();
     let each = [layout.index(0), layout.index(1)].into_iter().flat_map(Result::unwrap);
     assert_eq!(all, each.collect());
 }
 
 #[test]
-fn drm_nodes_of_nvidias_gpus_come_along() {
+fn nvidia_gpu_includes_its_drm_nodes() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 0);
     layout.drm("pci/0000:1b:00.0", &["card1", "renderD128"]);
@@ -76,7 +76,7 @@ fn management_graphics_and_excluded_gpus_have_no_number() {
 }
 
 #[test]
-fn an_amd_card_has_its_own_nodes_and_kfd() {
+fn amd_card_has_its_own_nodes_and_kfd() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 1);
     layout.amd("0000:05:00.0", 136, 1);
@@ -90,7 +90,7 @@ fn an_amd_card_has_its_own_nodes_and_kfd() {
 }
 
 #[test]
-fn a_partition_is_its_render_node_and_an_address_the_whole_card() {
+fn partition_is_its_render_node_and_an_address_the_whole_card() {
     let layout = Layout::new();
     layout.amd("0000:05:00.0", 136, 8);
     layout.amd("0000:c1:00.0", 128, 4);
@@ -105,9 +105,9 @@ fn a_partition_is_its_render_node_and_an_address_the_whole_card() {
     assert_eq!(paths(layout.address("c1:00.0")), whole);
 }
 
-/// The GPU of a processor, as on boards with an ARM one; a software renderer is none.
+/// Covers the GPU of a processor, as on ARM boards. A software renderer does not count.
 #[test]
-fn a_gpu_without_an_address_comes_last() {
+fn gpu_without_an_address_comes_last() {
     let layout = Layout::new();
     for (device, bus, driver, names) in [
         ("2d000000.gpu", "platform", "panthor", ["card2", "renderD130"]),
@@ -133,15 +133,15 @@ fn a_gpu_without_an_address_comes_last() {
     layout.nvidia("0000:1b:00.0", 0);
     assert_eq!(paths(layout.index(0)), with_shared("/dev/nvidia0"));
     assert_eq!(paths(layout.index(1)), own);
-    let gpus = topology::gpus(&layout.tree()).unwrap();
-    let nodes: Vec<_> = gpus.iter().map(|gpu| gpu.own.node.as_str()).collect();
+    let gpus = topology::list_gpus(&layout.tree()).unwrap();
+    let nodes: Vec<_> = gpus.iter().map(|gpu| gpu.own_node.node.as_str()).collect();
     assert_eq!(nodes, ["/dev/nvidia0", "/dev/dri/renderD130"]);
 }
 
-/// NVIDIA's driver lists the display of the processor, at an address that is on no bus, and
-/// CUDA uses nodes of other drivers.
+/// NVIDIA's driver lists the display of the processor at an address outside the bus, and CUDA uses
+/// nodes of other drivers.
 #[test]
-fn the_gpu_of_a_jetson_is_what_its_specification_says() {
+fn gpu_of_a_jetson_resolves_by_its_specification() {
     let layout = Layout::new();
     layout.nvidia("0002:00:00.0", 0);
     layout.remove(&pci("0002:00:00.0"));
@@ -160,18 +160,22 @@ fn the_gpu_of_a_jetson_is_what_its_specification_says() {
     layout.scratch.file("dev/nvmap", "c 10:120");
     let resolved = |name| {
         let resolver = Resolver::new(layout.tree(), Settings::default());
-        resolver.named(&[name]).map(|found| listed_devices(&found).len())
+        resolver.resolve_names(&[name]).map(|found| display_devices(&found).len())
     };
-    let why = resolved(Named::Gpu("0".into())).unwrap_err().to_string();
+    let why = resolved(DeviceName::Gpu("0".into())).unwrap_err().to_string();
     assert!(why.starts_with("GPU 0: the GPU of a Tegra processor has no PCI address"), "{why}");
     layout.scratch.file("etc/cdi/nvidia.yaml", spec);
-    for name in [Named::Gpu("0".into()), Named::AllGpus, Named::Cdi("nvidia.com/gpu=0".into())] {
+    for name in [
+        DeviceName::Gpu("0".into()),
+        DeviceName::AllGpus,
+        DeviceName::Cdi("nvidia.com/gpu=0".into()),
+    ] {
         assert_eq!(resolved(name.clone()), Ok(10), "{name}");
     }
 }
 
 #[test]
-fn a_card_that_kfd_does_not_know_counts_once() {
+fn amd_card_unknown_to_kfd_counts_once() {
     let layout = Layout::new();
     layout.kfd();
     layout.gpu("0000:05:00.0", "amdgpu", &["card0", "renderD128"]);
@@ -179,7 +183,7 @@ fn a_card_that_kfd_does_not_know_counts_once() {
 }
 
 #[test]
-fn other_drivers_have_their_drm_nodes_alone() {
+fn gpus_of_other_drivers_have_their_drm_nodes_alone() {
     let layout = Layout::new();
     layout.kfd();
     let drivers = ["i915", "xe", "nouveau", "radeon"];
@@ -197,7 +201,7 @@ fn other_drivers_have_their_drm_nodes_alone() {
 }
 
 #[test]
-fn a_habana_card_has_its_accelerator_and_control_nodes() {
+fn habana_card_has_its_accelerator_and_control_nodes() {
     let layout = Layout::new();
     layout.habana("0000:33:00.0", 1);
     layout.habana("0000:34:00.0", 0);
@@ -210,18 +214,18 @@ fn a_habana_card_has_its_accelerator_and_control_nodes() {
     assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
 }
 
-/// Of a processor with graphics and two GPUs of NVIDIA's, Flux and Slurm count the latter alone.
+/// Flux and Slurm do not count the graphics of a processor beside two NVIDIA GPUs.
 #[test]
-fn a_number_among_gpus_of_several_makers_comes_with_a_warning() {
+fn number_among_gpus_of_several_vendors_gives_a_warning() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 0);
     layout.nvidia("0000:29:00.0", 1);
-    let warnings = |index| topology::by_index(&layout.tree(), index).unwrap().warnings;
+    let warnings = |index| topology::resolve_index(&layout.tree(), index).unwrap().warnings;
     assert_eq!(warnings(0), [""; 0]);
     layout.gpu("0000:00:02.0", "i915", &["card0", "renderD128"]);
     for index in 0..3 {
         assert!(warnings(index).iter().any(|warning| warning.contains("several makers")));
     }
     let address = "0000:1b:00.0".parse().unwrap();
-    assert_eq!(topology::by_address(&layout.tree(), address).unwrap().warnings, [""; 0]);
+    assert_eq!(topology::resolve_address(&layout.tree(), address).unwrap().warnings, [""; 0]);
 }

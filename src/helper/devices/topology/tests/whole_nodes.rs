@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 
-use super::layout::{Layout, listed_devices};
-use crate::helper::devices::{Named, Resolver, Settings};
+use super::layout::{Layout, display_devices};
+use crate::helper::devices::{DeviceName, Resolver, Settings};
 use crate::testing::Random;
 
 const SHARED: [&str; 4] =
     ["/dev/nvidiactl ", "/dev/nvidia-uvm ", "/dev/nvidia-uvm-tools ", "/dev/kfd "];
 
-/// A node of random hardware, and its GPUs by address with how many numbers each has.
+/// Lays out a node with random hardware; returns the address of each GPU and how many numbers it has.
 fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
     let layout = Layout::new();
     let mut gpus = Vec::new();
@@ -53,30 +53,30 @@ fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
     (layout, gpus)
 }
 
-fn set(devices: Result<Vec<String>, String>) -> BTreeSet<String> {
+fn device_set(devices: Result<Vec<String>, String>) -> BTreeSet<String> {
     devices.unwrap().into_iter().collect()
 }
 
-fn own(devices: &BTreeSet<String>) -> BTreeSet<String> {
+fn without_shared(devices: &BTreeSet<String>) -> BTreeSet<String> {
     let shared = |device: &String| SHARED.iter().any(|prefix| device.starts_with(prefix));
     devices.iter().filter(|device| !shared(device)).cloned().collect()
 }
 
 #[test]
-fn every_number_is_one_gpu_and_every_gpu_has_its_numbers() {
+fn every_number_is_one_gpu_or_partition() {
     let mut random = Random::new(0x746f_706f_6c6f_6779);
     for _ in 0..20 {
         let (layout, gpus) = random_node(&mut random);
         let (mut index, mut given) = (0, BTreeSet::new());
         for (address, parts) in gpus {
-            let whole = set(layout.address(&address));
+            let whole = device_set(layout.address(&address));
             for _ in 0..parts {
-                let one = set(layout.index(index));
+                let one = device_set(layout.index(index));
                 assert!(one.is_subset(&whole), "{one:?} of {address}");
                 assert!(parts > 1 || one == whole, "{one:?} of {address}");
                 let exact = |device: &String| device.ends_with(":rw") && !device.contains(":-1:");
                 assert!(one.iter().all(exact), "{one:?}");
-                let own = own(&one);
+                let own = without_shared(&one);
                 assert!(!own.is_empty() && given.is_disjoint(&own), "{own:?} twice");
                 given.extend(own);
                 index += 1;
@@ -87,7 +87,7 @@ fn every_number_is_one_gpu_and_every_gpu_has_its_numbers() {
 }
 
 #[test]
-fn gpus_together_are_what_each_is() {
+fn several_gpus_resolve_to_the_devices_of_each() {
     let mut random = Random::new(99);
     for _ in 0..10 {
         let (layout, gpus) = random_node(&mut random);
@@ -98,11 +98,13 @@ fn gpus_together_are_what_each_is() {
         let resolver = Resolver::new(layout.tree(), Settings::default());
         let (first, second) = (random.below(count), random.below(count));
         let together = |names: [u32; 2]| {
-            let names = names.map(|index| Named::Gpu(index.to_string()));
-            listed_devices(&resolver.named(&names).unwrap())
+            let names = names.map(|index| DeviceName::Gpu(index.to_string()));
+            display_devices(&resolver.resolve_names(&names).unwrap())
         };
-        let each: BTreeSet<_> =
-            set(layout.index(first)).union(&set(layout.index(second))).cloned().collect();
+        let each: BTreeSet<_> = device_set(layout.index(first))
+            .union(&device_set(layout.index(second)))
+            .cloned()
+            .collect();
         assert_eq!(together([first, second]).into_iter().collect::<BTreeSet<_>>(), each);
         assert_eq!(together([second, first]).into_iter().collect::<BTreeSet<_>>(), each);
     }

@@ -1,0 +1,252 @@
+//! A job's allowlist, made of the devices that it requests under its policy.
+
+use super::{DeviceName, ResolvedDevices, Resolver, Specifier, UnresolvedName};
+use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType, MAX_ENTRIES, words};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+words! {
+    /// `DevicePolicy`, with the meaning of systemd.resource-control(5).
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    Policy {
+        /// `closed` if there is a list; no containment without one.
+        #[default]
+        Auto = "auto",
+        /// The list and the standard pseudo-devices.
+        Closed = "closed",
+        /// The list alone.
+        Strict = "strict",
+    }
+}
+
+/// The pseudo-devices that every job but a `strict` one may open.
+const BASELINE: [(&str, &str); 7] = [
+    ("/dev/null", "rwm"),
+    ("/dev/zero", "rwm"),
+    ("/dev/full", "rwm"),
+    ("/dev/random", "rwm"),
+    ("/dev/urandom", "rwm"),
+    ("/dev/tty", "rwm"),
+    ("/dev/ptmx", "rwm"),
+];
+
+/// The devices that a job requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceRequest<'a> {
+    /// `closed` or `strict`. [`Policy::Auto`] counts as `closed` here, since the record decides
+    /// whether the job is contained at all.
+    pub policy: Policy,
+    /// Specifiers and accesses, in the form of `DeviceAllow`.
+    pub allow: &'a [(String, String)],
+    /// Devices by other names. Each of them must resolve.
+    pub names: Vec<DeviceName>,
+}
+
+/// A job's allowlist, with what was left out of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobAllowlist {
+    /// What the job may open.
+    pub list: Allowlist,
+    /// Entries that this node cannot resolve, each with the reason. Leaving one out only tightens.
+    pub dropped: Vec<String>,
+    /// Warnings for an administrator.
+    pub warnings: Vec<String>,
+}
+
+/// Why a job has no allowlist.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AllowlistError {
+    /// A name that must resolve does not.
+    #[error("{0}")]
+    UnresolvedName(UnresolvedName),
+    /// The list is too long. A part of it would be a list that no one wrote, so there is none.
+    #[error("the job's devices resolve to more than {MAX_ENTRIES} entries")]
+    TooManyEntries,
+}
+
+/// Builds the allowlist of a job: the pseudo-devices first, then the job's own devices, then those
+/// of the `site`; under [`Policy::Strict`] the job's own devices alone.
+///
+/// # Errors
+///
+/// A name of the request does not resolve, or the list has more than [`MAX_ENTRIES`] entries.
+pub fn build_allowlist(
+    request: &DeviceRequest<'_>,
+    site: &[Specifier],
+    resolver: &Resolver,
+) -> Result<JobAllowlist, AllowlistError> {
+    let mut allowlist = JobAllowlist::default();
+    if request.policy != Policy::Strict {
+        for (spec, access) in BASELINE {
+            allowlist.add_spec_text(spec, access, resolver)?;
+        }
+        // The major of `char-pts` never changes, and the kernel takes long to list all majors.
+        let rule = DeviceRule::new(DeviceType::Char, 136, None, Access::RW);
+        let result = rule.and_then(|rule| allowlist.list.push(rule));
+        result.map_err(|_| AllowlistError::TooManyEntries)?;
+    }
+    for (spec, access) in request.allow {
+        allowlist.add_spec_text(spec, access, resolver)?;
+    }
+    let resolved = resolver.resolve_names(&request.names);
+    allowlist.add_devices(resolved.map_err(AllowlistError::UnresolvedName)?)?;
+    if request.policy != Policy::Strict {
+        for specifier in site {
+            allowlist.add_specifier(specifier, resolver)?;
+        }
+    }
+    Ok(allowlist)
+}
+
+impl JobAllowlist {
+    fn add_spec_text(
+        &mut self,
+        spec: &str,
+        access: &str,
+        resolver: &Resolver,
+    ) -> Result<(), AllowlistError> {
+        match Specifier::new(spec, access) {
+            Ok(specifier) => self.add_specifier(&specifier, resolver),
+            Err(error) => {
+                self.dropped.push(format!("{spec} {access}: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_specifier(
+        &mut self,
+        specifier: &Specifier,
+        resolver: &Resolver,
+    ) -> Result<(), AllowlistError> {
+        match resolver.resolve_specifier(specifier) {
+            Ok(resolved) => self.add_devices(resolved),
+            Err(error) => {
+                self.dropped.push(format!("{specifier}: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), AllowlistError> {
+        for device in resolved.devices {
+            self.list.push(device.rule).map_err(|_| AllowlistError::TooManyEntries)?;
+        }
+        self.warnings.extend(resolved.warnings);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::helper::devices::{Settings, Tree};
+    use crate::testing::Scratch;
+
+    const BASE_RULES: [&str; 8] = [
+        "c:1:3:rwm", "c:1:5:rwm", "c:1:7:rwm", "c:1:8:rwm", "c:1:9:rwm", "c:5:0:rwm", "c:5:2:rwm",
+        "c:136:-1:rw",
+    ];
+
+    /// Lays out a node with the pseudo-devices and two drivers.
+    fn node() -> Scratch {
+        let scratch = Scratch::new();
+        for (name, number) in [
+            ("null", "1:3"),
+            ("zero", "1:5"),
+            ("full", "1:7"),
+            ("random", "1:8"),
+            ("urandom", "1:9"),
+            ("tty", "5:0"),
+            ("ptmx", "5:2"),
+        ] {
+            scratch.file(&format!("dev/{name}"), &format!("c {number}"));
+        }
+        scratch.file("proc/devices", "Character devices:\n136 pts\n195 nvidia\n");
+        scratch
+    }
+
+    fn resolve(
+        node: &Scratch,
+        policy: Policy,
+        entries: &[(&str, &str)],
+        site: &[&str],
+    ) -> JobAllowlist {
+        let owned = |(spec, access): &(&str, &str)| ((*spec).to_owned(), (*access).to_owned());
+        let entries: Vec<_> = entries.iter().map(owned).collect();
+        let site: Vec<_> = site.iter().map(|text| text.parse().unwrap()).collect();
+        let request = DeviceRequest { policy, allow: &entries, names: Vec::new() };
+        build_allowlist(&request, &site, &resolver(node)).unwrap()
+    }
+
+    fn resolver(node: &Scratch) -> Resolver {
+        Resolver::new(Tree::with_root(node.path(), node.trust()), Settings::default())
+    }
+
+    fn rules(resolved: &JobAllowlist) -> Vec<String> {
+        resolved.list.rules().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn strict_policy_allows_the_list_alone() {
+        let node = node();
+        let resolved = resolve(&node, Policy::Strict, &[("char-nvidia", "r")], &["/dev/full"]);
+        assert_eq!(rules(&resolved), ["c:195:-1:r"]);
+        assert_eq!(rules(&resolve(&node, Policy::Strict, &[], &[])), [""; 0]);
+    }
+
+    #[test]
+    fn closed_and_auto_add_the_pseudo_devices_and_those_of_the_site() {
+        let node = node();
+        for policy in [Policy::Closed, Policy::Auto] {
+            let resolved = resolve(&node, policy, &[("char-nvidia", "rw")], &["char-pts m"]);
+            let expected: Vec<_> =
+                BASE_RULES.into_iter().chain(["c:195:-1:rw", "c:136:-1:m"]).collect();
+            assert_eq!(rules(&resolved), expected);
+            assert!(resolved.dropped.is_empty());
+        }
+    }
+
+    #[test]
+    fn unresolvable_entries_are_dropped_and_named() {
+        let node = node();
+        let entries =
+            [("/dev/nvidia7", "rw"), ("char-nvidia", "x"), ("/sys/x", "r"), ("char-pts", "")];
+        let resolved = resolve(&node, Policy::Closed, &entries, &["/dev/fuse"]);
+        assert_eq!(rules(&resolved), BASE_RULES);
+        let dropped: Vec<_> =
+            resolved.dropped.iter().map(|why| why.split_once(": ").unwrap().0).collect();
+        assert_eq!(
+            dropped,
+            ["/dev/nvidia7 rw", "char-nvidia x", "/sys/x r", "char-pts ", "/dev/fuse rw"]
+        );
+    }
+
+    #[test]
+    fn narrow_entry_keeps_the_access_of_a_pseudo_device() {
+        let resolved = resolve(&node(), Policy::Closed, &[("/dev/null", "r")], &[]);
+        assert!(rules(&resolved).contains(&"c:1:3:rwm".to_owned()));
+    }
+
+    #[test]
+    fn too_many_entries_are_refused_and_not_cut() {
+        let scratch = Scratch::new();
+        let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
+        scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
+        let entries = [("block-same".to_owned(), "r".to_owned())];
+        let request = DeviceRequest { policy: Policy::Strict, allow: &entries, names: Vec::new() };
+        assert_eq!(
+            build_allowlist(&request, &[], &resolver(&scratch)),
+            Err(AllowlistError::TooManyEntries)
+        );
+    }
+
+    #[test]
+    fn unknown_policies_are_refused() {
+        assert_eq!("closed".parse(), Ok(Policy::Closed));
+        for bad in ["", "Closed", "closed ", "open", "none"] {
+            assert!(bad.parse::<Policy>().is_err(), "{bad:?}");
+        }
+    }
+}
