@@ -4,7 +4,7 @@ use super::config::SlurmDevices;
 use super::flux::by_flux;
 use super::{Config, Evidence, JobEnvironment, environment, refusal};
 use crate::helper::devices::gres::Inventory;
-use crate::helper::devices::slurm::{Files, constrains_devices};
+use crate::helper::devices::slurm_conf::{SlurmConfFiles, read_constrain_devices};
 use crate::helper::devices::{
     AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist, gpu_count,
 };
@@ -157,10 +157,10 @@ pub(super) fn by_slurm(
     evidence: &mut Evidence,
 ) -> Result<(Contained, Vec<Probe>), NoPlan> {
     let (tree, settings) = (&resolver.tree, &resolver.settings);
-    let files = Files::find(tree, settings).map_err(unusable(job))?;
-    let constrains = constrains_devices(&files).map_err(unusable(job))?;
+    let files = SlurmConfFiles::find(tree, settings).map_err(unusable(job))?;
+    let constrains = read_constrain_devices(&files).map_err(unusable(job))?;
     let word = if constrains { "yes" } else { "no" };
-    let shown = files.path("cgroup.conf");
+    let shown = files.path_of("cgroup.conf");
     evidence.add("slurm", format_args!("{}: ConstrainDevices={word}", shown.display()));
     let closed = !has_list(job) && config.slurm_devices == SlurmDevices::Closed;
     let (mut inventory, mut inherit) = (None, false);

@@ -4,7 +4,9 @@
 use super::finding::Severity;
 use super::stack::MOVERS;
 use super::{Account, Check, Finding, NOBODY, Site};
-use crate::helper::devices::slurm::{ConfError, Files, Texts, constrains_devices};
+use crate::helper::devices::slurm_conf::{
+    ConfError, Lines, SlurmConfFiles, read_constrain_devices,
+};
 use crate::helper::sources::SourceError;
 use crate::helper::stack::{self, Group};
 use crate::helper::{Config, Health, Node, SlurmDevices};
@@ -33,8 +35,9 @@ const EXTERN: [&str; 2] = ["contain", "x11"];
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     // That the account is missing is a finding of its own.
     let slurm_conf =
-        site.with_its_rights(|| SlurmConf::read(site)).unwrap_or(Err(ConfError::NoConf));
-    let has_slurm = site.config.slurm_spool.is_some() || slurm_conf != Err(ConfError::NoConf);
+        site.with_its_rights(|| SlurmConf::read(site)).unwrap_or(Err(ConfError::MissingSlurmConf));
+    let has_slurm =
+        site.config.slurm_spool.is_some() || slurm_conf != Err(ConfError::MissingSlurmConf);
     let mut found = if site.is_here() { answers(site, has_slurm) } else { Vec::new() };
     if site.config.sources.contains(&SourceName::Slurm) {
         found.extend(slurm(site, slurm_conf));
@@ -106,21 +109,21 @@ fn of(health: &Health, is_expected: bool) -> Vec<Finding> {
 #[derive(PartialEq)]
 struct SlurmConf {
     path: String,
-    texts: Texts,
+    lines: Lines,
     constrains: bool,
 }
 
 impl SlurmConf {
     fn read(site: &Site) -> Result<Self, ConfError> {
-        let files = Files::find(&site.tree(), &site.config.devices)?;
-        let texts = files.slurm_conf()?;
-        let constrains = constrains_devices(&files)?;
-        Ok(Self { path: files.path("slurm.conf").display().to_string(), texts, constrains })
+        let files = SlurmConfFiles::find(&site.tree(), &site.config.devices)?;
+        let lines = files.read_main_lines()?;
+        let constrains = read_constrain_devices(&files)?;
+        Ok(Self { path: files.path_of("slurm.conf").display().to_string(), lines, constrains })
     }
 
     /// The last value of a key, which counts.
     fn value(&self, key: &str) -> Option<&str> {
-        self.texts.iter().rev().find_map(|text| text.setting(key)?.ok())
+        self.lines.iter().rev().find_map(|line| line.value_of(key)?.ok())
     }
 
     /// Whether one of the words of a value, as they stand between commas, is one of these.
@@ -133,7 +136,7 @@ impl SlurmConf {
 fn slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> {
     let conf = match conf {
         Ok(conf) => conf,
-        Err(ConfError::NoConf) => return Vec::new(),
+        Err(ConfError::MissingSlurmConf) => return Vec::new(),
         // Where the spool directory is told otherwise, jobs are found and only then refused.
         Err(error) if error.is_missing() && site.config.slurm_spool.is_none() => {
             let text = format!("logins to Slurm jobs find none: {error}");

@@ -15,7 +15,7 @@ pub mod gres;
 mod major;
 pub mod nvidia;
 mod resolver;
-pub mod slurm;
+pub mod slurm_conf;
 mod specifier;
 pub mod topology;
 pub(crate) mod tree;

@@ -2,7 +2,7 @@
 //! the drivers that `/proc/devices` lists.
 
 use super::DeviceError;
-use super::slurm::Files;
+use super::slurm_conf::SlurmConfFiles;
 use crate::kernel::proc;
 use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use crate::protocol::{DeviceType, MAJOR_MAX};
@@ -44,7 +44,7 @@ pub struct Tree {
 struct ReadCache {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
     texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
-    slurm: RefCell<Option<Files>>,
+    slurm: RefCell<Option<SlurmConfFiles>>,
 }
 
 /// The type and numbers of a device node.
@@ -215,7 +215,7 @@ impl Tree {
     }
 
     /// The place where Slurm's configuration is kept once it was found.
-    pub(super) fn slurm_conf_cache(&self) -> &RefCell<Option<Files>> {
+    pub(super) fn slurm_conf_cache(&self) -> &RefCell<Option<SlurmConfFiles>> {
         &self.cache.slurm
     }
 

@@ -1,163 +1,183 @@
-//! What `gres.conf` says of the resources of one node (gres.conf(5)).
+//! The resources of one node in `gres.conf` (gres.conf(5)).
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::HostList;
-use crate::helper::devices::slurm::{At, Line, Text, joined};
+use crate::helper::devices::slurm_conf::{FileLine, KeyValues, LogicalLine, join_lines};
 
-/// Most files of one resource name.
+/// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
 const KEYS: [&str; 13] = [
     "AutoDetect", "Count", "CPUs", "Cores", "File", "Files", "Flags", "Link", "Links",
     "MultipleFiles", "Name", "NodeName", "Type",
 ];
 
-/// The lines of the file that count on one node, in the order in which Slurm takes them.
+/// The lines of `gres.conf` for one node, in the order in which Slurm takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GresConf {
     lines: Vec<NodeLine>,
-    everywhere: Option<bool>,
-    here: Option<bool>,
+    /// `AutoDetect` of lines for every node.
+    every_node_auto_detect: Option<bool>,
+    /// `AutoDetect` of lines that name this node.
+    this_node_auto_detect: Option<bool>,
+}
+
+/// The nodes that a line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NodeScope {
+    EveryNode,
+    ThisNode,
 }
 
 /// The records of one resource name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resources(Vec<Record>);
+pub struct Resources(Vec<GresRecord>);
 
-/// A line with what its `NodeName=` means.
+/// A line with the nodes that its `NodeName=` selects, or the fault of that key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NodeLine {
-    line: Line,
-    /// Whether it names this node, and not every one.
-    here: Result<bool, String>,
+    line: KeyValues,
+    scope: Result<NodeScope, String>,
 }
 
-/// What stands in one line: resources of one name and type.
+/// The resources of one line: they have one name and one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Where it stands.
-    pub at: At,
+pub struct GresRecord {
+    /// Where the line begins.
+    pub at: FileLine,
     /// The name of the resource.
     pub name: String,
-    /// Its type; empty where the record gives none.
+    /// The type of the resource; empty if the record gives none.
     pub kind: String,
-    has: Has,
+    files: ResourceFiles,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Has {
-    /// Each file is one.
-    Each(Vec<String>),
-    /// All files together are one.
-    Together(Vec<String>),
-    /// So many, of which no file is known.
-    Counted(u64),
+enum ResourceFiles {
+    /// Each file is one resource.
+    OnePerResource(Vec<String>),
+    /// All files together are one resource.
+    AllForOne(Vec<String>),
+    /// This many resources without files.
+    CountOnly(u64),
 }
 
 impl GresConf {
-    /// Reads what the text of `gres.conf` says of the node `node`.
-    /// Fails: the number of the line at fault, and what is wrong with it.
+    /// Parses the text of `gres.conf` for the node `node`.
+    ///
+    /// # Errors
+    ///
+    /// The number of a malformed line, and its fault.
     pub fn parse(text: &str, node: &str) -> Result<Self, (usize, String)> {
-        let at = |line| At { file: Path::new("").into(), line };
-        let texts = joined(text).into_iter().map(|(line, text)| Text { at: at(line), text });
-        let conf = Self::of(&texts.collect::<Vec<_>>(), node);
+        let at = |line| FileLine { file: Path::new("").into(), line };
+        let lines = join_lines(text).into_iter();
+        let lines = lines.map(|(number, text)| LogicalLine { at: at(number), text });
+        let conf = Self::from_lines(&lines.collect::<Vec<_>>(), node);
         conf.map_err(|(at, fault)| (at.line, fault))
     }
 
-    /// The same by the lines of the file and of what it includes.
+    /// Returns the configuration of the node `node` by the lines of the file and of the files that it
+    /// includes.
     ///
     /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
     /// two arrays one after the other), so that the indexes of a name do not follow the lines.
-    /// Fails: where the line stands, and what is wrong with it.
-    pub fn of(texts: &[Text], node: &str) -> Result<Self, (At, String)> {
+    ///
+    /// # Errors
+    ///
+    /// The place of a malformed line, and its fault.
+    pub fn from_lines(lines: &[LogicalLine], node: &str) -> Result<Self, (FileLine, String)> {
         let mut conf = Self::default();
-        for text in texts {
-            let fault = |fault| (text.at.clone(), fault);
-            let line = text.pairs().map_err(fault)?;
-            conf.take(line, node).map_err(fault)?;
+        for line in lines {
+            let fault = |fault| (line.at.clone(), fault);
+            conf.add_line(line.parse_pairs().map_err(fault)?, node).map_err(fault)?;
         }
-        conf.lines.sort_by_key(|line| line.here != Ok(false));
+        conf.lines.sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
         Ok(conf)
     }
 
-    /// Whether Slurm looks for the GPUs of the node itself. What is said for the node goes before
-    /// what is said for all; where both ways are said, it counts as on.
-    pub fn auto_detect(&self) -> bool {
-        self.here.or(self.everywhere).unwrap_or(false)
+    /// Returns whether Slurm detects the GPUs of the node itself. Lines that name the node override
+    /// lines for every node; among equal lines, one that turns detection on is enough.
+    pub fn has_auto_detect(&self) -> bool {
+        self.this_node_auto_detect.or(self.every_node_auto_detect).unwrap_or(false)
     }
 
-    /// The records of the resource `name`. Those of other names do not matter.
-    /// Fails: the record at fault. There is no answer then, since indexes count across records.
-    pub fn resources(&self, name: &str) -> Result<Resources, (At, String)> {
-        let is_asked = |line: &&NodeLine| line.name().is_some_and(|own| is(own, name));
-        let (mut found, mut files) = (Resources::default(), 0);
-        for line in self.lines.iter().filter(is_asked) {
-            let Some(record) = line.record(FILES_MAX.saturating_sub(files))? else { continue };
-            if let Some(file) = found.again(&record) {
+    /// Returns the records of the resource `name`. Faults in records of other names do not matter.
+    ///
+    /// # Errors
+    ///
+    /// A malformed record. The others are not returned then, since indexes count across records.
+    pub fn resources(&self, name: &str) -> Result<Resources, (FileLine, String)> {
+        let has_name =
+            |line: &&NodeLine| line.name().is_some_and(|own| eq_ignoring_case(own, name));
+        let (mut resources, mut file_count) = (Resources::default(), 0);
+        for line in self.lines.iter().filter(has_name) {
+            let max = FILES_MAX.saturating_sub(file_count);
+            let Some(record) = line.parse_record(max)? else { continue };
+            if let Some(file) = resources.find_repeated_file(&record) {
                 return Err((record.at.clone(), format!("{file} stands in two records")));
             }
-            files += record.files().len();
-            found.0.push(record);
+            file_count += record.files().len();
+            resources.0.push(record);
         }
-        Ok(found)
+        Ok(resources)
     }
 
-    /// The records of all names.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record, (At, String)>> {
-        self.lines.iter().filter_map(|line| line.record(FILES_MAX).transpose())
+    /// Returns the records of all names.
+    pub fn records(&self) -> impl Iterator<Item = Result<GresRecord, (FileLine, String)>> {
+        self.lines.iter().filter_map(|line| line.parse_record(FILES_MAX).transpose())
     }
 
-    fn take(&mut self, line: Line, node: &str) -> Result<(), String> {
-        let here = match for_node(&line, node) {
-            Ok(None) => return Ok(()),
-            Ok(Some(here)) => Ok(here),
-            Err(fault) => Err(fault),
-        };
+    fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), String> {
+        let Some(scope) = parse_scope(&line, node).transpose() else { return Ok(()) };
         if let Some(value) = line.value("AutoDetect") {
-            let on = !is(value, "off");
-            let said = if here.clone()? { &mut self.here } else { &mut self.everywhere };
-            *said = Some(said.unwrap_or(false) || on);
+            let auto_detect = match scope.clone()? {
+                NodeScope::ThisNode => &mut self.this_node_auto_detect,
+                NodeScope::EveryNode => &mut self.every_node_auto_detect,
+            };
+            let is_on = !eq_ignoring_case(value, "off");
+            *auto_detect = Some(auto_detect.unwrap_or(false) || is_on);
         } else if line.value("Name").is_none() {
-            here.clone()?;
+            scope.clone()?;
             return Err("neither Name= nor AutoDetect=".to_owned());
         }
-        self.lines.push(NodeLine { line, here });
+        self.lines.push(NodeLine { line, scope });
         Ok(())
     }
 }
 
 impl Resources {
-    /// Whether they are of several types. Slurm takes these in the order in which `Gres=` of
-    /// `slurm.conf` has them, and leaves out those that it has not.
-    pub fn several_types(&self) -> bool {
-        self.0.first().is_some_and(|first| self.0.iter().any(|other| !is(&first.kind, &other.kind)))
+    /// Returns whether the records have several types. Slurm takes types in the order of `Gres=` in
+    /// `slurm.conf`, and leaves out those that are missing there.
+    pub fn has_several_types(&self) -> bool {
+        let Some(first) = self.0.first() else { return false };
+        self.0.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
     }
 
-    /// How many there are.
+    /// Returns the number of resources.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
     }
 
-    /// The resource with this index, from 0, by its record and its files: the records in their
-    /// order, their files in the order in which they are listed.
-    pub fn resource(&self, index: u64) -> Option<(&Record, &[String])> {
+    /// Returns record and files of the resource with this index, from 0. Indexes follow the order of
+    /// the records, and in a record the order of its files.
+    pub fn resource(&self, index: u64) -> Option<(&GresRecord, &[String])> {
         let mut left = index;
         for record in &self.0 {
             let count = record.count();
             if left < count {
-                return Some((record, record.files_of(left)?));
+                return Some((record, record.files_at(left)?));
             }
             left -= count;
         }
         None
     }
 
-    /// A file of a record's that is an index already. It would shift those behind it, one way here
-    /// and perhaps another in Slurm.
-    fn again<'a>(&self, record: &'a Record) -> Option<&'a str> {
-        let files = record.apart();
-        let mut known = self.0.iter().flat_map(Record::apart).collect::<BTreeSet<_>>();
+    /// Returns a file of a record that already has an index. It would shift the indexes after it,
+    /// perhaps differently than in Slurm.
+    fn find_repeated_file<'a>(&self, record: &'a GresRecord) -> Option<&'a str> {
+        let files = record.single_files();
+        let mut known = self.0.iter().flat_map(GresRecord::single_files).collect::<BTreeSet<_>>();
         files.iter().find(|file| !known.insert(file)).map(String::as_str)
     }
 }
@@ -167,113 +187,123 @@ impl NodeLine {
         self.line.value("Name")
     }
 
-    /// The record of the line, with no more files than `most`; none where it says only how GPUs are
-    /// found.
-    fn record(&self, most: usize) -> Result<Option<Record>, (At, String)> {
-        let record = self.here.clone().and_then(|_| Record::of(&self.line, most));
+    /// Parses the record of the line, with at most `max` files; `None` if the line contains only
+    /// `AutoDetect=`.
+    fn parse_record(&self, max: usize) -> Result<Option<GresRecord>, (FileLine, String)> {
+        let record = self.scope.clone().and_then(|_| GresRecord::parse(&self.line, max));
         record.map_err(|fault| (self.line.at.clone(), fault))
     }
 }
 
-impl Record {
-    fn of(line: &Line, most: usize) -> Result<Option<Self>, String> {
-        if let Some(key) = line.keys().find(|key| !KEYS.iter().any(|known| is(known, key))) {
+impl GresRecord {
+    fn parse(line: &KeyValues, max: usize) -> Result<Option<Self>, String> {
+        let is_unknown = |key: &&str| !KEYS.iter().any(|known| eq_ignoring_case(known, key));
+        if let Some(key) = line.keys().find(is_unknown) {
             return Err(format!("unknown key {key}"));
         }
         let Some(name) = line.value("Name") else { return Ok(None) };
         let kind = line.value("Type").unwrap_or_default().to_owned();
-        let count = line.value("Count").map_or(Ok(1), count)?;
-        let has = match (
-            files(line, "File", most)?,
-            files(line, "Files", most)?,
-            files(line, "MultipleFiles", most)?,
+        let count = line.value("Count").map_or(Ok(1), parse_count)?;
+        let files = match (
+            parse_files(line, "File", max)?,
+            parse_files(line, "Files", max)?,
+            parse_files(line, "MultipleFiles", max)?,
         ) {
-            (Some(files), None, None) | (None, Some(files), None) => Has::Each(files),
-            (None, None, Some(files)) => Has::Together(files),
-            (None, None, None) => Has::Counted(count),
+            (Some(files), None, None) | (None, Some(files), None) => {
+                ResourceFiles::OnePerResource(files)
+            }
+            (None, None, Some(files)) => ResourceFiles::AllForOne(files),
+            (None, None, None) => ResourceFiles::CountOnly(count),
             _ => return Err("File=, Files= and MultipleFiles= exclude each other".to_owned()),
         };
-        Ok(Some(Self { at: line.at.clone(), name: name.to_owned(), kind, has }))
+        Ok(Some(Self { at: line.at.clone(), name: name.to_owned(), kind, files }))
     }
 
     fn count(&self) -> u64 {
-        match &self.has {
-            Has::Each(files) => files.len() as u64,
-            Has::Together(_) => 1,
-            Has::Counted(count) => *count,
+        match &self.files {
+            ResourceFiles::OnePerResource(files) => files.len() as u64,
+            ResourceFiles::AllForOne(_) => 1,
+            ResourceFiles::CountOnly(count) => *count,
         }
     }
 
     pub(super) fn files(&self) -> &[String] {
-        match &self.has {
-            Has::Each(files) | Has::Together(files) => files,
-            Has::Counted(_) => &[],
+        match &self.files {
+            ResourceFiles::OnePerResource(files) | ResourceFiles::AllForOne(files) => files,
+            ResourceFiles::CountOnly(_) => &[],
         }
     }
 
-    /// Of each of its resources the first file.
+    /// Returns the first file of each resource.
     pub(super) fn first_files(&self) -> &[String] {
-        match &self.has {
-            Has::Together(files) => files.get(..1).unwrap_or_default(),
-            Has::Each(_) | Has::Counted(_) => self.files(),
+        match &self.files {
+            ResourceFiles::AllForOne(files) => files.get(..1).unwrap_or_default(),
+            ResourceFiles::OnePerResource(_) | ResourceFiles::CountOnly(_) => self.files(),
         }
     }
 
-    /// The files of which each is a resource of its own.
-    fn apart(&self) -> &[String] {
-        match &self.has {
-            Has::Each(files) => files,
-            Has::Together(_) | Has::Counted(_) => &[],
+    /// Returns the files that are one resource each.
+    fn single_files(&self) -> &[String] {
+        match &self.files {
+            ResourceFiles::OnePerResource(files) => files,
+            ResourceFiles::AllForOne(_) | ResourceFiles::CountOnly(_) => &[],
         }
     }
 
-    fn files_of(&self, index: u64) -> Option<&[String]> {
-        match &self.has {
-            Has::Each(files) => files.get(usize::try_from(index).ok()?).map(std::slice::from_ref),
-            Has::Together(_) | Has::Counted(_) => Some(self.files()),
+    fn files_at(&self, index: u64) -> Option<&[String]> {
+        match &self.files {
+            ResourceFiles::OnePerResource(files) => {
+                files.get(usize::try_from(index).ok()?).map(std::slice::from_ref)
+            }
+            ResourceFiles::AllForOne(_) | ResourceFiles::CountOnly(_) => Some(self.files()),
         }
     }
 }
 
-/// Whether two words are the same to Slurm.
-fn is(one: &str, other: &str) -> bool {
+/// Returns whether two words are the same to Slurm.
+fn eq_ignoring_case(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// Whether a line names this node, and not every one; `None` where it names others only.
-fn for_node(line: &Line, node: &str) -> Result<Option<bool>, String> {
-    let Some(nodes) = list(line, "NodeName")? else { return Ok(Some(false)) };
-    if !line.keys().next().is_some_and(|first| is(first, "NodeName")) {
+/// Returns the nodes that a line is for; `None` if it names other nodes only.
+fn parse_scope(line: &KeyValues, node: &str) -> Result<Option<NodeScope>, String> {
+    let Some(nodes) = parse_list(line, "NodeName")? else {
+        return Ok(Some(NodeScope::EveryNode));
+    };
+    if !line.keys().next().is_some_and(|first| eq_ignoring_case(first, "NodeName")) {
         let why = "NodeName= must be the first key, or Slurm takes the record for every node";
         return Err(why.to_owned());
     }
-    // Whole, or up to its first dot.
     let short = node.split('.').next().unwrap_or(node);
-    Ok((nodes.contains(node) || nodes.contains(short)).then_some(true))
+    Ok((nodes.contains(node) || nodes.contains(short)).then_some(NodeScope::ThisNode))
 }
 
-fn files(line: &Line, key: &'static str, most: usize) -> Result<Option<Vec<String>>, String> {
-    let Some(list) = list(line, key)? else { return Ok(None) };
-    let files = list.names(most).map_err(|error| format!("{key}=: {error}"))?;
-    let outside =
+fn parse_files(
+    line: &KeyValues,
+    key: &'static str,
+    max: usize,
+) -> Result<Option<Vec<String>>, String> {
+    let Some(list) = parse_list(line, key)? else { return Ok(None) };
+    let files = list.expand(max).map_err(|error| format!("{key}=: {error}"))?;
+    let is_outside =
         |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
-    match files.iter().find(outside) {
+    match files.iter().find(is_outside) {
         Some(file) => Err(format!("{file} is not below /dev")),
         None => Ok(Some(files)),
     }
 }
 
-fn list(line: &Line, key: &'static str) -> Result<Option<HostList>, String> {
+fn parse_list(line: &KeyValues, key: &'static str) -> Result<Option<HostList>, String> {
     let list = line.value(key).map(HostList::parse).transpose();
     list.map_err(|error| format!("{key}=: {error}"))
 }
 
-fn no_number() -> String {
+fn invalid_count() -> String {
     "Count= is not a number".to_owned()
 }
 
-/// A number, or one of multiples of 1,024 by the letter behind it.
-fn count(text: &str) -> Result<u64, String> {
+/// Parses a number, which a letter after it multiplies by a power of 1,024.
+fn parse_count(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..).unwrap_or_default() {
         "" => 0,
@@ -282,11 +312,11 @@ fn count(text: &str) -> Result<u64, String> {
         "g" | "G" => 30,
         "t" | "T" => 40,
         "p" | "P" => 50,
-        _ => return Err(no_number()),
+        _ => return Err(invalid_count()),
     };
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: Option<u64> = plain.then(|| digits.parse().ok()).flatten();
-    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(no_number)
+    let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: Option<u64> = is_decimal.then(|| digits.parse().ok()).flatten();
+    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(invalid_count)
 }
 
 #[cfg(test)]
@@ -294,26 +324,26 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
-    fn named(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
+    fn resources_of(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
         GresConf::parse(text, node)?.resources(name).map_err(|(at, fault)| (at.line, fault))
     }
 
-    fn conf(text: &str, node: &str) -> Resources {
-        named(text, "gpu", node).unwrap()
+    fn gpus_of(text: &str, node: &str) -> Resources {
+        resources_of(text, "gpu", node).unwrap()
     }
 
-    /// The files of each index.
+    /// Returns the files of each index.
     fn files(conf: &Resources) -> Vec<Vec<&str>> {
         let resources = (0..conf.count()).map(|index| conf.resource(index).unwrap());
         resources.map(|(_, files)| files.iter().map(String::as_str).collect()).collect()
     }
 
     #[test]
-    fn each_file_is_an_index_and_lines_go_on_counting() {
+    fn each_file_is_an_index_and_indexes_continue_across_lines() {
         let text = "NAME=gpu type=a100 FILE=/dev/nvidia[0,2-3] Cores=0-7\n\
                 Name=nic File=/dev/nic0 Strange=1\n\
                 Name=GPU Type=h100 Files=/dev/nvidia1 Count=1 Flags=nvidia_gpu_env\n";
-        let conf = conf(text, "n1");
+        let conf = gpus_of(text, "n1");
         let expected = ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia1"];
         assert_eq!(files(&conf), expected.map(|file| vec![file]));
         let kinds: Vec<_> =
@@ -324,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_multiple_files_is_one_index() {
+    fn record_of_multiple_files_is_one_index() {
         let text = "Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]\n\
                 Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[30-31]\n\
                 Name=gpu Type=a100 File=/dev/nvidia1\n";
@@ -333,7 +363,7 @@ mod tests {
             vec!["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"],
             vec!["/dev/nvidia1"],
         ];
-        assert_eq!(files(&conf(text, "n1")), expected);
+        assert_eq!(files(&gpus_of(text, "n1")), expected);
     }
 
     #[test]
@@ -350,26 +380,26 @@ mod tests {
             ("GPU001", vec!["/dev/nvidia2"]),
         ] {
             let expected: Vec<_> = expected.into_iter().map(|file| vec![file]).collect();
-            assert_eq!(files(&conf(text, node)), expected, "{node}");
+            assert_eq!(files(&gpus_of(text, node)), expected, "{node}");
         }
-        assert!(named(text, "gpu", "gpu004").is_err());
+        assert!(resources_of(text, "gpu", "gpu004").is_err());
     }
 
-    /// Else index 0 here would be another job's GPU there.
+    /// Otherwise index 0 would be the GPU that Slurm gives to another job.
     #[test]
     fn records_for_every_node_come_first_as_in_slurm() {
         let text = "NodeName=tux3 Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia[0-1]\n\
                 NodeName=tux3 Name=gpu File=/dev/nvidia4\nName=gpu File=/dev/nvidia3\n";
         let order = [0, 1, 3, 2, 4].map(|index| vec![format!("/dev/nvidia{index}")]);
-        assert_eq!(files(&conf(text, "tux3")), order);
+        assert_eq!(files(&gpus_of(text, "tux3")), order);
     }
 
     #[test]
-    fn a_name_of_a_node_behind_another_key_is_refused() {
+    fn node_name_after_another_key_is_refused() {
         for text in ["Name=gpu NodeName=n2 File=/dev/nvidia0", "Name=gpu File=/dev/x nodename=n1"] {
-            let (line, fault) = named(text, "gpu", "n1").unwrap_err();
+            let (line, fault) = resources_of(text, "gpu", "n1").unwrap_err();
             assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{text}");
-            assert_eq!(named(text, "nic", "n1").unwrap().count(), 0, "{text}");
+            assert_eq!(resources_of(text, "nic", "n1").unwrap().count(), 0, "{text}");
         }
         let text = "AutoDetect=nvml NodeName=n1";
         let (line, fault) = GresConf::parse(text, "n1").unwrap_err();
@@ -377,25 +407,25 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_a_file_are_counted_apart() {
+    fn names_that_share_a_file_are_counted_separately() {
         let text = "Name=gpu File=/dev/nvidia[0-1]\nName=shard Count=8 File=/dev/nvidia[0-1]\n";
-        assert_eq!(conf(text, "n").count(), 2);
-        assert_eq!(named(text, "shard", "n").unwrap().count(), 2);
-        assert_eq!(named(text, "mps", "n").unwrap().count(), 0);
+        assert_eq!(gpus_of(text, "n").count(), 2);
+        assert_eq!(resources_of(text, "shard", "n").unwrap().count(), 2);
+        assert_eq!(resources_of(text, "mps", "n").unwrap().count(), 0);
     }
 
     #[test]
-    fn what_is_only_counted_has_indexes_and_no_files() {
-        let conf = conf("Name=gpu Count=2\nName=gpu File=/dev/nvidia0\n", "n");
+    fn count_without_files_has_indexes_and_no_files() {
+        let conf = gpus_of("Name=gpu Count=2\nName=gpu File=/dev/nvidia0\n", "n");
         assert_eq!(conf.count(), 3);
         assert!(conf.resource(1).unwrap().1.is_empty());
         assert_eq!(conf.resource(2).unwrap().1, ["/dev/nvidia0"]);
-        let lots = named("Name=bandwidth Count=4G\n", "bandwidth", "n").unwrap();
+        let lots = resources_of("Name=bandwidth Count=4G\n", "bandwidth", "n").unwrap();
         assert_eq!(lots.count(), 4 << 30);
     }
 
     #[test]
-    fn auto_detect_is_off_where_the_node_says_so() {
+    fn lines_for_the_node_override_auto_detect_for_every_node() {
         for (text, on) in [
             ("", false),
             ("AutoDetect=nvml", true),
@@ -408,12 +438,12 @@ mod tests {
             ("AutoDetect=full\nAutoDetect=off", true),
             ("NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0", true),
         ] {
-            assert_eq!(GresConf::parse(text, "n1").unwrap().auto_detect(), on, "{text:?}");
+            assert_eq!(GresConf::parse(text, "n1").unwrap().has_auto_detect(), on, "{text:?}");
         }
     }
 
     #[test]
-    fn a_broken_line_of_the_name_is_an_error_with_its_number() {
+    fn malformed_line_of_the_name_is_an_error_with_its_number() {
         let list = |key: &str| format!("{key}=: {}", super::super::HostListError);
         for (line, fault) in [
             ("Name=gpu Fil=/dev/nvidia1", "unknown key Fil"),
@@ -439,35 +469,35 @@ mod tests {
             ("Include other", "not of the form Key=value Key=value"),
         ] {
             let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
-            assert_eq!(named(&text, "gpu", "n1"), Err((3, fault.to_owned())), "{line}");
+            assert_eq!(resources_of(&text, "gpu", "n1"), Err((3, fault.to_owned())), "{line}");
         }
     }
 
     #[test]
-    fn a_broken_record_of_another_name_hides_nothing() {
+    fn malformed_record_of_another_name_is_ignored() {
         let text =
             "Name=nic Fil=/x Count=? File=[\nNodeName=[ Name=nic\nName=gpu File=/dev/nvidia0\n";
-        assert_eq!(files(&conf(text, "n1")), [["/dev/nvidia0"]]);
+        assert_eq!(files(&gpus_of(text, "n1")), [["/dev/nvidia0"]]);
     }
 
     #[test]
-    fn files_of_a_name_are_bounded_over_all_its_records() {
+    fn files_of_a_name_are_bounded_over_all_records() {
         let text = "Name=gpu File=/dev/a[0-1023]\n";
-        assert_eq!(conf(text, "n").count(), 1024);
+        assert_eq!(gpus_of(text, "n").count(), 1024);
         let more = format!("{text}Name=gpu File=/dev/b\n");
-        let (line, fault) = named(&more, "gpu", "n").unwrap_err();
+        let (line, fault) = resources_of(&more, "gpu", "n").unwrap_err();
         assert!(line == 2 && fault.contains("or of too many"), "{fault}");
         let multiple = format!("{text}Name=gpu MultipleFiles=/dev/b\n");
-        let (line, fault) = named(&multiple, "gpu", "n").unwrap_err();
+        let (line, fault) = resources_of(&multiple, "gpu", "n").unwrap_err();
         assert!(line == 2 && fault.contains("or of too many"), "{fault}");
     }
 
     #[test]
-    fn random_files_give_the_indexes_that_their_lists_give_one_by_one() {
+    fn random_files_have_the_indexes_of_their_expanded_lists() {
         let mut random = Random::new(5);
         for _ in 0..500 {
             let (mut text, mut next) = (String::new(), 0);
-            let (mut expected, mut here) = (Vec::new(), Vec::new());
+            let (mut expected, mut of_this_node) = (Vec::new(), Vec::new());
             for _ in 0..random.below(6) {
                 let size = 1 + random.below(4);
                 let names: Vec<_> = (next..next + size).map(|at| format!("/dev/x{at}")).collect();
@@ -482,12 +512,12 @@ mod tests {
                     2 => text += &format!("Name=nic File={list}\n"),
                     _ => {
                         text += &format!("NodeName=n[0-1] Name=gpu File={list}\n");
-                        here.extend(names.into_iter().map(|name| vec![name]));
+                        of_this_node.extend(names.into_iter().map(|name| vec![name]));
                     }
                 }
             }
-            expected.extend(here);
-            assert_eq!(files(&conf(&text, "n1")), expected, "{text}");
+            expected.extend(of_this_node);
+            assert_eq!(files(&gpus_of(&text, "n1")), expected, "{text}");
         }
     }
 }

@@ -1,52 +1,58 @@
-//! Slurm's generic resources by the files that `gres.conf` gives them.
+//! Slurm's generic resources, by the device files that `gres.conf` lists for them.
 
 mod conf;
 mod hostlist;
 
-use super::slurm::{At, ConfError, Files, Text, joined};
+use super::slurm_conf::{ConfError, FileLine, LogicalLine, SlurmConfFiles, join_lines};
 use super::tree::if_missing;
 use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topology};
 use crate::protocol::{Access, MAX_PROBES, Probe};
 use conf::FILES_MAX;
-pub use conf::{GresConf, Record, Resources};
+pub use conf::{GresConf, GresRecord, Resources};
 pub use hostlist::{HostList, HostListError};
 use std::path::{Path, PathBuf};
 
-/// The file, beside `slurm.conf`.
-const NAME: &str = "gres.conf";
-/// The resources of which Slurm finds the devices, and their order, itself where `AutoDetect` says
-/// so: GPUs, and what shares them.
-const DETECTED: [&str; 3] = ["gpu", "mps", "shard"];
+/// Name of the file beside `slurm.conf`.
+const GRES_CONF: &str = "gres.conf";
+/// Resources whose devices and order Slurm detects itself if `AutoDetect` is on: GPUs, and resources
+/// that share them.
+const DETECTED_RESOURCES: [&str; 3] = ["gpu", "mps", "shard"];
 
-/// What slurmd says that the node has, in the order that it counts by: the prolog writes it in the form
-/// of `gres.conf`, with [`stamp`] before it.
-const TOLD: &str = "/run/job-adopt/gres.conf";
-const TOLD_MAX: u64 = 1024 * 1024;
-/// Drivers by which the GPUs that Slurm finds may come to be others.
+/// The resources of the node as slurmd reports and counts them. The prolog writes this file in the
+/// form of `gres.conf`, after the line of [`boot_stamp`].
+const SLURMD_GRES: &str = "/run/job-adopt/gres.conf";
+const SLURMD_GRES_BYTES_MAX: u64 = 1024 * 1024;
+/// GPU drivers. Loading another version may change the GPUs that Slurm detects.
 const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
 
-/// The devices of one generic resource, for reading and writing: of `name`, which is `NAME` or
-/// `NAME:TYPE`, that with the index `index` on this node. Slurm counts by the lines of the file, so
-/// the n-th file of a name is not in general the n-th GPU of the node. With `AutoDetect`, and with
-/// several types, which it takes in the order of `Gres=` in `slurm.conf`, only slurmd tells.
-/// Fails: there is no such resource, it has no device, or slurmd was not asked.
+/// Returns the devices, for reading and writing, of the generic resource `name`, which is `NAME` or
+/// `NAME:TYPE`, with the index `index` on this node.
+///
+/// Slurm counts by the lines of the file, so the n-th file of a name may differ from the n-th GPU of
+/// the node. Only slurmd knows the order with `AutoDetect`, and with several types, which it takes in
+/// the order of `Gres=` in `slurm.conf`.
+///
+/// # Errors
+///
+/// There is no such resource, it has no device, or the order of slurmd is needed and missing.
 pub fn resolve(
     tree: &Tree,
     settings: &Settings,
     name: &str,
     index: u32,
 ) -> Result<ResolvedDevices, DeviceError> {
-    let files = Files::find(tree, settings)?;
-    let (path, texts) = (files.path(NAME), files.lines(NAME)?);
+    let files = SlurmConfFiles::find(tree, settings)?;
+    let (path, lines) = (files.path_of(GRES_CONF), files.read_lines(GRES_CONF)?);
     let mut path = path.display().to_string();
     let node = node_name(settings)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    let conf = GresConf::of(&texts, &node).map_err(line_error)?;
+    let conf = GresConf::from_lines(&lines, &node).map_err(line_error)?;
     let mut resources = conf.resources(name).map_err(line_error)?;
-    let finds = conf.auto_detect() && DETECTED.iter().any(|own| own.eq_ignore_ascii_case(name));
-    if finds || resources.several_types() {
-        let why = if finds { "AutoDetect" } else { "more than one Type=" };
-        let conf = told(tree, &node).map_err(|fault| {
+    let is_detected = conf.has_auto_detect()
+        && DETECTED_RESOURCES.iter().any(|detected| detected.eq_ignore_ascii_case(name));
+    if is_detected || resources.has_several_types() {
+        let why = if is_detected { "AutoDetect" } else { "more than one Type=" };
+        let conf = read_slurmd_gres(tree, &node).map_err(|fault| {
             let advice = "the prolog asks slurmd with DEVICES=lists";
             DeviceError::at(
                 &path,
@@ -54,7 +60,7 @@ pub fn resolve(
             )
         })?;
         resources = conf.resources(name).map_err(line_error)?;
-        path = TOLD.to_owned();
+        path = SLURMD_GRES.to_owned();
     }
     let (record, files) =
         resources.resource(u64::from(index)).ok_or_else(|| match resources.count() {
@@ -73,33 +79,39 @@ pub fn resolve(
     if files.is_empty() {
         return failed("the record has no File=, so no device is known");
     }
-    let devices = files.iter().map(|file| device(tree, file));
+    let devices = files.iter().map(|file| resolve_file(tree, file));
     Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
 }
 
-/// What slurmd has told of the node, if that is so still.
-fn told(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
-    let bytes = tree.trust().read(&tree.locate(TOLD), TOLD_MAX).map_err(|error| {
-        match error.is_missing() {
-            true => DeviceError::at(TOLD, "it was not asked yet"),
-            false => error.into(),
-        }
-    })?;
+/// Reads the resources that slurmd reported.
+///
+/// # Errors
+///
+/// The file is missing, not trusted or malformed, or of another boot or driver.
+fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
+    let bytes =
+        tree.trust().read(&tree.locate(SLURMD_GRES), SLURMD_GRES_BYTES_MAX).map_err(|error| {
+            match error.is_missing() {
+                true => DeviceError::at(SLURMD_GRES, "it was not asked yet"),
+                false => error.into(),
+            }
+        })?;
     let text = String::from_utf8_lossy(&bytes);
-    if text.lines().next() != Some(&stamp(tree)?) {
-        return Err(DeviceError::at(TOLD, "of another boot or driver"));
+    if text.lines().next() != Some(&boot_stamp(tree)?) {
+        return Err(DeviceError::at(SLURMD_GRES, "of another boot or driver"));
     }
-    let at = |line| At { file: Path::new(TOLD).into(), line };
-    let texts = joined(&text).into_iter().map(|(line, text)| Text { at: at(line), text });
-    GresConf::of(&texts.collect::<Vec<_>>(), node).map_err(line_error)
+    let at = |line| FileLine { file: Path::new(SLURMD_GRES).into(), line };
+    let lines = join_lines(&text).into_iter();
+    let lines = lines.map(|(number, text)| LogicalLine { at: at(number), text });
+    GresConf::from_lines(&lines.collect::<Vec<_>>(), node).map_err(line_error)
 }
 
-/// A comment that names this boot and the versions of the drivers of GPUs.
-fn stamp(tree: &Tree) -> Result<String, DeviceError> {
+/// Returns a comment that names this boot and the versions of the GPU drivers.
+fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     let mut stamp = format!("# {}", tree.read_text("/proc/sys/kernel/random/boot_id")?.trim_end());
     for driver in GPU_DRIVERS {
         let text = |name| tree.read_text(&format!("/sys/module/{driver}/{name}"));
-        // One of the kernel's own has no version.
+        // A driver of the kernel itself has no version.
         let version = text("version").or_else(|_| text("initstate"));
         stamp = format!("{stamp} {}", version.or_else(if_missing(|| "-".into()))?.trim_end());
     }
@@ -118,47 +130,50 @@ fn node_name(settings: &Settings) -> Result<String, DeviceError> {
     }
 }
 
-fn device(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
+fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
     let node = tree.read_node(file).map_err(|error| DeviceError::at(file, error))?;
     driver::check_node(tree, file, node)?;
     Device::from_node(file, node, Access::RW)
 }
 
-fn line_error((at, fault): (At, String)) -> DeviceError {
+fn line_error((at, fault): (FileLine, String)) -> DeviceError {
     DeviceError::at(at, fault)
 }
 
 /// The device files of all generic resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
-    /// Where `gres.conf` lies.
+    /// The path of `gres.conf`.
     pub path: PathBuf,
     /// Each file once.
     pub files: Vec<String>,
-    /// Of each GPU the first file.
-    gpus: Vec<String>,
-    /// Whether Slurm looks for the GPUs of the node itself.
+    /// The first file of each GPU.
+    gpu_files: Vec<String>,
+    /// Whether Slurm detects the GPUs of the node itself.
     pub auto_detect: bool,
 }
 
 impl Inventory {
-    /// Reads the file that lies beside `slurm.conf`. Without it there are none.
-    /// Fails: it cannot be read, or told what it means.
-    pub fn read(files: &Files, settings: &Settings) -> Result<Self, DeviceError> {
-        let path = files.path(NAME);
+    /// Reads the file beside `slurm.conf`. Without it, the inventory is empty.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is malformed.
+    pub fn read(files: &SlurmConfFiles, settings: &Settings) -> Result<Self, DeviceError> {
+        let path = files.path_of(GRES_CONF);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
-        let texts = match files.lines(NAME) {
-            Err(ConfError::File(error)) if error.is_missing() && error.path() == path => {
+        let lines = match files.read_lines(GRES_CONF) {
+            Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
                 return Ok(inventory);
             }
-            texts => texts?,
+            lines => lines?,
         };
-        let conf = GresConf::of(&texts, &node_name(settings)?).map_err(line_error)?;
-        inventory.auto_detect = conf.auto_detect();
+        let conf = GresConf::from_lines(&lines, &node_name(settings)?).map_err(line_error)?;
+        inventory.auto_detect = conf.has_auto_detect();
         for record in conf.records() {
             let record = record.map_err(line_error)?;
             if record.name.eq_ignore_ascii_case("gpu") {
-                inventory.gpus.extend_from_slice(record.first_files());
+                inventory.gpu_files.extend_from_slice(record.first_files());
             }
             for file in record.files() {
                 if !inventory.files.contains(file) {
@@ -172,53 +187,61 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Whether there is anything that Slurm could keep from a job: files, or GPUs that it finds.
-    /// Fails: the GPUs of the node cannot be told.
+    /// Returns whether Slurm could keep any device from a job: a file, or a GPU that it detects.
+    ///
+    /// # Errors
+    ///
+    /// The GPUs of the node cannot be listed.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
         Ok(!self.files.is_empty() || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
     }
 
-    /// All devices, with what those among them that are GPUs cannot be used without. One that is not
-    /// there is left out and named.
-    /// Fails: the GPUs of the node cannot be told.
+    /// Returns all devices, with those that the GPUs among them need. A missing one is left out with
+    /// a warning.
+    ///
+    /// # Errors
+    ///
+    /// The GPUs of the node cannot be listed.
     pub fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
-        let mut found = ResolvedDevices::default();
-        let mut named = Vec::new();
+        let mut resolved = ResolvedDevices::default();
+        let mut devices = Vec::new();
         for file in &self.files {
-            match device(tree, file) {
-                Ok(device) => named.push(device),
-                Err(error) => found.warnings.push(format!("{}: {error}", self.path.display())),
+            match resolve_file(tree, file) {
+                Ok(device) => devices.push(device),
+                Err(error) => resolved.warnings.push(format!("{}: {error}", self.path.display())),
             }
         }
-        let companions = topology::find_companions(tree, &named)?;
-        found.extend(named.into());
-        found.extend(companions);
+        let companions = topology::find_companions(tree, &devices)?;
+        resolved.extend(devices.into());
+        resolved.extend(companions);
         if self.auto_detect {
             for gpu in topology::list_gpus(tree)? {
-                found.extend(gpu.devices);
+                resolved.extend(gpu.devices);
             }
         }
-        Ok(found)
+        Ok(resolved)
     }
 
-    /// One node of each GPU, each once, as many as a plan may have. Whose driver its numbers are
-    /// does not matter: what Slurm keeps from others are these numbers.
-    /// Fails: the GPUs of the node cannot be told.
+    /// Returns one node of each GPU, each once, at most as many as a plan may have. The driver of a
+    /// node is not checked: Slurm keeps these numbers from others, whatever their driver.
+    ///
+    /// # Errors
+    ///
+    /// The GPUs of the node cannot be listed.
     pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
-        let named = self.gpus.iter().filter_map(|file| {
-            tree.read_node(file)
-                .ok()
-                .and_then(|node| Device::from_node(file, node, Access::RW).ok())
-        });
-        let mut nodes: Vec<Device> = named.collect();
+        let device = |file: &String| {
+            let node = tree.read_node(file).ok()?;
+            Device::from_node(file, node, Access::RW).ok()
+        };
+        let mut nodes: Vec<Device> = self.gpu_files.iter().filter_map(device).collect();
         if self.auto_detect {
             nodes.extend(topology::list_gpus(tree)?.into_iter().map(|gpu| gpu.own_node));
         }
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
             let probe = format!("{} {}", node.rule, node.node).parse::<Probe>();
-            let known = |probe: &Probe| probes.iter().any(|own| own.device == probe.device);
-            probes.extend(probe.ok().filter(|probe| !known(probe)));
+            let is_known = |probe: &Probe| probes.iter().any(|known| known.device == probe.device);
+            probes.extend(probe.ok().filter(|probe| !is_known(probe)));
         }
         probes.truncate(MAX_PROBES);
         Ok(probes)
@@ -250,11 +273,12 @@ mod inventory_tests {
     fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
-        let files = Files::find(&tree, &settings).unwrap();
+        let files = SlurmConfFiles::find(&tree, &settings).unwrap();
         (tree, Inventory::read(&files, &settings))
     }
 
-    fn shown(text: &str) -> (bool, Vec<String>, Vec<String>) {
+    /// Returns whether the inventory has devices, the paths of these, and those of its probes.
+    fn summarize(text: &str) -> (bool, Vec<String>, Vec<String>) {
         let scratch = node(text);
         let (tree, inventory) = read(&scratch);
         let inventory = inventory.unwrap();
@@ -266,13 +290,13 @@ mod inventory_tests {
     }
 
     #[test]
-    fn all_files_of_the_node_count_and_gpus_are_tried() {
-        let (has, devices, probes) = shown(
+    fn inventory_has_all_files_of_the_node_and_probes_its_gpus() {
+        let (has_devices, devices, probes) = summarize(
             "NodeName=n[1-2] Name=gpu Type=b File=/dev/nvidia[2,0]\nName=shard Count=8 \
              File=/dev/nvidia0\nName=nic File=/dev/nic0\nNodeName=n3 Name=gpu File=/dev/nvidia3\n\
              Name=gpu Type=a MultipleFiles=/dev/nvidia1,/dev/nvidia3\nName=bw Count=4G\n",
         );
-        assert!(has);
+        assert!(has_devices);
         let own = ["/dev/nvidia0", "/dev/nic0", "/dev/nvidia1", "/dev/nvidia3", "/dev/nvidia2"];
         assert_eq!(devices[..5], own);
         assert!(devices.contains(&"/dev/nvidiactl".to_owned()), "{devices:?}");
@@ -280,7 +304,7 @@ mod inventory_tests {
     }
 
     #[test]
-    fn a_gpu_is_tried_whether_its_driver_is_known_or_not() {
+    fn gpu_without_a_known_driver_is_probed() {
         let scratch = node("Name=gpu File=/dev/nvidia[0-1],/dev/gone\n");
         scratch.file("proc/devices", "Character devices:\n10 misc\n");
         let (tree, inventory) = read(&scratch);
@@ -290,7 +314,7 @@ mod inventory_tests {
     }
 
     #[test]
-    fn gpus_that_slurm_finds_itself_count_and_are_tried() {
+    fn detected_gpus_are_in_the_inventory_and_are_probed() {
         let layout = Layout::new();
         layout.scratch.file("etc/slurm/slurm.conf", "");
         layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\n");
@@ -310,9 +334,9 @@ mod inventory_tests {
     }
 
     #[test]
-    fn what_is_counted_only_or_not_detected_is_no_device() {
+    fn counted_resources_and_undetected_gpus_are_no_devices() {
         for text in ["", "Name=gpu Count=4\n", "AutoDetect=nvml\n", "NodeName=n9 File=/dev/nic0"] {
-            assert_eq!(shown(text), (false, vec![], vec![]), "{text}");
+            assert_eq!(summarize(text), (false, vec![], vec![]), "{text}");
         }
         let scratch = node("");
         std::fs::remove_file(scratch.path().join("etc/slurm/gres.conf")).unwrap();
@@ -321,7 +345,7 @@ mod inventory_tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_told_is_no_inventory() {
+    fn malformed_file_gives_no_inventory() {
         for text in
             ["Name=gpu Fil=/dev/nvidia0", "Name=gpu File=/etc/x", "Name=gpu File=/dev/a[", "x"]
         {

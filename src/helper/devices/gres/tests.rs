@@ -4,14 +4,14 @@ use nix::errno::Errno;
 
 use super::*;
 use crate::helper::devices::NodeError;
-use crate::helper::devices::slurm::ConfError;
+use crate::helper::devices::slurm_conf::ConfError;
 use crate::kernel::trust::Distrust;
 use crate::testing::Scratch;
 
 const GPUS: &str =
     "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=A100 File=/dev/nvidia2\n";
 
-/// A node with three GPUs, and its `gres.conf` in the first place that is looked at.
+/// Lays out a node with three GPUs, and its `gres.conf` in the first directory of the search.
 fn node(text: &str) -> Scratch {
     let scratch = Scratch::new();
     scratch.file("etc/slurm/slurm.conf", "");
@@ -31,7 +31,7 @@ fn settings(slurm_conf: Option<&str>) -> Settings {
     }
 }
 
-fn with(
+fn resolve_with(
     scratch: &Scratch,
     settings: &Settings,
     name: &str,
@@ -44,32 +44,32 @@ fn with(
     Ok(found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect())
 }
 
-fn of(scratch: &Scratch, name: &str, index: u32) -> Result<Vec<String>, String> {
-    with(scratch, &settings(None), name, index)
+fn resolve_gres(scratch: &Scratch, name: &str, index: u32) -> Result<Vec<String>, String> {
+    resolve_with(scratch, &settings(None), name, index)
 }
 
 #[test]
-fn an_index_is_the_exact_device_of_its_file() {
+fn index_resolves_to_the_exact_device_of_its_file() {
     let scratch = node(GPUS);
-    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert_eq!(of(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert_eq!(of(&scratch, "gpu", 2), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu", 2), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
 }
 
-/// A capability that NVIDIA's driver has, and its node.
-fn capability(scratch: &Scratch, of: &str, minor: u32) {
+/// Lays out a capability of NVIDIA's driver and its node.
+fn add_capability(scratch: &Scratch, name: &str, minor: u32) {
     scratch.file(
-        &format!("proc/driver/nvidia/capabilities/{of}/access"),
+        &format!("proc/driver/nvidia/capabilities/{name}/access"),
         &format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"),
     );
     scratch.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 235:{minor}"));
 }
 
 #[test]
-fn a_mig_instance_is_its_gpu_and_its_capabilities() {
+fn mig_instance_has_its_gpu_and_its_capabilities() {
     let scratch = node("Name=gpu MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[21-22]\n");
-    capability(&scratch, "gpu0/mig/gi2", 21);
-    capability(&scratch, "gpu0/mig/gi2/ci0", 22);
+    add_capability(&scratch, "gpu0/mig/gi2", 21);
+    add_capability(&scratch, "gpu0/mig/gi2/ci0", 22);
     scratch.file(
         "proc/driver/nvidia-caps/mig-minors",
         "config 1\nmonitor 2\ngpu0/gi2/access 21\ngpu0/gi2/ci0/access 22\n",
@@ -79,40 +79,46 @@ fn a_mig_instance_is_its_gpu_and_its_capabilities() {
         "/dev/nvidia-caps/nvidia-cap21 c:235:21:rw",
         "/dev/nvidia-caps/nvidia-cap22 c:235:22:rw",
     ];
-    assert_eq!(of(&scratch, "gpu", 0), Ok(all.map(String::from).to_vec()));
+    assert_eq!(resolve_gres(&scratch, "gpu", 0), Ok(all.map(String::from).to_vec()));
 }
 
 #[test]
-fn what_stands_for_nothing_says_why() {
+fn error_of_an_unresolvable_resource_gives_the_reason() {
     let scratch = node(GPUS);
-    for (name, index, shown) in [
+    for (name, index, error) in [
         ("gpu", 3, "/etc/slurm/gres.conf: Name=gpu has 3 here, counted from 0"),
         ("gpu:h100", 0, "/etc/slurm/gres.conf:1: it is of type a100"),
         ("fpga", 0, "/etc/slurm/gres.conf: no record with Name=fpga for node n1"),
     ] {
-        assert_eq!(of(&scratch, name, index), Err(shown.into()), "{name} {index}");
+        assert_eq!(resolve_gres(&scratch, name, index), Err(error.into()), "{name} {index}");
     }
     let scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone,/dev/link\n");
     std::os::unix::fs::symlink("nvidia0", scratch.path().join("dev/link")).unwrap();
     let counted = "/etc/slurm/gres.conf:1: the record has no File=, so no device is known";
-    assert_eq!(of(&scratch, "gpu", 0), Err(counted.into()));
+    assert_eq!(resolve_gres(&scratch, "gpu", 0), Err(counted.into()));
     let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
-    assert_eq!(of(&scratch, "nic", 0), Err(missing));
-    assert_eq!(of(&scratch, "nic", 1), Err(format!("/dev/link: {}", NodeError::SymbolicLink)));
+    assert_eq!(resolve_gres(&scratch, "nic", 0), Err(missing));
+    assert_eq!(
+        resolve_gres(&scratch, "nic", 1),
+        Err(format!("/dev/link: {}", NodeError::SymbolicLink))
+    );
     let scratch = node("Name=gpu File=/dev/nvidia0\n");
     let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
-    assert_eq!(of(&scratch, "gpu:a100", 0), Err(untyped.into()));
+    assert_eq!(resolve_gres(&scratch, "gpu:a100", 0), Err(untyped.into()));
     let scratch = node("Name=gpu Fil=x\n");
-    assert_eq!(of(&scratch, "gpu", 0), Err("/etc/slurm/gres.conf:1: unknown key Fil".into()));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 0),
+        Err("/etc/slurm/gres.conf:1: unknown key Fil".into())
+    );
 }
 
 #[test]
-fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
+fn management_device_or_device_of_another_driver_is_no_resource() {
     let files = "/dev/mem,/dev/nvidia-caps/nvidia-cap1,/dev/nvidia7";
     let scratch =
         node(&format!("Name=gpu File={files}\nName=gpu MultipleFiles=/dev/nvidia0,{files}\n"));
     scratch.file("dev/mem", "c 1:1");
-    capability(&scratch, "mig/config", 1);
+    add_capability(&scratch, "mig/config", 1);
     scratch.file("dev/nvidia7", "c 235:7");
     scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
     let tree = Tree::with_root(scratch.path(), scratch.trust());
@@ -124,8 +130,8 @@ fn what_manages_the_node_or_is_of_another_driver_is_no_resource() {
     }
 }
 
-/// What slurmd has told, as the prolog writes it, on a node that has booted since as `boot` says.
-fn tell(scratch: &Scratch, boot: &str, records: &str) {
+/// Writes the report of slurmd, as the prolog does, with the boot and driver version in `boot`.
+fn write_slurmd_report(scratch: &Scratch, boot: &str, records: &str) {
     scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
     scratch.file("sys/module/nvidia/version", "550.1\n");
     scratch.file("sys/module/amdgpu/initstate", "live\n");
@@ -133,13 +139,13 @@ fn tell(scratch: &Scratch, boot: &str, records: &str) {
 }
 
 #[test]
-fn where_slurm_finds_the_gpus_the_order_is_what_slurmd_tells() {
+fn detected_gpus_have_the_order_of_slurmd() {
     let text = format!(
         "AutoDetect=nvml\n{GPUS}Name=shard File=/dev/nvidia0\nName=nic File=/dev/nvidia0\n"
     );
     let scratch = node(&text);
     for name in ["gpu", "gpu:a100", "GPU", "shard", "mps"] {
-        let error = of(&scratch, name, 0).unwrap_err();
+        let error = resolve_gres(&scratch, name, 0).unwrap_err();
         assert!(error.contains("AutoDetect leaves the order"), "{error}");
         assert!(
             error.contains(
@@ -152,78 +158,84 @@ fn where_slurm_finds_the_gpus_the_order_is_what_slurmd_tells() {
                    NodeName=n2 Name=gpu Type=a100 MultipleFiles=/dev/nvidia1\n\
                    NodeName=n1 Name=gpu Type=a100 MultipleFiles=/dev/nvidia0\n";
     for other in ["b2 550.1", "b1 550.2", "b1 -"] {
-        tell(&scratch, other, records);
-        assert!(of(&scratch, "gpu", 0).unwrap_err().ends_with("of another boot or driver"));
+        write_slurmd_report(&scratch, other, records);
+        assert!(
+            resolve_gres(&scratch, "gpu", 0).unwrap_err().ends_with("of another boot or driver")
+        );
     }
-    tell(&scratch, "b1 550.1", records);
-    assert_eq!(of(&scratch, "gpu", 0), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
-    assert_eq!(of(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    write_slurmd_report(&scratch, "b1 550.1", records);
+    assert_eq!(resolve_gres(&scratch, "gpu", 0), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
     let shown = "/run/job-adopt/gres.conf: Name=gpu has 2 here, counted from 0";
-    assert_eq!(of(&scratch, "gpu", 2), Err(shown.into()));
+    assert_eq!(resolve_gres(&scratch, "gpu", 2), Err(shown.into()));
     let shown = "/run/job-adopt/gres.conf:2: it is of type a100";
-    assert_eq!(of(&scratch, "gpu:h100", 0), Err(shown.into()));
+    assert_eq!(resolve_gres(&scratch, "gpu:h100", 0), Err(shown.into()));
     scratch.mode("run/job-adopt", 0o777);
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("/run/job-adopt: writable by others"));
-    assert!(of(&scratch, "nic", 0).is_ok());
+    assert!(
+        resolve_gres(&scratch, "gpu", 0)
+            .unwrap_err()
+            .contains("/run/job-adopt: writable by others")
+    );
+    assert!(resolve_gres(&scratch, "nic", 0).is_ok());
     let scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
-    assert!(of(&scratch, "gpu", 0).is_ok());
+    assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
 }
 
 /// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
 #[test]
-fn the_order_of_types_is_what_slurmd_tells() {
+fn several_types_have_the_order_of_slurmd() {
     let text = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                 Name=gpu Type=a File=/dev/nvidia2\nName=nic Type=c File=/dev/nvidia0\n";
     let scratch = node(text);
     for (name, index) in [("gpu", 0), ("gpu", 1), ("gpu:a", 2), ("gpu", 3)] {
-        let error = of(&scratch, name, index).unwrap_err();
+        let error = resolve_gres(&scratch, name, index).unwrap_err();
         assert!(error.contains("more than one Type= leaves the order to Slurm"), "{error}");
     }
-    let told = ["a MultipleFiles=/dev/nvidia0", "a File=/dev/nvidia2", "b File=/dev/nvidia1"];
-    let told = told.map(|record| format!("NodeName=n1 Name=gpu Type={record}\n"));
-    tell(&scratch, "b1 550.1", &told.concat());
-    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
-    assert_eq!(of(&scratch, "gpu:b", 2), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert!(of(&scratch, "nic", 0).is_ok());
+    let records = ["a MultipleFiles=/dev/nvidia0", "a File=/dev/nvidia2", "b File=/dev/nvidia1"];
+    let records = records.map(|record| format!("NodeName=n1 Name=gpu Type={record}\n"));
+    write_slurmd_report(&scratch, "b1 550.1", &records.concat());
+    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu:b", 2), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert!(resolve_gres(&scratch, "nic", 0).is_ok());
     let scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
+    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
 }
 
 #[test]
-fn the_file_lies_beside_the_slurm_conf_that_slurm_reads() {
+fn gres_conf_is_read_beside_the_slurm_conf_of_slurm() {
     let scratch = Scratch::new();
     scratch.file("dev/x", "c 10:1");
     scratch.file("proc/devices", "Character devices:\n10 misc\n");
     let record = "Name=gpu File=/dev/x\n";
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("slurm.conf is not found"));
+    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("slurm.conf is not found"));
 
     scratch.file("etc/slurm/gres.conf", "Name=gpu File=/dev/none\n");
     scratch.file("spool/conf-cache/slurm.conf", "");
     scratch.file("spool/conf-cache/gres.conf", record);
     scratch.dir("run/slurm");
     std::os::unix::fs::symlink("/spool/conf-cache", scratch.path().join("run/slurm/conf")).unwrap();
-    assert!(of(&scratch, "gpu", 0).is_ok(), "the configuration from the controller");
+    assert!(resolve_gres(&scratch, "gpu", 0).is_ok(), "the configuration from the controller");
 
     scratch.file("usr/local/etc/slurm.conf", "");
-    let missing = of(&scratch, "gpu", 0).unwrap_err();
+    let missing = resolve_gres(&scratch, "gpu", 0).unwrap_err();
     assert!(missing.starts_with("/usr/local/etc/gres.conf: cannot open"), "{missing}");
 
     let given = settings(Some("/spool/conf-cache/slurm.conf"));
-    assert!(with(&scratch, &given, "gpu", 0).is_ok());
+    assert!(resolve_with(&scratch, &given, "gpu", 0).is_ok());
 }
 
 #[test]
-fn what_the_file_includes_counts_in_its_place() {
+fn included_records_count_in_the_place_of_their_line() {
     let scratch = node("Name=gpu File=/dev/nvidia2\nInclude more.conf\nName=gpu File=/dev/gone\n");
     scratch.file("etc/slurm/more.conf", "\nName=gpu File=/dev/nvidia0\n");
-    assert_eq!(of(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
     scratch.file("etc/slurm/more.conf", "\nName=gpu Fil=x\n");
     let named = "/etc/slurm/more.conf:2: unknown key Fil";
-    assert_eq!(of(&scratch, "gpu", 0), Err(named.into()));
+    assert_eq!(resolve_gres(&scratch, "gpu", 0), Err(named.into()));
 }
 
 #[test]
-fn a_file_that_others_can_change_is_not_believed() {
+fn file_that_others_can_change_is_not_trusted() {
     let scratch = node(GPUS);
     scratch.mode("etc/slurm", 0o775);
     let tree = Tree::with_root(scratch.path(), scratch.trust());
@@ -236,26 +248,26 @@ fn a_file_that_others_can_change_is_not_believed() {
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::NoConf.into()));
+    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::MissingSlurmConf.into()));
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
     scratch.mode("run/slurm", 0o777);
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("mode 0777"));
+    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("mode 0777"));
     scratch.mode("run/slurm", 0o755);
-    assert!(of(&scratch, "gpu", 0).is_ok());
+    assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
 }
 
 #[test]
-fn a_file_of_more_than_a_mebibyte_is_not_read() {
+fn file_of_more_than_a_mebibyte_is_refused() {
     let scratch = node(&format!("{}{GPUS}", "#".repeat(1024 * 1024)));
-    assert!(of(&scratch, "gpu", 0).unwrap_err().contains("larger than 1048576 bytes"));
+    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("larger than 1048576 bytes"));
 }
 
 #[test]
-fn the_host_name_is_the_nodes_where_none_is_given() {
+fn node_name_defaults_to_the_host_name() {
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let scratch = node(&format!("NodeName={host} Name=gpu File=/dev/nvidia1\n"));
-    let found = with(&scratch, &Settings::default(), "gpu", 0);
+    let found = resolve_with(&scratch, &Settings::default(), "gpu", 0);
     assert_eq!(found, Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert!(of(&scratch, "gpu", 0).is_err());
+    assert!(resolve_gres(&scratch, "gpu", 0).is_err());
 }

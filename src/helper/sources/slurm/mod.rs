@@ -7,7 +7,9 @@
 mod ask;
 
 use super::{Found, Job, Source, SourceError};
-use crate::helper::devices::slurm::{ConfError, Files, SpoolPath, believed};
+use crate::helper::devices::slurm_conf::{
+    ConfError, SlurmConfFiles, SpoolPath, with_slurm_trusted,
+};
 use crate::helper::devices::tree;
 use crate::helper::devices::{Settings, Tree};
 use crate::helper::sources;
@@ -186,20 +188,23 @@ fn by_configuration(
     settings: &Settings,
     node: Option<NodeName>,
 ) -> Result<Vec<Place>, SourceError> {
-    let files = Files::find(tree, settings).map_err(|error| absent_or_failed(&error))?;
-    let texts = files.slurm_conf().map_err(|error| absent_or_failed(&error))?;
-    let spool = SpoolPath::read(&texts).map_err(|error| SourceError::Failed(error.to_string()))?;
+    let files = SlurmConfFiles::find(tree, settings).map_err(|error| absent_or_failed(&error))?;
+    let lines = files.read_main_lines().map_err(|error| absent_or_failed(&error))?;
+    let spool =
+        SpoolPath::from_lines(&lines).map_err(|error| SourceError::Failed(error.to_string()))?;
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
-    if let Some(path) = spool.directory(&host, node.as_ref()) {
+    if let Some(path) = spool.dir_of(&host, node.as_ref()) {
         return Ok(vec![Place { path: tree.locate(&path), node }]);
     }
-    let Some(dirs) = spool.directories(&host) else { return Ok(Vec::new()) };
+    let Some(dirs) = spool.node_dirs(&host) else { return Ok(Vec::new()) };
     let parent = tree.locate(&dirs.parent);
     let failed = |error: std::io::Error| unusable(&parent, &error);
     let mut places = Vec::new();
     for entry in std::fs::read_dir(&parent).map_err(failed)?.take(NAMES_MAX) {
         let name = entry.map_err(failed)?.file_name();
-        let Some((node, path)) = name.to_str().and_then(|name| dirs.of(name)) else { continue };
+        let Some((node, path)) = name.to_str().and_then(|name| dirs.find_node(name)) else {
+            continue;
+        };
         let path = tree.locate(&path);
         if path.is_dir() {
             places.push(Place { path, node: Some(node) });
@@ -222,11 +227,11 @@ fn by_configuration(
 
 fn absent_or_failed(error: &ConfError) -> SourceError {
     match error {
-        ConfError::NoConf => SourceError::Absent(
+        ConfError::MissingSlurmConf => SourceError::Absent(
             "no slurm.conf where it is looked for; slurm_conf in job_adopt.conf may say where it is"
                 .to_owned(),
         ),
-        ConfError::File(_) if error.is_missing() => SourceError::Absent(error.to_string()),
+        ConfError::UnreadableFile(_) if error.is_missing() => SourceError::Absent(error.to_string()),
         error => SourceError::Failed(error.to_string()),
     }
 }
@@ -253,8 +258,9 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
         true => missing(&place.path),
         false => SourceError::Failed(distrusted(&place.path, &error)),
     };
-    let path = believed(tree.trust(), |trust| follow(trust, &place.path)).map_err(failed)?;
-    let dir = believed(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
+    let path =
+        with_slurm_trusted(tree.trust(), |trust| follow(trust, &place.path)).map_err(failed)?;
+    let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
     let names = tree::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
