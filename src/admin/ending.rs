@@ -6,8 +6,10 @@
 use super::Error;
 use crate::helper::records::Record;
 use crate::helper::sources::processes;
-use crate::keeper::subtree::{self, Found, unless_gone};
-use crate::kernel::cgroup::{self, Dir, MADE, Place, event, is_marked};
+use crate::keeper::subtree;
+use crate::kernel::cgroup::{
+    self, Dir, Found, MADE, Place, event, is_marked, processes as list_processes, unless_gone,
+};
 use crate::kernel::proc::{self, Proc};
 use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use crate::protocol::JobId;
@@ -47,7 +49,7 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     let job = place.dir()?;
     let leaves = made_children(job)?;
     // What a walk misses is not told; killing says whether any was left.
-    let found = logins_in(job, &leaves, record.uid, &BTreeSet::new()).all;
+    let found = logins_in(job, &leaves, record.uid, &BTreeSet::new(), deadline).all;
     let terminals = tell(&record.id, record.uid, &found);
     if terminals > 0 {
         sleep(FORWARDING.min(deadline.saturating_duration_since(Instant::now())));
@@ -77,7 +79,7 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
 /// The children that we made, whatever records called them.
 fn made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
-    for name in unless_gone(subtree::children(dir))?.unwrap_or_default() {
+    for name in unless_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = unless_gone(dir.child(name))? {
             if is_made(&child)? {
                 made.push(child);
@@ -141,15 +143,15 @@ const NAMED: usize = 8;
 /// ourselves.
 pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     let own = nix::unistd::getpid().as_raw();
-    if subtree::processes(dir).all.contains(&own) {
+    if list_processes(dir, deadline).all.contains(&own) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
     let mut again = false;
     while unless_gone(event(dir, "populated"))?.flatten() == Some(true) {
-        subtree::kill(dir, std::mem::replace(&mut again, true));
+        subtree::kill(dir, std::mem::replace(&mut again, true), deadline);
         sleep(PAUSE);
         if Instant::now() >= deadline {
-            return left(dir, &subtree::processes(dir).all);
+            return left(dir, &list_processes(dir, Instant::now() + FORWARDING).all);
         }
     }
     Ok(())
@@ -161,7 +163,7 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 /// seen; what was found is killed all the same.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
     let find = |stopped: &BTreeSet<Identity>| {
-        let Found { all, cut } = logins_in(job, leaves, owner, stopped);
+        let Found { all, cut } = logins_in(job, leaves, owner, stopped, deadline);
         match cut {
             Some(error) if all.is_empty() => Err(error.into()),
             _ => Ok(all.iter().map(Process::identity).collect()),
@@ -248,13 +250,28 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
+/// Returns whether `owner` runs something in a job's cgroup that does not come from a login.
+pub(super) fn runs_job(job: &Dir, owner: u32, deadline: Instant) -> Result<bool, Error> {
+    let logins = logins_in(job, &made_children(job)?, owner, &BTreeSet::new(), deadline);
+    let logins: BTreeSet<i32> = logins.complete()?.iter().map(|process| process.pid).collect();
+    let all = list_processes(job, deadline).complete()?;
+    let is_own = |pid: &i32| real_uid(*pid).map(Uid::as_raw) == Some(owner);
+    Ok(all.iter().any(|pid| !logins.contains(pid) && is_own(pid)))
+}
+
 /// The logins of `owner` in a job's cgroup, and what is in its leaves for them.
-fn logins_in(job: &Dir, leaves: &[Dir], owner: u32, held: &BTreeSet<Identity>) -> Found<Process> {
+fn logins_in(
+    job: &Dir,
+    leaves: &[Dir],
+    owner: u32,
+    held: &BTreeSet<Identity>,
+    deadline: Instant,
+) -> Found<Process> {
     let mut held = held.clone();
     for leaf in leaves {
-        held.extend(process_table(leaf).all.iter().map(Process::identity));
+        held.extend(process_table(leaf, deadline).all.iter().map(Process::identity));
     }
-    let Found { mut all, cut } = process_table(job);
+    let Found { mut all, cut } = process_table(job, deadline);
     let chosen = logins(&all, owner, &held);
     all.retain(|process| chosen.contains(&process.pid));
     Found { all, cut }
@@ -312,12 +329,12 @@ impl Process {
 /// The processes in a cgroup and below it, but for this one. Listed twice, since a number may pass
 /// to a process elsewhere before it is read; whoever has it then is not the one that was read. No
 /// path is looked at, since the kernel tells none of more than 4096 bytes.
-pub(super) fn process_table(dir: &Dir) -> Found<Process> {
+pub(super) fn process_table(dir: &Dir, deadline: Instant) -> Found<Process> {
     let own = nix::unistd::getpid().as_raw();
-    let Found { all: pids, cut } = subtree::processes(dir);
+    let Found { all: pids, cut } = list_processes(dir, deadline);
     let mut all: Vec<Process> =
         pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect();
-    let again = subtree::processes(dir);
+    let again = list_processes(dir, deadline);
     let still: BTreeSet<i32> = again.all.into_iter().collect();
     all.retain(|process| still.contains(&process.pid));
     Found { all, cut: cut.or(again.cut) }

@@ -60,6 +60,7 @@ impl JobOptions {
             gpus: some(gpus.iter().cloned().map(gpu).collect()),
             gres: self.gres(),
             device_dir: device_dir.first().cloned(),
+            accounts: None,
             namespaces: None,
             env: None,
         };
@@ -108,8 +109,8 @@ pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Resul
     };
     let env = environment(&options.env, output)?;
     let record = options.job.record("register", id, uid, place)?;
-    let namespaces = options.namespaces.clone();
-    checked(&Record { env, namespaces, started: options.started, ..record })
+    let (accounts, namespaces) = (some(options.account.clone()), options.namespaces.clone());
+    checked(&Record { env, accounts, namespaces, started: options.started, ..record })
 }
 
 /// A variable's name and its value.
@@ -186,7 +187,8 @@ mod tests {
         let record = made(
             "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
              --cdi x.y/z=0 --gpu 1 --gpu GPU-UUID --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
-             --leaf l --started 8 --ends 9 --device-dir /d --namespaces /run/n",
+             --leaf l --started 8 --ends 9 --device-dir /d --namespaces /run/n \
+             --account oar --account 7",
         )
         .unwrap();
         assert_eq!((record.id.as_str(), record.uid), ("7", 5));
@@ -203,6 +205,7 @@ mod tests {
         assert_eq!((record.started, record.ends), (Some(8), Some(9)));
         assert_eq!(record.device_dir.as_deref(), Some("/d"));
         assert_eq!(record.namespaces.as_deref(), Some("/run/n"));
+        assert_eq!(record.accounts.unwrap(), ["oar", "7"]);
     }
 
     #[test]
@@ -269,6 +272,7 @@ mod tests {
             "--id 7 --uid 5 --cgroup /a --namespaces run/n",
             "--id 7 --uid 5 --cgroup /a --namespaces 07",
             "--id 7 --uid 5 --via slurm --namespaces 7",
+            "--id 7 --uid 5 --via slurm --account oar",
         ] {
             let error = made(line).unwrap_err();
             assert_eq!(error.code(), 2, "{line}: {error:?}");

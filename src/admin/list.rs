@@ -6,8 +6,7 @@ use crate::helper::devices::{Resolver, Tree};
 use crate::helper::records::{Place, ReadError, Record};
 use crate::helper::sources::{self, FluxSource, SlurmSource, SourceError};
 use crate::helper::{Config, contained};
-use crate::keeper::subtree;
-use crate::kernel::cgroup::{self, Dir, Mount, frozen_level};
+use crate::kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
 use crate::kernel::trust::Trust;
 use crate::protocol::{Containment, Placement, SourceName};
 use clap::Args;
@@ -18,7 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Show the jobs of this node
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 fine, 1 a record is broken, 3 cannot tell.")]
+#[command(
+    after_help = "Exit status: 0 fine, 1 a record is broken or its cgroup reused, 3 cannot tell."
+)]
 pub(super) struct Options {
     /// Only this user, by name or number
     #[arg(long)]
@@ -70,7 +71,8 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         job.why.extend(job.no_such_job(&config));
         job.why.iter().for_each(|why| output.warn(why));
     }
-    if code == super::EXIT_FINE && !broken.is_empty() {
+    let reused = jobs.iter().any(|job| job.state == REUSED);
+    if code == super::EXIT_FINE && (reused || !broken.is_empty()) {
         code = super::EXIT_FINDINGS;
     }
     match options.json {
@@ -86,6 +88,9 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     Ok(code)
 }
+
+/// State of a record whose cgroup is another account's by now.
+const REUSED: &str = "reused";
 
 /// One job, as it is shown. What cannot be told is left empty.
 #[derive(Debug, Default, Serialize)]
@@ -103,7 +108,7 @@ struct Job {
     containment: &'static str,
     /// Entries of the allowlist, where one is enforced.
     devices: Option<usize>,
-    /// `running`, `frozen`, `gone`, or `unknown` where it cannot be told, as where a scheduler
+    /// `running`, `frozen`, `gone`, `reused`, or `unknown` where it cannot be told, as where a scheduler
     /// places the logins.
     state: &'static str,
     /// Why either is unknown.
@@ -162,7 +167,7 @@ impl Job {
             }
         };
         self.cgroup = Some(path.to_string());
-        let Some(place) = subtree::unless_gone(Mount::open()?.place(path))? else {
+        let Some(place) = cgroup::unless_gone(Mount::open()?.place(path))? else {
             self.state = "gone";
             return Ok(());
         };
@@ -170,7 +175,24 @@ impl Job {
             Some(_) => "frozen",
             None => "running",
         };
+        self.require_user(place.dir()?)?;
         self.count(place.dir()?)
+    }
+
+    /// Notes where a scheduler has given the cgroup of a record to another account's job. Only root can
+    /// tell.
+    fn require_user(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
+            return Ok(());
+        }
+        match Occupants::read(dir, self.uid)?.require(dir, Instant::now() + PATIENCE) {
+            Err(error @ cgroup::Error::Wrong(_)) => {
+                self.state = REUSED;
+                self.why.push(format!("job {}: {error}", self.id));
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Why the state of a record is unknown that leaves its job's cgroup to a scheduler.
@@ -182,9 +204,10 @@ impl Job {
     }
 
     fn count(&mut self, dir: &Dir) -> cgroup::Result<()> {
-        self.processes = Some(subtree::processes(dir).complete()?.len());
+        let deadline = Instant::now() + PATIENCE;
+        self.processes = Some(cgroup::processes(dir, deadline).complete()?.len());
         if Uid::effective().is_root() {
-            self.logins = Some(connections(&process_table(dir).complete()?));
+            self.logins = Some(connections(&process_table(dir, deadline).complete()?));
         }
         Ok(())
     }

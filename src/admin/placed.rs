@@ -1,12 +1,11 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
-use super::ending::{Process, read_process, real_uid, runs_sshd};
+use super::ending::{Process, read_process, runs_sshd};
 use super::sys::remove_xattr;
 use super::{Error, Output};
 use crate::helper::records::Record;
-use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Branch, Obstacle};
-use crate::kernel::cgroup::{self, Dir, Mount, Place, Stamp};
+use crate::kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
 use crate::kernel::namespace::Namespace;
 use crate::kernel::sys::file::set_xattr;
 use crate::protocol::{CgroupPath, Containment};
@@ -30,22 +29,31 @@ impl Placed {
     pub(super) fn stamp(
         path: &CgroupPath,
         record: &Record,
+        accounts: Vec<u32>,
         known: impl Fn(&Stamp) -> Result<bool, Error>,
+        deadline: Instant,
     ) -> Result<Self, Error> {
         let place = Mount::open()?.place(path)?;
         let own = Stamp { uid: record.uid, job: record.id.clone() };
         let found = Stamp::read(place.dir()?)?;
-        for (path, stamp) in stamps(&place)? {
+        for (path, stamp) in stamps(&place, deadline)? {
             if stamp != own && known(&stamp)? {
                 let cause = format!("it is the cgroup of job {}", stamp.job);
                 return Err(Error::failed("stamp", path, cause));
             }
         }
+        let dir = place.dir()?;
         let undo = found.as_ref() != Some(&own);
+        let owner = if undo { dir.owner()? } else { Occupants::read(dir, record.uid)?.owner };
+        let occupants = Occupants { user: record.uid, owner, accounts };
         if undo {
-            check_occupants(place.dir()?, record.uid)?;
-            withdraw_stamp(place.dir()?)?;
-            set_stamp(&own, place.dir()?)?;
+            check_occupants(dir, &occupants, deadline)?;
+            withdraw_stamp(dir)?;
+            note_occupants(dir, &occupants)?;
+            set_stamp(&own, dir)?;
+        } else {
+            occupants.require(dir, deadline)?;
+            note_occupants(dir, &occupants)?;
         }
         Ok(Self { place, undo })
     }
@@ -111,15 +119,15 @@ impl Drop for Placed {
 }
 
 /// The stamps above, at and below a place: a login must not be in two jobs.
-fn stamps(place: &Place) -> Result<Vec<(String, Stamp)>, Error> {
+fn stamps(place: &Place, deadline: Instant) -> Result<Vec<(String, Stamp)>, Error> {
     let mut stamps = Vec::new();
     let mut look = |dir: &Dir| {
-        let stamp = subtree::unless_gone(Stamp::read(dir))?.flatten();
+        let stamp = cgroup::unless_gone(Stamp::read(dir))?.flatten();
         stamps.extend(stamp.map(|stamp| (dir.path().to_owned(), stamp)));
         Ok::<_, cgroup::Error>(())
     };
     place.levels().iter().skip(1).try_for_each(&mut look)?;
-    subtree::walk(place.dir()?, look)?;
+    cgroup::walk(place.dir()?, deadline, look)?;
     Ok(stamps)
 }
 
@@ -149,14 +157,25 @@ fn withdraw(dir: &Dir, mark: &CStr) -> cgroup::Result<()> {
     }
 }
 
-/// Refuses a cgroup with anything in it, or below it, that cannot belong to a job of `owner`
+/// Notes who may have processes in a job's cgroup, for its logins.
+fn note_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
+    set_xattr(dir.as_fd(), cgroup::OCCUPANTS, occupants.to_string().as_bytes(), 0)
+        .map_err(|error| dir.failed("note accounts of", "", error).into())
+}
+
+/// Refuses a cgroup that is another account's, or has anything in it or below that cannot belong to the job
 /// before its first login. A path with a mistake in it may name a cgroup that the node itself lives
 /// in: to confine it, and later to end it, would take the node down.
 /// Fails: [`Error::Failed`] naming the process and why it cannot; also where not all could be seen.
-fn check_occupants(dir: &Dir, owner: u32) -> Result<(), Error> {
+fn check_occupants(dir: &Dir, occupants: &Occupants, deadline: Instant) -> Result<(), Error> {
+    let Occupants { owner, .. } = occupants;
+    if !occupants.admits(*owner) {
+        let cause = format!("it belongs to uid {owner}, which does not own the job");
+        return Err(Error::failed("stamp", dir.path(), cause));
+    }
     let ours = lineage();
-    for pid in subtree::processes(dir).complete()? {
-        if let Some(why) = objection(pid, owner, &ours) {
+    for pid in cgroup::processes(dir, deadline).complete()? {
+        if let Some(why) = objection(pid, occupants, &ours) {
             let cause = format!("process {pid} in it {why}");
             return Err(Error::failed("stamp", dir.path(), cause));
         }
@@ -165,7 +184,7 @@ fn check_occupants(dir: &Dir, owner: u32) -> Result<(), Error> {
 }
 
 /// A process that is gone by now is no objection.
-fn objection(pid: i32, owner: u32, ours: &[i32]) -> Option<String> {
+fn objection(pid: i32, occupants: &Occupants, ours: &[i32]) -> Option<String> {
     if pid == 1 {
         return Some("is the first one of the system".into());
     }
@@ -175,10 +194,10 @@ fn objection(pid: i32, owner: u32, ours: &[i32]) -> Option<String> {
     if runs_sshd(pid) {
         return Some("is an sshd of root, and no login can be there yet".into());
     }
-    match real_uid(pid)?.as_raw() {
-        0 => None,
-        uid if uid == owner => None,
-        uid => Some(format!("belongs to uid {uid}, who does not own the job")),
+    match occupants.stranger(pid) {
+        Ok(None) => None,
+        Ok(Some(uid)) => Some(format!("belongs to uid {uid}, which does not own the job")),
+        Err(error) => Some(format!("cannot be looked at: {error}")),
     }
 }
 
@@ -201,16 +220,23 @@ mod tests {
     #[test]
     fn the_system_and_ourselves_are_no_job() {
         let ours = lineage();
+        let job = job_of(5);
         assert!(ours.starts_with(&[getpid().as_raw(), getppid().as_raw()]));
-        assert!(objection(1, 5, &ours).unwrap().contains("first"));
-        assert!(objection(getpid().as_raw(), 5, &ours).unwrap().contains("this one"));
+        assert!(objection(1, &job, &ours).unwrap().contains("first"));
+        assert!(objection(getpid().as_raw(), &job, &ours).unwrap().contains("this one"));
     }
 
     #[test]
     fn somebody_else_is_no_job_and_the_gone_are_nobody() {
         let (own, uid) = (getpid().as_raw(), getuid().as_raw());
-        assert_eq!(objection(own, uid, &[]), None);
-        assert_eq!(objection(i32::MAX, 5, &[]), None);
-        assert_eq!(objection(own, uid + 1, &[]).is_some(), uid != 0);
+        assert_eq!(objection(own, &job_of(uid), &[]), None);
+        assert_eq!(objection(i32::MAX, &job_of(5), &[]), None);
+        assert_eq!(objection(own, &job_of(uid + 1), &[]).is_some(), uid != 0);
+        let named = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
+        assert_eq!(objection(own, &named, &[]), None);
+    }
+
+    fn job_of(user: u32) -> Occupants {
+        Occupants { user, owner: 0, accounts: Vec::new() }
     }
 }

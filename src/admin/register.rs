@@ -39,6 +39,9 @@ pub(super) struct Options {
     /// The scheduler that places the logins
     #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
     pub(super) via: Option<Via>,
+    /// An account of the scheduler that may have processes in the job; repeatable
+    #[arg(long, value_name = "NAME", conflicts_with = "via")]
+    pub(super) account: Vec<String>,
     /// A process of the job, or a path, whose mounts logins see
     #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
     pub(super) namespaces: Option<String>,
@@ -94,9 +97,12 @@ pub(super) fn register(
     config.registry.prepare(&trust, record.uid)?;
     record.started = record.started.or(before).or_else(|| Some(clock::now()));
     let wanted = wanted(&record, config, output)?;
+    let accounts = record.accounts.iter().flatten().map(|name| people::number(name));
+    let accounts = accounts.collect::<Result<_, _>>()?;
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
-        let placed = Placed::stamp(path, &record, |stamp| known(&config.registry, &trust, stamp))?;
+        let known = |stamp: &Stamp| known(&config.registry, &trust, stamp);
+        let placed = Placed::stamp(path, &record, accounts, known, deadline)?;
         placed.not_in_closed_slice()?;
         placed.mark_namespace(record.namespaces.as_deref())?;
         placed.confine(&wanted, deadline, output)?;

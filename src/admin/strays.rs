@@ -1,6 +1,6 @@
 //! `strays`: what is left on the node of users who have no job there.
 
-use super::ending::{Identity, hunt, number, runs_sshd, signal_all, started};
+use super::ending::{Identity, hunt, number, runs_job, runs_sshd, signal_all, started};
 use super::list::running;
 use super::placed::lineage;
 use super::{Conf, Error, Output, PATIENCE, people, require_root, slices};
@@ -9,8 +9,7 @@ use crate::helper::records::{Place, ReadError};
 use crate::helper::sources::{SourceError, account_uid, processes};
 use crate::helper::stack::{Entry, Group as Stack, entries};
 use crate::helper::{Config, printable};
-use crate::keeper::subtree::unless_gone;
-use crate::kernel::cgroup::{Membership, Mount};
+use crate::kernel::cgroup::{self, Dir, Membership, Mount, Occupants, unless_gone};
 use crate::kernel::log::{Line, Severity};
 use crate::kernel::proc::{Proc, Process};
 use crate::kernel::sys::file::facts;
@@ -196,8 +195,8 @@ pub(super) struct Look {
     pub(super) outside: Vec<Stray>,
     /// Who has a job.
     owners: BTreeSet<u32>,
-    /// The cgroups of the registry's jobs.
-    jobs: Vec<String>,
+    /// The cgroups of the registry's jobs, each with the user who has lost it to another job.
+    jobs: Vec<(String, Option<u32>)>,
     /// Why there may be jobs that nobody has told of.
     unsure: Vec<String>,
 }
@@ -226,7 +225,10 @@ impl Look {
             // A service of the system without any process of root's runs as this account by the
             // admin's will.
             let is_service = service(one.path()).is_some_and(|unit| !services.contains(unit));
-            let is_jobs = look.jobs.iter().any(|job| is_within(one.path(), job));
+            let is_jobs = look
+                .jobs
+                .iter()
+                .any(|(job, lost)| *lost != Some(uid) && is_within(one.path(), job));
             if is_service || is_jobs || ours.contains(&one.process.pid) {
                 continue;
             }
@@ -256,10 +258,15 @@ impl Look {
             for record in found.map(|found| found.records).unwrap_or_default() {
                 // A scheduler tells itself which of its jobs are there.
                 let Place::Cgroup(path) = &record.place else { continue };
-                if !matches!(unless_gone(Mount::open()?.place(path)), Ok(None)) {
+                let lost = match unless_gone(Mount::open()?.place(path)) {
+                    Ok(None) => continue,
+                    Ok(Some(place)) => is_lost(place.dir()?, uid),
+                    Err(_) => false,
+                };
+                if !lost {
                     self.owners.insert(uid);
-                    self.jobs.push(path.to_string());
                 }
+                self.jobs.push((path.to_string(), lost.then_some(uid)));
             }
         }
         for source in [SourceName::Slurm, SourceName::Flux] {
@@ -285,6 +292,17 @@ impl Look {
         self.outside.retain(|stray| is_one(stray.uid));
         self.outside
     }
+}
+
+/// Returns whether a scheduler has given the cgroup of this user's record to another account's job. A user
+/// who still runs something there besides logins has not lost it: what is ended does not come back. Only
+/// root can tell.
+fn is_lost(dir: &Dir, user: u32) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    let occupants = Occupants::read(dir, user).and_then(|known| known.require(dir, deadline));
+    Uid::effective().is_root()
+        && matches!(occupants, Err(cgroup::Error::Wrong(_)))
+        && matches!(runs_job(dir, user, deadline), Ok(false))
 }
 
 /// A process, as it is read for this.

@@ -10,7 +10,7 @@
 pub mod subtree;
 
 use crate::kernel::Failed;
-use crate::kernel::cgroup::{self, Dir, Membership, event};
+use crate::kernel::cgroup::{self, Dir, Membership, event, processes, unless_gone, walk};
 use crate::kernel::lock;
 use crate::kernel::log::{self, Line, Severity};
 use crate::kernel::sys::child::Handed;
@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use subtree::{kill, processes, unless_gone, walk};
+use subtree::kill;
 use thiserror::Error;
 
 /// How the kernel knows it (`comm`), in place of the number of a descriptor.
@@ -178,13 +178,13 @@ fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
     let mut again = false;
     loop {
         if unless_gone(event(leaf, "populated"))?.flatten() != Some(false) {
-            kill(leaf, std::mem::replace(&mut again, true));
+            kill(leaf, std::mem::replace(&mut again, true), deadline);
         }
-        if unless_gone(leaf.read("cgroup.events"))?.is_none() || removed(above, leaf) {
+        if unless_gone(leaf.read("cgroup.events"))?.is_none() || removed(above, leaf, deadline) {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let left = processes(leaf).all;
+            let left = processes(leaf, Instant::now() + PAUSE_MAX).all;
             let place = left.first().and_then(|pid| Membership::of(*pid).ok());
             let place = place.as_ref().and_then(Membership::unified).unwrap_or_default();
             return Err(Trouble::Left(left.len(), place.to_owned()));
@@ -195,10 +195,10 @@ fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
 }
 
 /// Removes the leaf with what is below it; whether that went.
-fn removed(above: &Dir, leaf: &Dir) -> bool {
+fn removed(above: &Dir, leaf: &Dir, deadline: Instant) -> bool {
     let mut below = Vec::new();
-    let _ = walk(leaf, |dir| {
-        for name in subtree::children(dir)? {
+    let _ = walk(leaf, deadline, |dir| {
+        for name in dir.children()? {
             below.push((dir.try_clone()?, name));
         }
         Ok(())
@@ -224,8 +224,8 @@ fn release(unit: &Dir) -> cgroup::Result<()> {
         return Ok(());
     }
     let identity = unit.identity()?;
-    let parent = subtree::parent(unit)?;
-    for name in subtree::children(&parent)? {
+    let parent = unit.parent()?;
+    for name in parent.children()? {
         let Some(child) = unless_gone(parent.child(&name))? else { continue };
         // Whatever has taken its name is not it.
         if child.identity()? == identity {

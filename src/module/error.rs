@@ -58,9 +58,10 @@ impl Failure {
 /// The cgroup cannot be joined, or the move failed.
 impl From<cgroup::Error> for Failure {
     fn from(error: cgroup::Error) -> Self {
-        match error.is_gone() {
-            true => Self::Gone(error),
-            false => Self::why(Reason::AdoptionFailed, error),
+        match error {
+            cgroup::Error::System(failed) if failed.timed_out() => failed.into(),
+            error if error.is_gone() => Self::Gone(error),
+            error => Self::why(Reason::AdoptionFailed, error),
         }
     }
 }

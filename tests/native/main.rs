@@ -54,6 +54,7 @@ mod ranks;
 mod record;
 mod refusal;
 mod resolve;
+mod reuse;
 mod rival;
 mod rollout;
 mod slices;

@@ -1,47 +1,8 @@
 //! Processes of users without a job: they are shown and ended, and no others.
 
-use std::process::{Child, Stdio};
-
 use serde_json::Value;
 
-use crate::support::{ALICE, BOB, Cgroup, HELPER, Node, OPS, SPOOL, User, eventually, on_node};
-
-/// A process of a user outside of jobs, and the nsenter(1) that waits for it.
-struct Stray(Child, String);
-
-impl Stray {
-    fn new(node: &Node, user: User, script: &str) -> Self {
-        Self::start_in(node, &node.outside(), user, script)
-    }
-
-    fn start_in(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Self {
-        let id = user.uid.to_string();
-        let mut command = node.daemon(cgroup, "setpriv");
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", script]);
-        let enters = command.stdout(Stdio::null()).spawn().unwrap();
-        let children = format!("/proc/{0}/task/{0}/children", enters.id());
-        let child = || std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
-        eventually("it is there", || !child().is_empty());
-        let stray = Self(enters, format!("/proc/{}/status", child()));
-        eventually("it is the user's", || stray.status().contains(&format!("\nUid:\t{id}\t")));
-        stray
-    }
-
-    fn status(&self) -> String {
-        std::fs::read_to_string(&self.1).unwrap_or_default()
-    }
-
-    fn runs(&self) -> bool {
-        !matches!(self.status(), text if text.is_empty() || text.contains("\nState:\tZ"))
-    }
-}
-
-impl Drop for Stray {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::support::{ALICE, BOB, HELPER, Node, OPS, Process, SPOOL, User, eventually, on_node};
 
 const STAYS: &str = "exec sleep infinity";
 
@@ -55,7 +16,7 @@ fn list_strays(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
 fn name_chosen_by_user_is_escaped_on_terminal() {
     on_node(|node| {
         let cgroup = node.outside().child("\u{1b}[1m");
-        let _one = Stray::start_in(node, cgroup.create(), ALICE, STAYS);
+        let _one = Process::start_in(node, cgroup.create(), ALICE, STAYS);
         let outcome = node.job_adopt(&["strays"]).exits(1).says("/?[1m");
         assert!(!outcome.output().contains('\u{1b}'), "{outcome}");
     });
@@ -66,7 +27,7 @@ fn each_stray_is_listed_with_cgroup_and_devices() {
     on_node(|node| {
         node.job_adopt(&["strays"]).ok();
         let cron = node.outside().child("cron.service");
-        let _one = Stray::start_in(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
+        let _one = Process::start_in(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
         let strays = list_strays(node, &[], 1);
         assert_eq!(strays.len(), 1, "{strays:?}");
         let one = &strays[0];
@@ -79,7 +40,7 @@ fn each_stray_is_listed_with_cgroup_and_devices() {
         assert!(list_strays(node, &["--user", "bob"], 0).is_empty());
         node.configure("always_allowed = /dev/loop0\n");
         assert_eq!(list_strays(node, &["--user", "1001"], 1)[0]["devices"], serde_json::json!([]));
-        let _bob = Stray::new(node, BOB, STAYS);
+        let _bob = Process::new(node, BOB, STAYS);
         assert_eq!(list_strays(node, &["--user", "alice"], 1).len(), 1);
         assert_eq!(list_strays(node, &[], 1).len(), 2);
     });
@@ -89,12 +50,12 @@ fn each_stray_is_listed_with_cgroup_and_devices() {
 #[test]
 fn strays_are_ended_with_their_children() {
     on_node(|node| {
-        let deaf = Stray::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
-        let stopped = Stray::new(node, ALICE, "kill -STOP $$; sleep infinity");
+        let deaf = Process::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
+        let stopped = Process::new(node, ALICE, "kill -STOP $$; sleep infinity");
         node.write("/usr/bin/chain", "#!/bin/sh\ntrap '' TERM\nsleep 0.02\nsetsid -f \"$0\"\n");
         node.mode("/usr/bin/chain", 0o755);
-        let _chain = Stray::new(node, ALICE, "setsid -f chain; exec sleep infinity");
-        let theirs = Stray::new(node, BOB, STAYS);
+        let _chain = Process::new(node, ALICE, "setsid -f chain; exec sleep infinity");
+        let theirs = Process::new(node, BOB, STAYS);
         node.job_adopt(&["strays", "--kill", "--user", "alice"]).ok();
         eventually("they have ended", || !deaf.runs() && !stopped.runs());
         assert!(theirs.runs(), "bob's was ended");
@@ -113,22 +74,22 @@ fn only_users_without_job_have_strays() {
         node.arguments("exempt_groups=ops");
         let job = node.job(ALICE, "4242").start();
         let spared = [
-            Stray::new(node, ALICE, STAYS),
-            Stray::new(node, BOB, STAYS),
-            Stray::new(node, OPS, STAYS),
-            Stray::new(node, HELPER, STAYS),
-            Stray::new(node, User { name: "nobody", uid: 65_534 }, STAYS),
-            Stray::new(node, User { name: "none", uid: 70_000 }, STAYS),
+            Process::new(node, ALICE, STAYS),
+            Process::new(node, BOB, STAYS),
+            Process::new(node, OPS, STAYS),
+            Process::new(node, HELPER, STAYS),
+            Process::new(node, User { name: "nobody", uid: 65_534 }, STAYS),
+            Process::new(node, User { name: "none", uid: 70_000 }, STAYS),
         ];
         node.job_adopt(&["strays", "--kill"]).ok();
-        assert!(spared.iter().all(Stray::runs));
+        assert!(spared.iter().all(Process::runs));
         job.record("{");
         node.job_adopt(&["strays", "--kill"]).ok();
         assert!(spared[0].runs(), "a broken record may stand for a job");
         node.sh(&format!("rm {}", job.record_path())).ok();
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("alice's has ended", || !spared[0].runs());
-        assert!(spared[1..].iter().all(Stray::runs));
+        assert!(spared[1..].iter().all(Process::runs));
         assert!(job.cgroup.pids().is_empty(), "the job is none any more");
     });
 }
@@ -139,7 +100,7 @@ fn caller_of_command_is_not_ended() {
     on_node(|node| {
         node.sh("install -m 4755 /bin/dash /usr/bin/become").ok();
         let script = "become -p -c 'job-adopt strays --kill'; echo $? >/tmp/status; sleep 60";
-        let caller = Stray::new(node, ALICE, script);
+        let caller = Process::new(node, ALICE, script);
         eventually("it has run", || node.exists("/tmp/status"));
         assert!(caller.runs());
         assert_eq!(node.read("/tmp/status"), "0\n");
@@ -151,8 +112,8 @@ fn epilog_ends_strays_with_last_job() {
     on_node(|node| {
         let _one = node.job(ALICE, "1").start();
         let two = node.job(ALICE, "2").start();
-        let stray = Stray::new(node, ALICE, STAYS);
-        let theirs = Stray::new(node, BOB, STAYS);
+        let stray = Process::new(node, ALICE, STAYS);
+        let theirs = Process::new(node, BOB, STAYS);
         node.job_adopt(&["unregister", "--strays", "1"]).ok();
         assert!(stray.runs() && two.cgroup.pids().len() == 1, "she has another job");
         node.job_adopt(&["unregister", "2"]).ok();
@@ -173,7 +134,7 @@ fn epilog_ends_strays_with_last_job() {
 #[test]
 fn node_without_adoption_has_no_strays() {
     on_node(|node| {
-        let stray = Stray::new(node, ALICE, STAYS);
+        let stray = Process::new(node, ALICE, STAYS);
         let refuses = |why: &str| {
             node.job_adopt(&["strays", "--kill"]).exits(3).says(why);
             let _job = node.job(ALICE, "1").start();
@@ -198,7 +159,7 @@ fn node_without_adoption_has_no_strays() {
 #[test]
 fn failing_group_lookup_exempts_every_user() {
     on_node(|node| {
-        let stray = Stray::new(node, OPS, STAYS);
+        let stray = Process::new(node, OPS, STAYS);
         node.arguments("exempt_groups=ops");
         node.sh("mv /etc/group /etc/group.away").ok();
         node.job_adopt(&["strays", "--kill"]).exits(3).says("look up group ops");
@@ -210,7 +171,7 @@ fn failing_group_lookup_exempts_every_user() {
 #[test]
 fn slurm_job_without_extern_step_spares_every_user() {
     on_node(|node| {
-        let stray = Stray::new(node, ALICE, STAYS);
+        let stray = Process::new(node, ALICE, STAYS);
         node.folder(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         let socket = format!("{SPOOL}/{}_77.0", node.name());

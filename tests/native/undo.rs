@@ -45,7 +45,7 @@ fn failing_filter_leaves_no_leaf() {
 /// The proof after the move fails.
 #[test]
 fn stamp_lost_after_move_leaves_no_leaf() {
-    assert_refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=2"], None);
+    assert_refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=3"], None);
 }
 
 /// A lost leaf is made again only if the job still belongs to the user.

@@ -197,7 +197,7 @@ impl Scratch {
         let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let space = space.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
         let prefix = format!("{PREFIX}{space}-");
-        for name in subtree::children(&root)? {
+        for name in root.children()? {
             let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
             if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None).is_err()) {
                 remove(&root, name.to_string_lossy().as_ref());

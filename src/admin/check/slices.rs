@@ -5,7 +5,6 @@ use super::finding::Severity;
 use super::{Check, Finding, NOBODY, Site, roots};
 use crate::admin::slices::exempt;
 use crate::helper::stack::Entry;
-use crate::keeper::subtree;
 use crate::kernel::bpf::{self, Attached, Level};
 use crate::kernel::cgroup::{Membership, Mount};
 use crate::protocol::CgroupPath;
@@ -113,7 +112,7 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    for name in subtree::children(&above).unwrap_or_default() {
+    for name in above.children().unwrap_or_default() {
         let name = name.to_string_lossy();
         let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice"));
         let Some(uid) = uid.and_then(|uid| uid.parse().ok()) else { continue };

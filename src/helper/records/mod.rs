@@ -33,6 +33,10 @@ impl RecordError {
                 "key env is for records via slurm, with the names that job-adopt-record(5) has"
                     .to_owned()
             }
+            "accounts" => {
+                "key accounts is for records with cgroup: at most 8 names or numbers of accounts"
+                    .to_owned()
+            }
             "namespaces" => {
                 "key namespaces is for records with cgroup: the number of a process or an \
                              absolute path of at most 200 bytes"

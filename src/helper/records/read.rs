@@ -147,6 +147,7 @@ impl Record {
             gpus: None,
             gres: None,
             device_dir: None,
+            accounts: None,
             namespaces: None,
             env: None,
         })

@@ -39,6 +39,9 @@ pub struct Record {
     pub gres: Option<BTreeMap<String, Vec<u32>>>,
     /// A directory of device files, absolute.
     pub device_dir: Option<String>,
+    /// Accounts of the scheduler, by name or number, that may have processes in the job's cgroup. Beside
+    /// `cgroup` only.
+    pub accounts: Option<Vec<String>>,
     /// Where the job's mounts are: a process of the job, or a path. Beside `cgroup` only.
     pub namespaces: Option<String>,
     /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
@@ -134,6 +137,7 @@ impl Record {
             gpus: wire.gpus,
             gres: wire.gres.map(|ByName(gres)| gres),
             device_dir: wire.device_dir,
+            accounts: wire.accounts,
             namespaces: wire.namespaces,
             env: wire.env.map(environment).transpose()?,
         };
@@ -162,6 +166,7 @@ impl Record {
             gpus: self.gpus.clone(),
             gres: self.gres.clone().map(ByName),
             device_dir: self.device_dir.clone(),
+            accounts: self.accounts.clone(),
             namespaces: self.namespaces.clone(),
             env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
         };
@@ -229,6 +234,7 @@ impl Record {
             ("gpus", self.gpus.iter().flatten().all(gpu)),
             ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
             ("device_dir", self.device_dir.iter().all(dir)),
+            ("accounts", self.accounts.iter().all(|names| in_cgroup && are_accounts(names))),
             ("namespaces", self.namespaces.iter().all(|name| in_cgroup && is_namespace(name))),
             ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
         ];
@@ -241,6 +247,13 @@ impl Record {
 
 fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
     Environment::new(variables).ok_or_else(|| RecordError::key("env"))
+}
+
+/// Maximum accounts of a record: their numbers fit one mark on a cgroup.
+const ACCOUNTS_MAX: usize = 8;
+
+fn are_accounts(names: &[String]) -> bool {
+    names.len() <= ACCOUNTS_MAX && names.iter().all(|name| is_text(name))
 }
 
 /// The number of a process, or an absolute path that fits a mark on a cgroup.
@@ -347,6 +360,8 @@ pub(super) struct WireRecord {
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) device_dir: Option<String>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    pub(super) accounts: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) namespaces: Option<String>,
     #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
     pub(super) env: Option<ByName<String>>,
@@ -430,7 +445,7 @@ mod tests {
     "options": { "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"], ["char-pts", "rw"]] },
     "cdi": ["nvidia.com/gpu=0"],
     "gpus": ["GPU-edfee158-11c1-52b8-0517-92f30e7fac88", 3, "0000:65:00.0"],
-    "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242", "namespaces": "/run/ns/4242" }"#;
+    "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242", "accounts": ["oar"], "namespaces": "/run/ns/4242" }"#;
 
     /// A record of the required keys, with `more` in front of the closing brace.
     fn with(more: &str) -> Result<Record, RecordError> {

@@ -9,8 +9,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{fmt, io};
 
@@ -86,9 +87,42 @@ impl Dir {
         self.stat().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
+    /// Returns the uid of the directory's owner.
+    pub fn owner(&self) -> Result<u32> {
+        self.stat().map(|stat| stat.st_uid)
+    }
+
     /// Whether there is any child: a cgroup's directory has two links more than it has children.
     pub fn has_children(&self) -> Result<bool> {
         self.stat().map(|stat| stat.st_nlink > 2)
+    }
+
+    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
+    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
+    pub fn children(&self) -> Result<Vec<OsString>> {
+        let error = |errno: Errno| self.failed("list", "", errno);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
+        let mut names = Vec::new();
+        for entry in listing.iter() {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
+            if directory && name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
+    /// none, and is not for this.
+    pub fn parent(&self) -> Result<Self> {
+        let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = openat(self, "..", flags, Mode::empty())
+            .map_err(|errno| self.failed("open", "..", errno))?;
+        Ok(Self::new(fd, path))
     }
 
     /// Reads a file of the interface to its end, up to 64 MiB: `cgroup.procs` has a line for every
@@ -139,6 +173,8 @@ impl Dir {
 
 pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
+/// What [`super::Occupants`] are noted as.
+pub(crate) const OCCUPANTS: &CStr = c"trusted.job_adopt_uids";
 pub(crate) const NAMESPACE: &CStr = c"trusted.job_adopt_namespace";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
@@ -222,7 +258,7 @@ pub fn namespace(dir: &Dir) -> Result<Option<String>> {
     get(dir, NAMESPACE)?.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
 }
 
-fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
+pub(super) fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
     match sys::file::get_xattr(dir.as_fd(), name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
@@ -243,5 +279,16 @@ mod tests {
         let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
         assert_eq!(dir.read("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
         assert_eq!(dir.read("cgroup.none").unwrap(), None);
+    }
+
+    #[test]
+    fn a_child_of_any_name_is_found() {
+        let scratch = Scratch::new();
+        let name = OsStr::from_bytes(b"a\xff");
+        std::fs::create_dir(scratch.path().join(name)).unwrap();
+        let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
+        assert_eq!(dir.children().unwrap(), [name]);
+        assert_eq!(dir.child(name).unwrap().path(), "/a/a\u{fffd}");
+        assert!(dir.child("..").is_err());
     }
 }

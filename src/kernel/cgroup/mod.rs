@@ -6,13 +6,17 @@
 
 mod dir;
 mod membership;
+mod occupants;
 mod place;
+mod subtree;
 pub mod v1;
 
 pub use dir::{Dir, MADE, Stamp, namespace, pin};
-pub(crate) use dir::{NAMESPACE, STAMP, is_marked, mark, mark_pin};
+pub(crate) use dir::{NAMESPACE, OCCUPANTS, STAMP, is_marked, mark, mark_pin};
 pub use membership::{Membership, Origin, enter, stands_in};
+pub use occupants::Occupants;
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
+pub use subtree::{Found, own_processes, processes, unless_gone, walk};
 
 use crate::kernel::Failed;
 use thiserror::Error;

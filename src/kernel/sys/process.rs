@@ -3,8 +3,10 @@
 //! process sends.
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 /// A descriptor that stands for this process, whatever becomes of its number.
 /// Errors: `ESRCH` when there is none, `ENOSYS` before Linux 5.3.
@@ -45,6 +47,33 @@ pub fn owner(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let owner = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb701) };
     // SAFETY: it makes a descriptor.
     unsafe { super::made_fd(owner.into()) }
+}
+
+/// Returns the uid of the account that owns the user namespace of a process; `None` if it is this process's
+/// own. Of nested ones the outermost below this process's counts: its owner is an account of the node.
+///
+/// # Errors
+///
+/// As `open(2)`: `ENOENT` or `ESRCH` for a process that is gone, `EACCES` without the right to look;
+/// `EPERM` for a namespace that is not below this process's.
+pub fn namespace_owner(pid: i32) -> io::Result<Option<u32>> {
+    let own = std::fs::metadata("/proc/self/ns/user")?.ino();
+    let mut namespace = File::open(format!("/proc/{pid}/ns/user"))?;
+    if namespace.metadata()?.ino() == own {
+        return Ok(None);
+    }
+    loop {
+        // Of a user namespace this is the one above.
+        let above = File::from(owner(namespace.as_fd())?);
+        if above.metadata()?.ino() == own {
+            break;
+        }
+        namespace = above;
+    }
+    let mut uid: libc::uid_t = 0;
+    // SAFETY: NS_GET_OWNER_UID writes a uid_t, for which the pointer is good.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), 0xb704, &raw mut uid) };
+    super::checked(result.into()).map(|_| Some(uid))
 }
 
 /// Receives one byte, and the descriptor that comes with it; `None` unless it is exactly one.

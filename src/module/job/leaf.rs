@@ -4,13 +4,14 @@
 use super::flux::{Imp, ensure_keeper, keeper_executable};
 use super::{Joined, not_frozen, required};
 use crate::kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
-use crate::kernel::cgroup::{self, Dir, Place, Stamp};
+use crate::kernel::cgroup::{self, Dir, Occupants, Place, Stamp};
 use crate::kernel::namespace::Namespace;
 use crate::module::Failure;
 use crate::module::probe::Tried;
 use crate::module::ruling::Adoption;
 use crate::module::undo::Undo;
 use crate::protocol::{LeafName, Reason};
+use std::time::Instant;
 
 /// A job's cgroup and those above it, and what says whose it is.
 #[derive(Debug)]
@@ -32,16 +33,23 @@ pub(crate) enum Owner {
 
 impl Owner {
     /// Errors: any [`Failure`] for a job that is over, or not the user's.
-    fn require(&self, job: &Dir) -> Result<(), Failure> {
+    fn require(&self, job: &Dir, deadline: Instant) -> Result<(), Failure> {
         match self {
             Self::Imp(imp) => imp.require(job),
             // It was there when the job was opened, and `unregister` withdraws it first of all.
             Self::Stamp(stamp) => match Stamp::read(job)? {
                 None => Err(Failure::why(Reason::Ended, "the job's stamp was withdrawn")),
-                Some(_) => Ok(stamp.require(job)?),
+                Some(_) => require_stamp(stamp, job, deadline),
             },
         }
     }
+}
+
+/// Requires this stamp, and that no other account uses the cgroup: a scheduler may have given it, with the
+/// stamp on it, to the next job.
+pub(super) fn require_stamp(stamp: &Stamp, job: &Dir, deadline: Instant) -> Result<(), Failure> {
+    stamp.require(job)?;
+    Ok(Occupants::read(job, stamp.uid)?.require(job, deadline)?)
 }
 
 impl Cgroups {
@@ -81,7 +89,7 @@ impl Cgroups {
             match self.attempt(adoption, undo).map_err(|failure| undo.back(failure)) {
                 // It may be the job that has gone, or only its leaf, which is no end of the job.
                 // Nothing is made in a cgroup that may be another's by now.
-                Err(Failure::Gone(error)) if self.require().is_ok() => {
+                Err(Failure::Gone(error)) if self.require(adoption).is_ok() => {
                     if !std::mem::take(&mut again) {
                         return Err(Failure::why(Reason::AdoptionFailed, error));
                     }
@@ -92,8 +100,8 @@ impl Cgroups {
     }
 
     /// Requires that the job is there, the user's, and not frozen.
-    fn require(&self) -> Result<(), Failure> {
-        self.owner.require(self.place.dir()?)?;
+    fn require(&self, adoption: &Adoption<'_>) -> Result<(), Failure> {
+        self.owner.require(self.place.dir()?, adoption.deadline())?;
         not_frozen(self.place.levels())
     }
 
@@ -103,7 +111,8 @@ impl Cgroups {
         let containment = required(confinement.name, adoption)?;
         self.enter(&leaf, &confinement, adoption, undo).map_err(|failure| {
             // The end of a job that was alive when it was checked is the reason.
-            match leaf.job().map_err(Failure::from).and_then(|(job, _)| self.owner.require(job)) {
+            let job = leaf.job().map_err(Failure::from);
+            match job.and_then(|(job, _)| self.owner.require(job, adoption.deadline())) {
                 Err(over @ Failure::Why(Reason::Ended, _)) => over,
                 _ => failure,
             }
@@ -144,7 +153,7 @@ impl Cgroups {
         if let Some(keep) = keep {
             keep.verify()?;
         }
-        self.owner.require(leaf.job()?.0)?;
+        self.owner.require(leaf.job()?.0, adoption.deadline())?;
         confinement.verify(leaf.dir()?)?;
         Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
     }

@@ -54,7 +54,7 @@ impl Job {
             Placement::Cgroup { path, leaf } => {
                 let place = Mount::open()?.place(path)?;
                 let stamp = Stamp { uid, job: adoption.plan.job.clone() };
-                stamp.require(place.dir()?)?;
+                leaf::require_stamp(&stamp, place.dir()?, adoption.deadline())?;
                 not_frozen(place.levels())?;
                 let child = choose(place.dir()?, leaf.as_ref())?;
                 Ok(Self::Leaf(Cgroups { place, child, owner: Owner::Stamp(stamp) }))

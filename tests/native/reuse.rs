@@ -1,0 +1,228 @@
+//! A scheduler that gives a directory with our stamp to another user's job: whose it is now counts.
+
+use std::os::unix::fs::chown;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    ALICE, BOB, FLUX, Job, Node, Outcome, Process, ROOT, User, eventually, on_node, run_while_held,
+};
+
+const STAYS: &str = "exec sleep infinity";
+
+/// Ends the job and its processes; directory, stamp and record stay.
+fn end_without_epilog(job: &Job<'_>) {
+    job.cgroup.kill();
+}
+
+#[track_caller]
+fn refused_with(node: &Node, user: User, why: &str) {
+    node.log.clear();
+    for outcome in [node.account(user), node.session(user)] {
+        assert!(outcome.code != 0, "{why}: {outcome}");
+    }
+    node.account(user).says("[JA07]");
+    let line = node.log.decision("JA07");
+    assert!(line.field("error").is_some_and(|error| error.contains(why)), "{why}: {line:?}");
+}
+
+#[test]
+fn directory_of_the_next_job_refuses_the_user_before() {
+    on_node(|node| {
+        node.reporting("");
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        refused_with(node, ALICE, &format!("has process {} of uid 1002", next.pid()));
+        assert_eq!(job.cgroup.pids().len(), 1, "alice is in bob's job");
+        node.job_adopt(&["resolve", "--user", "alice"]).exits(1).says("[JA07]").says("uid 1002");
+        node.job_adopt(&["list"]).exits(1).says("reused").says("uid 1002");
+        node.job_adopt(&["unregister", "4242"]).ok();
+        let cgroup = job.cgroup.path();
+        let register = ["register", "--id", "7", "--user", "bob", "--policy", "closed"];
+        node.job_adopt(&[&register[..], &["--cgroup", cgroup]].concat()).ok();
+        node.pam(BOB).ok().stands_in(&job.cgroup);
+        node.account(ALICE).fails().says("[JA03]");
+    });
+}
+
+#[test]
+fn process_below_the_directory_refuses() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let step = job.cgroup.child("step");
+        let _next = Process::start_in(node, step.create(), BOB, STAYS);
+        refused_with(node, ALICE, "of uid 1002");
+    });
+}
+
+/// It has not a process yet.
+#[test]
+fn directory_of_another_owner_refuses() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        chown(job.cgroup.dir(), Some(ALICE.uid), None).unwrap();
+        node.pam(ALICE).ok();
+        chown(job.cgroup.dir(), Some(BOB.uid), None).unwrap();
+        refused_with(node, ALICE, "belongs to uid 1002 now");
+    });
+}
+
+#[test]
+fn directory_that_was_the_users_and_is_roots_refuses() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        chown(job.cgroup.dir(), Some(ALICE.uid), None).unwrap();
+        register(&job, &[]).ok();
+        node.pam(ALICE).ok();
+        chown(job.cgroup.dir(), Some(0), None).unwrap();
+        refused_with(node, ALICE, "belongs to uid 0 now");
+    });
+}
+
+#[test]
+fn next_job_that_starts_before_the_move_moves_the_login_back() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").start();
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
+        let held = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
+        let mut next = None;
+        let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
+        run_while_held(node, login, || {
+            next = Some(Process::start_in(node, &job.cgroup, BOB, STAYS))
+        })
+        .fails();
+        node.log.decision("JA07");
+        assert_eq!(job.cgroup.pids().len(), 2, "the login is in bob's job");
+    });
+}
+
+#[test]
+fn cgroup_without_processes_takes_logins() {
+    on_node(|node| {
+        node.reporting("");
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        node.pam(ALICE).ok().stands_in(&job.cgroup);
+    });
+}
+
+/// A setuid program of another account's may change its real uid as well.
+#[test]
+fn process_that_has_ended_at_the_second_look_is_none() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").start();
+        let held = ["-e", "inject=nanosleep,clock_nanosleep:delay_enter=60000000:when=1"];
+        for ends in [true, false] {
+            let short = Process::start_in(node, &job.cgroup, BOB, STAYS);
+            let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
+            let outcome = run_while_held(node, login, || {
+                if ends {
+                    short.end();
+                }
+            });
+            assert_eq!(outcome.code == 0, ends, "{outcome}");
+        }
+    });
+}
+
+#[test]
+fn setuid_program_of_the_users_takes_no_job_away() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let setuid = Process::start_in(
+            node,
+            &job.cgroup,
+            ROOT,
+            "exec setpriv --ruid 1001 --euid 1003 sleep infinity",
+        );
+        eventually("it has both uids", || setuid.uids().starts_with("1001\t1003\t"));
+        node.pam(ALICE).ok();
+    });
+}
+
+#[test]
+fn root_and_accounts_that_the_record_names_do_not_count() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let daemon = Process::start_in(node, &job.cgroup, FLUX, STAYS);
+        let _root = Process::start_in(node, &job.cgroup, ROOT, STAYS);
+        let why = format!("process {} in it belongs to uid 992", daemon.pid());
+        register(&job, &[]).exits(3).says(&why);
+        register(&job, &["--account", "flux"]).ok();
+        node.pam(ALICE).ok();
+        let record: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
+        assert_eq!(record["accounts"], json!(["flux"]));
+        // The same job again replaces what the record says.
+        register(&job, &["--account", "slurm"]).exits(3).says("of uid 992");
+        node.pam(ALICE).ok();
+        daemon.end();
+        register(&job, &["--account", "slurm"]).ok();
+        let _daemon = Process::start_in(node, &job.cgroup, FLUX, STAYS);
+        refused_with(node, ALICE, "of uid 992");
+        register(&job, &["--account", "nonesuch"]).exits(3).says("no such user");
+    });
+}
+
+/// In a container without root, processes have uids of their own, and the user's namespace.
+#[test]
+fn processes_in_a_user_namespace_are_its_owners() {
+    for (owner, admitted) in [(ALICE, true), (BOB, false)] {
+        on_node(|node| {
+            let job = node.job(ALICE, "4242").start();
+            let container = Process::new(
+                node,
+                owner,
+                "exec unshare --user sh -c 'until setpriv --reuid 5 --clear-groups true; \
+                 do sleep 0.05; done; exec setpriv --reuid 5 unshare --user sleep infinity' 2>/dev/null",
+            );
+            let proc = |file: &str| format!("/proc/{}/{file}", container.host_pid());
+            let own = std::fs::read_link("/proc/self/ns/user").unwrap();
+            let namespace = || std::fs::read_link(proc("ns/user")).ok();
+            eventually("it has a namespace", || namespace().is_some_and(|other| other != own));
+            for map in ["gid_map", "uid_map"] {
+                let text = format!("0 {} 1\n1 100000 1000", owner.uid);
+                std::fs::write(proc(map), text).unwrap();
+            }
+            let sleeps =
+                || std::fs::read_to_string(proc("comm")).is_ok_and(|name| name == "sleep\n");
+            eventually("it has another uid", || {
+                sleeps() && container.uids().starts_with("100004\t")
+            });
+            job.cgroup.write("cgroup.procs", &container.host_pid().to_string());
+            if admitted {
+                node.pam(ALICE).ok();
+            } else {
+                refused_with(node, ALICE, "of uid 100004");
+            }
+        });
+    }
+}
+
+/// What the user before has left is a stray; a job with a process of another account's in it is not over.
+#[test]
+fn strays_are_those_of_the_user_who_has_lost_the_directory() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let outside = Process::new(node, ALICE, STAYS);
+        let theirs = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        node.job_adopt(&["strays", "--kill"]).ok();
+        assert!(outside.runs() && theirs.runs());
+        assert_eq!(job.cgroup.pids().len(), 2, "a running job was ended");
+        theirs.end();
+        end_without_epilog(&job);
+        let theirs = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        node.job_adopt(&["strays", "--kill"]).ok();
+        eventually("what she has left has ended", || !outside.runs());
+        assert!(theirs.runs(), "the next job was ended");
+    });
+}
+
+fn register(job: &Job<'_>, more: &[&str]) -> Outcome {
+    let known = ["register", "--id", &job.id, "--user", job.owner.name, "--policy", "closed"];
+    let place = ["--cgroup", job.cgroup.path()];
+    job.node().job_adopt(&[&known[..], &place, more].concat())
+}

@@ -1,0 +1,82 @@
+//! Single processes of a node.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{Cgroup, Node, User, eventually};
+
+/// A process of a user's, and nsenter(1), which waits for it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    enters: Child,
+    host_pid: i32,
+}
+
+impl Process {
+    /// Starts a shell script as that user, outside of jobs.
+    pub(crate) fn new(node: &Node, user: User, script: &str) -> Self {
+        Self::start_in(node, &node.outside(), user, script)
+    }
+
+    /// Starts a shell script as that user in a cgroup.
+    pub(crate) fn start_in(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Self {
+        let id = user.uid.to_string();
+        let mut command = node.daemon(cgroup, "setpriv");
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", script]);
+        let enters = command.stdout(Stdio::null()).spawn().unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", enters.id());
+        let child = || fs::read_to_string(&children).unwrap_or_default().trim().parse().ok();
+        eventually("it is there", || child().is_some());
+        let process = Self { enters, host_pid: child().unwrap() };
+        // The shell, and no more what starts it.
+        let started = format!("\nUid:\t{id}\t");
+        eventually("it is the user's", || {
+            let status = process.status();
+            status.contains(&started) && !status.starts_with("Name:\tsetpriv\n")
+        });
+        process
+    }
+
+    /// Its number for this process.
+    pub(crate) fn host_pid(&self) -> i32 {
+        self.host_pid
+    }
+
+    /// Its number on the node.
+    pub(crate) fn pid(&self) -> i32 {
+        let status = self.status();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+        numbers.split_whitespace().last().unwrap().parse().unwrap()
+    }
+
+    /// Its uids, with tabs between them.
+    pub(crate) fn uids(&self) -> String {
+        let status = self.status();
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
+        uids.unwrap_or_default().to_owned()
+    }
+
+    fn status(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/status", self.host_pid)).unwrap_or_default()
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        !matches!(self.status(), text if text.is_empty() || text.contains("\nState:\tZ"))
+    }
+
+    /// Kills it.
+    pub(crate) fn end(&self) {
+        kill(Pid::from_raw(self.host_pid), Signal::SIGKILL).unwrap();
+        eventually("it has ended", || !self.runs());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.enters.kill();
+        let _ = self.enters.wait();
+    }
+}
