@@ -18,8 +18,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const UNIT: &str = "job-adopt-undo.service";
-const TIMER: &str = "job-adopt-undo.timer";
 const UNITS: &str = "/etc/systemd/system";
 /// What starts it when the node boots.
 const WANTS: &str = "/etc/systemd/system/sysinit.target.wants";
@@ -79,7 +77,10 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let stack = Stack::read(Path::new("/"), &options.wanted.service)?;
     let user = options.user.as_deref().unwrap_or_default();
     let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
-    let attempt = Attempt { before, stack };
+    // Each service has a unit of its own: a try of one leaves the way back of another alone.
+    let name = format!("job-adopt-undo-{}", stack.service);
+    let (unit, timer) = (format!("{name}.service"), format!("{name}.timer"));
+    let attempt = Attempt { before, unit, timer, stack };
     match options.length {
         _ if options.inside => inside(&options.wanted.service, user, output),
         Some(length) => attempt.begin(length, user, options.wanted.arguments.as_deref(), output),
@@ -92,6 +93,9 @@ struct Attempt<'a> {
     stack: Stack<'a>,
     /// Where the file as it was lies meanwhile: beside it, so that a rename brings it back.
     before: PathBuf,
+    /// The unit that brings it back, and the timer that starts the unit.
+    unit: String,
+    timer: String,
 }
 
 impl Attempt<'_> {
@@ -153,9 +157,9 @@ impl Attempt<'_> {
 
     /// Makes the way back ready. It does nothing while there is no file to bring back.
     fn arm(&self, length: Duration) -> Result<(), Error> {
-        let unit = Path::new(UNITS).join(UNIT);
-        replace(&unit, &self.unit(), None)?;
-        let link = Path::new(WANTS).join(UNIT);
+        let unit = Path::new(UNITS).join(&self.unit);
+        replace(&unit, &self.unit_text(), None)?;
+        let link = Path::new(WANTS).join(&self.unit);
         let made = fs::create_dir_all(WANTS).and_then(|()| match symlink(&unit, &link) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
             _ => fs::File::open(WANTS)?.sync_all(),
@@ -163,15 +167,16 @@ impl Attempt<'_> {
         made.map_err(|error| Error::failed("link", link.display(), error))?;
         systemctl(&["daemon-reload"])?;
         // Of an earlier try. Usually there is none, of which systemctl would complain.
-        if systemctl(&["is-active", "--quiet", TIMER]).is_ok() {
-            let _ = systemctl(&["stop", TIMER]);
+        if systemctl(&["is-active", "--quiet", &self.timer]).is_ok() {
+            let _ = systemctl(&["stop", &self.timer]);
         }
         let after = format!("--on-active={}", length.as_secs());
-        run("systemd-run", &["--quiet", &after, "--timer-property=AccuracySec=1s", "--unit", UNIT])
+        let accuracy = "--timer-property=AccuracySec=1s";
+        run("systemd-run", &["--quiet", &after, accuracy, "--unit", &self.unit])
     }
 
-    fn unit(&self) -> String {
-        let (before, path) = (self.before.display(), self.stack.path.display());
+    fn unit_text(&self) -> String {
+        let (before, path, unit) = (self.before.display(), self.stack.path.display(), &self.unit);
         let back = match self.stack.meta {
             Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
             // The distribution's own file counts then.
@@ -182,7 +187,7 @@ impl Attempt<'_> {
              [Unit]\nDescription=Undo the try of pam_job_adopt in {path}\n\
              ConditionPathExists={before}\nDefaultDependencies=no\nAfter=local-fs.target\n\
              Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
-             [Service]\nType=oneshot\n{back}\nExecStart=/bin/rm -f {WANTS}/{UNIT} {UNITS}/{UNIT}\n"
+             [Service]\nType=oneshot\n{back}\nExecStart=/bin/rm -f {WANTS}/{unit} {UNITS}/{unit}\n"
         )
     }
 
@@ -195,7 +200,7 @@ impl Attempt<'_> {
             }
             _ => Error::failed("remove", self.before.display(), error),
         })?;
-        disarm(output);
+        self.disarm(output);
         writeln!(output.out, "{path}: stays; as it was: {}", self.stack.kept().display())?;
         Ok(super::EXIT_FINE)
     }
@@ -205,30 +210,34 @@ impl Attempt<'_> {
         if !self.is_under_way() {
             return Err(Error::failed("undo", path, "nothing is tried"));
         }
-        systemctl(&["start", UNIT])?;
+        systemctl(&["start", &self.unit])?;
         if self.is_under_way() {
-            return Err(Error::failed("undo", path, format!("see: systemctl status {UNIT}")));
+            return Err(Error::failed(
+                "undo",
+                path,
+                format!("see: systemctl status {}", self.unit),
+            ));
         }
-        disarm(output);
+        self.disarm(output);
         writeln!(output.out, "{path}: as it was")?;
         Ok(super::EXIT_FINE)
     }
-}
 
-/// Takes away what would bring the file back, and no longer can.
-fn disarm(output: &mut Output<'_>) {
-    for folder in [WANTS, UNITS] {
-        let path = Path::new(folder).join(UNIT);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                output.warn(format_args!("remove {}: {error}", path.display()));
+    /// Takes away what would bring the file back, and no longer can.
+    fn disarm(&self, output: &mut Output<'_>) {
+        for folder in [WANTS, UNITS] {
+            let path = Path::new(folder).join(&self.unit);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    output.warn(format_args!("remove {}: {error}", path.display()));
+                }
+                _ => {}
             }
-            _ => {}
         }
-    }
-    for words in [&["stop", TIMER][..], &["daemon-reload"]] {
-        if let Err(error) = systemctl(words) {
-            output.warn(error);
+        for words in [&["stop", &self.timer][..], &["daemon-reload"]] {
+            if let Err(error) = systemctl(words) {
+                output.warn(error);
+            }
         }
     }
 }
