@@ -149,6 +149,9 @@ fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
     if found.newest {
         found.add("note", "with action_unknown=deny the module refuses this login: JA05");
     }
+    if found.among_answers {
+        found.add("note", "what is silent may be another job of this user, and a newer one");
+    }
     if found.unsure {
         found.add("stamp", "only root can see it, and the filters");
     }
@@ -206,6 +209,8 @@ struct Found {
     nobody_to_ask: Option<String>,
     /// Whether one of several jobs was taken for being the newest.
     newest: bool,
+    /// Whether something that may stand for another job did not answer.
+    among_answers: bool,
     /// Whether only root can tell the rest.
     unsure: bool,
 }
@@ -227,6 +232,7 @@ impl Found {
         reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {
             self.newest = plan.rule == Rule::Newest;
+            self.among_answers = plan.rule == Rule::Answered;
             self.unsure = !Uid::effective().is_root();
         }
         Ok(reply)

@@ -1,7 +1,7 @@
 //! The program `resolve`: a request on standard input, its answer on standard output.
 
 use super::caller::Caller;
-use super::choose::{Choice, choose};
+use super::choose::{Choice, choose, rule_among_answers};
 use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
@@ -135,7 +135,7 @@ impl Node {
                 caller.job(jobs, evidence, &mut survey.found.broken)
             }
             Rule::Chosen => self.chosen(request.uid, jobs, evidence, &mut survey.found.broken),
-            Rule::OnlyJob | Rule::Newest => None,
+            Rule::OnlyJob | Rule::Newest | Rule::Answered => None,
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
@@ -149,6 +149,8 @@ impl Node {
                 (Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
             }
             Choice::Job(job, rule) => {
+                let is_known = survey.found.silent.is_empty();
+                let rule = if is_known { rule } else { rule_among_answers(rule) };
                 evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
                 let resolver = self.resolver(tree, request, config, &job);
                 match plan(&job, rule, &request.unit, config, &resolver, evidence) {

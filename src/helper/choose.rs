@@ -52,6 +52,15 @@ pub(super) fn choose(
     }
 }
 
+/// The rule by which a job was chosen, if another of the user's jobs may not have answered: neither
+/// that it is the only one is known then nor that it is the newest.
+pub(super) fn rule_among_answers(rule: Rule) -> Rule {
+    match rule {
+        Rule::OnlyJob | Rule::Newest | Rule::Answered => Rule::Answered,
+        Rule::Caller | Rule::Chosen => rule,
+    }
+}
+
 fn joined(job: Option<Job>, rule: Rule) -> Choice {
     job.map_or(Choice::None, |job| Choice::Job(Box::new(job), rule))
 }
@@ -224,6 +233,16 @@ mod tests {
         assert_eq!(chosen(&[("1", 5)]), ("1".into(), Rule::OnlyJob));
         assert_eq!(chosen(&[("1", 5), ("2", 9), ("3", 7)]), ("2".into(), Rule::Newest));
         assert_eq!(chosen(&[("10", 5), ("9", 5), ("8", 0)]), ("10".into(), Rule::Newest));
+    }
+
+    #[test]
+    fn only_the_rules_of_who_names_a_job_outlast_a_missing_answer() {
+        for rule in [Rule::Caller, Rule::Chosen] {
+            assert_eq!(rule_among_answers(rule), rule);
+        }
+        for rule in [Rule::OnlyJob, Rule::Newest, Rule::Answered] {
+            assert_eq!(rule_among_answers(rule), Rule::Answered);
+        }
     }
 
     #[test]

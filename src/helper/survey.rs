@@ -55,6 +55,7 @@ impl Survey {
         all.unusable.extend(own.unusable);
         all.broken.extend(own.broken);
         all.silent.extend(own.silent);
+        all.foreign.extend(own.foreign);
         all.skipped.extend(own.skipped);
     }
 
@@ -142,14 +143,15 @@ impl Survey {
 
     /// What an administrator should know beside a job that was found.
     pub(super) fn warnings(self) -> Vec<String> {
-        [self.found.broken, self.found.silent].concat()
+        [self.found.broken, self.found.silent, self.found.foreign].concat()
     }
 
     pub(super) fn tell(&self, evidence: &mut Evidence) {
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
         }
-        let Found { jobs, starting, ending, ended, broken, silent, skipped, .. } = &self.found;
+        let Found { jobs, starting, ending, ended, broken, silent, foreign, skipped, .. } =
+            &self.found;
         for job in jobs {
             let (id, source) = (&job.id, job.placement.source().as_str());
             let (started, place) = (job.started, sources::shown(&job.placement, id));
@@ -163,9 +165,13 @@ impl Survey {
         for (id, note) in ended {
             evidence.add("ended", format_args!("{id} at {}", note.ended()));
         }
-        for (word, texts) in
-            [("fault", broken), ("silent", silent), ("skipped", skipped), ("absent", &self.absent)]
-        {
+        let silent_all = [silent.as_slice(), foreign].concat();
+        for (word, texts) in [
+            ("fault", broken),
+            ("silent", &silent_all),
+            ("skipped", skipped),
+            ("absent", &self.absent),
+        ] {
             texts.iter().for_each(|text| evidence.add(word, text));
         }
     }

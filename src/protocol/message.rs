@@ -116,6 +116,9 @@ words! {
         Chosen = "chosen",
         /// It started last.
         Newest = "newest",
+        /// It is the only or the newest one of those that are known, and what may stand for another
+        /// one did not answer in time.
+        Answered = "answered",
     }
 }
 

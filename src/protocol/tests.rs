@@ -77,6 +77,7 @@ fn round_trips() {
         Verdict::Admit(Plan { rule: Rule::OnlyJob, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::Caller, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::Chosen, ..plan() }),
+        Verdict::Admit(Plan { rule: Rule::Answered, ..plan() }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {

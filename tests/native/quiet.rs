@@ -70,7 +70,7 @@ fn reply_by_rule(rule: Rule, cgroup: &Cgroup) -> Reply {
 
 #[test]
 fn no_selection_rule_prints_to_programs() {
-    for rule in [Rule::OnlyJob, Rule::Caller, Rule::Chosen, Rule::Newest] {
+    for rule in [Rule::OnlyJob, Rule::Caller, Rule::Chosen, Rule::Newest, Rule::Answered] {
         with_data(|node, sshd| {
             let job = node.job(ALICE, "4242").start();
             Fake::new().answers(&reply_by_rule(rule, &job.cgroup)).install(node);

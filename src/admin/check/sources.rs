@@ -93,7 +93,7 @@ fn of(health: &Health, is_expected: bool) -> Vec<Finding> {
         let text = format!("cannot use what may stand for a job: {what}");
         Finding::warning(SOURCES, source, text, "correct or remove it")
     });
-    let silent = answer.silent.iter().map(|what| {
+    let silent = answer.silent.iter().chain(&answer.foreign).map(|what| {
         let text = format!("had no answer from what may stand for a job: {what}");
         Finding::warning(SOURCES, source, text, "find out why it hangs")
     });

@@ -97,6 +97,8 @@ pub struct Found {
     pub broken: Vec<String>,
     /// What may stand for a running job and did not answer in time.
     pub silent: Vec<String>,
+    /// What did not answer in time and stands for other users' jobs.
+    pub foreign: Vec<String>,
     /// What else was found and is not used: file and cause.
     pub skipped: Vec<String>,
     /// Where it looked, and what there was.

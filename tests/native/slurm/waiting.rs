@@ -36,6 +36,31 @@ fn stopped_step_daemon_refuses_login_in_time() {
 }
 
 #[test]
+fn late_step_daemon_of_newest_job_is_waited_for() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 1));
+        let assert_rule = |rule: &str| {
+            assert_eq!(node.log.decision("JA00").field("rule"), Some(rule));
+            node.log.clear();
+        };
+        node.reporting("timeout=3");
+        newer.signal_daemon(Signal::SIGSTOP);
+        node.pam(ALICE).ok().joins(&older);
+        assert_rule("answered");
+        node.reporting("timeout=20");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(1500));
+                newer.signal_daemon(Signal::SIGCONT);
+            });
+            node.pam(ALICE).ok().joins(&newer);
+        });
+        assert_rule("newest");
+    });
+}
+
+#[test]
 fn frozen_slurm_job_refuses_login_in_time() {
     on_slurm(|slurm| {
         let node = slurm.node;

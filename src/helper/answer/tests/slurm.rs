@@ -171,8 +171,28 @@ fn jobs_that_start_or_end_have_their_own_answers() {
     assert_eq!(bench.refusal().reason, Reason::Configuration);
     bench.daemons.running(&bench.socket(11), 5);
     let reply = bench.ask();
-    assert!(matches!(&reply.verdict, Verdict::Admit(plan) if plan.job.as_str() == "11"));
+    let Verdict::Admit(plan) = &reply.verdict else { panic!("{reply:?}") };
+    assert_eq!((plan.job.as_str(), plan.rule), ("11", Rule::Answered));
     assert_eq!(reply.warnings.len(), 2, "{:?}", reply.warnings);
+}
+
+#[test]
+fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() {
+    let mut bench = Bench::new();
+    bench.slurm();
+    bench.request.budget_ms = 3000;
+    bench.daemons.hung(&bench.socket(7));
+    bench.daemons.running(&bench.socket(8), 5);
+    let rule = |bench: &Bench| (bench.plan().rule, bench.ask().warnings.len());
+    assert_eq!(rule(&bench), (Rule::Answered, 1));
+    let file = format!("proc/{}/cgroup", std::process::id());
+    let owned_by = |uid: u32| format!("2:freezer:/slurm/uid_{uid}/job_7/step_extern\n");
+    bench.scratch.file(&file, &owned_by(6));
+    assert_eq!(rule(&bench), (Rule::OnlyJob, 1));
+    bench.daemons.running(&bench.socket(9), 5);
+    assert_eq!(rule(&bench), (Rule::Newest, 1));
+    bench.scratch.file(&file, &owned_by(5));
+    assert_eq!(rule(&bench), (Rule::Answered, 1));
 }
 
 #[test]

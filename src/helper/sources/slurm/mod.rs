@@ -5,6 +5,7 @@
 //! asks. The privileged half asks the chosen one once more.
 
 mod ask;
+mod owner;
 
 use super::{Found, Job, Source, SourceError};
 use crate::helper::devices::slurm_conf::{
@@ -16,13 +17,21 @@ use crate::helper::sources;
 use crate::kernel::trust::{Distrust, Trust, TrustError};
 use crate::protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
 use crate::schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
-use ask::{Terms, ask};
+use ask::{Outcome, Terms, ask};
 use nix::errno::Errno;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long one daemon is waited for, where others may have the answer.
+/// How long a daemon is waited for that cannot have the answer: while others wait for their turn, or
+/// if the kernel shows that its job is another user's. Any other daemon may be that of the user's
+/// newest job, and is waited for to the deadline, for a later login is better than the wrong job.
+///
+/// Measured with Slurm 22.05, six jobs and a seventh that came and went, on two cores with eight busy
+/// loops each, in one cgroup with the daemons: of 1,932 answers 99 % came within 68 ms, the last after
+/// 175 ms. In a cgroup that was full besides, with a million reclaims and 2,800 major faults, of 1,345
+/// answers the last came after 143 ms. A login still met a daemon that took more than a second, while
+/// a compiler, package builds and several Slurms shared such a machine.
 const EACH: Duration = Duration::from_secs(1);
 
 /// Slurm as a source.
@@ -60,19 +69,31 @@ impl SlurmSource {
         let spool = self.spool.as_deref();
         let sockets = sockets(&self.tree, &self.settings, spool, found)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
-        let terms = Terms { owner: self.tree.trust().owner(), whose, each: EACH, deadline };
-        let answers = ask(&paths, terms);
+        let may_be_own = whose.map(|uid| {
+            let (sockets, tree) = (&sockets, &self.tree);
+            move |index: usize, pid: i32| {
+                let job = sockets.get(index).map(|socket: &Socket| &socket.name.job);
+                job.is_none_or(|job| owner::may_be(tree, uid, job, pid))
+            }
+        });
+        let may_matter = may_be_own.as_ref().map(|look| look as &dyn Fn(usize, i32) -> bool);
+        let owner = self.tree.trust().owner();
+        let answers = ask(&paths, Terms { owner, may_matter, each: EACH, deadline });
         let (mut heard, mut gone, mut unasked) = (Vec::new(), 0, 0);
         for (socket, answer) in sockets.into_iter().zip(answers) {
             let path = socket.path.display();
             match answer {
-                Some(Ok(answer)) => heard.push((socket, answer)),
+                Some(Outcome::Done(Ok(answer))) => heard.push((socket, answer)),
                 // Slurm leaves the sockets of daemons that were killed.
-                Some(Err(Error::Gone)) => gone += 1,
-                Some(Err(error @ (Error::Timeout | Error::Closed))) => {
+                Some(Outcome::Done(Err(Error::Gone))) => gone += 1,
+                Some(Outcome::Done(Err(error @ (Error::Timeout | Error::Closed)))) => {
                     found.silent.push(format!("{path}: {error}"));
                 }
-                Some(Err(error)) => found.broken.push(format!("{path}: {error}")),
+                Some(Outcome::Done(Err(error))) => found.broken.push(format!("{path}: {error}")),
+                Some(Outcome::Irrelevant) => {
+                    let cause = "did not answer in time; its job is another user's";
+                    found.foreign.push(format!("{path}: {cause}"));
+                }
                 None => unasked += 1,
             }
         }

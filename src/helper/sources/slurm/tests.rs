@@ -33,6 +33,13 @@ impl Bench {
         self.daemons.add(&path, manner);
     }
 
+    /// Lays out that the daemons' process, which is this one, is in that user's job.
+    fn cgroup_v1(&self, uid: u32, job: u32) {
+        let file = format!("proc/{}/cgroup", std::process::id());
+        let path = format!("/slurm_n1/uid_{uid}/job_{job}/step_extern");
+        self.scratch.file(&file, &format!("2:freezer:{path}\n0::/\n"));
+    }
+
     fn source(&self, spool: Option<&str>) -> SlurmSource {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         SlurmSource::new(tree, self.settings.clone(), spool.map(PathBuf::from))
@@ -151,9 +158,9 @@ fn only_the_expected_user_is_believed() {
     let me = nix::unistd::Uid::effective().as_raw();
     let path = bench.path("s", "n1", 7);
     let deadline = Instant::now() + EACH;
-    let terms = |owner| Terms { owner, whose: None, each: EACH, deadline };
-    assert!(matches!(ask(&[&path], terms(me)).as_slice(), [Some(Ok(_))]));
-    assert_eq!(ask(&[&path], terms(me + 1)), [Some(Err(Error::Peer(me)))]);
+    let terms = |owner| Terms { owner, may_matter: None, each: EACH, deadline };
+    assert!(matches!(ask(&[&path], terms(me)).as_slice(), [Some(Outcome::Done(Ok(_)))]));
+    assert_eq!(ask(&[&path], terms(me + 1)), [Some(Outcome::Done(Err(Error::Peer(me))))]);
     if me != 0 {
         println!("not root: the half with chown is skipped");
         return;

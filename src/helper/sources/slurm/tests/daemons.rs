@@ -19,6 +19,8 @@ pub(super) enum Manner {
     Says(u32, i32),
     /// The same a moment later, and counts how many are with it and its like.
     Counts(Arc<(AtomicUsize, AtomicUsize)>),
+    /// Says after this time that it runs a job of uid 5.
+    IsLate(Duration),
     /// Takes callers and says nothing.
     Hangs,
     /// Takes callers and hangs up.
@@ -95,6 +97,10 @@ pub(super) fn serve(mut caller: UnixStream, manner: &Manner, held: &mut Vec<Unix
             Ok(())
         }
         Manner::HangsUp => Ok(()),
+        Manner::IsLate(delay) => {
+            std::thread::sleep(*delay);
+            caller.write_all(&answer(5, RUNNING))
+        }
         Manner::HangsUpOnce(done) => caller.read_exact(&mut question).and_then(|()| {
             let whole = answer(5, RUNNING);
             let length = if done.swap(true, Ordering::SeqCst) { whole.len() } else { 5 };

@@ -8,16 +8,44 @@ use super::daemons::serve;
 use super::*;
 
 #[test]
-fn one_that_hangs_delays_the_others_by_its_own_time() {
+fn late_daemon_that_may_be_of_the_users_newest_job_is_waited_for() {
+    let mut bench = Bench::new("/s");
+    bench.daemon(1, Manner::Says(5, RUNNING));
+    bench.daemon(2, Manner::IsLate(EACH + Duration::from_millis(500)));
+    let found = bench.found();
+    assert_eq!((ids(&found), found.silent.len()), (vec!["1", "2"], 0));
+}
+
+#[test]
+fn hung_daemon_that_may_be_of_the_users_job_is_waited_for_to_the_deadline() {
     let mut bench = Bench::new("/s");
     bench.daemon(1, Manner::Hangs);
     bench.daemon(2, Manner::Says(5, RUNNING));
-    let began = Instant::now();
-    let found = bench.found();
-    let took = began.elapsed();
-    assert_eq!(ids(&found), ["2"]);
-    assert!(found.silent.first().unwrap().ends_with("did not answer in time"), "{found:?}");
-    assert!(took >= EACH && took < EACH + Duration::from_millis(500), "{took:?}");
+    for owner in [None, Some(5)] {
+        owner.into_iter().for_each(|uid| bench.cgroup_v1(uid, 1));
+        let began = Instant::now();
+        let deadline = began + EACH + Duration::from_millis(500);
+        let found = bench.source(None).jobs(5, deadline).unwrap();
+        assert!(Instant::now() >= deadline, "{:?}", began.elapsed());
+        assert_eq!((ids(&found), found.foreign.len()), (vec!["2"], 0));
+        assert!(found.silent.first().unwrap().ends_with("did not answer in time"), "{found:?}");
+    }
+}
+
+#[test]
+fn hung_daemon_of_another_users_job_delays_no_login_to_the_deadline() {
+    let mut bench = Bench::new("/s");
+    bench.daemon(1, Manner::Hangs);
+    bench.daemon(2, Manner::Says(5, RUNNING));
+    bench.cgroup_v1(6, 1);
+    for (uid, jobs) in [(5, vec!["2"]), (4, vec![])] {
+        let began = Instant::now();
+        let found = bench.source(None).jobs(uid, began + Duration::from_secs(60)).unwrap();
+        let took = began.elapsed();
+        assert!(took >= EACH && took < Duration::from_secs(30), "{took:?}");
+        assert_eq!((ids(&found), found.silent.len()), (jobs, 0));
+        assert!(found.foreign.first().unwrap().ends_with("another user's"), "{found:?}");
+    }
 }
 
 #[test]
