@@ -22,8 +22,8 @@
 #   make bench      what a login, a device check and a look-up cost, as ratios; as root
 #   make dist       what a release consists of, for glibc 2.28, in target/releases/VERSION, with checksums
 #                   (docs/release.md). DRAFT=1: for yourself, with no maintainer
-#   make lint       formatting, clippy, documentation, manual pages and the size of the source,
-#                   warnings as errors
+#   make lint       formatting, clippy, documentation, manual pages, and what runs with which
+#                   privilege, warnings as errors
 #   make clean
 #
 #   make needs      installs all that the goals above run. As root on Debian demo, picture, test, faults, soak,
@@ -55,12 +55,13 @@ export PATH := $(PATH):/usr/sbin:/sbin
 GLIBC ?= $(if $(MACHINE)$(filter test dist,$(MAKECMDGOALS)),2.28)
 BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist)$(MACHINE:%=-%))
 ARTIFACTS = pam_job_adopt.so resolve keeper job-adopt
-SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs')
+SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs' -o -name Cargo.toml)
 
 # For another machine: its compiler, where cargo puts what it makes for it, and what runs that here. Only
-# as an argument: some sites have a variable of this name.
+# as an argument: some sites have a variable of this name. For an older C library cargo is told the
+# target as well, so that it links what it runs itself as ever.
 MACHINE =
-TARGET = $(MACHINE:%=%-unknown-linux-gnu)
+TARGET = $(or $(MACHINE:%=%-unknown-linux-gnu),$(if $(GLIBC),$(shell $(CARGO) -vV | sed -n 's/^host: //p')))
 TRIPLET = $(MACHINE:%=%-linux-gnu)
 OUTPUT = $(CARGO_TARGET_DIR)$(TARGET:%=/%)
 FOR = $(TARGET:%=--target=%)
@@ -70,8 +71,6 @@ ifneq ($(MACHINE),)
 CC = $(TRIPLET)-gcc
 RUN = qemu-$(MACHINE)-static -L /usr/$(TRIPLET) $(LIBRARIES:%=-E LD_LIBRARY_PATH=%)
 export CC MACHINE
-# Of what cargo links besides.
-export CARGO_TARGET_$(shell echo '$(TARGET)' | tr a-z- A-Z_)_LINKER = $(CURDIR)/packaging/floor/cc
 else
 unexport MACHINE
 endif
@@ -193,7 +192,7 @@ all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/com
 
 # No path of this machine in what is made, and crates named as a release archive has them.
 HOME_OF_CARGO = $(or $(CARGO_HOME),$(HOME)/.cargo)
-REPRODUCIBLE = RUSTFLAGS='$(RUSTFLAGS) $(patsubst %,--remap-path-prefix=%=vendor,$(CURDIR)/vendor \
+REPRODUCIBLE = RUSTFLAGS='$(RUSTFLAGS) $(LINKED) $(patsubst %,--remap-path-prefix=%=vendor,$(CURDIR)/vendor \
     $(wildcard $(HOME_OF_CARGO)/registry/src/*))'
 
 # Programs of older C libraries run with newer ones; the other way round they do not start.
@@ -216,32 +215,24 @@ $(OWN_ZIG): packaging/floor/zig.txt
 	rm -rf $(@D:/ziglang=) && mv $(@D:/ziglang=).new $(@D:/ziglang=)
 	touch $@
 
-# The module is linked on its own: beside the Rust library it would miss link-time optimisation. And
-# it is made as small as it gets, by a profile of its own.
+# One call compiles what these three share once, and links them side by side.
 $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 	$(call require,$(BUILD_NEEDS))
-	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --profile module --lib --crate-type cdylib -- $(LINKED)
+	$(REPRODUCIBLE) $(CARGO) build --locked $(FOR) --release --package pam --package pam_job_adopt \
+	    --lib --bin keeper --bin job-adopt
 	mkdir -p $(BUILD)
-	$(STRIP) -o $@ $(OUTPUT)/module/libpam_job_adopt.so
+	$(STRIP) -o $@ $(RELEASE)/libpam_job_adopt.so
+
+$(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(BUILD)/pam_job_adopt.so
+	$(STRIP) -o $@ $(RELEASE)/$*
 
 # The helper is static: its start and one answer take 440 us so, of which an empty C program takes 350,
 # and 1060 us dynamic and with the name service. It can lie anywhere in memory, for 25 us of that: it
-# reads what others wrote. It calls nothing of libpam, and few distributions have that as an archive:
-# empty ones stand in.
-$(BUILD)/resolve: $(SOURCES)
-	$(call require,$(BUILD_NEEDS))
-	mkdir -p $(BUILD)
-	mkdir -p $(RELEASE)
-	for name in pam pam_misc; do test -e $(RELEASE)/lib$$name.a || ar cr $(RELEASE)/lib$$name.a; done
-	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --bin resolve -- -C target-feature=+crt-static \
-	    $(if $(MACHINE),$(LINKED)) -L native=$(abspath $(RELEASE))
+# reads what others wrote. Only its linking is left.
+$(BUILD)/resolve: $(BUILD)/pam_job_adopt.so
+	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --package pam_job_adopt --bin resolve -- \
+	    -C target-feature=+crt-static
 	$(STRIP) -o $@ $(RELEASE)/resolve
-
-$(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(SOURCES) | $(LINKER)
-	$(call require,$(BUILD_NEEDS))
-	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --bin $* -- $(LINKED)
-	mkdir -p $(BUILD)
-	$(STRIP) -o $@ $(RELEASE)/$*
 
 # From the very declaration that the command reads its line by.
 $(BUILD)/completions/%: $(BUILD)/job-adopt
@@ -340,7 +331,7 @@ bench:
 
 lint:
 	$(call require,$(LINT_NEEDS))
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	CARGO='$(CARGO)' fuzz/run lint
@@ -349,7 +340,7 @@ lint:
 	    warnings=$$(groff -man -Tutf8 -wall -Wbreak -z "$$page" 2>&1); \
 	    test -z "$$warnings" || { echo "$$warnings" >&2; exit 1; }; \
 	done
-	tests/house
+	$(CARGO) test --quiet --locked --test privileges -- --nocapture
 
 clean:
 	$(CARGO) clean

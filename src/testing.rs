@@ -1,6 +1,8 @@
 //! What unit tests of several crates share: a directory of a test's own, and numbers that look random.
 
-use crate::kernel::trust::Trust;
+#![allow(dead_code, reason = "a crate that uses a part of it has all of it")]
+
+use kernel::trust::Trust;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

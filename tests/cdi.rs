@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use pam_job_adopt::helper::devices::cdi::{Edits, Format, Spec, SpecError};
+use helper::devices::cdi::{Edits, Format, Spec, SpecError};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/cdi"))

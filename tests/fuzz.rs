@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use pam_job_adopt::helper::Config;
-use pam_job_adopt::protocol::{Reply, Request, VERSION, Verdict};
+use helper::Config;
+use protocol::{Reply, Request, VERSION, Verdict};
 
 /// Most files of a corpus, all of which are run at every `make test`.
 const CORPUS_MAX: usize = 50;
@@ -45,8 +45,9 @@ fn fuzzed_is_what_is_shipped() {
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
         let text = std::fs::read_to_string(text).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        let versions = lines.windows(2).filter(|pair| pair[0].starts_with("name = "));
-        versions.map(|pair| pair.join(", ")).collect()
+        // What has no source is the workspace's own.
+        let versions = lines.windows(3).filter(|lines| lines[2].starts_with("source = "));
+        versions.map(|lines| lines[..2].join(", ")).collect()
     };
     let (shipped, fuzzed) = (packages("Cargo.lock"), packages("fuzz/Cargo.lock"));
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();

@@ -3,9 +3,9 @@
 #[path = "../benches/support/layouts.rs"]
 mod layouts;
 
-use pam_job_adopt::admin::filters::interpret::{Request, run};
-use pam_job_adopt::kernel::bpf::allow_rules;
-use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType};
+use admin::filters::interpret::{Request, run};
+use kernel::bpf::allow_rules;
+use protocol::{Access, DeviceRule, DeviceType};
 
 fn requests() -> impl Iterator<Item = Request> {
     let kinds = [DeviceType::Block, DeviceType::Char].into_iter();

@@ -361,7 +361,7 @@ fn another_machine_has_its_own_compiler_folders_and_module_path() {
     let arguments = ["-n", "install", "DESTDIR=/stage", "MACHINE=aarch64", "BUILD_NEEDS="];
     let said = words(&make(&arguments).output().unwrap());
     for text in [
-        "--target=aarch64-unknown-linux-gnu --profile module",
+        "--target=aarch64-unknown-linux-gnu --release --package pam",
         "packaging/floor/cc",
         "aarch64-linux-gnu-strip -o",
         "/glibc-2.28-aarch64/resolve",

@@ -8,8 +8,8 @@
 )]
 #![forbid(unsafe_code)]
 
-use pam_job_adopt::helper::Config;
-use pam_job_adopt::module::{Settings, Severity};
+use helper::Config;
+use module::{Settings, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = include_str!("../docs/man/job-adopt.1");
@@ -226,7 +226,7 @@ fn every_key_of_the_configuration_is_in_its_page() {
 
 #[test]
 fn every_variable_that_a_record_keeps_is_in_its_page() {
-    for name in pam_job_adopt::helper::records::Environment::NAMES {
+    for name in helper::records::Environment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
 }

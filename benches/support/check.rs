@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pam_job_adopt::kernel::bpf::{Insn, allow_rules};
-use pam_job_adopt::kernel::sys::bpf::{BPF_F_ALLOW_MULTI, prog_attach, prog_load};
-use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType};
+use kernel::bpf::{Insn, allow_rules};
+use kernel::sys::bpf::{BPF_F_ALLOW_MULTI, prog_attach, prog_load};
+use protocol::{Access, DeviceRule, DeviceType};
 
 use super::layouts::{allow_all, rule_by_rule};
 use super::support::{Cgroup, on_node};

@@ -1,11 +1,11 @@
 //! Layouts of device programs to compare ours with.
 
-use pam_job_adopt::admin::filters::interpret::BPF_RSH;
-use pam_job_adopt::kernel::bpf::generate::code::{
+use admin::filters::interpret::BPF_RSH;
+use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
 };
-use pam_job_adopt::kernel::bpf::generate::{Insn, Register};
-use pam_job_adopt::protocol::DeviceRule;
+use kernel::bpf::generate::{Insn, Register};
+use protocol::DeviceRule;
 
 const MAJOR: Register = 2;
 const MINOR: Register = 3;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pam_job_adopt::helper::answer;
-use pam_job_adopt::protocol::{Phase, Request, Several, Verdict};
+use helper::answer;
+use protocol::{Phase, Request, Several, Verdict};
 
 use super::{Goal, heading, median, row};
 

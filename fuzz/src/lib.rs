@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pam_job_adopt::admin::filters::interpret::Request;
-use pam_job_adopt::helper::devices::Tree;
-use pam_job_adopt::helper::devices::cdi::Spec;
-use pam_job_adopt::kernel::trust::Trust;
-use pam_job_adopt::protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
+use admin::filters::interpret::Request;
+use helper::devices::Tree;
+use helper::devices::cdi::Spec;
+use kernel::trust::Trust;
+use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
 /// Takes values from the front of what the fuzzer gives.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! `callerid`: answers one question of another node's: which job of this node owns a connection.
 
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
-use crate::helper::callerid::{Answer, Connection, Flow, NoConnection, Patience, diag};
-use crate::helper::{Config, Node};
-use crate::kernel::log::{Line, Severity};
-use crate::module::node_name;
 use clap::Args;
+use helper::callerid::{Answer, Connection, Flow, NoConnection, Patience, diag};
+use helper::{Config, Node};
+use kernel::log::{Line, Severity};
+use module::node_name;
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::time::Instant;

@@ -5,13 +5,13 @@ use super::{
     Error, callerid, check, compare, devices, enable, list, metrics, pam, register, resolve, run,
     slices, strays, unregister, use_job,
 };
-use crate::helper::{Config, printable};
-use crate::kernel::trust::Trust;
-use crate::protocol::{Request, VERSION};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use helper::{Config, printable};
+use kernel::trust::Trust;
+use protocol::{Request, VERSION};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -115,9 +115,10 @@ pub(super) enum Asked {
 
 /// Reads the words behind the program's name.
 /// Fails: [`Error::Input`], which names the mistake, and what may have been meant.
-pub(super) fn parse(words: &[OsString]) -> Result<Asked, Error> {
+pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Asked, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
-    match CommandLine::try_parse_from(all) {
+    let matches = CommandLine::command().version(build).try_get_matches_from(all);
+    match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => Ok(Asked::Command(line.command)),
         Err(error)
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
@@ -195,7 +196,7 @@ mod tests {
 
     fn refusal(line: &str) -> String {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let error = parse(&words).unwrap_err();
+        let error = parse(&words, "").unwrap_err();
         assert_eq!(error.code(), 2, "{line}");
         error.to_string()
     }
@@ -258,7 +259,7 @@ mod tests {
     fn help_and_version_are_no_mistakes() {
         for line in ["--help", "-h", "--version", "-V", "run --help", "check -h"] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            assert!(matches!(parse(&words), Ok(Asked::Text(_))), "{line}");
+            assert!(matches!(parse(&words, ""), Ok(Asked::Text(_))), "{line}");
         }
     }
 
@@ -371,7 +372,7 @@ mod tests {
         let synopses: Vec<_> = commands.iter().map(|command| synopsis(command)).collect();
         let synopsis = synopses.concat()
             + ".SY job\\-adopt\n[\\fICOMMAND\\fR] \\fB\\-\\-help\\fR\n.YS\n.SY job\\-adopt\n\\fB\\-\\-version\\fR\n.YS\n";
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/man/job-adopt.1");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/job-adopt.1");
         let page = std::fs::read_to_string(path).unwrap();
         let mut written = page.clone();
         for (name, text) in [("SYNOPSIS", synopsis), ("OPTIONS", options(&all, &commands))] {

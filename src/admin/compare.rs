@@ -2,8 +2,8 @@
 
 use super::journal::{self, Entry};
 use super::{Error, Output};
-use crate::helper::printable;
 use clap::Args;
+use helper::printable;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;

@@ -8,9 +8,9 @@
 use super::pam::{Stack, Wanted, replace};
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, require_root};
-use crate::helper::printable;
-use crate::kernel::cgroup::Membership;
 use clap::{ArgGroup, Args};
+use helper::printable;
+use kernel::cgroup::Membership;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;

@@ -4,19 +4,19 @@
 //! logins that were put there: the scheduler ends the rest itself.
 
 use super::Error;
-use crate::helper::records::Record;
-use crate::helper::sources::processes;
-use crate::keeper::subtree;
-use crate::kernel::cgroup::{
+use helper::records::Record;
+use helper::sources::processes;
+use keeper::subtree;
+use kernel::cgroup::{
     self, Dir, Found, MADE, Place, event, is_marked, processes as list_processes, unless_gone,
 };
-use crate::kernel::proc::{self, Proc};
-use crate::kernel::sys::process::{pidfd_open, pidfd_send_signal};
-use crate::protocol::JobId;
+use kernel::proc::{self, Proc};
+use kernel::sys::process::{pidfd_open, pidfd_send_signal};
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 use nix::unistd::{Uid, write};
+use protocol::JobId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;

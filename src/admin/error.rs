@@ -1,12 +1,12 @@
 //! Why a command failed, and the exit code that stands for it.
 
-use crate::helper::ConfigError;
-use crate::helper::printable;
-use crate::helper::records::RecordError;
-use crate::kernel::Failed;
-use crate::kernel::bpf;
-use crate::kernel::cgroup;
-use crate::kernel::trust::TrustError;
+use helper::ConfigError;
+use helper::printable;
+use helper::records::RecordError;
+use kernel::Failed;
+use kernel::bpf;
+use kernel::cgroup;
+use kernel::trust::TrustError;
 use std::fmt;
 use std::io;
 

@@ -4,11 +4,11 @@ use super::command_line::value;
 use super::names::{self, DeviceOptions};
 use super::register::Options as Registered;
 use super::{Error, Output, people};
-use crate::helper::devices::Policy;
-use crate::helper::records::{Environment, Gpu, Options as Policies, Place, Record};
-use crate::protocol::{JobId, LeafName, decimal};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use helper::devices::Policy;
+use helper::records::{Environment, Gpu, Options as Policies, Place, Record};
+use protocol::{JobId, LeafName, decimal};
 use std::collections::BTreeMap;
 
 /// The options by which `run` and `register` describe a job.
@@ -155,7 +155,7 @@ fn gpu(text: String) -> Gpu {
 mod tests {
     use super::super::command_line::{Asked, Command, parse};
     use super::*;
-    use crate::helper::devices::Policy;
+    use helper::devices::Policy;
     use std::ffi::OsString;
 
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
@@ -170,7 +170,7 @@ mod tests {
         let mut output = Output { out: &mut out, err: &mut err };
         let words: Vec<OsString> =
             std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();
-        let Asked::Command(Command::Register(options)) = parse(&words)? else {
+        let Asked::Command(Command::Register(options)) = parse(&words, "")? else {
             panic!("{words:?}")
         };
         registered(&options, &mut output)

@@ -47,7 +47,7 @@ impl Entry {
     }
 }
 
-/// The pairs of a line as [`crate::kernel::log::Line`] writes them.
+/// The pairs of a line as [`kernel::log::Line`] writes them.
 fn pairs(text: &str) -> BTreeMap<String, String> {
     let (mut pairs, mut rest) = (BTreeMap::new(), text);
     while let Some((key, after)) = rest.trim_start().split_once('=') {
@@ -174,8 +174,8 @@ fn read_file(mut file: File, mut offset: u64, each: &mut dyn FnMut(Entry)) -> st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::log::{Line, Severity};
     use crate::testing::Scratch;
+    use kernel::log::{Line, Severity};
 
     const HEAD: &str = "Nov 22 23:00:00 n sshd[1]: pam_job_adopt(sshd:session): ";
 

@@ -2,15 +2,15 @@
 
 use super::ending::{Process, process_table};
 use super::{Conf, Error, Output, people};
-use crate::helper::devices::{Resolver, Tree};
-use crate::helper::records::{Place, ReadError, Record};
-use crate::helper::sources::{self, FluxSource, SlurmSource, SourceError};
-use crate::helper::{Config, contained};
-use crate::kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
-use crate::kernel::trust::Trust;
-use crate::protocol::{Containment, Placement, SourceName};
 use clap::Args;
+use helper::devices::{Resolver, Tree};
+use helper::records::{Place, ReadError, Record};
+use helper::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::{Config, contained};
+use kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
+use kernel::trust::Trust;
 use nix::unistd::Uid;
+use protocol::{Containment, Placement, SourceName};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -297,7 +297,7 @@ fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Placement;
+    use protocol::Placement;
 
     #[test]
     fn a_connection_is_counted_once() {
@@ -311,7 +311,7 @@ mod tests {
     fn a_row_says_what_is_not_known() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let resolver = Resolver::new(Tree::host(), crate::helper::devices::Settings::default());
+        let resolver = Resolver::new(Tree::host(), helper::devices::Settings::default());
         let mut job = Job::of(&record, &Config::default(), &resolver);
         job.look(&record.place).unwrap();
         assert_eq!(

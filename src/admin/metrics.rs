@@ -4,8 +4,8 @@
 use super::journal::{self, Cursor, Entry};
 use super::pam::replace;
 use super::{Conf, Error, Output, check, strays};
-use crate::kernel::sys::clock::now;
 use clap::Args;
+use kernel::sys::clock::now;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -303,7 +303,7 @@ mod tests {
     /// A dashboard that asks for what nobody tells shows nothing.
     #[test]
     fn the_dashboard_asks_for_what_is_told() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/monitoring/grafana.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring/grafana.json");
         let text = fs::read_to_string(path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(json["panels"].as_array().unwrap().len() >= 5);

@@ -2,11 +2,11 @@
 //! mistake, whether it is asked about or recorded.
 
 use super::command_line::value;
-use crate::helper::devices::cdi::QualifiedName;
-use crate::helper::devices::{GpuName, Specifier};
-use crate::helper::sources::FluxId;
-use crate::protocol::{self, JobId, decimal};
 use clap::Args;
+use helper::devices::cdi::QualifiedName;
+use helper::devices::{GpuName, Specifier};
+use helper::sources::FluxId;
+use protocol::{self, JobId, decimal};
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -4,11 +4,9 @@ use super::check::programs::module_folder;
 use super::check::stack::RIVALS;
 use super::command_line::service;
 use super::{Error, Output, require_root};
-use crate::helper::stack::{
-    Entry, Finding, Group, Line, MODULES, Place, entries_with, judge_with, lines,
-};
-use crate::module::Settings;
 use clap::{ArgGroup, Args};
+use helper::stack::{Entry, Finding, Group, Line, MODULES, Place, entries_with, judge_with, lines};
+use module::Settings;
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -408,7 +406,7 @@ mod tests {
     /// A node with a stack of this shape.
     fn node(shape: &str) -> Scratch {
         let scratch = Scratch::new();
-        let from = format!("{}/tests/fixtures/pam/{shape}/.", env!("CARGO_MANIFEST_DIR"));
+        let from = format!("{}/../../tests/fixtures/pam/{shape}/.", env!("CARGO_MANIFEST_DIR"));
         assert!(
             Command::new("cp").arg("-r").arg(from).arg(scratch.path()).status().unwrap().success()
         );

@@ -1,12 +1,12 @@
 //! Users by name and number, and the rights of the helper's account.
 
 use super::{Error, Output};
-use crate::helper::records::Record;
-use crate::protocol::decimal;
+use helper::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
 };
+use protocol::decimal;
 
 /// The account of a name, where there is one.
 /// Fails: [`Error::Failed`] where that cannot be told.

@@ -3,12 +3,12 @@
 use super::ending::{Process, read_process, runs_sshd};
 use super::sys::remove_xattr;
 use super::{Error, Output};
-use crate::helper::records::Record;
-use crate::kernel::bpf::{self, Branch, Obstacle};
-use crate::kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
-use crate::kernel::namespace::Namespace;
-use crate::kernel::sys::file::set_xattr;
-use crate::protocol::{CgroupPath, Containment};
+use helper::records::Record;
+use kernel::bpf::{self, Branch, Obstacle};
+use kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
+use kernel::namespace::Namespace;
+use kernel::sys::file::set_xattr;
+use protocol::{CgroupPath, Containment};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;

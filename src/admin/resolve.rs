@@ -3,17 +3,17 @@
 use super::command_line::service;
 use super::people::as_helper;
 use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
-use crate::admin::filters::attachment;
-use crate::helper::callerid::Flow;
-use crate::helper::{Evidence, Node};
-use crate::kernel::bpf::Level;
-use crate::kernel::cgroup::Dir;
-use crate::module::{Budget, Cgroups, Environment, Failure, Job, Joined, Means, OFF, Owner};
-use crate::module::{Settings, is_off, judge, node_name};
-use crate::protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
-use crate::schedulers::stepd::Daemon;
+use crate::filters::attachment;
 use clap::Args;
+use helper::callerid::Flow;
+use helper::{Evidence, Node};
+use kernel::bpf::Level;
+use kernel::cgroup::Dir;
+use module::{Budget, Cgroups, Environment, Failure, Job, Joined, Means, OFF, Owner};
+use module::{Settings, is_off, judge, node_name};
 use nix::unistd::{Uid, User};
+use protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
+use schedulers::stepd::Daemon;
 use serde_json::json;
 use std::cell::RefCell;
 

@@ -2,15 +2,15 @@
 
 use super::ending::{Ending, end};
 use super::{Conf, Error, Output, PATIENCE, names, require_root, strays};
-use crate::helper::Config;
-use crate::helper::records::{Known as KnownJob, Place, Record, Registry};
-use crate::kernel::cgroup::{self, Mount, Stamp, unless_gone};
-use crate::kernel::lock::Lock;
-use crate::kernel::log::{Line, Severity};
-use crate::kernel::sys::clock;
-use crate::kernel::trust::Trust;
-use crate::protocol::JobId;
 use clap::Args;
+use helper::Config;
+use helper::records::{Known as KnownJob, Place, Record, Registry};
+use kernel::cgroup::{self, Mount, Stamp, unless_gone};
+use kernel::lock::Lock;
+use kernel::log::{Line, Severity};
+use kernel::sys::clock;
+use kernel::trust::Trust;
+use protocol::JobId;
 use std::time::{Duration, Instant};
 
 /// Make a job unknown and end its logins, for an epilog (root)

@@ -2,19 +2,19 @@
 
 use super::list::PATIENCE;
 use super::{Error, Output, names, people};
-use crate::helper::printable;
-use crate::helper::read_choice;
-use crate::helper::sources::{Job, meant};
-use crate::helper::{Config, Node};
-use crate::kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
-use crate::kernel::trust::{Distrust, Trust, TrustError};
-use crate::module::node_name;
-use crate::protocol::{JobId, Request};
 use clap::Args;
+use helper::printable;
+use helper::read_choice;
+use helper::sources::{Job, meant};
+use helper::{Config, Node};
+use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
+use kernel::trust::{Distrust, Trust, TrustError};
+use module::node_name;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use protocol::{JobId, Request};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;

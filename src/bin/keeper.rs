@@ -1,5 +1,5 @@
 //! `keeper`: ends the logins of a job whose scheduler would not; started by the PAM module.
 
 fn main() -> std::process::ExitCode {
-    pam_job_adopt::keeper::main()
+    keeper::main()
 }

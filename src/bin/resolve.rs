@@ -7,6 +7,6 @@
 /// a twentieth of what a login waits for.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
-pub extern "C" fn main() -> libc::c_int {
-    pam_job_adopt::helper::main()
+pub extern "C" fn main() -> std::ffi::c_int {
+    helper::main()
 }

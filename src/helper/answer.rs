@@ -6,19 +6,19 @@ use super::plan::plan;
 use super::stack::judge;
 use super::survey::Survey;
 use super::{Config, Evidence, refusal, reply};
-use crate::helper::devices::{Resolver, Settings, Tree};
-use crate::helper::printable;
-use crate::helper::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
-use crate::kernel::cgroup::Mount;
-use crate::kernel::choice::Choices;
-use crate::kernel::sys::clock;
-use crate::kernel::trust::{Trust, TrustError};
-use crate::protocol::{
+use crate::devices::{Resolver, Settings, Tree};
+use crate::printable;
+use crate::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
+use kernel::cgroup::Mount;
+use kernel::choice::Choices;
+use kernel::sys::clock;
+use kernel::trust::{Trust, TrustError};
+use nix::sys::prctl::set_dumpable;
+use nix::unistd::Uid;
+use protocol::{
     DecodeError, Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack,
     VERSION, Verdict,
 };
-use nix::sys::prctl::set_dumpable;
-use nix::unistd::Uid;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -395,7 +395,7 @@ mod tests;
 #[cfg(test)]
 mod fit_tests {
     use super::*;
-    use crate::protocol::{
+    use protocol::{
         Allowlist, Containment, ENVIRONMENT_MAX, MAX_ENTRIES, MAX_PROBES, Placement, Plan,
         REPLY_MAX, Reason, Refusal, Rule, Stack, Variable, Variables,
     };

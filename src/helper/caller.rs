@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::{Config, Evidence, Node};
-use crate::helper::callerid::diag::{self, DiagError, Owner};
-use crate::helper::callerid::{self, Answer, AskError, Flow};
-use crate::helper::sources::Job;
-use crate::protocol::{JobId, Request};
+use crate::callerid::diag::{self, DiagError, Owner};
+use crate::callerid::{self, Answer, AskError, Flow};
+use crate::sources::Job;
+use protocol::{JobId, Request};
 
 /// Who can be asked about the ssh client of one login.
 #[derive(Debug)]
@@ -119,8 +119,8 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
-    use crate::protocol::{Phase, Several};
     use crate::testing::Scratch;
+    use protocol::{Phase, Several};
 
     /// Jobs 1 and 2 of uid 5, job 3 of uid 6.
     struct Bench {

@@ -2,14 +2,14 @@
 //! privilege.
 
 use super::{Evidence, Node};
-use crate::helper::sources::{Job, meant};
-use crate::kernel::choice::{Choices, FILE, UserDir, facts_of, permissions};
-use crate::kernel::sys::file::Facts;
-use crate::kernel::trust::{Distrust, TrustError};
-use crate::protocol::{JobId, Rule, Several};
+use crate::sources::{Job, meant};
+use kernel::choice::{Choices, FILE, UserDir, facts_of, permissions};
+use kernel::sys::file::Facts;
+use kernel::trust::{Distrust, TrustError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
+use protocol::{JobId, Rule, Several};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -184,9 +184,9 @@ pub fn parse(text: &[u8]) -> Result<JobId, Distrust> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::records::Record;
-    use crate::protocol::Placement;
+    use crate::records::Record;
     use crate::testing::Scratch;
+    use protocol::Placement;
 
     fn job(id: &str, started: i64) -> Job {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a","cdi":[]}}"#);

@@ -3,21 +3,19 @@
 use super::config::SlurmDevices;
 use super::flux::by_flux;
 use super::{Config, Evidence, JobEnvironment, environment, refusal};
-use crate::helper::devices::gres::Inventory;
-use crate::helper::devices::slurm_conf::{SlurmConfFiles, read_constrain_devices};
-use crate::helper::devices::{
+use crate::devices::gres::Inventory;
+use crate::devices::slurm_conf::{SlurmConfFiles, read_constrain_devices};
+use crate::devices::{
     AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist, gpu_count,
 };
-use crate::helper::records::{Devices, Record};
-use crate::helper::sources::Job;
-use crate::protocol::{
-    Allowlist, Containment, JobId, Placement, Plan, Probe, Reason, Refusal, Rule,
-};
+use crate::records::{Devices, Record};
+use crate::sources::Job;
+use protocol::{Allowlist, Containment, JobId, Placement, Plan, Probe, Reason, Refusal, Rule};
 
 /// A job that cannot be joined: the refusal, and the cause for the log.
 pub type NoPlan = (Refusal, String);
 
-/// The plan for a login to `job`, of whose unit the text may be given ([`crate::protocol::Request`]), and what an administrator should know about it.
+/// The plan for a login to `job`, of whose unit the text may be given ([`protocol::Request`]), and what an administrator should know about it.
 /// Fails: [`NoPlan`] where the record says nothing about devices, names some that this node cannot
 /// resolve, or asks for more than an allowlist holds.
 pub(super) fn plan(

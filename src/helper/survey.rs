@@ -1,11 +1,11 @@
 //! Asking every source about one user: for a login, for a choice of jobs, and for how they are.
 
-use crate::helper::sources;
+use crate::sources;
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
-use crate::helper::sources::{Addition, Found, Job, Source, SourceError};
-use crate::protocol::{JobId, Reason, Refusal, SourceName};
+use crate::sources::{Addition, Found, Job, Source, SourceError};
+use protocol::{JobId, Reason, Refusal, SourceName};
 
 #[derive(Debug, Default)]
 pub(super) struct Survey {
@@ -215,7 +215,7 @@ impl Node {
         uid: u32,
         each: Duration,
     ) -> Result<Vec<Health>, String> {
-        let ask = |source: Box<dyn crate::helper::sources::Source>| {
+        let ask = |source: Box<dyn crate::sources::Source>| {
             let began = Instant::now();
             let answer = source.jobs(uid, began + each);
             Health { source: source.name(), answer, took: began.elapsed() }

@@ -21,8 +21,8 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, mkdirat};
 use nix::unistd::{Gid, Uid, fchownat};
 
-use crate::kernel::sys::file::{Facts, facts};
-use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir, set_mode};
+use crate::sys::file::{Facts, facts};
+use crate::trust::{Distrust, Trust, TrustError, TrustedDir, set_mode};
 
 /// Where the directories of users are.
 pub const DIR: &str = "/run/job-adopt/use";
@@ -32,20 +32,25 @@ pub const FILE: &str = "job";
 
 /// Mode of a user's directory: what the user makes in it has the group of it, and others see
 /// nothing.
-pub(crate) const USER_MODE: u32 = 0o2750;
+pub const USER_MODE: u32 = 0o2750;
 
 /// The choices of all users of a node.
 #[derive(Clone, Debug)]
 pub struct Choices {
-    pub(crate) dir: PathBuf,
-    pub(crate) trust: Trust,
+    /// Where the directories of users are.
+    pub dir: PathBuf,
+    /// Whose directory that has to be.
+    pub trust: Trust,
 }
 
 /// The directory of one user.
-pub(crate) struct UserDir {
-    pub(crate) fd: OwnedFd,
-    pub(crate) path: PathBuf,
-    pub(crate) facts: Facts,
+pub struct UserDir {
+    /// A descriptor that opens nothing.
+    pub fd: OwnedFd,
+    /// Its path, for messages.
+    pub path: PathBuf,
+    /// What the kernel told about it.
+    pub facts: Facts,
 }
 
 impl Choices {
@@ -65,7 +70,7 @@ impl Choices {
     }
 
     /// Finds the directory of a user in `base`; `None` where there is none.
-    pub(crate) fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, TrustError> {
+    pub fn find(&self, base: &TrustedDir, uid: u32) -> Result<Option<UserDir>, TrustError> {
         let path = self.user_dir(uid);
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = match openat(base, uid.to_string().as_str(), flags, Mode::empty()) {
@@ -120,10 +125,15 @@ impl UserDir {
     }
 }
 
-pub(crate) fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, TrustError> {
+/// What the kernel tells about an open file or directory, whose path is for messages.
+///
+/// # Errors
+/// [`TrustError`] where it tells nothing.
+pub fn facts_of(fd: &impl AsFd, path: &Path) -> Result<Facts, TrustError> {
     facts(fd.as_fd()).map_err(|error| TrustError::cannot("stat", path, error))
 }
 
-pub(crate) fn permissions(facts: &Facts) -> u32 {
+/// The mode without the type of the file.
+pub fn permissions(facts: &Facts) -> u32 {
     facts.mode & !SFlag::S_IFMT.bits()
 }

@@ -5,8 +5,8 @@
 //! is no inode, for the registry. No user can hold it, as anyone could hold a lock on the cgroup's
 //! own directory.
 
-use crate::kernel::Failed;
-use crate::kernel::trust::Trust;
+use crate::Failed;
+use crate::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, fstat};
@@ -68,7 +68,7 @@ pub fn is_kept(keepers: &OwnedFd, leaf: u64) -> Result<bool, Failed> {
 }
 
 /// The lock on this byte, for a writer.
-pub(crate) fn byte(offset: u64) -> libc::flock {
+pub fn byte(offset: u64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -79,7 +79,7 @@ pub(crate) fn byte(offset: u64) -> libc::flock {
 }
 
 /// Takes the lock; `false` where another open file has it.
-pub(crate) fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
+pub fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     match fcntl(file, FcntlArg::F_OFD_SETLK(range)) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),

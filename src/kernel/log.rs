@@ -3,7 +3,7 @@
 //! Through a socket of our own for the time of one call: the C library's `syslog(3)` would leave
 //! its descriptor, and the name it was opened with, behind in sshd.
 
-use crate::kernel::sys::clock::{local_time, now};
+use crate::sys::clock::{local_time, now};
 use nix::unistd::getpid;
 use std::fmt::{self, Write as _};
 use std::io;

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::kernel::sys::file::read_to_end;
+use crate::sys::file::read_to_end;
 
 /// Most bytes of a file: all mounts, all sockets, or the longest path of a cgroup in every hierarchy.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
@@ -17,7 +17,8 @@ const FILE_MAX: u64 = 64 * 1024 * 1024;
 /// The mount of proc(5) through which processes are looked at.
 #[derive(Clone, Debug)]
 pub struct Proc {
-    pub(crate) at: PathBuf,
+    /// Where it is mounted.
+    pub at: PathBuf,
 }
 
 /// What `status` tells of a process, as far as it matters here (proc_pid_status(5)).

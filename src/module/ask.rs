@@ -1,12 +1,12 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
 use super::{Budget, Failure};
-use crate::kernel::sys::child::{End, Helper, HelperSpec};
-use crate::protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
+use kernel::sys::child::{End, Helper, HelperSpec};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::unistd::{pipe2, read, write};
+use protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
 /// Errors: for a helper that is not fit to be run, or cannot be, and for anything but one whole
 /// reply of this version.
-pub(crate) fn ask(
+pub fn ask(
     helper: &str,
     account: Option<Account>,
     request: &Request,

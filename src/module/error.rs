@@ -1,19 +1,20 @@
 //! Why a login was not taken into its job.
 
-use crate::kernel::Failed;
-use crate::kernel::{bpf, cgroup};
-use crate::protocol::{Reason, Refusal};
+use kernel::Failed;
+use kernel::{bpf, cgroup};
+use protocol::{Reason, Refusal};
 use std::fmt;
 use thiserror::Error;
 
 /// Why a login is refused, in the words of each layer.
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The unprivileged half refuses.
     #[error("{detail}")]
     Refused {
         /// Code and fields of the text.
         refusal: Refusal,
+        /// What the log says.
         detail: String,
     },
     /// The code that the user reads, and why.

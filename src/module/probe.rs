@@ -5,13 +5,13 @@
 //! `inode_permission`), of the filters of cgroup v2 and of the controller of v1 alike. Root is not
 //! kept out by a file's mode, so that in sshd only those say no.
 
-use crate::kernel::Failed;
-use crate::kernel::sys::file::open_beneath;
-use crate::protocol::{DeviceType, Probe, Variable};
+use kernel::Failed;
+use kernel::sys::file::open_beneath;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 use nix::unistd::{AccessFlags, faccessat};
+use protocol::{DeviceType, Probe, Variable};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -98,7 +98,7 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Variables;
+    use protocol::Variables;
 
     fn probes(texts: &[&str]) -> Vec<Probe> {
         texts.iter().map(|text| text.parse().unwrap()).collect()

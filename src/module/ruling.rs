@@ -4,9 +4,9 @@ use super::job::{Job, Joined};
 use super::text::{Words, refusal_text, success_text};
 use super::undo::{Environment, Undo, set};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
-use crate::kernel::cgroup::{Membership, Origin};
-use crate::kernel::choice::Choices;
-use crate::protocol::{
+use kernel::cgroup::{Membership, Origin};
+use kernel::choice::Choices;
+use protocol::{
     JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
 };
 use std::time::{Duration, Instant};
@@ -48,26 +48,26 @@ pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Joined>);
 
 /// One login, and what a ruling on it needs of its surroundings.
 #[derive(Clone, Copy)]
-pub(crate) struct Means<'a> {
+pub struct Means<'a> {
     /// Its facts.
-    pub(crate) login: &'a Request,
+    pub login: &'a Request,
     /// The module's arguments.
-    pub(crate) settings: &'a Settings,
+    pub settings: &'a Settings,
     /// Asks the unprivileged half.
-    pub(crate) ask: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
+    pub ask: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
     /// What it has answered a moment ago, when it was asked for the account phase of this login.
-    pub(crate) carried: &'a [(Request, Reply)],
+    pub carried: &'a [(Request, Reply)],
     /// Takes the variables for the login.
-    pub(crate) environment: Environment<'a>,
+    pub environment: Environment<'a>,
     /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
     /// it is asked for only where something is not root's.
-    pub(crate) slurm_user: &'a dyn Fn() -> Option<u32>,
+    pub slurm_user: &'a dyn Fn() -> Option<u32>,
     /// Group of the helper's account, which reads the user's choice of a job.
-    pub(crate) helper_group: Option<u32>,
+    pub helper_group: Option<u32>,
     /// Looks on where nothing but that is wanted.
-    pub(crate) look: Option<Look<'a>>,
+    pub look: Option<Look<'a>>,
     /// The time that there is for all of it.
-    pub(crate) budget: &'a Budget,
+    pub budget: &'a Budget,
 }
 
 /// One login on its way into one job.
@@ -94,7 +94,7 @@ impl Adoption<'_> {
 }
 
 /// Rules on one login; in the session phase this takes the login into the job.
-pub(crate) fn judge(means: Means<'_>) -> Outcome {
+pub fn judge(means: Means<'_>) -> Outcome {
     Case { means, reply: None }.rule()
 }
 

@@ -4,9 +4,9 @@
 //! What is unknown, malformed or given twice is refused by name: a typo must not open a login. So is
 //! what asks for something that this module does not do; docs/migrate.md has the differences.
 
-use crate::kernel::log::Severity;
-use crate::protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
+use kernel::log::Severity;
 use nix::sys::stat::lstat;
+use protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
 use std::str::FromStr;
 use std::time::Duration;
 

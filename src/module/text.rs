@@ -1,8 +1,8 @@
 //! What users read. Line 1: what and why; line 2: what to do. 80 columns, ASCII, the node's name,
 //! their own job ids, no paths and no errno. Launchers look for the code in brackets.
 
-use crate::kernel::sys::clock::{local_time, now};
-use crate::protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
+use kernel::sys::clock::{local_time, now};
+use protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
 
 /// The facts that a refusal's text may name.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +166,7 @@ fn ascii_char(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Stack, Verdict};
+    use protocol::{Stack, Verdict};
 
     /// The text of a refusal that names these jobs, with this hint and this message.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {

@@ -3,9 +3,9 @@
 
 use super::Failure;
 use super::job::Started;
-use crate::kernel::cgroup::{Dir, MADE, Origin, mark};
-use crate::kernel::namespace::{Namespace, Outside};
-use crate::protocol::{LeafName, Reason, Variable};
+use kernel::cgroup::{Dir, MADE, Origin, mark};
+use kernel::namespace::{Namespace, Outside};
+use protocol::{LeafName, Reason, Variable};
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Undo {
         }
     }
 
-    fn change_back(&mut self) -> crate::kernel::cgroup::Result<()> {
+    fn change_back(&mut self) -> kernel::cgroup::Result<()> {
         // First: the job's namespaces may have another /proc.
         let left = self.outside.take().map_or(Ok(()), |outside| outside.back());
         let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
@@ -86,11 +86,11 @@ impl Drop for Undo {
 
 /// The variables that the application will hand to the login's processes; not its own environment.
 #[derive(Clone, Copy)]
-pub(crate) struct Environment<'a> {
+pub struct Environment<'a> {
     /// Whether there is one of that name.
-    pub(crate) has: &'a dyn Fn(&str) -> bool,
+    pub has: &'a dyn Fn(&str) -> bool,
     /// Sets `NAME=VALUE`, or takes `NAME` away; whether that was done.
-    pub(crate) put: &'a dyn Fn(&str) -> bool,
+    pub put: &'a dyn Fn(&str) -> bool,
 }
 
 /// Sets these variables, but for those that another module has set: these are root's own. The names

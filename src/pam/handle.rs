@@ -1,6 +1,6 @@
 //! libpam, as a module sees it: `pam_modules.h`, `pam_modutil.h`, `pam_ext.h`.
 
-use crate::module::Account;
+use module::Account;
 use pam_sys::{PamConversation, PamHandle, PamItemType, PamMessage, PamMessageStyle, PamResponse};
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -16,8 +16,11 @@ unsafe extern "C" {
 
 /// What the module keeps from one call to a later one of the same transaction.
 type Kept = Option<Box<dyn Any>>;
-/// Under this name; a module of another version that is loaded as well keeps other things.
-const KEPT: &str = concat!("pam_job_adopt ", env!("BUILD"), "\0");
+/// The name that it is kept under, which no other copy of this library has: one of another build that
+/// is loaded as well keeps other things.
+fn kept_name() -> CString {
+    CString::new(format!("pam_job_adopt {:p}", release as *const ())).unwrap_or_default()
+}
 
 /// The handle of one PAM transaction, for the time of one call of the module.
 #[derive(Debug)]
@@ -70,11 +73,11 @@ impl Handle {
     /// Keeps this for a later call, in the place of what was kept; libpam lets go of it at the end of
     /// the transaction. Where it does not take it, nothing is kept.
     pub(crate) fn keep(&self, what: Box<dyn Any>) {
+        let name = kept_name();
         let data = Box::into_raw(Box::new(Some(what))).cast();
         // SAFETY: handle and name are valid, and `release` is for what `data` is.
-        let code = unsafe {
-            pam_sys::raw::pam_set_data(self.0, KEPT.as_ptr().cast(), data, Some(release))
-        };
+        let code =
+            unsafe { pam_sys::raw::pam_set_data(self.0, name.as_ptr(), data, Some(release)) };
         if code != 0 {
             release(self.0, data, code);
         }
@@ -82,10 +85,10 @@ impl Handle {
 
     /// What was kept, once.
     pub(crate) fn take(&self) -> Option<Box<dyn Any>> {
+        let name = kept_name();
         let mut data: *const c_void = std::ptr::null();
         // SAFETY: handle and name are valid; libpam writes one pointer on success.
-        let code =
-            unsafe { pam_sys::raw::pam_get_data(self.0, KEPT.as_ptr().cast(), &raw mut data) };
+        let code = unsafe { pam_sys::raw::pam_get_data(self.0, name.as_ptr(), &raw mut data) };
         let kept = data.cast_mut().cast::<Kept>();
         // SAFETY: null, or what `keep` has made, which nobody else uses during this call.
         if code == 0 { unsafe { kept.as_mut() }?.take() } else { None }

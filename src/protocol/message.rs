@@ -1,7 +1,8 @@
 //! What the privileged half asks, and what the unprivileged half answers.
 
-use super::schema::{self, DecodeError, Field, Reader, Writer, schema, words};
+use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
+use crate::words;
 
 words! {
     /// Which PAM phase asks.
@@ -360,7 +361,7 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::VERSION;
+    use crate::VERSION;
 
     fn request() -> Request {
         Request {

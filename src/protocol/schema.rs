@@ -238,7 +238,7 @@ pub struct Invalid(pub(super) &'static str);
 
 impl Invalid {
     /// Said of what is no value of an enum.
-    pub(crate) const NO_WORD: Self = Self("is none of the words for it");
+    pub const NO_WORD: Self = Self("is none of the words for it");
 }
 
 /// Kinds of names: how each is checked, and what is said of one that is wrong.
@@ -337,11 +337,12 @@ pub fn is_within(path: &str, top: &str) -> bool {
 }
 
 /// Decimal digits only: no sign, no blank, no leading zero, so that one number has one spelling.
-pub(crate) fn decimal(text: &str) -> Option<u32> {
+pub fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
 
 /// An enum whose values are words of protocol, log, configuration or record.
+#[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $type:ident { $($(#[$about:meta])* $value:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -367,7 +368,7 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $type {
-            type Err = $crate::protocol::Invalid;
+            type Err = $crate::Invalid;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let found = Self::ALL.into_iter().find(|value| value.as_str() == text);
@@ -376,7 +377,6 @@ macro_rules! words {
         }
     };
 }
-pub(crate) use words;
 
 #[cfg(test)]
 mod tests {

@@ -6,8 +6,8 @@
 //! program: its real uid is the account's, its other uids are root's. No user can make such a process in
 //! a cgroup of that account. The IMP starts the job's shell as the job's user.
 
-use crate::kernel::proc::{Proc, Process};
-use crate::protocol::decimal;
+use kernel::proc::{Proc, Process};
+use protocol::decimal;
 
 /// The unit of a job, by its name `imp-shell-RANK-ID.service`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

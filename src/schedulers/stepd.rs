@@ -18,13 +18,13 @@ use nix::sys::socket::{connect, getsockopt, recv, send, setsockopt, socket};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use crate::kernel::sys;
-use crate::kernel::trust::TrustedDir;
-use crate::protocol::{CgroupPath, JobId, NodeName, decimal};
+use kernel::sys;
+use kernel::trust::TrustedDir;
+use protocol::{CgroupPath, JobId, NodeName, decimal};
 use thiserror::Error;
 
 /// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
-pub(crate) const EXTERN_STEP: u32 = 0xffff_fffc;
+pub const EXTERN_STEP: u32 = 0xffff_fffc;
 
 /// Name of the socket of a job's extern step: `NODE_JOB.4294967292`.
 #[derive(Clone, Debug, PartialEq, Eq)]

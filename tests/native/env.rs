@@ -1,6 +1,6 @@
 //! Variables of a login describe its job and come from a fixed table.
 
-use pam_job_adopt::protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
+use protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
 use serde_json::json;
 
 use crate::helper::admitting_reply;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Verdict};
+use protocol::{Allowlist, Containment, Placement, Verdict};
 use serde_json::json;
 
 use crate::helper::admitting_reply;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{chown, symlink};
 use std::time::Duration;
 
-use pam_job_adopt::protocol::{Access, Allowlist, Containment, DeviceRule, DeviceType};
+use protocol::{Access, Allowlist, Containment, DeviceRule, DeviceType};
 
 use crate::support::{
     ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux,

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::protocol::{
-    Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict,
-};
+use protocol::{Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict};
 
 use crate::support::{
     ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node, retry_until_in_time,
@@ -216,7 +214,7 @@ fn damaged_plan_refuses_login() {
         let job = node.job(ALICE, "4242").start();
         let good = String::from_utf8(admitting_reply("4242", &job.cgroup).encode()).unwrap();
         let cut = &good[..good.len() - 10];
-        let version = format!("s{}\0", pam_job_adopt::protocol::VERSION);
+        let version = format!("s{}\0", protocol::VERSION);
         let swapped = good.replace("hint\0s\0message\0s\0", "message\0s\0hint\0s\0");
         let damaged = [
             ("truncated", cut.to_owned(), "[JA0"),

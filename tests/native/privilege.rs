@@ -1,6 +1,6 @@
 //! The helper's file and account, and the privileges of root that could reach the helper.
 
-use pam_job_adopt::protocol::{Reason, Refusal, Stack, Verdict};
+use protocol::{Reason, Refusal, Stack, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Node, on_node};

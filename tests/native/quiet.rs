@@ -1,7 +1,7 @@
 //! A login prints nothing of ours where a program reads: launchers and copies take every byte for
 //! output of the other end.
 
-use pam_job_adopt::protocol::{Reply, Rule, Verdict};
+use protocol::{Reply, Rule, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Cgroup, Fake, Node, Sshd, on_node};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
+use protocol::{Allowlist, Containment, Plan};
 
 use crate::support::{
     ALICE, BOB, Flags, LOOK, Node, Outcome, Step, eventually, on_node, plan, probes, run_while_held,

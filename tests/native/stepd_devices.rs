@@ -1,6 +1,6 @@
 //! Devices of logins to a Slurm job: its filter holds and stays, and ours is added.
 
-use pam_job_adopt::protocol::{Allowlist, Containment, Plan};
+use protocol::{Allowlist, Containment, Plan};
 
 use crate::support::{
     ALICE, AttachedFilter, DENIED, Flags, LOOK, Node, OPENS, Outcome, Step, on_node, plan, probes,

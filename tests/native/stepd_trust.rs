@@ -3,7 +3,7 @@
 use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixListener;
 
-use pam_job_adopt::protocol::{Containment, Placement};
+use protocol::{Containment, Placement};
 
 use crate::support::{ALICE, BOB, LOOK, Node, SLURM, SPOOL, on_node, plan};
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::module::Settings;
+use module::Settings;
 
 fuzz_target!(|text: &str| {
     let mut arguments: Vec<String> = text.split_ascii_whitespace().map(str::to_owned).collect();

@@ -6,7 +6,7 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::cdi::{self, Catalog, Format, QualifiedName, Spec};
+use helper::devices::cdi::{self, Catalog, Format, QualifiedName, Spec};
 
 const FILES: [&str; 3] = ["etc/cdi/low.yaml", "run/cdi/high.yaml", "run/cdi/high.json"];
 /// Comes after every other file, and cannot be used.
@@ -67,7 +67,7 @@ fuzz_target!(|text: &str| {
         assert!(expected, "{found:?}");
         // A file that cannot be read hides nothing beside it, and uncovers nothing below.
         let devices = |found: &Result<_, _>| -> Option<Vec<_>> {
-            let found: &pam_job_adopt::helper::devices::ResolvedDevices = found.as_ref().ok()?;
+            let found: &helper::devices::ResolvedDevices = found.as_ref().ok()?;
             Some(found.devices.clone())
         };
         match one || other {

@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::assert_fit;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::cdi::{Format, Spec};
+use helper::devices::cdi::{Format, Spec};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(spec) = Spec::parse(bytes, Format::Json) {

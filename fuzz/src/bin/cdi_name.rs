@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::cdi::QualifiedName;
+use helper::devices::cdi::QualifiedName;
 
 fuzz_target!(|text: &str| {
     if let Ok(name) = text.parse::<QualifiedName>() {

@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::assert_fit;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::cdi::{Format, Spec};
+use helper::devices::cdi::{Format, Spec};
 
 fuzz_target!(|bytes: &[u8]| {
     match Spec::parse(bytes, Format::Yaml) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::parse_choice;
+use helper::parse_choice;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(id) = parse_choice(bytes) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::Config;
+use helper::Config;
 
 fuzz_target!(|bytes: &[u8]| {
     let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::protocol::{Access, DeviceRule, MAJOR_MAX, MINOR_MAX};
+use protocol::{Access, DeviceRule, MAJOR_MAX, MINOR_MAX};
 
 fuzz_target!(|text: &str| {
     if let Ok(rule) = text.parse::<DeviceRule>() {

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::callerid::diag;
+use helper::callerid::diag;
 
 fuzz_target!(|bytes: &[u8]| {
     let ends: [SocketAddr; 2] = [([10, 1, 0, 5], 5000).into(), ([10, 1, 0, 6], 22).into()];

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::{DeviceName, directory};
+use helper::devices::{DeviceName, directory};
 
 const LIST: &str = "/run/devices";
 

@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::sources::FluxId;
-use pam_job_adopt::protocol::{CgroupPath, JobId};
-use pam_job_adopt::schedulers::flux::{Unit, folders, unit_at};
+use helper::sources::FluxId;
+use protocol::{CgroupPath, JobId};
+use schedulers::flux::{Unit, folders, unit_at};
 
 fuzz_target!(|text: &str| {
     if let Some(id) = FluxId::canonical(text) {

@@ -5,9 +5,9 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::admin::filters::interpret::{Request, run};
-use pam_job_adopt::kernel::bpf::allow_rules;
-use pam_job_adopt::protocol::{Access, DeviceRule};
+use admin::filters::interpret::{Request, run};
+use kernel::bpf::allow_rules;
+use protocol::{Access, DeviceRule};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);

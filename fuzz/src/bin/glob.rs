@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::Glob;
+use helper::devices::Glob;
 
 fuzz_target!(|text: &str| {
     let (pattern, name) = text.split_once('\n').unwrap_or((text, text));

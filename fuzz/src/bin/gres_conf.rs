@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::gres::GresConf;
+use helper::devices::gres::GresConf;
 
 fuzz_target!(|text: &str| {
     let conf = GresConf::parse(text, "gpu017")

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::HostList;
+use helper::devices::HostList;
 
 const LIMIT: usize = 200;
 

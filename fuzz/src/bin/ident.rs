@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::callerid::{Answer, LINE_MAX, Query};
+use helper::callerid::{Answer, LINE_MAX, Query};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(query) = Query::parse(bytes) {

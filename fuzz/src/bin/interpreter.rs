@@ -3,8 +3,8 @@
 
 use job_adopt_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::admin::filters::interpret::{decode, run};
-use pam_job_adopt::kernel::bpf::{INSN_LEN, Insn};
+use admin::filters::interpret::{decode, run};
+use kernel::bpf::{INSN_LEN, Insn};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);

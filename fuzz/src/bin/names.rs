@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::protocol::{CgroupPath, JobId, LeafName};
+use protocol::{CgroupPath, JobId, LeafName};
 
 fuzz_target!(|text: &str| {
     if let Ok(id) = text.parse::<JobId>() {

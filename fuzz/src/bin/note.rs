@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::records::Note;
+use helper::records::Note;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(note) = Note::parse(bytes) {

@@ -6,7 +6,7 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
+use helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
 
 const DRIVER: &str = "proc/driver/nvidia";
 const NODES: [(&str, &str); 9] = [

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::ProcDevices;
-use pam_job_adopt::protocol::{DeviceType, MAJOR_MAX};
+use helper::devices::ProcDevices;
+use protocol::{DeviceType, MAJOR_MAX};
 
 fuzz_target!(|text: &str| {
     let drivers = ProcDevices::parse(text);

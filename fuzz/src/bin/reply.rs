@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::with_version;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::protocol::{Reason, Reply, Verdict};
+use protocol::{Reason, Reply, Verdict};
 
 fuzz_target!(|bytes: &[u8]| {
     let bytes = with_version(bytes);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::slurm_conf::{FileLine, SpoolPath, LogicalLine, parse_constrain_devices, join_lines};
+use helper::devices::slurm_conf::{FileLine, SpoolPath, LogicalLine, parse_constrain_devices, join_lines};
 
 fuzz_target!(|text: &str| {
     let at = |line| FileLine { file: Path::new("/slurm.conf").into(), line };

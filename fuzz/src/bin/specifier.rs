@@ -3,7 +3,7 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::{Resolver, Settings, Specifier};
+use helper::devices::{Resolver, Settings, Specifier};
 
 const FILES: [(&str, &str); 9] = [
     (

@@ -5,8 +5,8 @@
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::stack::{Finding, judge};
-use pam_job_adopt::protocol::Stack;
+use helper::stack::{Finding, judge};
+use protocol::Stack;
 
 const OTHERS: [&str; 3] = ["common", "deeper", "other"];
 /// A line that lets a session go on, and cannot end the stack, leap or undo anything.

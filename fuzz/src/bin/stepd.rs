@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::schedulers::stepd::{Answer, State};
+use schedulers::stepd::{Answer, State};
 
 fuzz_target!(|bytes: [u8; 12]| {
     let [version, uid, state] =

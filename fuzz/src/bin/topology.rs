@@ -9,8 +9,8 @@ use std::os::unix::fs::symlink;
 
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use pam_job_adopt::helper::devices::{Device, topology};
-use pam_job_adopt::protocol::Access;
+use helper::devices::{Device, topology};
+use protocol::Access;
 
 const CARD: &str = "sys/bus/pci/devices/0000:43:00.0";
 const ADDRESS: &str = "0000:43:00.0";

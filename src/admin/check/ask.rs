@@ -1,6 +1,6 @@
 //! Programs that are asked, and children that try something, if they answer in time.
 
-use crate::admin::sys::process::fork_and;
+use crate::sys::process::fork_and;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SIGKILL, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

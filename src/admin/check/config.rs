@@ -1,12 +1,11 @@
 //! The configuration, the registry, and what switches the module off.
 
 use super::{Check, Finding, Site};
-use crate::admin::people;
-use crate::helper::devices::{Resolver, Specifier, gpu_count};
-use crate::helper::records::ReadError;
-use crate::helper::{Config, ConfigError};
-use crate::module;
-use crate::protocol::{Allowlist, SourceName};
+use crate::people;
+use helper::devices::{Resolver, Specifier, gpu_count};
+use helper::records::ReadError;
+use helper::{Config, ConfigError};
+use protocol::{Allowlist, SourceName};
 use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

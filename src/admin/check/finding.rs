@@ -1,8 +1,8 @@
 //! What `check` finds, and how it is printed.
 
-use crate::admin::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
-use crate::helper::printable;
-use crate::protocol::words;
+use crate::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
+use helper::printable;
+use protocol::words;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;

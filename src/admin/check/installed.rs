@@ -2,7 +2,7 @@
 
 use super::ask::{ask, in_a_child};
 use super::{Check, Finding, Site};
-use crate::admin::sys::process::load;
+use crate::sys::process::load;
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;

@@ -22,17 +22,17 @@ use super::command_line::service;
 use super::ending::real_uid;
 use super::people::as_helper;
 use super::{Conf, Error, Output};
-use crate::helper::Config;
-use crate::helper::devices::Tree;
-use crate::helper::sources::processes;
-use crate::helper::stack::{Entry, Group, entries};
-use crate::kernel::proc::Proc;
-use crate::kernel::trust::Trust;
-use crate::module::Settings;
-use crate::protocol::decimal;
+use ::kernel::proc::Proc;
+use ::kernel::trust::Trust;
 use clap::Args;
 use finding::{Check, Finding, Report};
+use helper::Config;
+use helper::devices::Tree;
+use helper::sources::processes;
+use helper::stack::{Entry, Group, entries};
+use module::Settings;
 use nix::unistd::{Uid, User};
+use protocol::decimal;
 use std::path::{Path, PathBuf};
 
 /// The account of nobody in particular, who has no job.

@@ -1,10 +1,10 @@
 //! Mounts that logins depend on: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
 use super::{Check, Finding, Site};
-use crate::admin::people::HELPER_USER;
-use crate::kernel::cgroup::Mount;
-use crate::kernel::proc as procfs;
-use crate::kernel::trust::Trust;
+use crate::people::HELPER_USER;
+use kernel::cgroup::Mount;
+use kernel::proc as procfs;
+use kernel::trust::Trust;
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::path::Path;
@@ -135,7 +135,7 @@ fn directory(trust: &Trust, path: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::check::finding::Severity;
+    use crate::check::finding::Severity;
     use crate::testing::Scratch;
 
     #[test]

@@ -1,11 +1,11 @@
 //! What a login runs: the module, its helper and keeper, and the account of the helper.
 
 use super::{Account, Check, Finding, NOBODY, Site, installed};
-use crate::admin::people::HELPER_USER;
-use crate::kernel::sys::clock::now;
-use crate::kernel::sys::file::get_xattr;
-use crate::kernel::trust::{Distrust, Trust, TrustError};
-use crate::protocol::{SPEAKS_TO, VERSION};
+use crate::people::HELPER_USER;
+use kernel::sys::clock::now;
+use kernel::sys::file::get_xattr;
+use kernel::trust::{Distrust, Trust, TrustError};
+use protocol::{SPEAKS_TO, VERSION};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
@@ -79,7 +79,7 @@ fn release(check: Check, shown: &Path, path: &Path, again: &str) -> Finding {
 
 /// The folder of PAM modules of the node whose files are below `root`. Of several the first is that of
 /// this program's architecture, which sshd's is as well.
-pub(in crate::admin) fn module_folder(root: &Path) -> Option<PathBuf> {
+pub(crate) fn module_folder(root: &Path) -> Option<PathBuf> {
     let arch = std::env::consts::ARCH;
     let folders = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
     let others = ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];

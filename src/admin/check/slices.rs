@@ -3,11 +3,11 @@
 use super::ask::ask;
 use super::finding::Severity;
 use super::{Check, Finding, NOBODY, Site, roots};
-use crate::admin::slices::exempt;
-use crate::helper::stack::Entry;
-use crate::kernel::bpf::{self, Attached, Level};
-use crate::kernel::cgroup::{Membership, Mount};
-use crate::protocol::CgroupPath;
+use crate::slices::exempt;
+use helper::stack::Entry;
+use kernel::bpf::{self, Attached, Level};
+use kernel::cgroup::{Membership, Mount};
+use protocol::CgroupPath;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -4,14 +4,12 @@
 use super::finding::Severity;
 use super::stack::MOVERS;
 use super::{Account, Check, Finding, NOBODY, Site};
-use crate::helper::devices::slurm_conf::{
-    ConfError, Lines, SlurmConfFiles, read_constrain_devices,
-};
-use crate::helper::sources::SourceError;
-use crate::helper::stack::{self, Group};
-use crate::helper::{Config, Health, Node, SlurmDevices};
-use crate::module::node_name;
-use crate::protocol::{SourceName, decimal};
+use helper::devices::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
+use helper::sources::SourceError;
+use helper::stack::{self, Group};
+use helper::{Config, Health, Node, SlurmDevices};
+use module::node_name;
+use protocol::{SourceName, decimal};
 use std::time::Duration;
 use toml::de::Error;
 use toml::{Table, Value};
@@ -362,7 +360,7 @@ fn pam(site: &Site) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::sources::Found;
+    use helper::sources::Found;
 
     fn severities(answer: Result<Found, SourceError>, has_slurm: bool) -> Vec<Severity> {
         let took = Duration::ZERO;

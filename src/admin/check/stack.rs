@@ -3,9 +3,9 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use crate::helper::stack::{self, Entry, Group, Unfit, judge_group};
-use crate::module::{Action, Settings};
-use crate::protocol::Request;
+use helper::stack::{self, Entry, Group, Unfit, judge_group};
+use module::{Action, Settings};
+use protocol::Request;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(super) const MOVERS: [(&str, &str); 7] = [
 /// Modules that do what a file of the site's says.
 const SCRIPTED: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
 /// Modules that decide as ours does who may log in, or into which job.
-pub(in crate::admin) const RIVALS: [&str; 4] =
+pub(crate) const RIVALS: [&str; 4] =
     ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"];
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {

@@ -1,13 +1,13 @@
 //! The users' processes that are in none of their jobs.
 
 use super::{Check, Finding, Site};
-use crate::admin::ending::real_uid;
-use crate::admin::people::{self, HELPER_USER};
-use crate::admin::strays::Look;
-use crate::helper::sources::processes;
-use crate::helper::sources::processes as listed;
-use crate::kernel::proc::Proc;
-use crate::kernel::sys::clock::now;
+use crate::ending::real_uid;
+use crate::people::{self, HELPER_USER};
+use crate::strays::Look;
+use helper::sources::processes;
+use helper::sources::processes as listed;
+use kernel::proc::Proc;
+use kernel::sys::clock::now;
 use nix::unistd::Uid;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn strays(counts: &BTreeMap<u32, usize>) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::check::finding::Severity;
+    use crate::check::finding::Severity;
 
     #[test]
     fn a_helper_that_is_older_than_any_phase_is_an_error() {

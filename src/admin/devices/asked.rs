@@ -2,8 +2,8 @@
 
 use super::super::names::{self, Device, Gres};
 use super::Options;
-use crate::helper::devices::{DeviceName, Specifier};
-use crate::protocol::decimal;
+use helper::devices::{DeviceName, Specifier};
+use protocol::decimal;
 
 /// A device that was asked for, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,9 @@ mod tests {
 
     fn read(line: &[&str]) -> Result<Vec<Asked>, Error> {
         let words: Vec<OsString> = ["devices"].iter().chain(line).map(OsString::from).collect();
-        let Line::Command(Command::Devices(options)) = parse(&words)? else { panic!("{line:?}") };
+        let Line::Command(Command::Devices(options)) = parse(&words, "")? else {
+            panic!("{line:?}")
+        };
         Ok(asked(&options))
     }
 

@@ -3,15 +3,15 @@
 use super::super::{Error, Output, require_root};
 use super::nodes::{cell, driver, no_drivers, nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
-use crate::admin::filters::interpret::Request;
-use crate::admin::filters::{Filter, Inspection, Judge};
-use crate::helper::devices::{DeviceNode, Tree};
-use crate::helper::printable;
-use crate::helper::records::{self, Record};
-use crate::kernel::Failed;
-use crate::kernel::cgroup::{self, Dir, Mount, Place};
-use crate::kernel::trust::Trust;
-use crate::protocol::{Access, CgroupPath, JobId};
+use crate::filters::interpret::Request;
+use crate::filters::{Filter, Inspection, Judge};
+use helper::devices::{DeviceNode, Tree};
+use helper::printable;
+use helper::records::{self, Record};
+use kernel::Failed;
+use kernel::cgroup::{self, Dir, Mount, Place};
+use kernel::trust::Trust;
+use protocol::{Access, CgroupPath, JobId};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -223,10 +223,10 @@ fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::bpf::{Insn, allow_rules};
-    use crate::protocol::Allowlist;
     use crate::testing::Scratch;
+    use kernel::bpf::{Insn, allow_rules};
     use nix::errno::Errno;
+    use protocol::Allowlist;
 
     fn list(rules: &[&str]) -> Allowlist {
         let mut list = Allowlist::new();

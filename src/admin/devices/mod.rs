@@ -9,11 +9,11 @@ use super::command_line::value;
 use super::names::{self, DeviceOptions};
 use super::people::as_login;
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
-use crate::helper::devices::{Resolver, Tree};
-use crate::kernel::trust::Trust;
-use crate::protocol::{CgroupPath, JobId};
 use clap::{ArgGroup, Args};
+use helper::devices::{Resolver, Tree};
+use kernel::trust::Trust;
 use nix::unistd::Uid;
+use protocol::{CgroupPath, JobId};
 use std::path::{Path, PathBuf};
 
 /// Show what names of devices stand for, or what filters let through
@@ -69,7 +69,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// The node's own files, or those below `--root`, which have to be the caller's.
 fn tree(options: &Options) -> Result<Tree, Error> {
     let Some(root) = &options.root else { return Ok(Tree::host()) };
-    let shown = || crate::helper::printable(&root.to_string_lossy());
+    let shown = || helper::printable(&root.to_string_lossy());
     let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
     match root == Path::new("/") {
         true => Ok(Tree::host()),
@@ -108,7 +108,7 @@ mod tests {
     fn question(line: &str) -> Result<(), Error> {
         let words = ["devices"].into_iter().chain(line.split_whitespace());
         let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-        let Asked::Command(Command::Devices(_)) = parse(&words)? else { panic!("{line}") };
+        let Asked::Command(Command::Devices(_)) = parse(&words, "")? else { panic!("{line}") };
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! The device nodes of a machine, and what they are called.
 
 use super::super::Error;
-use crate::helper::devices::{DeviceNode, NodeError, Tree};
-use crate::helper::printable;
-use crate::protocol::DeviceType;
+use helper::devices::{DeviceNode, NodeError, Tree};
+use helper::printable;
+use protocol::DeviceType;
 use std::os::unix::fs::PermissionsExt;
 
 /// Most files and directories that are looked at.

@@ -3,8 +3,8 @@
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::asked::{Asked, What};
 use super::nodes::{cell, driver, no_drivers, type_name};
-use crate::helper::devices::{Device, ResolvedDevices, Resolver};
-use crate::helper::printable;
+use helper::devices::{Device, ResolvedDevices, Resolver};
+use helper::printable;
 use serde::Serialize;
 
 /// One device of a name.
@@ -134,8 +134,8 @@ fn without(specifier: &str, why: String) -> [String; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::devices::{DeviceName, Settings, Tree};
     use crate::testing::Scratch;
+    use helper::devices::{DeviceName, Settings, Tree};
 
     fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());

@@ -4,12 +4,12 @@
 pub mod interpret;
 mod owner;
 
-use crate::admin::sys::xlated;
-use crate::helper::printable;
-use crate::kernel::Failed;
-use crate::kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
-use crate::kernel::cgroup::{self, Dir};
+use crate::sys::xlated;
+use helper::printable;
 use interpret::Request;
+use kernel::Failed;
+use kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
+use kernel::cgroup::{self, Dir};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::os::fd::AsFd;

@@ -1,12 +1,12 @@
 //! Whose a filter is, by what its program looks like.
 
 use super::interpret::{BPF_RSH, dst};
-use crate::kernel::bpf::generate::code::{
+use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use crate::kernel::bpf::{Insn, is_ours};
-use crate::protocol::words;
+use kernel::bpf::{Insn, is_ours};
+use protocol::words;
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";
@@ -113,6 +113,6 @@ mod tests {
         assert_eq!(runtime(Insn::alu32_imm(BPF_MOV, 0, 0)), Owner::Runc);
         assert_eq!(runtime(Insn::mov64_imm(0, 0)), Owner::Runtime);
         assert_eq!(runtime(Insn::alu32_reg(BPF_MOV, 0, 2)), Owner::Unknown);
-        assert_eq!(looks("", &crate::kernel::bpf::allow_rules(&[])), Owner::Unknown);
+        assert_eq!(looks("", &kernel::bpf::allow_rules(&[])), Owner::Unknown);
     }
 }

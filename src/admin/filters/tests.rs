@@ -1,10 +1,10 @@
 use super::interpret::BPF_RSH;
 use super::*;
-use crate::kernel::bpf::allow_rules;
-use crate::kernel::bpf::generate::code::{
+use kernel::bpf::allow_rules;
+use kernel::bpf::generate::code::{
     BPF_ALU, BPF_ALU64, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, BPF_X,
 };
-use crate::protocol::{Access, Allowlist, DeviceType};
+use protocol::{Access, Allowlist, DeviceType};
 
 const NULL: Request = Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };
 

@@ -3,10 +3,10 @@
 
 use super::pam::replace;
 use super::{Conf, Error, Output, people, require_root};
-use crate::helper::Config;
-use crate::helper::devices::{DeviceRequest, Policy, Resolver, Tree, build_allowlist};
-use crate::protocol::{DeviceRule, decimal};
 use clap::Args;
+use helper::Config;
+use helper::devices::{DeviceRequest, Policy, Resolver, Tree, build_allowlist};
+use protocol::{DeviceRule, decimal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;

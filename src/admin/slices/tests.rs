@@ -1,6 +1,6 @@
 use super::*;
-use crate::helper::devices::Settings;
 use crate::testing::Scratch;
+use helper::devices::Settings;
 
 /// What is shown on a node with these devices, and what is said besides.
 fn shown(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {

@@ -1,13 +1,13 @@
 //! Unsafe blocks of the command alone, each with its argument for safety. What sshd's module calls
-//! stands in [`crate::kernel::sys`].
+//! stands in [`kernel::sys`].
 
 #![allow(unsafe_code)]
 
 pub(super) mod pam;
 pub(super) mod process;
 
-use crate::kernel::sys::bpf::{INFO_LEN, Info, read_info, read_u32};
-use crate::kernel::sys::checked;
+use kernel::sys::bpf::{INFO_LEN, Info, read_info, read_u32};
+use kernel::sys::checked;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

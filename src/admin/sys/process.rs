@@ -1,6 +1,6 @@
 //! What a program of a person's or a scheduler's does to itself: fork, close, forget.
 
-use crate::helper::sources::processes;
+use helper::sources::processes;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CStr;
 use std::io;

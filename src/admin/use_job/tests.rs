@@ -2,8 +2,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use super::*;
-use crate::helper::read_choice;
 use crate::testing::Scratch;
+use helper::read_choice;
 
 /// A node on which root, the user and the helper's group are the test's own.
 struct Bench {

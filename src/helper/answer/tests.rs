@@ -1,8 +1,8 @@
 use super::*;
-use crate::helper::records::Note;
-use crate::helper::sources::slurm::tests::Daemons;
-use crate::protocol::{Containment, Placement, Plan, Rule, Several};
+use crate::records::Note;
+use crate::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
+use protocol::{Containment, Placement, Plan, Rule, Several};
 
 mod flux;
 mod refusals;

@@ -98,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::helper::callerid::LINE_MAX;
+    use crate::callerid::LINE_MAX;
 
     const TIME: Duration = Duration::from_millis(300);
     /// What a busy machine may take beside that.

@@ -5,11 +5,11 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::helper::Node;
-use crate::helper::sources::Job;
-use crate::kernel::cgroup::Membership;
-use crate::protocol::{CgroupPath, JobId, Placement};
-use crate::schedulers::stepd::{SocketName, call, job_of};
+use crate::Node;
+use crate::sources::Job;
+use kernel::cgroup::Membership;
+use protocol::{CgroupPath, JobId, Placement};
+use schedulers::stepd::{SocketName, call, job_of};
 
 /// Most cgroups that are looked at: a user may make any number of them below a job's, and have every
 /// host that they can reach ask about them. The time for that is spent outside of the job's own

@@ -3,7 +3,7 @@
 //! What is written has the form of the protocol's own examples. What is read may have blanks wherever
 //! the protocol lets them be, and nothing else that it leaves open.
 
-use crate::protocol::JobId;
+use protocol::JobId;
 
 /// Most bytes of either line, its end included: many times what ours have.
 pub const LINE_MAX: usize = 256;

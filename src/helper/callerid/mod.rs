@@ -96,7 +96,7 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 fn end(address: &str, port: &str) -> Option<SocketAddr> {
-    let port = u16::try_from(crate::protocol::decimal(port)?).ok().filter(|&port| port > 0)?;
+    let port = u16::try_from(protocol::decimal(port)?).ok().filter(|&port| port > 0)?;
     let address = match address.split_once('%') {
         None => SocketAddr::new(address.parse().ok()?, port),
         Some((address, scope)) => {
@@ -109,7 +109,7 @@ fn end(address: &str, port: &str) -> Option<SocketAddr> {
 
 /// An interface by its name, as getnameinfo(3) writes it, or by its number where it has none.
 fn scope_id(name: &str) -> Option<u32> {
-    crate::protocol::decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
+    protocol::decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
 }
 
 #[cfg(test)]

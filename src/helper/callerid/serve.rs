@@ -9,7 +9,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::AcceptConn;
 
 use super::{Answer, Flow, Network, Query, left, line, plain};
-use crate::kernel::Failed;
+use kernel::Failed;
 use thiserror::Error;
 
 /// A connection that a question comes in on.
@@ -123,7 +123,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::helper::callerid::LINE_MAX;
+    use crate::callerid::LINE_MAX;
 
     const SHORT: Patience = Patience {
         question: Duration::from_millis(300),

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::helper::callerid::Network;
-use crate::helper::devices::{Settings, Specifier};
-use crate::helper::printable;
-use crate::helper::records::Registry;
-use crate::kernel::trust::{Trust, TrustError};
-use crate::protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal, words};
+use crate::callerid::Network;
+use crate::devices::{Settings, Specifier};
+use crate::printable;
+use crate::records::Registry;
+use kernel::trust::{Trust, TrustError};
+use protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal, words};
 
 const FILE_MAX: u64 = 256 * 1024;
 /// Most characters of a key in a message.

@@ -1,7 +1,7 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
 use super::{DeviceName, ResolvedDevices, Resolver, Specifier, UnresolvedName};
-use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType, MAX_ENTRIES, words};
+use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAX_ENTRIES, words};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -141,7 +141,7 @@ impl JobAllowlist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::devices::{Settings, Tree};
+    use crate::devices::{Settings, Tree};
     use crate::testing::Scratch;
 
     const BASE_RULES: [&str; 8] = [

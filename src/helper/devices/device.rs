@@ -1,7 +1,7 @@
 //! A device that a name resolves to, and why a name resolves to none.
 
 use super::DeviceNode;
-use crate::protocol::{Access, DeviceRule};
+use protocol::{Access, DeviceRule};
 use std::fmt;
 
 /// A device, or all devices of a major.

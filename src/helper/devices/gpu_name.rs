@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::protocol::decimal;
+use protocol::decimal;
 
 /// The name of one GPU of the node, or of one part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! The fixed majors of GPUs, and how many GPUs a list of rules names.
 
-use crate::protocol::{Allowlist, DeviceRule, DeviceType, MINOR_MAX};
+use protocol::{Allowlist, DeviceRule, DeviceType, MINOR_MAX};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 

@@ -3,15 +3,15 @@
 
 use super::DeviceError;
 use super::slurm_conf::SlurmConfFiles;
-use crate::kernel::proc;
-use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
-use crate::protocol::{DeviceType, MAJOR_MAX};
+use kernel::proc;
+use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::fstatat;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
+use protocol::{DeviceType, MAJOR_MAX};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;

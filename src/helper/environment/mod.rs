@@ -10,11 +10,11 @@
 
 use super::JobEnvironment;
 use super::plan::has_list;
-use crate::helper::devices::topology::{self, GpuNodes};
-use crate::helper::devices::{DeviceError, Tree, nvidia};
-use crate::helper::records::Environment;
-use crate::helper::sources::Job;
-use crate::protocol::{Containment, MAX_PROBES, Probe, SourceName, Variable, Variables, decimal};
+use crate::devices::topology::{self, GpuNodes};
+use crate::devices::{DeviceError, Tree, nvidia};
+use crate::records::Environment;
+use crate::sources::Job;
+use protocol::{Containment, MAX_PROBES, Probe, SourceName, Variable, Variables, decimal};
 
 /// Variables of the prolog's that stand for themselves in a login, where they are known.
 const OPTIONAL: [&str; 4] =

@@ -1,7 +1,7 @@
 use super::*;
-use crate::helper::devices::topology::tests::layout::Layout;
-use crate::helper::records::Record;
-use crate::protocol::{Allowlist, Placement};
+use crate::devices::topology::tests::layout::Layout;
+use crate::records::Record;
+use protocol::{Allowlist, Placement};
 
 const SLURMS: &str = r#""SLURM_JOB_NODELIST":"n[1-2]","SLURM_JOB_NUM_NODES":"2",
     "SLURM_JOB_CPUS_PER_NODE":"4(x2)","SLURM_JOB_NTASKS":"4","SLURM_CLUSTER_NAME":"c""#;

@@ -2,12 +2,12 @@
 
 use super::plan::{Contained, NoPlan, contained, has_list, inherited, misconfigured, unusable};
 use super::{Config, Evidence};
-use crate::helper::devices::{
+use crate::devices::{
     AllowlistError, DeviceRequest, Glob, JobAllowlist, Policy, Resolver, build_allowlist,
 };
-use crate::helper::printable;
-use crate::helper::sources::Job;
-use crate::protocol::{Access, Allowlist, Containment, DeviceRule, Invalid, Placement};
+use crate::printable;
+use crate::sources::Job;
+use protocol::{Access, Allowlist, Containment, DeviceRule, Invalid, Placement};
 
 /// The filter of the IMP holds, and besides it what a record says. Where the privileged half found
 /// no filter at the unit and so gives the unit's text, the policy in there does: the same list as

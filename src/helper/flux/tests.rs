@@ -1,6 +1,6 @@
 use super::*;
-use crate::helper::devices::{Settings, Tree};
-use crate::helper::records::Record;
+use crate::devices::{Settings, Tree};
+use crate::records::Record;
 use crate::testing::Scratch;
 
 const HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
@@ -110,7 +110,7 @@ fn a_record_and_the_unit_hold_together() {
 fn a_unit_that_is_not_understood_refuses() {
     let bench = Bench::new();
     let (refusal, cause) = bench.ask("[Service]\nDevicePolicy=open\n").unwrap_err();
-    assert_eq!(refusal.reason, crate::protocol::Reason::Configuration);
+    assert_eq!(refusal.reason, protocol::Reason::Configuration);
     assert_eq!(
         cause,
         "job fxyzzy: unit imp-shell-0-fxyzzy.service: line 2: DevicePolicy=open: DevicePolicy is \

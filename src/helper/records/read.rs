@@ -2,9 +2,9 @@
 
 use super::record::{MapOnly, VERSION, json_error};
 use super::{Place, Record, RecordError};
-use crate::helper::devices::tree;
-use crate::kernel::trust::{Trust, TrustError, TrustedDir};
-use crate::protocol::{CgroupPath, JobId};
+use crate::devices::tree;
+use kernel::trust::{Trust, TrustError, TrustedDir};
+use protocol::{CgroupPath, JobId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! What a job record says, checked.
 
 use super::RecordError;
-use crate::helper::devices::{DeviceName, DeviceRequest, Policy};
-use crate::helper::printable;
-use crate::helper::sources::FluxId;
-use crate::protocol::{CgroupPath, JobId, LeafName, decimal, words};
+use crate::devices::{DeviceName, DeviceRequest, Policy};
+use crate::printable;
+use crate::sources::FluxId;
+use protocol::{CgroupPath, JobId, LeafName, decimal, words};
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;

@@ -10,10 +10,10 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Note, Record, Registry};
-use crate::helper::sources::FluxId;
-use crate::kernel::Failed;
-use crate::kernel::trust::Trust;
-use crate::protocol::{JobId, decimal};
+use crate::sources::FluxId;
+use kernel::Failed;
+use kernel::trust::Trust;
+use protocol::{JobId, decimal};
 
 /// A job that the registry knows by an id.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where jobs are looked up.
 //!
 //! A source knows the jobs of one user on this node. It reads and judges nothing else: which job
-//! a login joins is [`crate::helper`]'s to decide.
+//! a login joins is [`crate`]'s to decide.
 
 mod flux;
 pub mod processes;
@@ -10,8 +10,8 @@ pub(crate) mod slurm;
 
 use std::time::Instant;
 
-use crate::helper::records::{Note, Record};
-use crate::protocol::{JobId, Placement, SourceName};
+use crate::records::{Note, Record};
+use protocol::{JobId, Placement, SourceName};
 use thiserror::Error;
 
 pub use flux::{FluxId, FluxSource, account_uid};

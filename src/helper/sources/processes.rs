@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::kernel::proc::{Proc, field, read};
+use kernel::proc::{Proc, field, read};
 
 /// What `stat` tells of a process, as far as it matters here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Stat {
 
 /// The names of a directory that are numbers: processes, threads, descriptors.
 /// Fails: as `opendir(3)`, and for each entry as `readdir(3)`.
-pub(crate) fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
+pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
     let number = |entry: io::Result<std::fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
         Err(error) => Some(Err(error)),
@@ -65,7 +65,7 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::sys::clock;
+    use kernel::sys::clock;
 
     #[test]
     fn a_name_is_no_field() {

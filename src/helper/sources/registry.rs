@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{Addition, Found, Job, Source, SourceError};
-use crate::helper::records::{Devices, Place, ReadError, Record, Registry, Via};
-use crate::kernel::trust::Trust;
-use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
+use crate::records::{Devices, Place, ReadError, Record, Registry, Via};
+use kernel::trust::Trust;
+use protocol::{CgroupPath, JobId, Placement, SourceName};
 
 /// The registry as a source.
 #[derive(Clone, Debug)]
@@ -118,9 +118,9 @@ impl Source for RegistrySource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::records::Note;
-    use crate::protocol::JobId;
+    use crate::records::Note;
     use crate::testing::Scratch;
+    use protocol::JobId;
 
     fn look(scratch: &Scratch) -> Result<Found, SourceError> {
         let registry = Registry::new(&scratch.path().join("jobs"));

@@ -6,9 +6,9 @@
 
 mod flatten;
 
-use crate::protocol::Stack;
 use flatten::{Action, Instead, Return, flatten};
 pub use flatten::{Entry, Line, MODULES, Place, Unfit, lines};
+use protocol::Stack;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;

@@ -9,11 +9,11 @@
 
 use super::program::{Level, Program, effective, program_name};
 use super::{Attached, Error, Insn, Result, allow_rules};
-use crate::kernel::Failed;
-use crate::kernel::cgroup::{self, Dir, Place};
-use crate::kernel::lock::Lock;
-use crate::kernel::sys::bpf as kernel;
-use crate::protocol::Containment;
+use crate::Failed;
+use crate::cgroup::{self, Dir, Place};
+use crate::lock::Lock;
+use crate::sys::bpf as kernel;
+use protocol::Containment;
 use std::os::fd::AsFd;
 use std::time::Instant;
 use thiserror::Error as ThisError;
@@ -414,7 +414,7 @@ mod tests {
     }
 
     fn check_reach(levels: &[Attached], job: usize, reach: Reach, expected: [Decision; 4]) {
-        let list = crate::protocol::Allowlist::new;
+        let list = protocol::Allowlist::new;
         let wanted = [
             Containment::None,
             Containment::Inherit,

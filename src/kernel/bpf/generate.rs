@@ -10,7 +10,7 @@
 //! to the instruction after it. Jumps compare 32 bits (kernel 5.1), and only register 0, which is
 //! returned, is written as 64 bits, so no extension of the sign or of zeros is put in either.
 
-use crate::protocol::{Access, DeviceRule, DeviceType};
+use protocol::{Access, DeviceRule, DeviceType};
 
 /// How an instruction is coded, by the names of `linux/bpf.h`.
 #[allow(missing_docs, reason = "said beside each")]
@@ -49,8 +49,9 @@ use code::*;
 pub const INSN_LEN: usize = 8;
 
 /// The C bit field puts its first member, `dst_reg`, where the byte order puts its first byte.
-pub(crate) const DST_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
-pub(crate) const SRC_SHIFT: u32 = 4 - DST_SHIFT;
+pub const DST_SHIFT: u32 = if cfg!(target_endian = "little") { 0 } else { 4 };
+/// Where its second member, `src_reg`, is.
+pub const SRC_SHIFT: u32 = 4 - DST_SHIFT;
 
 /// A register, 0 to 10: 0 is the return value, 1 the context on entry.
 pub type Register = u8;
@@ -314,7 +315,7 @@ impl Backwards {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::MINOR_MAX;
+    use protocol::MINOR_MAX;
 
     #[test]
     fn accesses_that_no_list_knows_are_not_allowed() {

@@ -7,14 +7,14 @@ mod compose;
 pub mod generate;
 mod program;
 
-use crate::kernel::Failed;
-use crate::kernel::cgroup::{self, Dir};
+use crate::Failed;
+use crate::cgroup::{self, Dir};
 use std::io;
 use thiserror::Error;
 
 pub use compose::{Branch, Confinement, Obstacle, Reach, confine, foresee};
 pub use generate::{INSN_LEN, Insn, allow_rules};
-pub(crate) use program::is_ours;
+pub use program::is_ours;
 pub use program::{Attached, Level, Program, effective};
 
 /// Result of this layer.

@@ -1,9 +1,9 @@
 //! Device programs in the kernel: one, the ones attached to a cgroup, and the names of ours.
 
 use super::{Insn, Result};
-use crate::kernel::Failed;
-use crate::kernel::cgroup::Dir;
-use crate::kernel::sys::bpf as kernel;
+use crate::Failed;
+use crate::cgroup::Dir;
+use crate::sys::bpf as kernel;
 use nix::errno::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,8 @@ const LOAD_TRIES: usize = 8;
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
-    pub(crate) info: kernel::ProgInfo,
+    /// What the kernel tells about it.
+    pub info: kernel::ProgInfo,
 }
 
 impl AsFd for Program {
@@ -152,7 +153,7 @@ pub fn effective(dir: &Dir) -> Result<Vec<u32>> {
 const PREFIX: &str = "ja_";
 
 /// Whether a name is of the form that [`program_name`] gives.
-pub(crate) fn is_ours(name: &str) -> bool {
+pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|digits| {
         digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })

@@ -2,13 +2,13 @@
 //! the namespace `trusted` (xattr(7)), which only root can set or see, and which live and die with it.
 
 use super::{Error, Result};
-use crate::kernel::sys::file::{open_beneath, read_to_end};
-use crate::kernel::{Failed, sys};
-use crate::protocol::JobId;
+use crate::sys::file::{open_beneath, read_to_end};
+use crate::{Failed, sys};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +35,7 @@ impl AsFd for Dir {
 
 impl Dir {
     /// The directory behind `fd`, whose path below the mount is `path` (empty for the root).
-    pub(crate) fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
+    pub fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
         Self { fd, path: path.into() }
     }
 
@@ -54,7 +54,7 @@ impl Dir {
 
     /// That an operation on a file, or child, of this cgroup failed; on the cgroup itself where
     /// that has no name.
-    pub(crate) fn failed(
+    pub fn failed(
         &self,
         operation: &'static str,
         file: &str,
@@ -171,11 +171,13 @@ impl Dir {
     }
 }
 
-pub(crate) const STAMP: &CStr = c"trusted.job_adopt";
+/// Name of the mark that says whose job a cgroup is ([`Stamp`]).
+pub const STAMP: &CStr = c"trusted.job_adopt";
 const PIN: &CStr = c"trusted.job_adopt_pin";
 /// What [`super::Occupants`] are noted as.
-pub(crate) const OCCUPANTS: &CStr = c"trusted.job_adopt_uids";
-pub(crate) const NAMESPACE: &CStr = c"trusted.job_adopt_namespace";
+pub const OCCUPANTS: &CStr = c"trusted.job_adopt_uids";
+/// Name of the mark that says by what the job's namespace is found ([`namespace`]).
+pub const NAMESPACE: &CStr = c"trusted.job_adopt_namespace";
 
 /// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
 /// a stamp that stands also says that the job is not over.
@@ -225,7 +227,7 @@ impl Stamp {
 pub const MADE: &CStr = c"trusted.job_adopt_made";
 
 /// Marks a directory; a mark that stands already is no failure.
-pub(crate) fn mark(dir: &Dir, name: &CStr) -> Result<()> {
+pub fn mark(dir: &Dir, name: &CStr) -> Result<()> {
     match sys::file::set_xattr(dir.as_fd(), name, b"1", libc::XATTR_CREATE) {
         Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
             Err(dir.failed("mark", "", error))
@@ -235,7 +237,7 @@ pub(crate) fn mark(dir: &Dir, name: &CStr) -> Result<()> {
 }
 
 /// Whether a directory has a mark of this name.
-pub(crate) fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
+pub fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
     get(dir, name).map(|value| value.is_some())
 }
 
@@ -247,7 +249,7 @@ pub fn pin(dir: &Dir) -> Result<Option<u32>> {
 }
 
 /// Marks a pin, in place of the last one.
-pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
+pub fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
     sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
         .map_err(|error| dir.failed("mark", "", error))
 }

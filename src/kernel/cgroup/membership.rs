@@ -3,8 +3,8 @@
 
 use super::place::Mounted;
 use super::{Dir, Error, Mount, Result, v1};
-use crate::kernel::Failed;
-use crate::kernel::proc;
+use crate::Failed;
+use crate::proc;
 use nix::unistd::write;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -12,13 +12,13 @@ mod subtree;
 pub mod v1;
 
 pub use dir::{Dir, MADE, Stamp, namespace, pin};
-pub(crate) use dir::{NAMESPACE, OCCUPANTS, STAMP, is_marked, mark, mark_pin};
+pub use dir::{NAMESPACE, OCCUPANTS, STAMP, is_marked, mark, mark_pin};
 pub use membership::{Membership, Origin, enter, stands_in};
 pub use occupants::Occupants;
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
 pub use subtree::{Found, own_processes, processes, unless_gone, walk};
 
-use crate::kernel::Failed;
+use crate::Failed;
 use thiserror::Error;
 
 /// Result of this layer.
@@ -40,7 +40,7 @@ pub enum Error {
 
 impl Error {
     /// The cgroup is there but cannot take a login.
-    pub(crate) fn unfit(cgroup: &str, why: &str) -> Self {
+    pub fn unfit(cgroup: &str, why: &str) -> Self {
         Self::Wrong(format!("cgroup {cgroup} {why}"))
     }
 
@@ -50,7 +50,7 @@ impl Error {
     }
 
     /// The login is not where it should be, says `/proc/self/cgroup`.
-    pub(crate) fn elsewhere(wanted: &str, found: &str) -> Self {
+    pub fn elsewhere(wanted: &str, found: &str) -> Self {
         Self::Wrong(format!("the login should be in {wanted} and is in {found}"))
     }
 

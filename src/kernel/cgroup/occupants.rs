@@ -5,9 +5,9 @@
 
 use super::dir::{OCCUPANTS, get};
 use super::{Dir, Error, Result, own_processes, walk};
-use crate::kernel::Failed;
-use crate::kernel::proc::Proc;
-use crate::kernel::sys::process::namespace_owner;
+use crate::Failed;
+use crate::proc::Proc;
+use crate::sys::process::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

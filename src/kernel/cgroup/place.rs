@@ -2,13 +2,13 @@
 //! "Core Interface Files").
 
 use super::{Dir, Error, Result};
-use crate::kernel::Failed;
-use crate::kernel::proc;
-use crate::protocol::{CgroupPath, LeafName};
+use crate::Failed;
+use crate::proc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, stat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+use protocol::{CgroupPath, LeafName};
 use std::path::Path;
 
 /// Where a cgroup v2 hierarchy is looked for, in this order: unified, then hybrid.

@@ -8,9 +8,9 @@
 
 use super::place::Mounted;
 use super::{Dir, Error, Membership, Result};
-use crate::protocol::is_within;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
+use protocol::is_within;
 
 impl Mounted {
     /// Whether this is the v1 hierarchy of these controllers, whole: its options name each of them.

@@ -31,7 +31,7 @@ pub const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 /// Length of a program name with its NUL, `BPF_OBJ_NAME_LEN`.
 const NAME_LEN: usize = 16;
 /// Length of `struct bpf_prog_info` up to and including `name`.
-pub(crate) const INFO_LEN: usize = 80;
+pub const INFO_LEN: usize = 80;
 /// Most programs that one cgroup takes, `BPF_CGROUP_MAX_PROGS`, times a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
 
@@ -81,7 +81,8 @@ impl Attr {
     }
 }
 
-pub(crate) fn read_u32(bytes: &[u8], offset: usize) -> u32 {
+/// The field at this offset; 0 where the kernel knows no such field.
+pub fn read_u32(bytes: &[u8], offset: usize) -> u32 {
     let mut field = [0; 4];
     if let Some(found) = bytes.get(offset..offset + 4) {
         field.copy_from_slice(found);
@@ -203,13 +204,13 @@ pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 
 /// The beginning of `struct bpf_prog_info`.
 #[repr(C, align(8))]
-pub(crate) struct Info(pub(crate) [u8; INFO_LEN]);
+pub struct Info(pub [u8; INFO_LEN]);
 
 /// Fills it in.
 ///
 /// # Safety
 /// What it points to is exclusively borrowed, and as long as it says.
-pub(crate) unsafe fn read_info(program: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
+pub unsafe fn read_info(program: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
     let mut attr = Attr::new().fd(0, program).u32(4, INFO_LEN as u32).pointer(8, info);
     // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute says; the caller
     // answers for what it points to.

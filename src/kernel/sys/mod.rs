@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// Turns the `-1` of a raw system call into the error in `errno`.
-pub(crate) fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+pub fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 

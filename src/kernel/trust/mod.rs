@@ -6,7 +6,7 @@
 //! the same holds. No symbolic link is followed, so a path that was checked is the path that was
 //! read.
 
-use crate::kernel::sys::file::read_to_end;
+use crate::sys::file::read_to_end;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -96,7 +96,11 @@ impl Trust {
         self.dir(parent)?.read(Path::new(name), limit)
     }
 
-    pub(crate) fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
+    /// Checks owner and mode of what is shown by this path.
+    ///
+    /// # Errors
+    /// [`Distrust::Owner`] and [`Distrust::Writable`].
+    pub fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
         if uid != self.owner && Some(uid) != self.other {
             return Err(TrustError::new(shown, Distrust::Owner(uid)));
         }
@@ -243,12 +247,13 @@ fn cannot_open(errno: Errno) -> String {
 }
 
 impl TrustError {
-    pub(crate) fn new(path: &Path, cause: Distrust) -> Self {
+    /// Names the file or directory, and why it is not believed.
+    pub fn new(path: &Path, cause: Distrust) -> Self {
         Self { path: path.to_owned(), cause }
     }
 
     /// That this operation on it failed.
-    pub(crate) fn cannot(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    pub fn cannot(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
         Self::new(path, Distrust::Cannot { operation: what, errno })
     }

@@ -1,26 +1,26 @@
 //! A job of Flux: the kernel says whose it is, by the processes in its unit.
 //!
 //! The login goes into a leaf below the unit, where Flux neither waits for it nor ends it: a keeper
-//! does that, of which this is our end (see [`crate::keeper`]).
+//! does that, of which this is our end (see the crate `keeper`).
 
-use crate::kernel::Failed;
-use crate::kernel::cgroup::{Dir, Membership, Place};
-use crate::kernel::lock::{Lock, is_kept, keepers};
-use crate::kernel::proc::{Proc, Process};
-use crate::kernel::sys::child::{Handed, spawn_keeper};
-use crate::kernel::sys::process::pidfd_open;
-use crate::kernel::trust::Trust;
-use crate::module::Failure;
-use crate::module::ask::{executable, none_in_time};
-use crate::module::ruling::Adoption;
-use crate::module::undo::Undo;
-use crate::protocol::{CgroupPath, KEEP, READY, Reason, Request};
-use crate::schedulers::flux::{self, Shell, unit_at};
+use crate::Failure;
+use crate::ask::{executable, none_in_time};
+use crate::ruling::Adoption;
+use crate::undo::Undo;
+use kernel::Failed;
+use kernel::cgroup::{Dir, Membership, Place};
+use kernel::lock::{Lock, is_kept, keepers};
+use kernel::proc::{Proc, Process};
+use kernel::sys::child::{Handed, spawn_keeper};
+use kernel::sys::process::pidfd_open;
+use kernel::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::stat::Mode;
+use protocol::{CgroupPath, KEEP, READY, Reason, Request};
+use schedulers::flux::{self, Shell, unit_at};
 use std::ffi::CString;
 use std::fmt;
 use std::io::{ErrorKind, Read};
@@ -49,12 +49,12 @@ pub(super) fn require_unit(
 
 /// The IMP of this user's job, held by a descriptor that no other process takes over.
 #[derive(Debug)]
-pub(crate) struct Imp {
-    pub(crate) pid: i32,
+pub struct Imp {
+    pub pid: i32,
     pidfd: OwnedFd,
     flux: u32,
     /// Whose shell it has started.
-    pub(crate) user: u32,
+    pub user: u32,
 }
 
 impl Imp {
@@ -138,7 +138,7 @@ impl AsFd for Imp {
 }
 
 /// The first processes right in the unit's cgroup.
-fn processes(unit: &Dir) -> crate::kernel::cgroup::Result<Vec<Process>> {
+fn processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
     let pids = text.lines().take(flux::LOOKED_AT).filter_map(|pid| pid.parse().ok());
     Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
@@ -183,11 +183,11 @@ fn none_lives() -> Failure {
 /// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
 /// login: where nobody else is in the leaf, both go.
 #[derive(Debug)]
-pub(in crate::module) struct Started(OwnedFd);
+pub(crate) struct Started(OwnedFd);
 
 impl Started {
     /// The login is in the leaf for good.
-    pub(in crate::module) fn keep(self) {
+    pub(crate) fn keep(self) {
         let _ = send(self.0.as_raw_fd(), KEEP, MsgFlags::MSG_NOSIGNAL);
     }
 }

@@ -3,28 +3,30 @@
 
 use super::flux::{Imp, ensure_keeper, keeper_executable};
 use super::{Joined, not_frozen, required};
-use crate::kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
-use crate::kernel::cgroup::{self, Dir, Occupants, Place, Stamp};
-use crate::kernel::namespace::Namespace;
-use crate::module::Failure;
-use crate::module::probe::Tried;
-use crate::module::ruling::Adoption;
-use crate::module::undo::Undo;
-use crate::protocol::{LeafName, Reason};
+use crate::Failure;
+use crate::probe::Tried;
+use crate::ruling::Adoption;
+use crate::undo::Undo;
+use kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
+use kernel::cgroup::{self, Dir, Occupants, Place, Stamp};
+use kernel::namespace::Namespace;
+use protocol::{LeafName, Reason};
 use std::time::Instant;
 
 /// A job's cgroup and those above it, and what says whose it is.
 #[derive(Debug)]
-pub(crate) struct Cgroups {
-    pub(crate) owner: Owner,
-    pub(crate) place: Place,
+pub struct Cgroups {
+    /// What says whose job it is.
+    pub owner: Owner,
+    /// The cgroups.
+    pub place: Place,
     /// The child that takes the login; `None` where the job's own cgroup does.
-    pub(crate) child: Option<LeafName>,
+    pub child: Option<LeafName>,
 }
 
 /// What says whose the job is, and that it is alive.
 #[derive(Debug)]
-pub(crate) enum Owner {
+pub enum Owner {
     /// Of a record: our stamp on its cgroup.
     Stamp(Stamp),
     /// Of Flux: the process in its unit that has started the job's shell.

@@ -13,16 +13,16 @@ use super::Failure;
 use super::probe::Tried;
 use super::ruling::Adoption;
 use super::undo::Undo;
-use crate::kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
-use crate::kernel::namespace::Namespace;
-use crate::protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
-use crate::schedulers::stepd::Daemon;
 use flux::Imp;
-pub(crate) use leaf::{Cgroups, Owner};
+use kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
+use kernel::namespace::Namespace;
+pub use leaf::{Cgroups, Owner};
+use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
+use schedulers::stepd::Daemon;
 
 /// A job that is there, is the user's, and is not frozen.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub enum Job {
     /// Of a record or of Flux: its logins go into a leaf that we choose.
     Leaf(Cgroups),
     /// Of Slurm on cgroup v2, with the daemon of its extern step.
@@ -33,10 +33,10 @@ pub(crate) enum Job {
 
 /// Where a login is or would be, its containment there, and what it takes from its job.
 #[derive(Debug, Default)]
-pub(crate) struct Joined {
+pub struct Joined {
     pub(crate) cgroup: String,
     /// As the log has it.
-    pub(crate) containment: &'static str,
+    pub containment: &'static str,
     /// The outcome of the plan's probes.
     pub(super) tried: Tried,
     /// The job's namespaces, which it joins last.

@@ -7,18 +7,18 @@
 //! We make no cgroup there: the daemon cannot remove one that it does not know.
 
 use super::{Job, Joined, frozen, not_frozen, required};
-use crate::kernel::bpf::{self, Branch, Confinement, Reach};
-use crate::kernel::cgroup::{self, Dir, Membership, Mount, Mounted, Place, stands_in, v1};
-use crate::kernel::namespace::Namespace;
-use crate::kernel::proc::{Proc, Process};
-use crate::kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
-use crate::module::Failure;
-use crate::module::probe::Tried;
-use crate::module::ruling::Adoption;
-use crate::module::undo::Undo;
-use crate::protocol::{AbsolutePath, CgroupPath, Containment, NodeName, Reason};
-use crate::protocol::{Variable, decimal};
-use crate::schedulers::stepd::{self, Daemon, SocketName, State};
+use crate::Failure;
+use crate::probe::Tried;
+use crate::ruling::Adoption;
+use crate::undo::Undo;
+use kernel::bpf::{self, Branch, Confinement, Reach};
+use kernel::cgroup::{self, Dir, Membership, Mount, Mounted, Place, stands_in, v1};
+use kernel::namespace::Namespace;
+use kernel::proc::{Proc, Process};
+use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
+use protocol::{AbsolutePath, CgroupPath, Containment, NodeName, Reason};
+use protocol::{Variable, decimal};
+use schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
 use std::path::Path;
 
@@ -164,7 +164,7 @@ fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
 
 /// An extern step's cgroup and those above it, and those below it that logins are in.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub struct Step {
     /// The step's path.
     path: String,
     /// The step, and every level above.
@@ -194,7 +194,7 @@ impl Step {
     }
 
     /// Where the login will be.
-    pub(crate) fn leaf(&self) -> String {
+    pub fn leaf(&self) -> String {
         let [user, leaf] = WAY;
         format!("{}/{user}/{leaf}", self.path)
     }
@@ -207,7 +207,7 @@ impl Step {
     }
 
     /// The step's cgroup, those above it, and as many of those below as exist.
-    pub(crate) fn levels(&self) -> &[Dir] {
+    pub fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
 
@@ -272,7 +272,7 @@ impl Step {
 /// devices of other jobs and the kernel shows no list of denials. So the login must be where the job is,
 /// and the module tries which devices it can open.
 #[derive(Debug)]
-pub(crate) struct StepV1 {
+pub struct StepV1 {
     job: v1::Job,
     /// Its cgroups in the hierarchy of the freezer.
     freezers: Vec<Dir>,
@@ -291,7 +291,7 @@ impl StepV1 {
     }
 
     /// Where the login will be, in every hierarchy.
-    pub(crate) fn leaf(&self) -> String {
+    pub fn leaf(&self) -> String {
         self.job.step()
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pam_job_adopt::protocol::{Allowlist, Containment, Placement, Reply, Verdict};
+use protocol::{Allowlist, Containment, Placement, Reply, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Outcome, SPOOL, Slurm, SlurmJob, eventually, on_slurm};

@@ -1,6 +1,6 @@
 //! Subverted helpers: the module asks the step daemon itself.
 
-use pam_job_adopt::protocol::{Placement, Reply, Verdict};
+use protocol::{Placement, Reply, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, BOB, Fake, SPOOL, Slurm, on_slurm};

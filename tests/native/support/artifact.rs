@@ -34,7 +34,7 @@ pub(crate) fn built_path(artifact: Artifact) -> PathBuf {
 /// Returns the names that `make` and cargo give the file.
 fn names(artifact: Artifact) -> (&'static str, &'static str) {
     match artifact {
-        Artifact::Module => ("pam_job_adopt.so", "deps/libpam_job_adopt.so"),
+        Artifact::Module => ("pam_job_adopt.so", "libpam_job_adopt.so"),
         Artifact::Helper => ("resolve", "resolve"),
         Artifact::Keeper => ("keeper", "keeper"),
         Artifact::Program => ("job-adopt", "job-adopt"),

@@ -5,9 +5,7 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use pam_job_adopt::protocol::{
-    Containment, Placement, Plan, Probe, Reply, Rule, Stack, Variables, Verdict,
-};
+use protocol::{Containment, Placement, Plan, Probe, Reply, Rule, Stack, Variables, Verdict};
 
 use super::{Cgroup, Fake, Node, SPOOL, Tool, User, eventually};
 

@@ -1,6 +1,6 @@
 //! Helpers that misbehave.
 
-use pam_job_adopt::protocol::Reply;
+use protocol::Reply;
 
 use super::node::LIBEXEC;
 use super::{Node, Tool};

@@ -4,9 +4,7 @@
 use std::os::unix::fs::chown;
 use std::process::{Child, Stdio};
 
-use pam_job_adopt::protocol::{
-    Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict,
-};
+use protocol::{Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict};
 
 use super::{Cgroup, FLUX, Mount, Node, Tool, User, eventually, on_node_with};
 

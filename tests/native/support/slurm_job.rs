@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use pam_job_adopt::schedulers::stepd::{self, State};
+use schedulers::stepd::{self, State};
 
 use super::slurm::{Slurm, walk_tree};
 use super::{LOOK, OPENS, Outcome, User, eventually};

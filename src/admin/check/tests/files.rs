@@ -1,7 +1,7 @@
 //! Files: module, helper, accounts, configuration, records, schedulers.
 
 use super::*;
-use crate::protocol::VERSION;
+use protocol::VERSION;
 
 /// Another version, and a build of this one from other source.
 fn others() -> [String; 2] {

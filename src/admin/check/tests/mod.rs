@@ -4,10 +4,10 @@ mod files;
 mod stacks;
 
 use super::*;
-use crate::admin::check::finding::Severity;
-use crate::helper::Config;
-use crate::protocol::SPEAKS_TO;
+use crate::check::finding::Severity;
 use crate::testing::Scratch;
+use helper::Config;
+use protocol::SPEAKS_TO;
 
 /// A good site, with the stack of the fragment for Debian.
 struct Laid {

@@ -9,13 +9,13 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use crate::kernel::bpf::generate::code::{
+use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET,
     BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use crate::kernel::bpf::generate::{DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT};
-use crate::protocol::{Access, DeviceType};
+use kernel::bpf::generate::{DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT};
+use protocol::{Access, DeviceType};
 
 // What programs of others have, and ours have not (`linux/bpf.h`).
 /// Size of a load: 2 bytes.
@@ -74,9 +74,9 @@ const FRAME_POINTER: Register = 10;
 pub struct Request {
     /// Block or character device.
     pub kind: DeviceType,
-    /// Device major; the kernel asks for 0 to [`crate::protocol::MAJOR_MAX`] only.
+    /// Device major; the kernel asks for 0 to [`protocol::MAJOR_MAX`] only.
     pub major: u32,
-    /// Device minor; the kernel asks for 0 to [`crate::protocol::MINOR_MAX`] only.
+    /// Device minor; the kernel asks for 0 to [`protocol::MINOR_MAX`] only.
     pub minor: u32,
     /// All accesses that are wanted at once; none for `access(2)` with `F_OK`.
     pub access: Access,

@@ -1,7 +1,7 @@
 mod generated;
 
 use super::*;
-use crate::kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
+use kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
@@ -167,11 +167,11 @@ fn blinded(program: &[Insn]) -> Vec<Insn> {
 
 #[test]
 fn blinded_constants_change_no_answer() {
-    let mut list = crate::protocol::Allowlist::new();
+    let mut list = protocol::Allowlist::new();
     for rule in ["c:195:0:rw", "c:195:255:r", "b:7:-1:rwm", "c:1:3:rwm", "c:4095:0:m"] {
         list.push(rule.parse().unwrap()).unwrap();
     }
-    let plain = crate::kernel::bpf::allow_rules(list.rules());
+    let plain = kernel::bpf::allow_rules(list.rules());
     let blinded = blinded(&plain);
     assert!(blinded.len() > plain.len() * 2);
     for kind in [DeviceType::Char, DeviceType::Block] {

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::kernel::cgroup::{Membership, Mount};
+use kernel::cgroup::{Membership, Mount};
 
 /// A listener, and a client and a server that are connected.
 struct Connected {

@@ -16,7 +16,7 @@ mod spec;
 use super::{
     Device, DeviceError, DeviceNode, ResolvedDevices, Tree, UnresolvedName, driver, nvidia,
 };
-use crate::protocol::Access;
+use protocol::Access;
 use std::path::Path;
 
 pub use catalog::{BYTES_MAX, Catalog, FILES_MAX};

@@ -9,8 +9,8 @@ use self::fields::Fields;
 use super::QualifiedName;
 use super::document::{self, Format, Value};
 use super::name::{check_device, check_kind};
-use crate::helper::devices::cdi::document::quoted;
-use crate::protocol::Access;
+use crate::devices::cdi::document::quoted;
+use protocol::Access;
 use std::collections::BTreeSet;
 use std::fmt;
 

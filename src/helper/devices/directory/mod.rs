@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
 use super::{DeviceError, DeviceName, GpuName, Tree};
-use crate::helper::devices::tree::{self, TrustedEntry};
-use crate::helper::printable;
-use crate::kernel::trust::{TrustError, TrustedDir};
-use crate::protocol::decimal;
+use crate::devices::tree::{self, TrustedEntry};
+use crate::printable;
+use kernel::trust::{TrustError, TrustedDir};
+use protocol::decimal;
 
 /// Maximum files, and maximum names of one directory.
 const ENTRIES_MAX: usize = 1024;

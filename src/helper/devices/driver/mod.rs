@@ -6,7 +6,7 @@
 //! Management devices are recognized by their numbers, whatever their path.
 
 use super::{DeviceError, DeviceNode, NodeError, ProcDevices, Tree, major, nvidia};
-use crate::protocol::{DeviceType, decimal};
+use protocol::{DeviceType, decimal};
 
 /// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
 /// programs for the whole node; raw(8), which reaches any disk; the baseboard's controller; and the

@@ -1,5 +1,5 @@
 use super::*;
-use crate::helper::devices::nvidia::tests::{DEVICES, Fixture};
+use crate::devices::nvidia::tests::{DEVICES, Fixture};
 
 fn node(text: &str) -> DeviceNode {
     let (kind, numbers) = text.split_once(' ').unwrap();

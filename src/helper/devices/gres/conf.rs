@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::HostList;
-use crate::helper::devices::slurm_conf::{FileLine, KeyValues, LogicalLine, join_lines};
+use crate::devices::slurm_conf::{FileLine, KeyValues, LogicalLine, join_lines};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;

@@ -6,10 +6,10 @@ mod hostlist;
 use super::slurm_conf::{ConfError, FileLine, LogicalLine, SlurmConfFiles, join_lines};
 use super::tree::if_missing;
 use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topology};
-use crate::protocol::{Access, MAX_PROBES, Probe};
 use conf::FILES_MAX;
 pub use conf::{GresConf, GresRecord, Resources};
 pub use hostlist::{HostList, HostListError};
+use protocol::{Access, MAX_PROBES, Probe};
 use std::path::{Path, PathBuf};
 
 /// Name of the file beside `slurm.conf`.
@@ -254,7 +254,7 @@ mod tests;
 #[cfg(test)]
 mod inventory_tests {
     use super::*;
-    use crate::helper::devices::topology::tests::layout::Layout;
+    use crate::devices::topology::tests::layout::Layout;
     use crate::testing::Scratch;
 
     fn node(text: &str) -> Scratch {

@@ -3,10 +3,10 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use super::*;
-use crate::helper::devices::NodeError;
-use crate::helper::devices::slurm_conf::ConfError;
-use crate::kernel::trust::Distrust;
+use crate::devices::NodeError;
+use crate::devices::slurm_conf::ConfError;
 use crate::testing::Scratch;
+use kernel::trust::Distrust;
 
 const GPUS: &str =
     "Name=gpu Type=a100 File=/dev/nvidia[0-1]\nName=gpu Type=A100 File=/dev/nvidia2\n";

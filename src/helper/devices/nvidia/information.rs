@@ -1,10 +1,10 @@
 //! The GPUs that NVIDIA's driver describes in `/proc/driver/nvidia/gpus/ADDRESS/information`:
 //! `kernel-open/nvidia/nv-procfs.c` writes lines of a key, a colon, blanks and a value.
 
-use crate::helper::devices::gpu_name::{PciAddress, Uuid};
-use crate::helper::devices::tree::if_missing;
-use crate::helper::devices::{Device, DeviceError, FileError, Tree, major, topology};
-use crate::protocol::decimal;
+use crate::devices::gpu_name::{PciAddress, Uuid};
+use crate::devices::tree::if_missing;
+use crate::devices::{Device, DeviceError, FileError, Tree, major, topology};
+use protocol::decimal;
 
 const GPUS_DIR: &str = "/proc/driver/nvidia/gpus";
 /// Maximum GPUs of a node. There are fewer minors than that.
@@ -81,7 +81,7 @@ pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// Returns the GPU with a UUID, or the reason why the driver knows no such GPU.
-pub(in crate::helper::devices) fn find_by_uuid<'a>(
+pub(in crate::devices) fn find_by_uuid<'a>(
     gpus: &'a [NvidiaGpu],
     uuid: &Uuid,
 ) -> Result<&'a NvidiaGpu, String> {

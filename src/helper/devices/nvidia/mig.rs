@@ -9,10 +9,10 @@ use super::{
     CAPS_DRIVER, list_gpus, require_major, resolve_expected_node, resolve_gpu_node,
     resolve_shared_nodes,
 };
-use crate::helper::devices::gpu_name::Uuid;
-use crate::helper::devices::tree::if_missing;
-use crate::helper::devices::{DeviceError, DeviceNode, FileError, ResolvedDevices, Tree};
-use crate::protocol::{Access, DeviceType, decimal};
+use crate::devices::gpu_name::Uuid;
+use crate::devices::tree::if_missing;
+use crate::devices::{DeviceError, DeviceNode, FileError, ResolvedDevices, Tree};
+use protocol::{Access, DeviceType, decimal};
 
 /// Directory of the instances that exist.
 const CAPABILITIES_DIR: &str = "/proc/driver/nvidia/capabilities";
@@ -79,10 +79,7 @@ fn resolve_capability(tree: &Tree, gpu: u32, below: &str) -> Result<ResolvedDevi
 }
 
 /// Returns whether a minor is the capability of a MIG instance that exists now.
-pub(in crate::helper::devices) fn is_live_instance(
-    tree: &Tree,
-    minor: u32,
-) -> Result<bool, FileError> {
+pub(in crate::devices) fn is_live_instance(tree: &Tree, minor: u32) -> Result<bool, FileError> {
     for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
         for gi in list_numbered(tree, &format!("{gpu}/mig"), "gi")? {
             let mut parts = list_numbered(tree, &gi, "ci")?;
@@ -114,7 +111,7 @@ fn read_live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
 
 /// Returns the name of the capability that a minor is reserved for, such as `config` or
 /// `gpu0/gi1/access`.
-pub(in crate::helper::devices) fn find_capability_name(
+pub(in crate::devices) fn find_capability_name(
     tree: &Tree,
     minor: u32,
 ) -> Result<Option<String>, FileError> {

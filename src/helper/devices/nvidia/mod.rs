@@ -9,11 +9,9 @@
 mod information;
 mod mig;
 
-use crate::helper::devices::{
-    Device, DeviceError, DeviceNode, NodeError, ResolvedDevices, Tree, driver,
-};
-use crate::protocol::{Access, DeviceType};
+use crate::devices::{Device, DeviceError, DeviceNode, NodeError, ResolvedDevices, Tree, driver};
 use nix::errno::Errno;
+use protocol::{Access, DeviceType};
 use std::collections::BTreeSet;
 
 pub(super) use information::find_by_uuid;

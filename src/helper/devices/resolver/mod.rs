@@ -6,7 +6,7 @@ use super::{
     DeviceError, DeviceName, GpuName, ResolvedDevices, Specifier, Tree, UnresolvedName, directory,
     gres, nvidia, specifier, topology,
 };
-use crate::helper::devices::gpu_name::{PciAddress, Uuid};
+use crate::devices::gpu_name::{PciAddress, Uuid};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 

@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use super::ConfError;
 use super::lines::{FileLine, LogicalLine, join_lines};
-use crate::helper::devices::{Settings, Tree};
-use crate::helper::local_uid;
-use crate::kernel::trust::{Distrust, Trust, TrustError};
+use crate::devices::{Settings, Tree};
+use crate::local_uid;
+use kernel::trust::{Distrust, Trust, TrustError};
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum bytes of a file with all files that it includes.
@@ -231,8 +231,8 @@ fn is_slurm_account(uid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::trust::Distrust;
     use crate::testing::Scratch;
+    use kernel::trust::Distrust;
 
     fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
         let tree = Tree::with_root(scratch.path(), scratch.trust());

@@ -6,11 +6,11 @@
 mod files;
 mod lines;
 
-use crate::kernel::trust::{Distrust, TrustError};
-use crate::protocol::NodeName;
 pub use files::{Lines, SlurmConfFiles, with_slurm_trusted};
+use kernel::trust::{Distrust, TrustError};
 pub use lines::{FileLine, KeyValues, LogicalLine, join_lines};
 use nix::errno::Errno;
+use protocol::NodeName;
 use thiserror::Error;
 
 /// Why Slurm's configuration cannot be read.
@@ -183,7 +183,7 @@ pub fn parse_constrain_devices(lines: &[LogicalLine]) -> Result<bool, ConfError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::helper::devices::slurm_conf::{FileLine, join_lines};
+    use crate::devices::slurm_conf::{FileLine, join_lines};
     use std::path::Path;
 
     fn read(text: &str) -> Result<SpoolPath, ConfError> {
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    use crate::helper::devices::{Settings, Tree};
+    use crate::devices::{Settings, Tree};
     use crate::testing::Scratch;
 
     fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {

@@ -2,12 +2,12 @@
 
 mod path_pattern;
 
-use crate::helper::devices::{
+use crate::devices::{
     Device, DeviceError, DeviceNode, NodeError, ProcDevices, ResolvedDevices, Tree, gpu_count,
 };
-use crate::protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 use nix::errno::Errno;
 use path_pattern::PathPattern;
+use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::{Chars, FromStr};
@@ -230,7 +230,7 @@ const GPU_DRIVERS: [&str; 8] = [
 /// # Errors
 ///
 /// This node has no such device.
-pub(in crate::helper::devices) fn resolve(
+pub(in crate::devices) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
 ) -> Result<ResolvedDevices, DeviceError> {

@@ -1,19 +1,16 @@
 use nix::errno::Errno;
 
 use super::*;
-use crate::helper::devices::{DeviceError, NodeError, Resolver, Settings, Tree};
-use crate::protocol::DeviceRule;
+use crate::devices::{DeviceError, NodeError, Resolver, Settings, Tree};
 use crate::testing::Random;
 use crate::testing::Scratch;
+use protocol::DeviceRule;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n195 nvidia\n\
                        195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n262 habanalabs\n\
                        510 nvidia-uvm\n\nBlock devices:\n  7 loop\n  8 sd\n226 odd\n";
 
-fn resolve(
-    scratch: &Scratch,
-    text: &str,
-) -> Result<crate::helper::devices::ResolvedDevices, DeviceError> {
+fn resolve(scratch: &Scratch, text: &str) -> Result<crate::devices::ResolvedDevices, DeviceError> {
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     Resolver::new(tree, Settings::default()).resolve_specifier(&text.parse().unwrap())
 }
@@ -190,7 +187,7 @@ fn numbers_resolve_without_a_node() {
 fn hpc_preset_is_the_existing_devices_without_those_that_manage_the_fabric() {
     let scratch = node();
     let resolved = resolve(&scratch, "@hpc").unwrap();
-    assert_eq!(resolved, crate::helper::devices::ResolvedDevices::default());
+    assert_eq!(resolved, crate::devices::ResolvedDevices::default());
     for (name, number) in [
         ("fuse", "10:229"),
         ("infiniband/uverbs0", "231:192"),

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::{
     AllowlistError, DeviceName, DeviceRequest, JobAllowlist, Policy, Specifier, build_allowlist,
 };
-use crate::protocol::{Access, DeviceType};
 use crate::testing::Random;
 use node::{AMD, MIG, NVIDIA, WholeNode};
+use protocol::{Access, DeviceType};
 
 /// What a list opens: every device, or major, with its accesses together.
 type Opened = BTreeMap<(DeviceType, u32, Option<u32>), Access>;

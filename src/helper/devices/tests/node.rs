@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::helper::devices::topology::tests::layout::Layout;
-use crate::helper::devices::{DeviceNode, Resolver, Settings, Tree};
-use crate::protocol::DeviceType;
+use crate::devices::topology::tests::layout::Layout;
+use crate::devices::{DeviceNode, Resolver, Settings, Tree};
+use protocol::DeviceType;
 
 const DRIVERS: &str = "\
 Character devices:

@@ -1,10 +1,10 @@
 //! The PCI functions that are GPUs.
 
 use super::nodes::{is_accel, is_render, list_class};
-use crate::helper::devices::gpu_name::PciAddress;
-use crate::helper::devices::nvidia::{self, NvidiaGpu};
-use crate::helper::devices::tree::if_missing;
-use crate::helper::devices::{DeviceError, FileError, Tree};
+use crate::devices::gpu_name::PciAddress;
+use crate::devices::nvidia::{self, NvidiaGpu};
+use crate::devices::tree::if_missing;
+use crate::devices::{DeviceError, FileError, Tree};
 use std::cell::OnceCell;
 
 /// Directory of the PCI functions in sysfs (Documentation/PCI/sysfs-pci.rst).
@@ -135,7 +135,7 @@ pub(super) fn explain_no_gpu_at(
     }))
 }
 
-pub(in crate::helper::devices) fn function_dir(address: PciAddress) -> String {
+pub(in crate::devices) fn function_dir(address: PciAddress) -> String {
     format!("{FUNCTIONS_DIR}/{address}")
 }
 

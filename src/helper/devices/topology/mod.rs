@@ -26,7 +26,7 @@
 mod card;
 mod nodes;
 #[cfg(test)]
-pub(in crate::helper) mod tests;
+pub(crate) mod tests;
 
 use super::gpu_name::PciAddress;
 use super::{Device, DeviceError, ResolvedDevices, Tree};

@@ -3,12 +3,12 @@
 use nix::errno::Errno;
 
 use super::card::{Card, Vendor, function_dir};
-use crate::helper::devices::gpu_name::PciAddress;
-use crate::helper::devices::tree::if_missing;
-use crate::helper::devices::{
+use crate::devices::gpu_name::PciAddress;
+use crate::devices::tree::if_missing;
+use crate::devices::{
     Device, DeviceError, FileError, NodeError, ResolvedDevices, Tree, driver, major, nvidia,
 };
-use crate::protocol::{Access, DeviceType, MINOR_MAX};
+use protocol::{Access, DeviceType, MINOR_MAX};
 
 /// Maximum devices of one class on a function.
 const ENTRIES_MAX: usize = 64;

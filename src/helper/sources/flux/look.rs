@@ -1,13 +1,13 @@
 //! What goes on in one unit.
 
-use crate::helper::sources::processes;
+use crate::sources::processes;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::kernel::proc::{Proc, Process};
-use crate::schedulers::flux::{self, Shell};
+use kernel::proc::{Proc, Process};
+use schedulers::flux::{self, Shell};
 
 /// What to do where proc(5) is mounted so that users see their own processes only.
 const HIDDEN: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \

@@ -9,11 +9,11 @@ mod look;
 
 use super::shown;
 use super::{Found, Job, Source, SourceError};
-use crate::helper::{local_uid, printable};
-use crate::kernel::proc::{self, Proc};
-use crate::protocol::{CgroupPath, JobId, Placement, SourceName};
-use crate::schedulers::flux::{self, Unit, folders};
+use crate::{local_uid, printable};
+use kernel::proc::{self, Proc};
 use look::{Look, Seen};
+use protocol::{CgroupPath, JobId, Placement, SourceName};
+use schedulers::flux::{self, Unit, folders};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;

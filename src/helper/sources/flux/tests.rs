@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::helper::sources::meant;
+use crate::sources::meant;
 use crate::testing::Scratch;
 
 const FLUX: u32 = 992;

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use crate::schedulers::stepd::{ANSWER_LEN, Answer, Connection, Error, Result, call, query};
+use schedulers::stepd::{ANSWER_LEN, Answer, Connection, Error, Result, call, query};
 
 /// How many are asked at the same time: far below what the helper may open, and beside a few that
 /// hang there is room for the others.

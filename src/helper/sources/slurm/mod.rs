@@ -8,17 +8,15 @@ mod ask;
 mod owner;
 
 use super::{Found, Job, Source, SourceError};
-use crate::helper::devices::slurm_conf::{
-    ConfError, SlurmConfFiles, SpoolPath, with_slurm_trusted,
-};
-use crate::helper::devices::tree;
-use crate::helper::devices::{Settings, Tree};
-use crate::helper::sources;
-use crate::kernel::trust::{Distrust, Trust, TrustError};
-use crate::protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
-use crate::schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
+use crate::devices::slurm_conf::{ConfError, SlurmConfFiles, SpoolPath, with_slurm_trusted};
+use crate::devices::tree;
+use crate::devices::{Settings, Tree};
+use crate::sources;
 use ask::{Outcome, Terms, ask};
+use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
+use protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
+use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -8,10 +8,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::helper::devices::Tree;
-use crate::kernel::proc::{Proc, read};
-use crate::protocol::{CgroupPath, JobId};
-use crate::schedulers::stepd::job_of;
+use crate::devices::Tree;
+use kernel::proc::{Proc, read};
+use protocol::{CgroupPath, JobId};
+use schedulers::stepd::job_of;
 
 /// Most processes of a job, and most of its cgroups, that are looked at.
 const PROCESSES_MAX: usize = 1024;

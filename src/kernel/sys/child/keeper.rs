@@ -39,7 +39,7 @@ impl Handed<OwnedFd> {
         let take = |at: RawFd| {
             // SAFETY: asks about a number; one that is not open is EBADF.
             let result = unsafe { libc::fcntl(FIRST + at, libc::F_SETFD, libc::FD_CLOEXEC) };
-            crate::kernel::sys::checked(result.into())?;
+            crate::sys::checked(result.into())?;
             // SAFETY: it is open, was put there for us by who started us, and is taken once, by
             // this call: the program has just begun.
             Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(FIRST + at) })

@@ -1,12 +1,12 @@
 //! What the generator makes means what its list says.
 
-use crate::admin::filters::interpret::{Request, run};
-use crate::kernel::bpf::generate::code::{
+use crate::filters::interpret::{Request, run};
+use crate::testing::Random;
+use kernel::bpf::generate::code::{
     BPF_EXIT, BPF_JA, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_K,
 };
-use crate::kernel::bpf::{Insn, allow_rules};
-use crate::protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
-use crate::testing::Random;
+use kernel::bpf::{Insn, allow_rules};
+use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
 
 /// The meaning of a list, entry by entry.
 fn expected(rules: &[DeviceRule], request: Request) -> bool {

@@ -1,9 +1,9 @@
 //! The directories of specifications, read within bounds, and which file's definition of a device counts.
 
 use super::{Format, QualifiedName, Spec, SpecDevice, name};
-use crate::helper::devices::tree;
-use crate::helper::devices::{DeviceError, Tree};
-use crate::kernel::trust::{Distrust, TrustedDir};
+use crate::devices::tree;
+use crate::devices::{DeviceError, Tree};
+use kernel::trust::{Distrust, TrustedDir};
 use nix::errno::Errno;
 use std::cell::OnceCell;
 use std::path::{Display, Path, PathBuf};

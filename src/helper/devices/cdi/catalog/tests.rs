@@ -1,6 +1,6 @@
 use super::*;
-use crate::helper::devices::cdi::Edits;
-use crate::helper::devices::cdi::tests::{device, file};
+use crate::devices::cdi::Edits;
+use crate::devices::cdi::tests::{device, file};
 use crate::testing::Random;
 
 /// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.

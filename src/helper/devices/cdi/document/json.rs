@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::{Budget, DocumentError, Object, Refused, Value};
-use crate::helper::printable;
+use crate::printable;
 
 pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);

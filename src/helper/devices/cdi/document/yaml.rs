@@ -8,7 +8,7 @@
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::{Budget, Document, DocumentError, Object, Refused, Value, scalar};
-use crate::helper::printable;
+use crate::printable;
 
 pub(super) fn read(text: &str) -> Result<Document, DocumentError> {
     let mut reader = Reader::default();

@@ -8,7 +8,7 @@ use super::Version;
 use super::edits::variable;
 use super::fields::{Fields, some_text};
 use super::{SpecError, Within};
-use crate::helper::devices::cdi::document::{Value, quoted};
+use crate::devices::cdi::document::{Value, quoted};
 
 /// When a hook may run (OCI runtime specification, "POSIX-platform Hooks").
 const HOOKS: [&str; 6] =

@@ -5,8 +5,8 @@ use super::Version;
 use super::container;
 use super::fields::{Fields, number, some_text};
 use super::{Edits, NodeEdit, NodeKind};
-use crate::helper::devices::cdi::document::{Value, quoted};
-use crate::protocol::{Access, MAJOR_MAX, MINOR_MAX};
+use crate::devices::cdi::document::{Value, quoted};
+use protocol::{Access, MAJOR_MAX, MINOR_MAX};
 
 /// Bytes of a path without the NUL at its end (`PATH_MAX`, limits.h).
 const PATH_BYTES_MAX: usize = 4095;

@@ -1,7 +1,7 @@
 //! An object's keys, taken one by one; what nobody took is unknown.
 
 use super::{SpecError, Within};
-use crate::helper::devices::cdi::document::{Object, Value, quoted};
+use crate::devices::cdi::document::{Object, Value, quoted};
 
 /// The keys of an object that nobody has asked for yet.
 pub(super) struct Fields(Object);

@@ -1,7 +1,7 @@
 //! Names resolved by files as the vendors' tools write them.
 
 use super::*;
-use crate::kernel::trust::Distrust;
+use kernel::trust::Distrust;
 
 const DRIVERS: &str = "Character devices:\n195 nvidia\n195 nvidiactl\n195 nvidia-modeset\n226 drm\n\
                        235 nvidia-caps\n238 kfd\n510 nvidia-uvm\n\nBlock devices:\n7 loop\n";

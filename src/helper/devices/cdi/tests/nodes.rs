@@ -1,7 +1,7 @@
 //! From the nodes that a specification asks for to devices.
 
 use super::super::*;
-use crate::helper::devices::cdi::tests::at;
+use crate::devices::cdi::tests::at;
 use crate::testing::Scratch;
 
 /// A node where `/dev/a` is `c 240:5` and `/dev/b` is `b 7:1`.

@@ -2,17 +2,17 @@ mod gpus;
 mod nodes;
 
 use super::*;
-use crate::helper::devices::gpu_name::Uuid;
-use crate::helper::devices::{DeviceError, ResolvedDevices, Tree};
+use crate::devices::gpu_name::Uuid;
+use crate::devices::{DeviceError, ResolvedDevices, Tree};
 use crate::testing::Random;
 use crate::testing::Scratch;
 
 /// A node with eight GPUs whose minors differ from the order of the bus. The second and the third
 /// GPU have MIG instances.
-pub(in crate::helper::devices) struct Fixture(pub(in crate::helper::devices) Scratch);
+pub(in crate::devices) struct Fixture(pub(in crate::devices) Scratch);
 
 /// `/proc/devices` with a recent driver.
-pub(in crate::helper::devices) const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n\
+pub(in crate::devices) const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n\
     195 nvidiactl\n195 nvidia-modeset\n226 drm\n234 nvidia-nvlink\n235 nvidia-caps\n\
     237 nvidia-caps-imex-channels\n510 nvidia-uvm\n511 nvidia-nvswitch\n\nBlock devices:\n  7 loop\n";
 
@@ -26,7 +26,7 @@ fn gi_minor(gpu: u32, gi: u32) -> u32 {
     3 + gpu * GPU + gi * GI
 }
 
-pub(in crate::helper::devices) fn uuid(gpu: usize) -> Uuid {
+pub(in crate::devices) fn uuid(gpu: usize) -> Uuid {
     format!("edfee158-11c1-52b8-0517-92f30e7fac8{gpu}").parse().unwrap()
 }
 
@@ -38,7 +38,7 @@ fn information(minor: &str, uuid: &str, excluded: &str) -> String {
 }
 
 impl Fixture {
-    pub(in crate::helper::devices) fn new() -> Self {
+    pub(in crate::devices) fn new() -> Self {
         let this = Self(Scratch::new());
         this.file("proc/devices", DEVICES);
         for (index, (bus, minor)) in BUSES.iter().zip(MINORS).enumerate() {
@@ -86,11 +86,11 @@ impl Fixture {
         self.file(&format!("proc/driver/nvidia/gpus/0000:{bus}:00.0/information"), text);
     }
 
-    pub(in crate::helper::devices) fn file(&self, path: &str, text: &str) {
+    pub(in crate::devices) fn file(&self, path: &str, text: &str) {
         self.0.file(path, text);
     }
 
-    pub(in crate::helper::devices) fn remove(&self, path: &str) {
+    pub(in crate::devices) fn remove(&self, path: &str) {
         let path = self.0.path().join(path);
         match path.is_dir() {
             true => std::fs::remove_dir_all(path).unwrap(),
@@ -98,7 +98,7 @@ impl Fixture {
         }
     }
 
-    pub(in crate::helper::devices) fn tree(&self) -> Tree {
+    pub(in crate::devices) fn tree(&self) -> Tree {
         Tree::with_root(self.0.path(), self.0.trust())
     }
 

@@ -1,5 +1,5 @@
 use super::layout::{Layout, display_result, paths};
-use crate::helper::devices::{Device, topology};
+use crate::devices::{Device, topology};
 
 fn companions(layout: &Layout, rules: &[&str]) -> Result<Vec<String>, String> {
     let device =

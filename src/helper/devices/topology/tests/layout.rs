@@ -2,42 +2,42 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::helper::devices::{DeviceError, ResolvedDevices, Tree, topology};
+use crate::devices::{DeviceError, ResolvedDevices, Tree, topology};
 use crate::testing::Scratch;
 
 const DRIVERS: &str = "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n226 drm\n238 kfd\n\
                        261 accel\n262 habanalabs\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n";
 
 /// A node that is laid out piece by piece.
-pub(in crate::helper) struct Layout {
-    pub(in crate::helper) scratch: Scratch,
+pub(crate) struct Layout {
+    pub(crate) scratch: Scratch,
 }
 
 impl Layout {
-    pub(in crate::helper) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let scratch = Scratch::new();
         scratch.file("proc/devices", DRIVERS);
         scratch.dir("sys/bus/pci/devices");
         Self { scratch }
     }
 
-    pub(in crate::helper) fn tree(&self) -> Tree {
+    pub(crate) fn tree(&self) -> Tree {
         Tree::with_root(self.scratch.path(), self.scratch.trust())
     }
 
-    pub(in crate::helper) fn link(&self, target: &str, path: &str) {
+    pub(crate) fn link(&self, target: &str, path: &str) {
         if let Some((dir, _)) = path.rsplit_once('/') {
             self.scratch.dir(dir);
         }
         symlink(target, self.scratch.path().join(path)).unwrap();
     }
 
-    pub(in crate::helper) fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         std::fs::remove_file(self.scratch.path().join(path)).unwrap();
     }
 
     /// Adds a function with the driver that it is bound to, if any.
-    pub(in crate::helper) fn function(&self, address: &str, driver: &str) {
+    pub(crate) fn function(&self, address: &str, driver: &str) {
         self.scratch.dir(&format!("sys/devices/pci/{address}"));
         self.link(&format!("../../../devices/pci/{address}"), &pci(address));
         if !driver.is_empty() {
@@ -47,7 +47,7 @@ impl Layout {
     }
 
     /// Adds DRM devices and their nodes to a device of sysfs.
-    pub(in crate::helper) fn drm(&self, device: &str, names: &[&str]) {
+    pub(crate) fn drm(&self, device: &str, names: &[&str]) {
         for name in names {
             let minor = name.trim_start_matches(|byte: char| !byte.is_ascii_digit());
             let entry = format!("sys/devices/{device}/drm/{name}");
@@ -61,12 +61,12 @@ impl Layout {
     }
 
     /// Adds a GPU that has DRM nodes and nothing else.
-    pub(in crate::helper) fn gpu(&self, address: &str, driver: &str, names: &[&str]) {
+    pub(crate) fn gpu(&self, address: &str, driver: &str, names: &[&str]) {
         self.function(address, driver);
         self.drm(&format!("pci/{address}"), names);
     }
 
-    pub(in crate::helper) fn nvidia(&self, address: &str, minor: u32) {
+    pub(crate) fn nvidia(&self, address: &str, minor: u32) {
         self.function(address, "nvidia");
         let file = format!("proc/driver/nvidia/gpus/{address}/information");
         let text = format!(
@@ -86,7 +86,7 @@ impl Layout {
 
     /// Adds an AMD card with eight DRM devices, of which KFD uses `parts`. `first` is the render
     /// minor of the card itself; the minor of each card node is 128 lower.
-    pub(in crate::helper) fn amd(&self, address: &str, first: u32, parts: u32) {
+    pub(crate) fn amd(&self, address: &str, first: u32, parts: u32) {
         self.kfd();
         for part in 0..8 {
             let render = first + part;
@@ -102,18 +102,18 @@ impl Layout {
         }
     }
 
-    pub(in crate::helper) fn kfd(&self) {
+    pub(crate) fn kfd(&self) {
         self.scratch.file("sys/class/kfd/kfd/dev", "238:0\n");
         self.scratch.file("dev/kfd", "c 238:0");
         self.kfd_node(0, "cpu_cores_count 96\nsimd_count 0\n");
     }
 
-    pub(in crate::helper) fn kfd_node(&self, node: u32, properties: &str) {
+    pub(crate) fn kfd_node(&self, node: u32, properties: &str) {
         let path = format!("sys/class/kfd/kfd/topology/nodes/{node}/properties");
         self.scratch.file(&path, properties);
     }
 
-    pub(in crate::helper) fn habana(&self, address: &str, number: u32) {
+    pub(crate) fn habana(&self, address: &str, number: u32) {
         self.function(address, "habanalabs");
         self.scratch.dir(&format!("sys/devices/pci/{address}/accel/accel{number}"));
         for (name, major) in [("accel", 261), ("accel_controlD", 262)] {
@@ -124,21 +124,21 @@ impl Layout {
         }
     }
 
-    pub(in crate::helper) fn index(&self, index: u32) -> Result<Vec<String>, String> {
+    pub(crate) fn index(&self, index: u32) -> Result<Vec<String>, String> {
         display_result(topology::resolve_index(&self.tree(), index))
     }
 
-    pub(in crate::helper) fn address(&self, address: &str) -> Result<Vec<String>, String> {
+    pub(crate) fn address(&self, address: &str) -> Result<Vec<String>, String> {
         display_result(topology::resolve_address(&self.tree(), address.parse().unwrap()))
     }
 }
 
-pub(in crate::helper) fn pci(address: &str) -> String {
+pub(crate) fn pci(address: &str) -> String {
     format!("sys/bus/pci/devices/{address}")
 }
 
 /// Returns the properties of a partition in KFD's form.
-pub(in crate::helper) fn gpu_properties(address: &str, part: u32, render: u32) -> String {
+pub(crate) fn gpu_properties(address: &str, part: u32, render: u32) -> String {
     let (bus, device) = (address.get(5..7).unwrap(), address.get(8..10).unwrap());
     let hex = |text| u32::from_str_radix(text, 16).unwrap();
     let location = part << 28 | hex(bus) << 8 | hex(device) << 3;
@@ -150,19 +150,19 @@ pub(in crate::helper) fn gpu_properties(address: &str, part: u32, render: u32) -
 }
 
 /// Returns path and rule of each device.
-pub(in crate::helper) fn display_devices(found: &ResolvedDevices) -> Vec<String> {
+pub(crate) fn display_devices(found: &ResolvedDevices) -> Vec<String> {
     found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
 }
 
 /// Returns path and rule of each device, or the text of the error.
-pub(in crate::helper) fn display_result(
+pub(crate) fn display_result(
     found: Result<ResolvedDevices, DeviceError>,
 ) -> Result<Vec<String>, String> {
     found.map(|found| display_devices(&found)).map_err(|error| error.to_string())
 }
 
 /// Returns the paths of the devices.
-pub(in crate::helper) fn paths(devices: Result<Vec<String>, String>) -> Vec<String> {
+pub(crate) fn paths(devices: Result<Vec<String>, String>) -> Vec<String> {
     let path = |device: &String| device.split(' ').next().unwrap().to_owned();
     devices.unwrap().iter().map(path).collect()
 }

@@ -1,5 +1,5 @@
 mod companions;
-pub(in crate::helper) mod layout;
+pub(crate) mod layout;
 mod refusals;
 mod vendors;
 mod whole_nodes;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::layout::{Layout, display_devices, paths, pci};
-use crate::helper::devices::{DeviceName, Resolver, Settings, topology};
+use crate::devices::{DeviceName, Resolver, Settings, topology};
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 

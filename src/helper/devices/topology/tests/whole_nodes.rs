@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::layout::{Layout, display_devices};
-use crate::helper::devices::{DeviceName, Resolver, Settings};
+use crate::devices::{DeviceName, Resolver, Settings};
 use crate::testing::Random;
 
 const SHARED: [&str; 4] =

@@ -86,7 +86,7 @@ impl Drop for Daemons {
 }
 
 pub(super) fn serve(mut caller: UnixStream, manner: &Manner, held: &mut Vec<UnixStream>) {
-    let mut question = [0; crate::schedulers::stepd::QUERY_LEN];
+    let mut question = [0; schedulers::stepd::QUERY_LEN];
     let answer = |uid: u32, state: i32| {
         [(38_i32 << 8).to_ne_bytes(), uid.to_ne_bytes(), state.to_ne_bytes()].concat()
     };
@@ -107,7 +107,7 @@ pub(super) fn serve(mut caller: UnixStream, manner: &Manner, held: &mut Vec<Unix
             caller.write_all(whole.get(..length).unwrap())
         }),
         Manner::Says(uid, state) => caller.read_exact(&mut question).and_then(|()| {
-            assert_eq!(question, crate::schedulers::stepd::query());
+            assert_eq!(question, schedulers::stepd::query());
             caller.write_all(&answer(*uid, *state))
         }),
         Manner::Babbles(length) => {

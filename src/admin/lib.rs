@@ -24,13 +24,16 @@ mod run;
 mod slices;
 mod strays;
 mod sys;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
 mod unregister;
 mod use_job;
 
-use crate::helper::printable;
-use crate::kernel::log::{self, Line, Severity};
 use command_line::{Asked, Command, Conf};
 use error::Error;
+use helper::printable;
+use kernel::log::{self, Line, Severity};
 use nix::unistd::Uid;
 use run::Caller;
 use serde::Serialize;
@@ -99,15 +102,15 @@ impl Output<'_> {
     }
 }
 
-/// Runs the program.
+/// Runs the program, whose `--version` names this build.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main(build: &'static str) -> ExitCode {
     let caller = Caller::replace();
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let result = command(&words, caller, &mut output)
+    let result = command(&words, build, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
         if error.code() != EXIT_FINE {
@@ -118,8 +121,13 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn command(words: &[OsString], caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
-    match command_line::parse(words)? {
+fn command(
+    words: &[OsString],
+    build: &'static str,
+    caller: Caller,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    match command_line::parse(words, build)? {
         Asked::Text(text) => {
             output.out.write_all(text.as_bytes())?;
             Ok(EXIT_FINE)

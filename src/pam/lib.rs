@@ -8,11 +8,11 @@
 
 mod handle;
 
-use crate::kernel::log;
-use crate::module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
-use crate::protocol::{Phase, Reason, Reply, Request, Verdict};
 use handle::{Handle, arguments};
+use kernel::log;
+use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
+use protocol::{Phase, Reason, Reply, Request, Verdict};
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, set_hook};

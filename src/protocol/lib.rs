@@ -4,6 +4,8 @@
 //! output, both as RFC 38 key-values in a fixed order of keys. Everything that crosses is decoded
 //! strictly: a key that is missing, doubled, unknown or out of place refuses the login.
 
+#![forbid(unsafe_code)]
+
 mod allowlist;
 mod environment;
 mod message;
@@ -19,9 +21,9 @@ pub use message::{
     Containment, Phase, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Request, Rule, Several,
     SourceName, Stack, Verdict,
 };
+pub use schema::decimal;
 pub use schema::is_within;
 pub use schema::{AbsolutePath, CgroupPath, DecodeError, Invalid, JobId, LeafName, NodeName};
-pub(crate) use schema::{decimal, words};
 
 /// What a keeper says once it holds the lock and waits.
 pub const READY: &[u8] = b"ready";
@@ -37,5 +39,4 @@ pub const CDI_GIDS: &str = "was removed; pam_group can add groups, and an auth l
 pub const VERSION: &str = env!("BUILD");
 /// What both halves say when the other is of another version; the version is between the first
 /// words and the last.
-pub(crate) const SPEAKS_TO: &str =
-    concat!(" speaks to version ", env!("BUILD"), " of pam_job_adopt");
+pub const SPEAKS_TO: &str = concat!(" speaks to version ", env!("BUILD"), " of pam_job_adopt");

@@ -4,24 +4,26 @@
 //! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
 //! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
 //! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`crate::kernel::lock::keepers`]). Told to end before the job does, it
+//! That it lives, a lock tells ([`kernel::lock::keepers`]). Told to end before the job does, it
 //! ends the logins first: none is to be in a leaf that nobody keeps.
+
+#![forbid(unsafe_code)]
 
 pub mod subtree;
 
-use crate::kernel::Failed;
-use crate::kernel::cgroup::{self, Dir, Membership, event, processes, unless_gone, walk};
-use crate::kernel::lock;
-use crate::kernel::log::{self, Line, Severity};
-use crate::kernel::sys::child::Handed;
-use crate::protocol::{CgroupPath, LeafName};
-use crate::protocol::{KEEP, READY};
+use kernel::Failed;
+use kernel::cgroup::{self, Dir, Membership, event, processes, unless_gone, walk};
+use kernel::lock;
+use kernel::log::{self, Line, Severity};
+use kernel::sys::child::Handed;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
+use protocol::{CgroupPath, LeafName};
+use protocol::{KEEP, READY};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;

@@ -5,6 +5,8 @@
 //!                 \-> stack: does the service's PAM stack run our session line?
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod caller;
 pub mod callerid;
@@ -18,10 +20,13 @@ pub mod records;
 pub mod sources;
 pub mod stack;
 mod survey;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
 
 use std::fmt;
 
-use crate::protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
+use protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
 
 pub use answer::{Node, answer, main};
 pub use choose::{parse as parse_choice, read_choice};

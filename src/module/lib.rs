@@ -3,8 +3,10 @@
 //!
 //! `account` admits or refuses and changes nothing; `session` takes the login into the job, or
 //! leaves everything as it was. Neither knows of PAM: the facts of a login go in, as the
-//! [`Request`](crate::protocol::Request) has them; an [`Outcome`] with the texts for user and log
+//! [`Request`](protocol::Request) has them; an [`Outcome`] with the texts for user and log
 //! comes out.
+
+#![forbid(unsafe_code)]
 
 mod ask;
 mod error;
@@ -15,15 +17,13 @@ mod settings;
 mod text;
 mod undo;
 
-pub use crate::kernel::log::{Line, Severity};
-pub use ask::Account;
-pub(crate) use ask::ask;
-pub(crate) use error::Failure;
-pub(crate) use job::{Cgroups, Job, Joined, Owner};
-pub(crate) use ruling::{Means, judge};
-pub use ruling::{Outcome, Ruling, decision_line, misconfigured};
+pub use ask::{Account, ask};
+pub use error::Failure;
+pub use job::{Cgroups, Job, Joined, Owner};
+pub use kernel::log::{Line, Severity};
+pub use ruling::{Means, Outcome, Ruling, decision_line, judge, misconfigured};
 pub use settings::{Action, OFF, Settings, is_off};
-pub(crate) use undo::Environment;
+pub use undo::Environment;
 
 use std::time::{Duration, Instant};
 

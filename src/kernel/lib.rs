@@ -2,6 +2,14 @@
 //!
 //! Used by every privilege, so all of it counts as run by root inside sshd.
 
+// The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
+// "C library/kernel differences"), and a truncated uid could be root's.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("pam_job_adopt is for 64-bit Linux");
+
+#[cfg(test)]
+extern crate self as kernel;
+
 pub mod bpf;
 pub mod cgroup;
 pub mod choice;
@@ -10,6 +18,9 @@ pub mod log;
 pub mod namespace;
 pub mod proc;
 pub mod sys;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
 pub mod trust;
 
 use std::io;

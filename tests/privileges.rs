@@ -1,0 +1,152 @@
+//! What runs with which privilege: third-party crates, unsafe code, and how much code can run as root.
+//!
+//! Cargo keeps the arrows between the rooms of `src`, and `forbid(unsafe_code)` stands in five of them. The
+//! numbers are printed for review; their limits have room to breathe, and whoever exceeds one for a good
+//! reason raises it in the same commit.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that fails has to say so at once"
+)]
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Each artifact, and the crate that is all of it.
+const ARTIFACTS: [(&str, &str); 4] =
+    [("module", "pam"), ("keeper", "keeper"), ("helper", "helper"), ("command", "admin")];
+/// Crates that read what has a grammar.
+const PARSERS: [&str; 6] = ["clap", "saphyr-parser", "serde", "serde_json", "toml", "winnow"];
+
+/// The rooms whose code can run as root inside sshd.
+const ROOT_ROOMS: [&str; 5] = ["pam", "module", "schedulers", "kernel", "protocol"];
+/// The most lines of code that they may have together, without comments, blank lines and tests.
+const ROOT_LINES_MAX: usize = 6800;
+/// The most unsafe blocks of each room that has any.
+const UNSAFE_BLOCKS_MAX: [(&str, usize); 3] = [("admin", 28), ("kernel", 68), ("pam", 24)];
+
+#[test]
+fn each_artifact_links_the_crates_that_the_page_lists() {
+    let page = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
+    let listed = lists(page.split("```").nth(1).unwrap());
+    for (artifact, package) in ARTIFACTS {
+        let linked = third_party_crates(package);
+        println!("{artifact}: {} third-party crates", linked.len());
+        assert_eq!(listed[artifact], linked, "{artifact}");
+    }
+    let parsers: Vec<_> = PARSERS.iter().filter(|name| listed["module"].contains(**name)).collect();
+    assert!(parsers.is_empty(), "root parses with {parsers:?}");
+    assert!(
+        PARSERS.iter().all(|name| listed["command"].contains(*name)),
+        "a parser's name is wrong"
+    );
+}
+
+/// The lints deny it everywhere else.
+#[test]
+fn unsafe_code_is_allowed_in_four_files() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("\nunsafe_code = \"deny\"\n"));
+    let allows = |file: &PathBuf| code(file).contains("allow(unsafe_code)");
+    let mut found: Vec<_> = sources(&root().join("src")).into_iter().filter(allows).collect();
+    found.sort();
+    let src = root().join("src");
+    let files = ["admin/sys/mod.rs", "bin/resolve.rs", "kernel/sys/mod.rs", "pam/lib.rs"];
+    assert_eq!(found, files.map(|file| src.join(file)));
+}
+
+#[test]
+fn code_of_root_stays_small() {
+    let rooms = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path());
+    let mut lines = BTreeMap::new();
+    let mut blocks = BTreeMap::new();
+    for room in rooms.filter(|path| path.is_dir()) {
+        let name = room.file_name().unwrap().to_str().unwrap().to_owned();
+        let text: String = sources(&room).iter().map(|file| code(file)).collect();
+        lines.insert(name.clone(), text.lines().count());
+        blocks.insert(name, text.matches("unsafe {").count());
+    }
+    for (room, count) in &lines {
+        println!("src/{room}: {count} lines of code, {} unsafe blocks", blocks[room]);
+    }
+    let of_root: usize = ROOT_ROOMS.iter().map(|room| lines[*room]).sum();
+    println!("can run as root inside sshd: {of_root} lines of code, at most {ROOT_LINES_MAX}");
+    assert!((1..=ROOT_LINES_MAX).contains(&of_root), "{of_root} lines");
+    for (room, count) in blocks {
+        let most =
+            UNSAFE_BLOCKS_MAX.iter().find(|(name, _)| *name == room).map_or(0, |(_, most)| *most);
+        assert!(count <= most, "{count} unsafe blocks in src/{room}, at most {most}");
+    }
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Reads lists of words, each with its name at the start of a line. The name of an earlier list stands for
+/// what is in it, and `-WORD` takes a word out.
+fn lists(text: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut lists: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut name = String::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let mut words = line.split_whitespace().map(ToOwned::to_owned);
+        if !line.starts_with(' ') {
+            name = words.next().unwrap();
+        }
+        let mut list = lists.remove(&name).unwrap_or_default();
+        for word in words {
+            match (lists.get(&word), word.strip_prefix('-')) {
+                (Some(earlier), _) => list.extend(earlier.iter().cloned()),
+                (None, Some(without)) => assert!(list.remove(without), "{word}"),
+                (None, None) => drop(list.insert(word)),
+            }
+        }
+        lists.insert(name.clone(), list);
+    }
+    lists
+}
+
+/// Lists the crates of others that are linked into a package, without what runs while it is built.
+fn third_party_crates(package: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
+        .args(["--prefix", "none", "--format", "{p}", "--package", package])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The workspace's own stand with their folder.
+    let others = text.lines().filter(|line| !line.contains("(/"));
+    others.filter_map(|line| line.split_whitespace().next()).map(ToOwned::to_owned).collect()
+}
+
+/// Lists the Rust files below a folder, without those of tests.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        match path.file_name().unwrap().to_str().unwrap() {
+            "tests" | "tests.rs" | "testing.rs" | "build.rs" => {}
+            _ if path.is_dir() => found.extend(sources(&path)),
+            name if name.ends_with(".rs") => found.push(path),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Reads a file without blank lines, comments, and the tests at its end.
+fn code(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    let tests = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
+    let inline = |at: &usize| text[*at..].lines().nth(1).is_some_and(|line| line.ends_with('{'));
+    let end = tests.into_iter().find(inline).unwrap_or(text.len());
+    let lines = text[..end].lines().filter(|line| !line.trim().is_empty());
+    let lines = lines.filter(|line| !line.trim_start().starts_with("//"));
+    lines.map(|line| format!("{line}\n")).collect()
+}
