@@ -152,7 +152,7 @@ pub fn effective(dir: &Dir) -> Result<Vec<u32>> {
 /// What the names of our programs begin with.
 const PREFIX: &str = "ja_";
 
-/// Whether a name is of the form that [`program_name`] gives.
+/// Whether a name is of the form that `program_name` gives.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|digits| {
         digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
