@@ -8,7 +8,8 @@ use helper::records::Record;
 use helper::sources::processes;
 use keeper::subtree;
 use kernel::cgroup::{
-    self, Dir, Found, MADE, Place, event, is_marked, processes as list_processes, unless_gone,
+    self, Dir, Found, MADE, Membership, Place, event, is_marked, processes as list_processes,
+    unless_gone,
 };
 use kernel::proc::{self, Proc};
 use kernel::sys::process::{pidfd_open, pidfd_send_signal};
@@ -16,7 +17,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
 use nix::unistd::{Uid, write};
-use protocol::JobId;
+use protocol::{JobId, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;
@@ -30,6 +31,8 @@ use std::time::{Duration, Instant};
 pub(super) const SCOPE: &CStr = c"trusted.job_adopt_scope";
 /// What sshd is given to send the last words on, before it is ended with the rest.
 const FORWARDING: Duration = Duration::from_millis(200);
+/// Time to kill the leaves if none was left.
+const LEAVES: Duration = Duration::from_secs(1);
 /// Pause between two looks at what is left.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -49,7 +52,9 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     let job = place.dir()?;
     let leaves = made_children(job)?;
     // What a walk misses is not told; killing says whether any was left.
-    let found = logins_in(job, &leaves, record.uid, &BTreeSet::new(), deadline).all;
+    let time = deadline.saturating_duration_since(Instant::now()) / 4;
+    let none = BTreeSet::new();
+    let found = logins_in(job, &leaves, record.uid, &none, Instant::now() + time).all;
     let terminals = tell(&record.id, record.uid, &found);
     if terminals > 0 {
         sleep(FORWARDING.min(deadline.saturating_duration_since(Instant::now())));
@@ -68,12 +73,15 @@ pub(super) fn end(place: &Place, record: &Record, deadline: Instant) -> Result<E
     }
     // Those in the leaves with the others: afterwards nothing tells where a process came from that
     // left a leaf.
-    kill_logins(job, &leaves, record.uid, deadline)?;
-    for leaf in &leaves {
+    let killed = kill_logins(job, &leaves, record.uid, deadline);
+    // Whatever came of it, the leaves end, and each of them.
+    let deadline = deadline.max(Instant::now() + LEAVES);
+    let removed = leaves.iter().map(|leaf| {
         kill_all(leaf, deadline)?;
-        remove_from(job, leaf)?;
-    }
-    Ok(ending)
+        Ok(remove_from(job, leaf)?)
+    });
+    let removed = removed.fold(Ok(()), Result::and);
+    killed.and(removed).map(|()| ending)
 }
 
 /// The children that we made, whatever records called them.
@@ -142,8 +150,8 @@ const NAMED: usize = 8;
 /// Errors: [`Error::Failed`] where anything is left at the deadline, or where we are in there
 /// ourselves.
 pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
-    let own = nix::unistd::getpid().as_raw();
-    if list_processes(dir, deadline).all.contains(&own) {
+    // By its path: a list of all processes may take longer than there is time.
+    if Membership::own()?.unified().is_none_or(|own| is_within(own, dir.path())) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
     let mut again = false;
@@ -183,12 +191,14 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
 /// Kills the processes that `find` finds, given those that are stopped: they are stopped first,
 /// until there are no new ones. Returns those that are left at the deadline, killed as well: whoever
 /// still starts others saves nobody.
-/// Errors: that of `find`, and [`Error::Failed`] for a process that takes no signal.
+/// Errors: that of `find`, and [`Error::Failed`] for a process that takes no signal, which keeps no other
+/// from its end.
 pub(super) fn hunt(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
     stopped: &mut BTreeSet<Identity>,
 ) -> Result<Vec<Identity>, Error> {
+    let mut signaled = Ok(());
     loop {
         let mut found = find(stopped)?;
         // While this looked, one may have started another and ended.
@@ -196,16 +206,17 @@ pub(super) fn hunt(
             found = find(stopped)?;
         }
         if found.is_empty() {
-            return Ok(found);
+            return signaled.map(|()| found);
         }
         let news: Vec<_> = found.iter().copied().filter(|one| stopped.insert(*one)).collect();
         if news.is_empty() {
-            signal_all(found.iter().copied(), Signal::SIGKILL)?;
+            signaled = signaled.and(signal_all(found.iter().copied(), Signal::SIGKILL));
             sleep(PAUSE);
         }
-        signal_all(news, Signal::SIGSTOP)?;
+        signaled = signaled.and(signal_all(news, Signal::SIGSTOP));
         if Instant::now() >= deadline {
-            return signal_all(found.iter().copied(), Signal::SIGKILL).map(|()| found);
+            let killed = signal_all(found.iter().copied(), Signal::SIGKILL);
+            return signaled.and(killed).map(|()| found);
         }
     }
 }

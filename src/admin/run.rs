@@ -95,7 +95,7 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
     }
     child.go();
     let status = wait(child.pid, &signals).map_err(failed("wait for"))?;
-    if let Err(error) = unregister(&id, &config.registry, PATIENCE) {
+    if let Err(error) = unregister(&id, &config.registry, PATIENCE, &mut |_| Ok(())) {
         output.warn(error);
     }
     Ok(status)

@@ -13,6 +13,9 @@ use kernel::trust::Trust;
 use protocol::JobId;
 use std::time::{Duration, Instant};
 
+/// Time for the second attempt to end a job, after the strays.
+const AFTER_STRAYS: Duration = Duration::from_secs(2);
+
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,30 +42,42 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }
-    let owners = unregister(id, &registry, Duration::from_secs(*timeout))?;
+    let mut end_strays = |uid| match strays {
+        true => strays::end_all(&conf.read()?, uid, output),
+        false => Ok(()),
+    };
+    let owners = unregister(id, &registry, Duration::from_secs(*timeout), &mut end_strays)?;
     if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;
-    }
-    for uid in owners.into_iter().filter(|_| *strays) {
-        strays::end_all(&conf.read()?, uid, output)?;
     }
     Ok(super::EXIT_FINE)
 }
 
-/// Makes the jobs of an id unknown and ends what is theirs to end; returns whose they were.
-/// Errors: [`Error`] for the first thing that failed; everything else was done all the same, and
-/// the same call again takes up what is left.
+/// Makes the jobs of an id unknown, and ends what is theirs to end and the strays of their owners; returns
+/// these owners.
+///
+/// # Errors
+///
+/// [`Error`] for the first thing that failed. Everything else was done all the same, and the same call
+/// again takes up what is left: a job stays known until its processes and those strays have ended.
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,
     timeout: Duration,
+    end_strays: &mut dyn FnMut(u32) -> Result<(), Error>,
 ) -> Result<Vec<u32>, Error> {
     let mut troubles = Vec::new();
     let jobs = withdraw(id, registry, &mut troubles)?;
     let deadline = Instant::now() + timeout;
-    for (job, place) in &jobs {
-        let finished = finish(job, place.as_ref(), registry, deadline);
-        if let Err(error) = finished {
+    for (job, record) in &jobs {
+        let mut ended = end_job(record.as_ref(), deadline);
+        let strays_ended = end_strays(job.uid);
+        if ended.is_err() {
+            // What a stray held up, as the file system of a user does that does not answer, ends now.
+            ended = end_job(record.as_ref(), Instant::now() + AFTER_STRAYS.min(timeout));
+        }
+        let ended = ended.and_then(|ending| strays_ended.map(|()| ending));
+        if let Err(error) = ended.and_then(|ending| forget(job, registry, ending)) {
             super::log(line(Severity::Error, job).with("error", &error));
             troubles.push(error);
         }
@@ -131,19 +146,17 @@ fn cgroup_of(record: &Record) -> Result<Option<cgroup::Place>, Error> {
     Ok(unless_gone(Mount::open()?.place(path))?)
 }
 
-/// Tells the logins, ends them, removes what we made, and forgets the job.
-fn finish(
-    job: &KnownJob,
-    record: Option<&Record>,
-    registry: &Registry,
-    deadline: Instant,
-) -> Result<(), Error> {
-    let mut ending = Ending::default();
-    if let Some(record) = record {
-        if let Some(place) = cgroup_of(record)? {
-            ending = end(&place, record, deadline)?;
-        }
+/// Tells the logins, ends them, and removes what we made.
+fn end_job(record: Option<&Record>, deadline: Instant) -> Result<Ending, Error> {
+    let Some(record) = record else { return Ok(Ending::default()) };
+    match cgroup_of(record)? {
+        Some(place) => end(&place, record, deadline),
+        None => Ok(Ending::default()),
     }
+}
+
+/// Forgets a job that has ended.
+fn forget(job: &KnownJob, registry: &Registry, ending: Ending) -> Result<(), Error> {
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
     registry.forget(job.uid, &job.id)?;
     if let Err(cause) = &job.record {

@@ -148,6 +148,23 @@ fn no_process_is_left_stopped_at_deadline() {
     });
 }
 
+/// A walk that is late finds no login of such a job.
+#[test]
+fn login_in_leaf_ends_however_many_cgroups_its_job_has() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        job.cgroup.child("step").create();
+        let leaf = job.cgroup.child("logins");
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec sleep infinity");
+        eventually("the login has joined", || leaf.exists() && count_sleepers(&leaf) > 0);
+        node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        assert!(!leaf.exists(), "its leaf is left");
+        node.job_adopt(&["unregister", "4242"]).ok();
+    });
+}
+
 #[test]
 fn sshd_in_cgroup_of_job_is_no_login() {
     on_node(|node| {

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::support::{ALICE, BOB, HELPER, Node, OPS, Process, SPOOL, User, eventually, on_node};
+use crate::support::{
+    ALICE, BOB, HELPER, Node, OPS, Process, ROOT, SPOOL, User, eventually, on_node,
+};
 
 const STAYS: &str = "exec sleep infinity";
 
@@ -181,5 +183,72 @@ fn slurm_job_without_extern_step_spares_every_user() {
         node.sh(&format!("rm {socket}")).ok();
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("it has ended", || !stray.runs());
+    });
+}
+
+#[test]
+fn full_file_system_keeps_no_stray_alive() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        let stray = Process::new(node, ALICE, STAYS);
+        let used = "$(df --output=used -k /run | tail -1)";
+        node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+        node.sh("cat /dev/zero >/run/full").fails();
+        node.job_adopt(&["unregister", "--strays", "4242"]).exits(3).says("4242.ended");
+        eventually("the stray has ended", || !stray.runs());
+    });
+}
+
+/// The first call cannot tell whether the owner has a job.
+#[test]
+fn second_call_ends_strays_that_first_left() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        let stray = Process::new(node, ALICE, STAYS);
+        node.folder(SPOOL, 0o755);
+        node.configure(&format!("slurm_spool = {SPOOL}\n"));
+        let socket = format!("{SPOOL}/{}_77.0", node.name());
+        node.write(&socket, "");
+        let unregister = ["unregister", "--strays", "4242"];
+        node.job_adopt(&unregister).exits(3).says("jobs without an extern step");
+        assert!(stray.runs());
+        node.sh(&format!("rm {socket}")).ok();
+        node.job_adopt(&unregister).ok().omits("no job");
+        eventually("the stray has ended", || !stray.runs());
+        node.job_adopt(&unregister).ok().says("no job 4242");
+    });
+}
+
+/// A process that waits for a request which the file system has read does not even take SIGKILL.
+#[test]
+fn login_that_waits_for_file_system_of_stray_ends_after_it() {
+    on_node(|node| {
+        node.folder("/mnt/hangs", 0o755);
+        // Answers the first request (FUSE_INIT of linux/fuse.h), and reads the second.
+        node.write(
+            "/usr/bin/hang",
+            r#"#!/bin/bash
+            exec 3<>/dev/fuse
+            mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0,allow_other none /mnt/hangs
+            dd bs=65536 count=1 <&3 >/tmp/init 2>/dev/null
+            { printf '\x50\0\0\0\0\0\0\0'; dd if=/tmp/init bs=8 skip=1 count=1 2>/dev/null
+              printf '\x07\0\0\0\x1f\0\0\0\0\0\2\0'; head -c 52 /dev/zero; } >/tmp/answer
+            cat /tmp/answer >&3
+            exec setpriv --reuid 1001 --regid 1001 --clear-groups \
+                sh -c 'dd bs=65536 count=1 <&3 >/dev/null 2>&1; echo >/tmp/read; exec sleep infinity'
+            "#,
+        );
+        node.mode("/usr/bin/hang", 0o755);
+        node.folder("/tmp", 0o1777);
+        let stray = Process::new(node, ROOT, "exec hang");
+        eventually("the stray is the user's", || stray.uids().starts_with("1001\t"));
+        let job = node.job(ALICE, "4242").start();
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec ls /mnt/hangs/file");
+        eventually("the login waits for it", || node.exists("/tmp/read"));
+        node.job_adopt(&["unregister", "--strays", "--timeout", "1", "4242"]).ok();
+        assert!(!stray.runs());
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        assert!(job.cgroup.pids().is_empty(), "something is left");
     });
 }

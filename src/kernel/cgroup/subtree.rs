@@ -93,3 +93,35 @@ pub fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use std::fs::{File, create_dir};
+    use std::time::Duration;
+
+    fn count(top: &Dir, deadline: Instant) -> (usize, Option<Error>) {
+        let mut count = 0;
+        let walked = walk(top, deadline, |_| {
+            count += 1;
+            Ok(())
+        });
+        (count, walked.err())
+    }
+
+    #[test]
+    fn walk_ends_at_its_deadline() {
+        let scratch = Scratch::new();
+        for number in 0..9 {
+            create_dir(scratch.path().join(number.to_string())).unwrap();
+        }
+        let top = Dir::new(File::open(scratch.path()).unwrap().into(), "/a");
+        let (seen, error) = count(&top, Instant::now() + Duration::from_secs(60));
+        assert_eq!((seen, error.map(|error| error.to_string())), (10, None));
+        let (seen, error) = count(&top, Instant::now());
+        assert_eq!(seen, 1, "the cgroup itself is always visited");
+        let Some(Error::System(failed)) = error else { panic!("{error:?}") };
+        assert!(failed.timed_out(), "{failed}");
+    }
+}
