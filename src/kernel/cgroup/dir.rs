@@ -249,7 +249,7 @@ pub fn pin(dir: &Dir) -> Result<Option<u32>> {
 }
 
 /// Marks a pin, in place of the last one.
-pub fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
+pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
     sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
         .map_err(|error| dir.failed("mark", "", error))
 }

@@ -11,8 +11,8 @@ mod place;
 mod subtree;
 pub mod v1;
 
-pub use dir::{Dir, MADE, Stamp, namespace, pin};
-pub use dir::{NAMESPACE, OCCUPANTS, STAMP, is_marked, mark, mark_pin};
+pub(crate) use dir::mark_pin;
+pub use dir::{Dir, MADE, NAMESPACE, OCCUPANTS, STAMP, Stamp, is_marked, mark, namespace, pin};
 pub use membership::{Membership, Origin, enter, stands_in};
 pub use occupants::Occupants;
 pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
