@@ -17,6 +17,7 @@ mod metrics;
 mod names;
 mod pam;
 mod people;
+mod pin;
 mod placed;
 mod register;
 mod resolve;

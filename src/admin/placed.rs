@@ -1,6 +1,7 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
 use super::ending::{Process, read_process, runs_sshd};
+use super::pin::pin;
 use super::sys::remove_xattr;
 use super::{Error, Output};
 use helper::records::Record;
@@ -8,7 +9,7 @@ use kernel::bpf::{self, Branch, Obstacle};
 use kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
 use kernel::namespace::Namespace;
 use kernel::sys::file::set_xattr;
-use protocol::{CgroupPath, Containment};
+use protocol::{CgroupPath, Containment, decimal};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -74,13 +75,20 @@ impl Placed {
         Ok(())
     }
 
-    /// Notes the namespace that logins join, where they alone look for it; with none, that there is none.
-    /// Fails: [`Error::Failed`] for what is no such namespace, or not the job's.
-    pub(super) fn mark_namespace(&self, name: Option<&str>) -> Result<(), Error> {
+    /// Stores the path of the mount namespace that logins join, where they alone look for it; that of a
+    /// process is pinned first. Without one, removes it.
+    ///
+    /// # Errors
+    ///
+    /// Fails for what is no such namespace, or not the job's.
+    pub(super) fn mark_namespace(&self, record: &Record) -> Result<(), Error> {
         let dir = self.place.dir()?;
-        let Some(name) = name else { return Ok(withdraw(dir, cgroup::NAMESPACE)?) };
-        Namespace::named(name, dir.path())?;
-        set_xattr(dir.as_fd(), cgroup::NAMESPACE, name.as_bytes(), 0)
+        let Some(name) = &record.namespaces else { return Ok(withdraw(dir, cgroup::NAMESPACE)?) };
+        let path = match decimal(name) {
+            Some(pid) => pin(pid, &record.id, dir.path())?,
+            None => Namespace::at(name).map(|_| name.clone())?,
+        };
+        set_xattr(dir.as_fd(), cgroup::NAMESPACE, path.as_bytes(), 0)
             .map_err(|error| dir.failed("note namespace of", "", error).into())
     }
 

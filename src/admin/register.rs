@@ -2,6 +2,7 @@
 
 use super::command_line::value;
 use super::job::JobOptions;
+use super::pin::sweep;
 use super::placed::Placed;
 use super::{Conf, Error, Output, PATIENCE, job, people, require_root};
 use clap::Args;
@@ -42,7 +43,7 @@ pub(super) struct Options {
     /// An account of the scheduler that may have processes in the job; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "via")]
     pub(super) account: Vec<String>,
-    /// A process of the job, or a path, whose mounts logins see
+    /// A root process of the job, or a path, whose mounts logins see
     #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
     pub(super) namespaces: Option<String>,
     /// When the job started, in seconds since the epoch; now unless given
@@ -84,7 +85,7 @@ fn read_record() -> Result<Record, Error> {
 /// Fails: [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the
 /// job.
 pub(super) fn register(
-    mut record: Record,
+    record: Record,
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
@@ -92,23 +93,36 @@ pub(super) fn register(
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, deadline)?;
     config.registry.purge(&trust, clock::now())?;
-    let before = alone(&record, &config.registry, &trust)?;
+    let result = place(record, config, &trust, deadline, output);
+    // Pins of jobs whose end nobody reported, and of this one if it is not registered now.
+    let swept = sweep(&config.registry, &trust);
+    result.and(swept)
+}
+
+fn place(
+    mut record: Record,
+    config: &Config,
+    trust: &Trust,
+    deadline: Instant,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    let before = alone(&record, &config.registry, trust)?;
     // Before the cgroup is touched: a filter would stay.
-    config.registry.prepare(&trust, record.uid)?;
+    config.registry.prepare(trust, record.uid)?;
     record.started = record.started.or(before).or_else(|| Some(clock::now()));
     let wanted = wanted(&record, config, output)?;
     let accounts = record.accounts.iter().flatten().map(|name| people::number(name));
     let accounts = accounts.collect::<Result<_, _>>()?;
     let mut stamped = None;
     if let Place::Cgroup(path) = &record.place {
-        let known = |stamp: &Stamp| known(&config.registry, &trust, stamp);
+        let known = |stamp: &Stamp| known(&config.registry, trust, stamp);
         let placed = Placed::stamp(path, &record, accounts, known, deadline)?;
         placed.not_in_closed_slice()?;
-        placed.mark_namespace(record.namespaces.as_deref())?;
+        placed.mark_namespace(&record)?;
         placed.confine(&wanted, deadline, output)?;
         stamped = Some(placed);
     }
-    config.registry.put(&trust, &record)?;
+    config.registry.put(trust, &record)?;
     if let Some(placed) = stamped {
         placed.keep();
     }

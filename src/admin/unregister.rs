@@ -1,7 +1,7 @@
 //! `unregister`: makes a job unknown, for an epilog.
 
 use super::ending::{Ending, end};
-use super::{Conf, Error, Output, PATIENCE, names, require_root, strays};
+use super::{Conf, Error, Output, PATIENCE, names, pin, require_root, strays};
 use clap::Args;
 use helper::Config;
 use helper::records::{Known as KnownJob, Place, Record, Registry};
@@ -82,10 +82,18 @@ pub(super) fn unregister(
             troubles.push(error);
         }
     }
+    if let Err(error) = unpin(registry) {
+        troubles.push(error);
+    }
     match troubles.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(jobs.iter().map(|(job, _)| job.uid).collect()),
     }
+}
+
+fn unpin(registry: &Registry) -> Result<(), Error> {
+    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    pin::sweep(registry, &Trust::root())
 }
 
 /// From here on no login joins: first the stamp goes, then the record. What fails besides, such as

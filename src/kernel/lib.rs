@@ -15,6 +15,7 @@ pub mod cgroup;
 pub mod choice;
 pub mod lock;
 pub mod log;
+pub mod mounts;
 pub mod namespace;
 pub mod proc;
 pub mod sys;

@@ -1,26 +1,31 @@
 //! Namespaces of a job that a login joins: those that root made, with this node's own files.
 //!
-//! Whoever decides what is mounted in one decides which files sshd reads as root there. So none is joined
-//! whose mounts a user may change, nor one where sshd and PAM would find other programs and settings than
-//! the node's.
+//! Whoever decides what is mounted in one decides which files sshd reads as root there. So a login joins none
+//! whose mounts a user may change, and none in which a path leads to other files than on the node, but for
+//! the directories that jobs have to themselves.
 
 use super::Failed;
-use super::cgroup::Membership;
+use super::mounts::MountTable;
 use super::sys::process as sys;
 use super::trust::{Trust, open_below};
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, stat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use nix::unistd::{chdir, chroot, fchdir};
-use protocol::{decimal, is_within};
 use std::fmt::Display;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
-/// What must be the node's own in a namespace as well.
-const NODE: [&str; 6] = ["/", "/etc", "/lib", "/lib64", "/run", "/usr"];
+/// Maximum size of a table of mounts, which takes some 100 bytes for each.
+const TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// How often two tables are compared: between reading the one and the other the node may mount something.
+const COMPARE_TRIES: u32 = 3;
+const COMPARE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A namespace of mounts or of processes that root made.
 #[derive(Debug)]
@@ -55,29 +60,34 @@ impl Namespace {
         Ok(Self { fd, kind: CloneFlags::from_bits_truncate(kind), id })
     }
 
-    /// The one of mounts that root named: by a process in the cgroup `job` or below it, or by a file in a
-    /// directory that is root's all the way.
-    pub fn named(name: &str, job: &str) -> Result<Self, Failed> {
-        let Some(pid) = decimal(name) else {
-            let path = Path::new(name);
-            let dir = Trust::root().dir(path.parent().unwrap_or(path));
-            let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-            let file = path.file_name().map_or(path, Path::new);
-            let fd = dir.and_then(|dir| open_below(&dir.dir, file, flags, path));
-            return Self::new(fd.map_err(|error| failed(name, error))?, libc::CLONE_NEWNS, name);
-        };
-        let found = Self::of(&pid.to_string(), "mnt", libc::CLONE_NEWNS)?;
-        let place = i32::try_from(pid).map(Membership::of).map_err(|error| failed(name, error))?;
-        match place.map_err(|error| failed(name, error))?.unified() {
-            Some(path) if is_within(path, job) => Ok(found),
-            _ => Err(failed(name, "that process is not in the job")),
-        }
+    /// Opens the mount namespace at a path that only root can change all the way.
+    ///
+    /// # Errors
+    ///
+    /// Fails for a path that others can change, and for what is no such namespace.
+    pub fn at(path: &str) -> Result<Self, Failed> {
+        let name = Path::new(path);
+        let dir = Trust::root().dir(name.parent().unwrap_or(name));
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = name.file_name().map_or(name, Path::new);
+        let fd = dir.and_then(|dir| open_below(&dir.dir, file, flags, name));
+        Self::new(fd.map_err(|error| failed(path, error))?, libc::CLONE_NEWNS, path)
     }
 
-    fn of(process: &str, name: &str, kind: i32) -> Result<Self, Failed> {
+    /// Opens the namespace of a process; `name` is that of its file in `/proc/PID/ns`.
+    ///
+    /// # Errors
+    ///
+    /// Fails for a process that is gone, and for a namespace that its user may change.
+    pub fn of(process: &str, name: &str, kind: i32) -> Result<Self, Failed> {
         let path = format!("/proc/{process}/ns/{name}");
         let fd = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         Self::new(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
+    }
+
+    /// Number of its open descriptor.
+    pub fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 
     fn enter(&self) -> io::Result<()> {
@@ -91,12 +101,25 @@ pub struct Outside {
     own: Vec<Namespace>,
     root: OwnedFd,
     path: PathBuf,
-    node: [Option<(u64, u64)>; NODE.len()],
+    proc: OwnedFd,
+    /// The table of its own mounts.
+    mounts: File,
 }
 
-/// The files of the node, as this process sees them.
-fn node() -> [Option<(u64, u64)>; NODE.len()] {
-    NODE.map(|path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino)))
+fn open_mounts(proc: &OwnedFd) -> io::Result<File> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    Ok(File::from(openat(proc, "self/mountinfo", flags, Mode::empty())?))
+}
+
+/// Reads a table as it is now; the file shows the mounts of the namespace in which it was opened.
+fn read_mounts(mut file: &File) -> io::Result<MountTable> {
+    let mut table = Vec::new();
+    file.rewind()?;
+    file.take(TABLE_BYTES_MAX + 1).read_to_end(&mut table)?;
+    if table.len() as u64 > TABLE_BYTES_MAX {
+        return Err(io::Error::other("too many mounts to compare"));
+    }
+    MountTable::parse(&table).ok_or_else(|| io::Error::other("mountinfo is malformed"))
 }
 
 impl Outside {
@@ -108,30 +131,61 @@ impl Outside {
             }
             _ => Namespace::of("self", "mnt", libc::CLONE_NEWNS),
         };
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let root = open("/", flags, Mode::empty());
+        let dir = |path: &str| {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            open(path, flags, Mode::empty()).map_err(|errno| Failed::new("open", path, errno))
+        };
+        let proc = dir("/proc")?;
+        let mounts = open_mounts(&proc);
         Ok(Self {
             own: inside.iter().map(own).collect::<Result<_, _>>()?,
-            root: root.map_err(|errno| Failed::new("open", "/", errno))?,
+            root: dir("/")?,
             path: std::env::current_dir().map_err(|error| Failed::new("find", ".", error))?,
-            node: node(),
+            mounts: mounts.map_err(|error| Failed::new("open", "/proc/self/mountinfo", error))?,
+            proc,
         })
     }
 
     /// Joins those that are not this process's own, with root and working directory of the same names.
-    /// Errors: `EINVAL` for a process with threads; another root, directory or file than the node's.
-    pub fn enter(&self, inside: &[Namespace]) -> Result<(), Failed> {
+    /// Jobs may have the `private` directories to themselves.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `EINVAL` for a process with threads, and for a path that leads to other files than on
+    /// the node ([`MountTable::difference`]).
+    pub fn enter(&self, inside: &[Namespace], private: &[String]) -> Result<(), Failed> {
         let enter = || {
-            let mut new = self.own.iter().zip(inside).filter(|(own, one)| own.id != one.id);
-            new.try_for_each(|(_, one)| one.enter())?;
-            chdir(&self.path)?;
-            let now = node();
-            match NODE.iter().zip(self.node.iter().zip(&now)).find(|(_, (own, now))| own != now) {
-                None => Ok(()),
-                Some((path, _)) => Err(io::Error::other(format!("{path} is not the node's there"))),
-            }
+            self.join(inside)?;
+            self.compare(private)
         };
         enter().map_err(|error| Failed::new("join", "the job's namespaces", error))
+    }
+
+    /// Joins them without comparing their mounts.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `setns(2)` and `chdir(2)` do.
+    pub fn join(&self, inside: &[Namespace]) -> io::Result<()> {
+        let mut new = self.own.iter().zip(inside).filter(|(own, one)| own.id != one.id);
+        new.try_for_each(|(_, one)| one.enter())?;
+        Ok(chdir(&self.path)?)
+    }
+
+    fn compare(&self, private: &[String]) -> io::Result<()> {
+        // The job's /proc may be that of a process namespace in which this process has no number.
+        let job = open_mounts(&self.proc)?;
+        for tries in 1.. {
+            let (node, job) = (read_mounts(&self.mounts)?, read_mounts(&job)?);
+            match node.difference(&job, private) {
+                None => break,
+                Some(_) if tries < COMPARE_TRIES => sleep(COMPARE_PAUSE),
+                Some(path) => {
+                    return Err(io::Error::other(format!("{path} is not the node's there")));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Goes back.

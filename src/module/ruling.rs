@@ -6,6 +6,7 @@ use super::undo::{Environment, Undo, set};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
+use kernel::namespace::Outside;
 use protocol::{
     JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
 };
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub lines: Vec<Line>,
     /// Why a login is refused or not judged, in full.
     pub cause: String,
+    /// The way out of the job's namespaces, if the login joined some.
+    pub outside: Option<Outside>,
 }
 
 /// Is shown a job, and what would become of the login.
@@ -211,12 +214,13 @@ impl Case<'_> {
         let variables = set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;
         // Last, since every later read of a file happens in the job's namespaces.
-        undo.enter(&joined.namespaces).map_err(|failure| {
+        undo.enter(&joined.namespaces, &means.settings.private_dirs).map_err(|failure| {
             variables.iter().for_each(|name| _ = (means.environment.put)(name));
             undo.back(failure)
         })?;
-        undo.commit();
-        Ok(self.adopted(plan, &joined, &wanted, &variables))
+        let outside = undo.commit();
+        let outcome = self.adopted(plan, &joined, &wanted, &variables);
+        Ok(Outcome { outside, ..outcome })
     }
 
     /// Has the helper read the unit's file, and takes over its second plan. That is for the same

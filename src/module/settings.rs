@@ -5,8 +5,9 @@
 //! what asks for something that this module does not do; docs/migrate.md has the differences.
 
 use kernel::log::Severity;
+use kernel::mounts::{PRIVATE_DIRS, can_be_private};
 use nix::sys::stat::lstat;
-use protocol::{CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
+use protocol::{AbsolutePath, CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -113,6 +114,9 @@ arguments! {
         /// Whether a login joins the job's namespaces.
         Slurm "join_container" join_container: bool = true,
             |value| one_of(value, &[("true", true), ("false", false)], "is one of true, false");
+        /// Directories that jobs have to themselves.
+        Ours "private_dirs" private_dirs: Vec<String> = PRIVATE_DIRS.map(String::from).into(),
+            private_dirs;
         /// Whether it is not given the job's X11 display.
         Slurm "disable_x11" disable_x11: bool = false,
             |value| one_of(value, &[("1", true), ("0", false)], "is one of 0, 1");
@@ -260,6 +264,20 @@ fn path(value: Option<&str>) -> Parsed<String> {
     }
 }
 
+/// Names go into no table of the kernel's with escapes.
+fn private_dirs(value: Option<&str>) -> Parsed<Vec<String>> {
+    let dirs: Vec<String> = list(value, LIST)?;
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#';
+    let is_good = |dir: &String| {
+        let path = dir.parse::<AbsolutePath>();
+        path.is_ok() && dir.bytes().all(is_plain) && can_be_private(dir)
+    };
+    match dirs.iter().all(is_good) {
+        true => Ok(dirs),
+        false => Err("is no list of absolute directories without the node's own files"),
+    }
+}
+
 fn seconds(value: Option<&str>, least: u64) -> Parsed<Duration> {
     let value = given(value)?;
     let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
@@ -306,7 +324,7 @@ mod tests {
             "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
              action_generic_failure=ignore service=SSH-alt nodename=gpu017 log_level=debug2 \
              helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-             exempt_groups=wheel,ops join_container=false disable_x11=1",
+             exempt_groups=wheel,ops join_container=false disable_x11=1 private_dirs=/a,/b/c",
         )
         .unwrap();
         assert_eq!(settings.no_jobs, Action::Ignore);
@@ -321,6 +339,7 @@ mod tests {
         assert_eq!(settings.wait_job, Duration::from_secs(8));
         assert!(settings.require_devices && settings.observe);
         assert!(settings.disable_x11 && !settings.join_container);
+        assert_eq!(settings.private_dirs, ["/a", "/b/c"]);
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
     }
@@ -368,6 +387,13 @@ mod tests {
             "exempt_uids=-1",
             "exempt_uids=root",
             "exempt_groups=,",
+            "private_dirs=",
+            "private_dirs=tmp",
+            "private_dirs=/",
+            "private_dirs=/tmp/",
+            "private_dirs=/a/../etc",
+            "private_dirs=/tmp,/etc/security",
+            "private_dirs=/a\\040b",
             "nonsense",
             "",
             "=",

@@ -38,21 +38,25 @@ impl Undo {
 
     /// Joins the job's namespaces.
     /// Errors: As [`Outside::enter`].
-    pub(super) fn enter(&mut self, inside: &[Namespace]) -> Result<(), Failure> {
+    pub(super) fn enter(
+        &mut self,
+        inside: &[Namespace],
+        private: &[String],
+    ) -> Result<(), Failure> {
         match inside {
             [] => Ok(()),
-            _ => Ok(self.outside.insert(Outside::open(inside)?).enter(inside)?),
+            _ => Ok(self.outside.insert(Outside::open(inside)?).enter(inside, private)?),
         }
     }
 
-    /// Everything stays as it is now.
-    pub(super) fn commit(mut self) {
+    /// Keeps all changes. Returns the way out of the job's namespaces, if the login is in some.
+    pub(super) fn commit(mut self) -> Option<Outside> {
         self.made = None;
         self.moved = false;
-        self.outside = None;
         if let Some(keeper) = self.keeper.take() {
             keeper.keep();
         }
+        self.outside.take()
     }
 
     /// Changes everything back and returns the failure to report: the one that led here, or that

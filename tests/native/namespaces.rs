@@ -1,5 +1,7 @@
 //! Private mounts and processes of a job: its logins share them, but only those that root made.
 
+use std::process::Child;
+
 use crate::support::{ALICE, Cgroup, Node, Outcome, Step, eventually, on_node};
 
 /// Prints the namespaces of a login and some of its files.
@@ -206,8 +208,11 @@ fn namespace_that_user_could_change_refuses_login() {
 fn namespace_with_other_system_files_refuses_login() {
     for (top, script) in [
         ("/etc", "mount -t overlay -o lowerdir=/srv:/etc overlay /etc"),
-        ("/lib", "mount -t overlay -o lowerdir=/srv:/usr overlay /usr"),
+        ("/usr", "mount -t overlay -o lowerdir=/srv:/usr overlay /usr"),
         ("/run", "mount -t tmpfs tmpfs /run"),
+        ("/etc/security", "mount -t tmpfs tmpfs /etc/security"),
+        ("/etc/group", "sed s/alice/root/ /etc/group >/srv/g; mount --bind /srv/g /etc/group"),
+        ("/srv", "mount -t tmpfs tmpfs /srv"),
     ] {
         let make = |node: &Node| drop(make_changed_namespace(node, script));
         assert_refused(&["ns", "/run/ns/odd"], make, &format!("{top} is not the node's there"));
@@ -231,7 +236,10 @@ fn namespace_without_working_directory_of_sshd_refuses_login() {
         make_private_namespace(node);
         make(node);
         let step = start_step(node, OLD, &["ns", "/run/ns/odd"]);
-        print_session(node, "").says("successfully").says("job\n").stands_in(&step.leaf());
+        print_session(node, "private_dirs=/tmp,/srv")
+            .says("successfully")
+            .says("job\n")
+            .stands_in(&step.leaf());
         let login = node.sh("cd /srv/a && exec pamtester sshd alice open_session");
         login.says("[JA07]").says("node\n").says("at /srv/a").stands_in(&node.outside());
         node.log.line("No such file or directory");
@@ -356,30 +364,106 @@ fn registered_job_has_namespace_that_root_named() {
     });
 }
 
+/// Starts a process of the job with mounts of its own, on this processor; returns its number in the node.
+fn hold_namespace(node: &Node, job: &Cgroup, cpu: usize, program: &str) -> (Child, String) {
+    let script = format!(
+        "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose; touch /run/ready; exec {program}"
+    );
+    node.sh("rm -f /run/ready").ok();
+    let options = ["-c", &cpu.to_string(), "unshare", "--mount", "--propagation", "private"];
+    let mut held = node.daemon(job, "taskset");
+    let held = held.args(options).args(["sh", "-ec", &script]).spawn().unwrap();
+    eventually("the process has its own", || node.exists("/run/ready"));
+    let find = || node.sh("pgrep -x -f 'sleep 600'").stdout.trim().to_owned();
+    eventually("it holds them", || !find().is_empty());
+    (held, find())
+}
+
+fn end(node: &Node, mut held: Child, pid: &str) {
+    node.run("kill", &["-9", pid]).ok();
+    let _ = held.wait();
+}
+
 #[test]
-fn registered_job_has_namespace_of_its_process() {
+fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
     on_node(|node| {
-        make_private_namespace(node);
+        node.sh("echo node >/tmp/whose").ok();
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         let job = &job.cgroup;
-        let mut held = node.daemon(job, "unshare");
-        let script =
-            "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose; touch /run/ready; exec sleep 600";
-        let mut held = held
-            .args(["--mount", "--propagation", "private", "sh", "-ec", script])
-            .spawn()
+        let pinned = || node.sh("grep -c ' /run/job-adopt/namespaces/' /proc/self/mountinfo");
+        // A process of the user may be in a namespace that a setuid program made for them.
+        let user = "setpriv --reuid 1001 --regid 1001 --clear-groups sleep 600";
+        let (held, pid) = hold_namespace(node, job, 0, user);
+        register_with(node, job, &pid).fails().says("is not root's");
+        end(node, held, &pid);
+        // As `make_namespace` says, not every processor will do.
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let (held, pid) = (0..cpus)
+            .find_map(|cpu| {
+                let (held, pid) = hold_namespace(node, job, cpu, "sleep 600");
+                let outcome = register_with(node, job, &pid);
+                if outcome.stderr.contains("Invalid argument") {
+                    end(node, held, &pid);
+                    return None;
+                }
+                outcome.ok();
+                Some((held, pid))
+            })
             .unwrap();
-        eventually("the process has its own", || node.exists("/run/ready"));
-        let pid = node.sh("pgrep -x -f 'sleep 600'").stdout.trim().to_owned();
-        register_with(node, job, &pid).ok();
         assert_inside(print_session(node, ""), job);
+        register_with(node, job, &pid).ok();
+        pinned().says("1\n");
+        // Whoever has the number now does not matter, nor whether anybody does.
         node.sh(&format!("echo {pid} >/sys/fs/cgroup{}/cgroup.procs", node.outside().path())).ok();
-        assert_undone(node, print_session(node, ""), "[JA07]");
-        node.log.line("that process is not in the job");
+        assert_inside(print_session(node, ""), job);
         register_with(node, job, &pid).fails().says("that process is not in the job");
-        let _ = held.kill();
-        let _ = held.wait();
+        end(node, held, &pid);
+        assert_inside(print_session(node, ""), job);
+        node.job_adopt(&["unregister", "4242"]).ok();
+        pinned().says("0\n");
+        assert_eq!(node.sh("ls /run/job-adopt/namespaces").stdout, "");
+    });
+}
+
+#[test]
+fn namespace_of_job_that_nobody_unregistered_is_unpinned() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        node.sh("mkdir -p /run/job-adopt/namespaces; cd /run/job-adopt/namespaces
+             mount --bind . .; mount --make-private .; cd .; : >old; : >4242")
+            .ok();
+        node.sh(&format!("mount --bind {path} /run/job-adopt/namespaces/old")).ok();
+        register_with(node, &job.cgroup, &path).ok();
+        assert_eq!(node.sh("ls /run/job-adopt/namespaces").stdout, "4242\n");
+        node.sh("grep ' /run/job-adopt/namespaces/old' /proc/self/mountinfo").fails();
+    });
+}
+
+#[test]
+fn number_of_process_from_before_an_upgrade_refuses_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let mark = "import os, sys; os.setxattr(sys.argv[1], 'trusted.job_adopt_namespace', b'1')";
+        let path = format!("/sys/fs/cgroup{}", job.cgroup.path());
+        node.run("python3", &["-c", mark, &path]).ok();
+        print_session(node, "").says("[JA07]").stands_in(&node.outside());
+    });
+}
+
+/// What the node mounts while the job runs is not in the job's namespace.
+#[test]
+fn later_mounts_of_the_node_keep_nobody_out() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let step = start_step(node, OLD, &["ns", &path]);
+        node.sh("mkdir /mnt/later; mount -t tmpfs tmpfs /mnt/later; mkdir /mnt/later/below").ok();
+        node.sh("mount -t tmpfs tmpfs /mnt/later/below; mkdir -p /run/user/1001").ok();
+        node.sh("mount -t tmpfs tmpfs /run/user/1001").ok();
+        assert_inside(print_session(node, ""), &step.leaf());
+        node.sh("mount -t tmpfs tmpfs /etc/security").ok();
         assert_undone(node, print_session(node, ""), "[JA07]");
+        node.log.line("/etc/security is not the node's there");
     });
 }
 

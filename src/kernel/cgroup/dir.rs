@@ -254,7 +254,7 @@ pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
         .map_err(|error| dir.failed("mark", "", error))
 }
 
-/// What `register` was told to find the job's namespace of mounts by: a path, or the number of a process.
+/// Reads the path of the mount namespace that the job's logins join; `None` without one.
 pub fn namespace(dir: &Dir) -> Result<Option<String>> {
     let malformed = |_| Error::malformed(&format!("namespace of {}", dir.path()));
     get(dir, NAMESPACE)?.map(|value| String::from_utf8(value).map_err(malformed)).transpose()

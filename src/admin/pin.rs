@@ -1,0 +1,112 @@
+//! Pins the mount namespaces of registered jobs: each is bound to a file that only root can replace, so that
+//! a login joins what `register` looked at, whatever process has the number by then.
+
+use super::Error;
+use helper::records::Registry;
+use kernel::cgroup::Membership;
+use kernel::namespace::{Namespace, Outside};
+use kernel::proc::{self, Proc};
+use kernel::trust::Trust;
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use protocol::{JobId, is_within};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+const DIR: &str = "/run/job-adopt/namespaces";
+
+/// Pins the mount namespace of a process of the job, in place of an earlier pin. Returns the path.
+///
+/// # Errors
+///
+/// Fails for a process that is not root's or not in the cgroup `job`, for a namespace that its user may
+/// change, and where the pin cannot be made.
+pub(super) fn pin(pid: u32, id: &JobId, job: &str) -> Result<String, Error> {
+    let number = pid.to_string();
+    let refused = |cause: &str| Error::failed("join namespace of process", &number, cause);
+    let gone = |error: io::Error| refused(&error.to_string());
+    let folder = File::open(format!("/proc/{pid}")).map_err(gone)?;
+    let process = i32::try_from(pid).map_err(|_| refused("is no process"))?;
+    // A setuid program that the user started keeps their real uid.
+    let is_roots = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
+    let place = Membership::of(process)?;
+    let namespace = Namespace::of(&number, "mnt", libc::CLONE_NEWNS)?;
+    // The number was this process's all the time if it is still there.
+    proc::read(format!("/proc/self/fd/{}/stat", folder.as_raw_fd())).map_err(gone)?;
+    if !place.unified().is_some_and(|path| is_within(path, job)) {
+        return Err(refused("that process is not in the job"));
+    }
+    if !is_roots {
+        let cause = "is not root's, and its user may have made the namespace: name a process of root's, \
+                     or a file that root has bound the namespace to";
+        return Err(refused(cause));
+    }
+    let path = Path::new(DIR).join(id.as_str());
+    in_first_namespace(|| bind(&namespace, &path))
+        .map_err(|error| Error::failed("pin namespace of process", &number, error))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// Unpins the namespaces of jobs that the registry does not know any more.
+///
+/// # Errors
+///
+/// Fails for the first that cannot be unpinned; the others are unpinned all the same.
+pub(super) fn sweep(registry: &Registry, trust: &Trust) -> Result<(), Error> {
+    let mut unknown = Vec::new();
+    for entry in fs::read_dir(DIR).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if let Some(id) = name.to_str().and_then(|name| name.parse::<JobId>().ok()) {
+            if registry.find(trust, &id)?.is_empty() {
+                unknown.push(entry.path());
+            }
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let sweep = || {
+        let ended: Vec<_> = unknown.iter().map(|path| unbind(path)).collect();
+        ended.into_iter().collect()
+    };
+    in_first_namespace(sweep).map_err(|error| Error::failed("unpin namespaces in", DIR, error))
+}
+
+/// Works where the system's first process is, and sshd with it. A scheduler's daemon may have mounts of its
+/// own, and what is mounted there stays there.
+fn in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let Ok(first) = Namespace::of("1", "mnt", libc::CLONE_NEWNS) else { return work() };
+    let first = [first];
+    let outside = Outside::open(&first).map_err(io::Error::other)?;
+    let result = outside.join(&first).and_then(|()| work());
+    outside.back().map_err(io::Error::other)?;
+    result
+}
+
+fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
+    Trust::root().make_dir(Path::new(DIR)).map_err(io::Error::other)?;
+    let bind = |from: &Path, to: &Path| {
+        mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+    };
+    // The kernel binds a mount namespace to no file that other namespaces would get as well.
+    let dir = Path::new(DIR);
+    if !proc::read("/proc/self/mountinfo")?.lines().any(|line| line.split(' ').nth(4) == Some(DIR))
+    {
+        bind(dir, dir)?;
+    }
+    mount(None::<&str>, dir, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>)?;
+    unbind(path)?;
+    File::create_new(path)?;
+    Ok(bind(&PathBuf::from(format!("/proc/self/fd/{}", namespace.raw_fd())), path)?)
+}
+
+/// Removes a pin; none is no failure.
+fn unbind(path: &Path) -> io::Result<()> {
+    while umount2(path, MntFlags::MNT_DETACH).is_ok() {}
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,347 @@
+//! Compares the mounts of two namespaces: whether each path leads to the same files in both.
+//!
+//! The tables are the kernel's (proc_pid_mountinfo(5)). Ids of mounts, peer groups and options differ between
+//! copies of one tree, so they do not count. Only the file system counts to which a path leads, and the
+//! directory in it.
+
+use protocol::{decimal, is_within};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Directories that a job may have to itself unless the admin names others.
+pub const PRIVATE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// Trees in which Slurm, systemd and container engines mount and unmount while jobs run. Neither sshd nor
+/// PAM reads system files there.
+const VOLATILE: [&str; 11] = [
+    "/dev/nvidia-caps-imex-channels",
+    "/run/containerd",
+    "/run/containers",
+    "/run/credentials",
+    "/run/docker",
+    "/run/netns",
+    "/run/user",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/kubelet",
+];
+/// Trees of programs and settings: a job must have each of their mounts as the node has it.
+const SYSTEM: [&str; 12] = [
+    "/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/sbin",
+    "/sys", "/usr",
+];
+/// Trees where a user's own file system is out of place.
+const STATE: [&str; 2] = ["/run", "/var"];
+/// File systems of the kernel that are mounted at their first use, below `/proc` and `/sys`.
+const LATE: [&str; 11] = [
+    "autofs", "binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "fusectl", "nfsd", "pstore",
+    "resctrl", "tracefs",
+];
+
+/// Returns whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
+/// and not all of the node's state.
+pub fn can_be_private(dir: &str) -> bool {
+    let is_system = |tree: &str| dir == tree || is_within(dir, tree) && tree != "/dev";
+    dir != "/" && !STATE.contains(&dir) && !SYSTEM.into_iter().any(is_system)
+}
+
+fn is_below(at: &str, trees: &[&str]) -> bool {
+    trees.iter().any(|tree| is_within(at, tree))
+}
+
+/// A line of the table. Names keep the kernel's escapes, and a byte that is no ASCII is a character.
+#[derive(Debug)]
+struct Mount {
+    id: u32,
+    parent: u32,
+    device: String,
+    /// The directory of the file system that is mounted.
+    root: String,
+    at: String,
+    kind: String,
+}
+
+impl Mount {
+    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, and
+    /// two more fields.
+    fn parse(line: &str) -> Option<Self> {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ');
+        let mut field = || fields.next().filter(|field| !field.is_empty());
+        let (id, parent) = (decimal(field()?)?, decimal(field()?)?);
+        let (device, root, at) = (field()?.to_owned(), field()?.to_owned(), field()?.to_owned());
+        let kind = system.split(' ').next().filter(|kind| !kind.is_empty())?.to_owned();
+        at.starts_with('/').then_some(Self { id, parent, device, root, at, kind })
+    }
+}
+
+/// The mounts of a namespace, as a process in it sees them.
+#[derive(Debug)]
+pub struct MountTable {
+    mounts: Vec<Mount>,
+    /// Indexes of the mounts at each mount point.
+    points: BTreeMap<String, Vec<usize>>,
+    /// Index of the mount that is the process's root.
+    root: usize,
+}
+
+/// Where a path leads: the mount, and the file in its file system.
+#[derive(Debug)]
+struct Target<'a> {
+    mount: &'a Mount,
+    file: String,
+}
+
+impl Target<'_> {
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.mount.device, &self.file) == (&other.mount.device, &other.file)
+    }
+
+    /// Returns whether this is the whole of a file system that the kernel makes, in its usual place.
+    fn is_kernels(&self) -> bool {
+        let Mount { root, at, kind, .. } = self.mount;
+        let is_in_place = match kind.as_str() {
+            "proc" => at == "/proc",
+            "sysfs" => at == "/sys",
+            kind => LATE.contains(&kind),
+        };
+        root == "/" && is_in_place
+    }
+}
+
+impl MountTable {
+    /// Parses a table; `None` for a malformed line, or without a mount at `/`.
+    pub fn parse(table: &[u8]) -> Option<Self> {
+        // Names may hold any bytes, and two names must not become one.
+        let text: String = table.iter().copied().map(char::from).collect();
+        let mounts: Vec<_> = text.lines().map(Mount::parse).collect::<Option<_>>()?;
+        let ids: BTreeSet<u32> = mounts.iter().map(|mount| mount.id).collect();
+        let is_root = |mount: &Mount| {
+            mount.at == "/" && (mount.parent == mount.id || !ids.contains(&mount.parent))
+        };
+        let root = mounts.iter().position(is_root)?;
+        let mut points = BTreeMap::<_, Vec<_>>::new();
+        for (index, mount) in mounts.iter().enumerate() {
+            points.entry(mount.at.clone()).or_default().push(index);
+        }
+        Some(Self { mounts, points, root })
+    }
+
+    /// Follows a path as the kernel does, which goes on in what is mounted on each directory. Without
+    /// `cover`, what is mounted on the last directory does not count.
+    fn follow(&self, path: &str, cover: bool) -> Option<Target<'_>> {
+        let mut mount = self.mounts.get(self.root)?;
+        let ends = path.match_indices('/').map(|(end, _)| end.max(1)).chain([path.len()]);
+        for prefix in ends.filter_map(|end| path.get(..end)) {
+            if prefix.len() < path.len() || cover {
+                mount = self.topmost(mount, prefix);
+            }
+        }
+        let rest = path.strip_prefix(mount.at.trim_end_matches('/'))?;
+        let file = format!("{}{rest}", mount.root.trim_end_matches('/'));
+        Some(Target { mount, file })
+    }
+
+    /// Returns the uppermost of the mounts on a directory of this one, or this one without any.
+    fn topmost<'a>(&'a self, mut below: &'a Mount, at: &str) -> &'a Mount {
+        let here = self.points.get(at).into_iter().flatten();
+        let mut here: Vec<_> = here.filter_map(|index| self.mounts.get(*index)).collect();
+        while let Some(next) = here.iter().position(|mount| mount.parent == below.id) {
+            below = here.swap_remove(next);
+        }
+        below
+    }
+
+    /// Finds the automount point at this path or above it that the other table has as well.
+    fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a Mount> {
+        let mut all = self.mounts.iter().filter(|mount| mount.kind == "autofs");
+        all.find(|mount| {
+            let is_same = |other: &Mount| (&other.at, &other.device) == (&mount.at, &mount.device);
+            is_within(at, &mount.at) && other.mounts.iter().any(is_same)
+        })
+    }
+
+    /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's. Jobs may
+    /// have the `private` directories to themselves. Tolerated besides, since neither gives system files
+    /// to whoever made the namespace: what the node mounted or automounts since then outside of the trees of
+    /// programs and settings, users' own file systems there, and [`VOLATILE`] trees.
+    pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
+        let mut absent: Vec<&str> = Vec::new();
+        let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();
+        points.into_iter().map(String::as_str).find(|at| {
+            if is_below(at, &VOLATILE) || private.iter().any(|dir| is_within(at, dir)) {
+                return false;
+            }
+            let (Some(here), Some(there)) = (self.follow(at, true), job.follow(at, true)) else {
+                return true;
+            };
+            if here.is_same(&there) {
+                return false;
+            }
+            if is_below(at, &["/proc", "/sys"]) && here.is_kernels() && there.is_kernels() {
+                return false;
+            }
+            let is_system = is_below(at, &SYSTEM);
+            if let Some(automount) = job.automount(self, at) {
+                if !is_system || there.mount.id == automount.id {
+                    return false;
+                }
+            }
+            if is_system {
+                return true;
+            }
+            let is_absent = there.mount.at != *at;
+            let is_plain = self.follow(at, false).is_some_and(|under| under.is_same(&there));
+            if is_absent && (is_plain || is_below(at, &absent)) {
+                absent.push(at);
+                return false;
+            }
+            let is_users = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
+            !(is_users && !is_absent && !is_below(at, &STATE))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: [&str; 8] = [
+        "1 1 0:1 / / rw - ext4 /dev/sda1 rw",
+        "2 1 0:2 / /proc rw,nosuid shared:5 - proc proc rw",
+        "3 1 0:3 / /sys rw - sysfs sysfs rw",
+        "4 1 0:4 / /run rw shared:7 master:2 - tmpfs tmpfs rw",
+        "5 1 0:5 / /usr ro - squashfs x ro",
+        "6 1 0:6 / /home rw - autofs auto rw,fd=5",
+        "7 1 0:1 /var/a /srv/a rw - ext4 /dev/sda1 rw",
+        "8 1 0:7 / /mnt/a\\040b rw - nfs x rw",
+    ];
+
+    fn table(lines: &[&str]) -> MountTable {
+        MountTable::parse(lines.join("\n").as_bytes()).unwrap()
+    }
+
+    /// What a job with these lines besides the node's would be refused for.
+    fn with(more: &[&str]) -> Option<String> {
+        let (node, job) = (table(&NODE), table(&[&NODE, more].concat()));
+        node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
+    }
+
+    /// The same of what the node has besides.
+    fn without(more: &[&str]) -> Option<String> {
+        let (node, job) = (table(&[&NODE, more].concat()), table(&NODE));
+        node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
+    }
+
+    #[test]
+    fn copy_of_the_tree_is_no_difference() {
+        let (node, mut copy) = (table(&NODE), table(&NODE));
+        for mount in &mut copy.mounts {
+            (mount.id, mount.parent) = (mount.id + 90, mount.parent + 90);
+        }
+        assert_eq!(node.difference(&copy, &[]), None);
+        // As does a directory that is mounted on itself.
+        assert_eq!(with(&["20 1 0:1 /var/spool /var/spool rw - ext4 x rw"]), None);
+        assert_eq!(without(&["20 5 0:5 /lib /usr/lib rw - squashfs x rw"]), None);
+    }
+
+    #[test]
+    fn private_and_volatile_directories_may_differ() {
+        for at in ["/tmp", "/tmp/a/b", "/var/tmp", "/dev/shm", "/run/user/1001", "/run/netns/a"] {
+            let line = format!("20 1 0:20 / {at} rw - tmpfs tmpfs rw");
+            assert_eq!((with(&[&line]), without(&[&line])), (None, None), "{at}");
+        }
+    }
+
+    #[test]
+    fn mount_that_only_the_job_has_is_a_difference() {
+        for at in ["/", "/etc", "/etc/group", "/tmpx", "/srv", "/run/x", "/usr/lib/x", "/dev/x"] {
+            let line = format!("20 1 0:20 / {at} rw - tmpfs tmpfs rw");
+            // What is mounted below another mount has that as its parent.
+            let line =
+                line.replacen("20 1", if at.starts_with("/run") { "20 4" } else { "20 1" }, 1);
+            let line =
+                line.replacen("20 1", if at.starts_with("/usr") { "20 5" } else { "20 1" }, 1);
+            assert_eq!(with(&[&line]).as_deref(), Some(at));
+        }
+        // Nor does it help that it is another directory of the same file system.
+        let line = "20 1 0:1 /home/alice/group /etc/group rw - ext4 /dev/sda1 rw";
+        assert_eq!(with(&[line]).as_deref(), Some("/etc/group"));
+        assert_eq!(with(&["20 7 0:9 / /srv/a rw - ext4 x rw"]).as_deref(), Some("/srv/a"));
+    }
+
+    #[test]
+    fn mount_that_the_node_made_later_is_a_system_file_or_none() {
+        for (at, found) in
+            [("/data", None), ("/run/x", None), ("/etc/security", Some("/etc/security"))]
+        {
+            let parent = if at.starts_with("/run") { 4 } else { 1 };
+            let line = format!("20 {parent} 0:20 / {at} rw - tmpfs tmpfs rw");
+            let below = format!("21 20 0:21 / {at}/below rw - tmpfs tmpfs rw");
+            assert_eq!(without(&[&line]).as_deref(), found);
+            assert_eq!(without(&[&line, &below]).as_deref(), found);
+        }
+    }
+
+    #[test]
+    fn automounts_and_late_file_systems_come_and_go() {
+        let home = "20 6 0:20 / /home/alice rw - nfs home:/alice rw";
+        assert_eq!((with(&[home]), without(&[home])), (None, None));
+        let trace = "20 3 0:20 / /sys/kernel/tracing rw - tracefs tracefs rw";
+        assert_eq!((with(&[trace]), without(&[trace])), (None, None));
+        let part = "20 3 0:20 /x /sys/kernel/tracing rw - tracefs tracefs rw";
+        assert_eq!(with(&[part]).as_deref(), Some("/sys/kernel/tracing"));
+        // A process namespace has its own.
+        assert_eq!(with(&["20 2 0:20 / /proc rw - proc proc rw"]), None);
+        assert_eq!(with(&["20 2 0:20 /1 /proc rw - proc proc rw"]).as_deref(), Some("/proc"));
+        // An automount in a system tree may be missing, but not be something else.
+        let automount = "20 5 0:20 / /usr/local rw - autofs auto rw";
+        let mounted = "21 20 0:21 / /usr/local rw - nfs x rw";
+        let (node, job) = (table(&[&NODE[..], &[automount]].concat()), [automount, mounted]);
+        let job = table(&[&NODE[..], &job].concat());
+        assert_eq!(node.difference(&job, &[]), Some("/usr/local"));
+        assert_eq!(job.difference(&node, &[]), None);
+    }
+
+    #[test]
+    fn users_own_file_system_is_tolerated_among_their_files() {
+        for (at, found) in
+            [("/scratch/a", None), ("/run/a", Some("/run/a")), ("/etc/a", Some("/etc/a"))]
+        {
+            let parent = if at.starts_with("/run") { 4 } else { 1 };
+            let line = format!("20 {parent} 0:20 / {at} rw - fuse.sshfs x rw");
+            assert_eq!(with(&[&line]).as_deref(), found);
+        }
+    }
+
+    #[test]
+    fn mount_behind_another_one_does_not_count() {
+        let covered = "20 1 0:20 / /etc rw - tmpfs tmpfs rw";
+        let over = "21 20 0:1 /etc /etc rw - ext4 /dev/sda1 rw";
+        assert_eq!(with(&[covered, over]), None);
+    }
+
+    #[test]
+    fn malformed_tables_are_refused() {
+        for bad in ["", "x", "1 1 0:1 / /a rw - ext4 x rw", "1 1 0:1 /", "1 x 0:1 / / rw - a b c"] {
+            assert!(MountTable::parse(bad.as_bytes()).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn admins_name_no_system_tree() {
+        for dir in ["/scratch", "/dev/hugepages", "/var/tmp", "/run/lock", "/tmp"] {
+            assert!(can_be_private(dir), "{dir}");
+        }
+        for dir in ["/", "/etc", "/etc/security", "/usr/lib", "/dev", "/run", "/var", "/proc/1"] {
+            assert!(!can_be_private(dir), "{dir}");
+        }
+    }
+
+    #[test]
+    fn own_table_has_no_difference_from_itself() {
+        let text = std::fs::read("/proc/self/mountinfo").unwrap();
+        let own = || MountTable::parse(&text).unwrap();
+        assert_eq!(own().difference(&own(), &[]), None);
+    }
+}
