@@ -126,8 +126,8 @@ fn every_argument_of_the_module_is_among_the_settings_with_its_default() {
     assert_eq!(
         unwritten,
         [
-            "debug off", "exempt_groups none", "exempt_uids none", "nodename host name",
-            "observe off", "require_devices off", "service sshd",
+            "close_only off", "debug off", "exempt_groups none", "exempt_uids none",
+            "nodename host name", "observe off", "require_devices off", "service sshd",
         ]
     );
 }

@@ -5,7 +5,9 @@ use super::check::stack::RIVALS;
 use super::command_line::service;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
-use helper::stack::{Entry, Finding, Group, Line, MODULES, Place, entries_with, judge_with, lines};
+use helper::stack::{
+    Entry, Finding, Group, Line, MODULES, Place, closes, entries_with, judge_with, lines,
+};
 use module::Settings;
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
@@ -98,7 +100,7 @@ fn remove(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     }
     let mut left = false;
     for group in [Group::Account, Group::Session] {
-        for entry in stack.entries(group, &text)?.iter().filter(|entry| entry.ours.is_some()) {
+        for entry in stack.entries(group, &text)?.iter().filter(|entry| entry.names_ours()) {
             left = true;
             output.warn(format_args!(
                 "{}: a line of pam_job_adopt.so is left; {SHARED}",
@@ -189,7 +191,7 @@ impl<'a> Stack<'a> {
     /// stack or that takes another file in, session below everything.
     /// Fails: [`Error::Failed`] naming what stands in the way.
     pub(super) fn with_ours(&self, arguments: Option<&str>) -> Result<Plan, Error> {
-        let is = self.lines()?.into_iter().find(is_ours);
+        let is = self.lines()?.into_iter().find(|line| is_ours(line) && !closes(&line.words));
         let text = self.without_ours()?;
         let account = self.entries(Group::Account, &text)?;
         let session = self.entries(Group::Session, &text)?;
@@ -199,7 +201,7 @@ impl<'a> Stack<'a> {
                 let why = "line, so libpam takes those of \"other\"; ours would replace them";
                 return Err(self.refused(format!("has no {group} {why}")));
             }
-            if let Some(entry) = entries.iter().find(|entry| entry.ours.is_some()) {
+            if let Some(entry) = entries.iter().find(|entry| entry.names_ours()) {
                 let why =
                     format!("a line of pam_job_adopt.so is at {} already; {SHARED}", entry.place);
                 return Err(self.refused(why));
@@ -246,7 +248,8 @@ impl<'a> Stack<'a> {
         let watched = |one: &Entry| settings.observe && RIVALS.contains(&one.file());
         let ends = |one: &Entry| self.is_elsewhere(&one.place) || !one.goes_on() || watched(one);
         let before = account.iter().find(|one| ends(one)).map_or(usize::MAX, |entry| entry.top);
-        let text = self.assembled(&text, before, &outs, &words.join(" "));
+        let first = session.first().map_or(0, |entry| entry.top);
+        let text = self.assembled(&text, (before, first), &outs, &words.join(" "));
         self.judged(&text)?;
         Ok(Plan { text, notes })
     }
@@ -287,7 +290,15 @@ impl<'a> Stack<'a> {
         Ok(own)
     }
 
-    fn assembled(&self, text: &str, before: usize, outs: &[Line], words: &str) -> String {
+    /// Puts our lines into the text: the account line and the line that closes before the lines of these
+    /// numbers, the session line last.
+    fn assembled(
+        &self,
+        text: &str,
+        (account, session): (usize, usize),
+        outs: &[Line],
+        words: &str,
+    ) -> String {
         let ours = |group: &str| {
             format!("{group}    required     pam_job_adopt.so {words}").trim_end().to_owned() + "\n"
         };
@@ -296,7 +307,16 @@ impl<'a> Stack<'a> {
             format!("{mark}{line}\n")
         };
         let mut new: Vec<String> = text.split_terminator('\n').enumerate().map(line).collect();
-        new.insert(before.saturating_sub(1).min(new.len()), ours("account"));
+        let service =
+            words.split(' ').find(|word| word.to_ascii_lowercase().starts_with("service="));
+        let close =
+            ["session    optional     pam_job_adopt.so close_only"].into_iter().chain(service);
+        let close = close.collect::<Vec<_>>().join(" ") + "\n";
+        let mut own = [(account, ours("account")), (session, close)];
+        own.sort_by_key(|(before, _)| std::cmp::Reverse(*before));
+        for (before, line) in own {
+            new.insert(before.saturating_sub(1).min(new.len()), line);
+        }
         new.push(ours("session"));
         new.concat()
     }
@@ -458,7 +478,10 @@ mod tests {
             let (account, session) = (format!("account    {OURS}"), format!("session    {OURS}"));
             assert!(before(&text, &account).contains("pam_nologin.so"), "{text}");
             assert_eq!(text.lines().last().unwrap(), session);
-            assert_eq!(text.matches("pam_job_adopt").count(), 2);
+            assert_eq!(text.matches("pam_job_adopt").count(), 3);
+            let first =
+                text.lines().find(|line| line.trim_start_matches('-').starts_with("session"));
+            assert_eq!(first.unwrap(), "session    optional     pam_job_adopt.so close_only");
             // What was there is there.
             let stack = read(&scratch);
             let left: String =

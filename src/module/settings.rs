@@ -114,6 +114,8 @@ arguments! {
         /// Whether a login joins the job's namespaces.
         Slurm "join_container" join_container: bool = true,
             |value| one_of(value, &[("true", true), ("false", false)], "is one of true, false");
+        /// Whether the line only leaves the job's namespaces when the session is closed.
+        Ours "close_only" close_only: bool = false, flag;
         /// Directories that jobs have to themselves.
         Ours "private_dirs" private_dirs: Vec<String> = PRIVATE_DIRS.map(String::from).into(),
             private_dirs;
@@ -324,7 +326,7 @@ mod tests {
             "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
              action_generic_failure=ignore service=SSH-alt nodename=gpu017 log_level=debug2 \
              helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
-             exempt_groups=wheel,ops join_container=false disable_x11=1 private_dirs=/a,/b/c",
+             exempt_groups=wheel,ops join_container=false disable_x11=1 private_dirs=/a,/b/c close_only",
         )
         .unwrap();
         assert_eq!(settings.no_jobs, Action::Ignore);
@@ -339,6 +341,7 @@ mod tests {
         assert_eq!(settings.wait_job, Duration::from_secs(8));
         assert!(settings.require_devices && settings.observe);
         assert!(settings.disable_x11 && !settings.join_container);
+        assert!(settings.close_only);
         assert_eq!(settings.private_dirs, ["/a", "/b/c"]);
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
@@ -382,6 +385,7 @@ mod tests {
             "require_devices=1",
             "observe=no",
             "debug=1",
+            "close_only=1",
             "exempt_uids=",
             "exempt_uids=1,",
             "exempt_uids=-1",

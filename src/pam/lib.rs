@@ -10,9 +10,11 @@ mod handle;
 
 use handle::{Handle, arguments};
 use kernel::log;
+use kernel::namespace::Outside;
 use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Phase, Reason, Reply, Request, Verdict};
+use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, set_hook};
@@ -56,9 +58,43 @@ macro_rules! always {
     )*};
 }
 
+/// `session` at its end: goes back to the node's namespaces, so that neither a module after this line nor sshd
+/// works on paths that the user made. The login itself ends with its processes.
+#[unsafe(no_mangle)]
+pub extern "C" fn pam_sm_close_session(
+    handle: *mut PamHandle,
+    _flags: c_int,
+    _argc: c_int,
+    _argv: *const *const c_char,
+) -> c_int {
+    close_session(handle)
+}
+
+fn close_session(handle: *mut PamHandle) -> c_int {
+    set_hook(Box::new(|_| {}));
+    let closed = catch_unwind(move || {
+        // SAFETY: libpam passes the handle of this call, and lends it until we return.
+        let handle = unsafe { Handle::from_raw(handle) };
+        handle.map_or(PamReturnCode::SESSION_ERR, |handle| close(&handle))
+    });
+    closed.unwrap_or(PamReturnCode::SESSION_ERR) as c_int
+}
+
+/// The first line of this module that closes goes back; for the others nothing is left to do.
+fn close(handle: &Handle) -> PamReturnCode {
+    let Some(Ok(outside)) = handle.take().map(<Box<dyn Any>>::downcast::<Outside>) else {
+        return PamReturnCode::SUCCESS;
+    };
+    let Err(error) = outside.back() else { return PamReturnCode::SUCCESS };
+    let line = Line::new(Severity::Alert).with("action", "close").with("error", error);
+    let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
+    write_log(&[line], Severity::Alert, &service, Phase::Session);
+    // The next line tries again.
+    handle.keep(outside);
+    PamReturnCode::SESSION_ERR
+}
+
 always! {
-    /// Nothing to undo: the login ends with its processes, and sshd does not always get here.
-    pam_sm_close_session SUCCESS;
     /// Nothing is ours to answer in `auth`. A line of ours there is left to the other modules, where
     /// a missing function would refuse root as well.
     pam_sm_authenticate IGNORE;
@@ -184,6 +220,15 @@ impl Call<'_> {
             }
             return PamReturnCode::IGNORE;
         }
+        if settings.close_only {
+            return match self.login.phase {
+                Phase::Session => PamReturnCode::IGNORE,
+                Phase::Account => {
+                    let why = "argument close_only: is for session lines";
+                    self.tell(&module::misconfigured(&self.login, why), settings.log_level, flags)
+                }
+            };
+        }
         if self.login.uid == UNKNOWN {
             return PamReturnCode::USER_UNKNOWN;
         }
@@ -199,8 +244,13 @@ impl Call<'_> {
         let helper = self.handle.account(HELPER_USER);
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
-        let carried = self.handle.take().and_then(|kept| kept.downcast::<Carried>().ok());
-        let carried = carried.filter(|carried| !in_account && carried.holds(arguments));
+        let (outside, kept) = match self.handle.take().map(<Box<dyn Any>>::downcast::<Outside>) {
+            // Another line of ours has joined the namespaces, and knows the way back.
+            Some(Ok(outside)) => (Some(outside), None),
+            Some(Err(kept)) => (None, kept.downcast::<Carried>().ok()),
+            None => (None, None),
+        };
+        let carried = kept.filter(|carried| !in_account && carried.holds(arguments));
         let (at, answers) = (Instant::now(), RefCell::default());
         let ask = |request: &Request| {
             let reply = module::ask(&settings.helper, helper, request, &budget)?;
@@ -223,11 +273,13 @@ impl Call<'_> {
             look: None,
             budget: &budget,
         };
-        let outcome = module::judge(means);
+        let mut outcome = module::judge(means);
         if in_account {
             let (process, arguments) = (std::process::id(), arguments.to_vec());
             let answers = answers.into_inner();
             self.handle.keep(Box::new(Carried { process, at, arguments, answers }));
+        } else if let Some(outside) = outside.or(outcome.outside.take().map(Box::new)) {
+            self.handle.keep(outside);
         }
         self.tell(&outcome, settings.log_level, flags)
     }

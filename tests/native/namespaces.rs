@@ -467,6 +467,94 @@ fn later_mounts_of_the_node_keep_nobody_out() {
     });
 }
 
+/// A job's /tmp is its user's, who lays a link there to a file of root's.
+const CLOSING: &str = "chown 1001 /tmp; chmod 700 /tmp; ln -s /root/victim /tmp/closed";
+
+/// Installs a stack with a module above our session line that writes to /tmp at the end of a session.
+fn install_closing_stack(node: &Node, first: &str) {
+    node.write("/usr/bin/at-close", "#!/bin/sh\nPATH=/usr/bin:/bin\necho closed >>/tmp/closed\n");
+    node.mode("/usr/bin/at-close", 0o755);
+    node.sh("echo root >/root/victim; rm -f /tmp/closed").ok();
+    let exec = "session optional pam_exec.so type=close_session /usr/bin/at-close";
+    node.stack(&format!(
+        "auth required pam_unix.so\naccount required pam_job_adopt.so\n\
+         account required pam_unix.so\n{first}{exec}\nsession required pam_permit.so\n\
+         session required pam_job_adopt.so\n{exec}\n"
+    ));
+}
+
+const CLOSE_ONLY: &str = "session optional pam_job_adopt.so close_only\n";
+
+#[test]
+fn no_module_closes_the_session_in_files_of_the_user() {
+    on_node(|node| {
+        let path = make_changed_namespace(node, CLOSING);
+        let _step = start_step(node, OLD, &["ns", &path]);
+        let closed = || node.sh("cat /tmp/closed").stdout;
+        install_closing_stack(node, CLOSE_ONLY);
+        let sshd = node.sshd();
+        let both = "closed\nclosed\n";
+        let mut all = String::new();
+        let mut closes_outside = |what: &str| {
+            all += both;
+            eventually(what, || closed() == all);
+            assert_eq!(node.read("/root/victim"), "root\n", "{what}");
+        };
+        sshd.ssh(ALICE, "cat /tmp/whose").ok().says("job");
+        closes_outside("a command closes outside");
+        sshd.ssh_tty(ALICE, "cat /tmp/whose").ok().says("job");
+        closes_outside("a terminal closes outside");
+        sshd.ssh_password(ALICE, "cat /tmp/whose").ok().says("job");
+        closes_outside("a password login closes outside");
+        sshd.sftp(ALICE, "get /tmp/whose /root/got\n").ok();
+        closes_outside("sftp closes outside");
+        sshd.scp(&[], "alice@127.0.0.1:/tmp/whose", "/root/got").ok();
+        closes_outside("scp closes outside");
+        let runs = |script: &str| node.run("pgrep", &["-x", "-f", script]).stdout;
+        let mut client = sshd.stay(ALICE, "exec sleep 600");
+        eventually("the login runs", || !runs("sleep 600").is_empty());
+        node.kill_program("ssh");
+        client.wait().unwrap();
+        closes_outside("the login of a killed client closes outside");
+        // A killed sshd closes nothing.
+        let mut client = sshd.stay(ALICE, "exec sleep 601");
+        eventually("the login runs", || !runs("sleep 601").is_empty());
+        let parent = |pid: &str| node.run("ps", &["-o", "ppid=", pid.trim()]).ok().stdout;
+        let session = parent(&runs("sleep 601"));
+        node.run("kill", &["-9", parent(&session).trim(), session.trim()]).ok();
+        client.wait().unwrap();
+        assert_eq!((closed(), node.read("/root/victim")), (all, "root\n".into()));
+    });
+}
+
+/// The session line alone goes back for the modules after it.
+#[test]
+fn session_line_goes_back_for_modules_after_it_and_both_lines_once() {
+    on_node(|node| {
+        let path = make_changed_namespace(node, CLOSING);
+        let step = start_step(node, OLD, &["ns", &path]);
+        let phases = ["sshd", "alice", "open_session", "close_session"];
+        install_closing_stack(node, "");
+        node.run("pamtester", &phases).ok().says("session has successfully been closed");
+        // That is what `check` names.
+        assert_eq!(node.read("/root/victim"), "root\nclosed\n");
+        assert_eq!(node.read("/tmp/closed"), "closed\n");
+        install_closing_stack(node, CLOSE_ONLY);
+        node.run("pamtester", &phases).ok().says("session has successfully been closed");
+        assert_eq!(node.read("/root/victim"), "root\n");
+        assert_eq!(node.read("/tmp/closed"), "closed\nclosed\n");
+        // Two session lines of ours know one way back.
+        let own = "session required pam_job_adopt.so\n";
+        node.stack(&format!(
+            "account required pam_job_adopt.so\n{CLOSE_ONLY}{own}{own}\
+             session optional pam_exec.so type=close_session stdout /usr/bin/readlink /proc/self/ns/mnt\n"
+        ));
+        let outside = node.sh("readlink /proc/self/ns/mnt").stdout;
+        node.run("pamtester", &phases).ok().says(outside.trim());
+        step.empty();
+    });
+}
+
 #[test]
 fn namespace_not_owned_by_root_is_not_registered() {
     on_node(|node| {

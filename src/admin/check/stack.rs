@@ -15,6 +15,7 @@ const ARGUMENTS: Check = "pam-arguments";
 const OPEN: Check = "pam-open";
 const ORDER: Check = "pam-order";
 const RIVAL: Check = "pam-rival";
+const CLOSE: Check = "pam-close";
 
 /// The lines of an account stack in front of which ours belongs.
 const ACCOUNT_LINE: &str = "put \"account required pam_job_adopt.so\" above every other account \
@@ -32,6 +33,28 @@ pub(super) const MOVERS: [(&str, &str); 7] = [
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
+/// Modules that work on no path of users when a session is closed.
+const QUIET: [&str; 19] = [
+    "pam_access.so",
+    "pam_deny.so",
+    "pam_env.so",
+    "pam_keyinit.so",
+    "pam_lastlog.so",
+    "pam_limits.so",
+    "pam_loginuid.so",
+    "pam_mail.so",
+    "pam_mkhomedir.so",
+    "pam_motd.so",
+    "pam_nologin.so",
+    "pam_oddjob_mkhomedir.so",
+    "pam_permit.so",
+    "pam_selinux.so",
+    "pam_sss.so",
+    "pam_succeed_if.so",
+    "pam_systemd.so",
+    "pam_umask.so",
+    "pam_unix.so",
+];
 /// Modules that do what a file of the site's says.
 const SCRIPTED: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
 /// Modules that decide as ours does who may log in, or into which job.
@@ -42,6 +65,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut found = vec![phase(site, Group::Session), phase(site, Group::Account)];
     found.extend(site.ours().flat_map(|entry| arguments(site, entry)));
     found.extend(order(site));
+    found.extend(close(site));
     found.extend(rivals(site));
     found
 }
@@ -185,6 +209,29 @@ fn order(site: &Site) -> Vec<Finding> {
         found.push(Finding::fine(ORDER, ours, "no module known to move logins follows our line"));
     }
     found
+}
+
+/// Finds a module that closes the session before ours goes back to the node's namespaces: libpam calls the
+/// lines in the same order as at its beginning.
+fn close(site: &Site) -> Option<Finding> {
+    let last = site.session.iter().rposition(Entry::is_fit)?;
+    if !site.settings().join_container {
+        return None;
+    }
+    let before = site.session.iter().take(last).take_while(|entry| !entry.closes());
+    let is_loud = |entry: &&Entry| ![&QUIET[..], &RIVALS].concat().contains(&entry.file());
+    let Some(entry) = before.into_iter().find(is_loud) else {
+        let service = format!("service {}", site.service);
+        let text = "no module that works on files closes in a job's namespaces";
+        return Some(Finding::fine(CLOSE, service, text));
+    };
+    let text = format!(
+        "{} closes sessions in a job's private /tmp, where its user decides what a path leads to",
+        entry.file()
+    );
+    let remedy =
+        "put \"session optional pam_job_adopt.so close_only\" above every other session line";
+    Some(Finding::warning(CLOSE, &entry.place, text, remedy))
 }
 
 /// Modules that decide about the same, wherever they stand but where they would be named already.

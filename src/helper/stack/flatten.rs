@@ -70,6 +70,16 @@ impl Entry {
         control.is_some_and(|control| control.outcomes().iter().all(|(_, action)| !ends(*action)))
     }
 
+    /// Returns whether it names our module, whatever the line is for.
+    pub fn names_ours(&self) -> bool {
+        MODULES.contains(&self.file())
+    }
+
+    /// Returns whether it is a line of ours that only leaves the job's namespaces at the end of a session.
+    pub fn closes(&self) -> bool {
+        self.names_ours() && closes(&self.arguments)
+    }
+
     /// Whether it is a line of ours that can be relied on.
     pub fn is_fit(&self) -> bool {
         self.ours == Some(Ok(()))
@@ -229,7 +239,9 @@ impl Flattener<'_> {
             level,
             control,
         };
-        if let (true, Some(control)) = (MODULES.contains(&entry.file()), &entry.control) {
+        // In the session group a line that only closes confines nobody.
+        let is_ours = entry.names_ours() && !(entry.closes() && self.group == Group::Session);
+        if let (true, Some(control)) = (is_ours, &entry.control) {
             let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
             entry.ours = Some(self.fitness(&entry.arguments, control, dash));
         }
@@ -266,6 +278,11 @@ impl Flattener<'_> {
         }
         Ok(None)
     }
+}
+
+/// Returns whether these arguments are of a line that only closes.
+pub fn closes(arguments: &[String]) -> bool {
+    arguments.iter().any(|word| word == "close_only")
 }
 
 /// What `service=` names, which the module takes in any case, as `pam_slurm_adopt` does.

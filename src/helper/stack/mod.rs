@@ -7,7 +7,7 @@
 mod flatten;
 
 use flatten::{Action, Instead, Return, flatten};
-pub use flatten::{Entry, Line, MODULES, Place, Unfit, lines};
+pub use flatten::{Entry, Line, MODULES, Place, Unfit, closes, lines};
 use protocol::Stack;
 use std::collections::HashSet;
 use std::fmt;

@@ -28,14 +28,14 @@ fn a_session_line_that_cannot_be_relied_on_is_an_error() {
 
 #[test]
 fn what_skips_the_session_line_is_named() {
-    let common = format!("{COMMON}session [success=1 default=ignore] pam_x.so\n");
+    let common = format!("{COMMON}session [success=1 default=ignore] pam_umask.so\n");
     let text = SSHD.replace("session required pam_limits.so\n", "");
     let text = format!("{text}session optional pam_motd.so\n");
     let laid = Laid::new().file("etc/pam.d/common", &common).sshd(&text);
     laid.is(&["Error pam-session sshd:7"]);
     laid.says("common:9, which may end the stack or leap over it");
     laid.says("by substack instead of include");
-    let common = format!("session sufficient pam_x.so\n{COMMON}");
+    let common = format!("session sufficient pam_umask.so\n{COMMON}");
     let laid = Laid::new().file("etc/pam.d/common", &common);
     laid.is(&["Error pam-session sshd:8"]);
     laid.says("common:1, ");
@@ -143,4 +143,22 @@ fn arguments_are_read_as_the_module_reads_them() {
     with("action_no_jobs=deny require_devices wait_job=2 debug").is(&[]);
     with("conf=/no/such/file").is(&["Error pam-arguments sshd:8"]);
     with("exempt_uids=5 exempt_groups=no-such-group").is(&[]);
+}
+
+#[test]
+fn module_that_closes_in_the_jobs_files_is_named() {
+    let exec = "session optional pam_exec.so /x\n";
+    let warned = SSHD.replace("session include", &format!("{exec}session include"));
+    let laid = Laid::new().sshd(&warned);
+    laid.is(&["Warning pam-close sshd:6"]);
+    laid.says("close_only");
+    let first = "session optional pam_job_adopt.so close_only\n";
+    Laid::new().sshd(&format!("{first}{warned}")).is(&[]);
+    let late = warned.replace(exec, &format!("{exec}{first}"));
+    Laid::new().sshd(&late).is(&["Warning pam-close sshd:6"]);
+    let outside = "pam_job_adopt.so join_container=false";
+    Laid::new().sshd(&warned.replace("pam_job_adopt.so", outside)).is(&[]);
+    // It confines nobody.
+    let alone = SSHD.replace("session required pam_job_adopt.so\n", first);
+    Laid::new().sshd(&alone).is(&["Error pam-session service sshd"]);
 }
