@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Cgroup, Node, User, eventually};
+use super::{Cgroup, Node, ROOT, User, eventually};
 
 /// A process of a user's, and nsenter(1), which waits for it.
 #[derive(Debug)]
@@ -31,11 +31,12 @@ impl Process {
         let child = || fs::read_to_string(&children).unwrap_or_default().trim().parse().ok();
         eventually("it is there", || child().is_some());
         let process = Self { enters, host_pid: child().unwrap() };
-        // The shell, and no more what starts it.
+        // The shell, and no more what starts it. A script of root's may become another user at once.
         let started = format!("\nUid:\t{id}\t");
         eventually("it is the user's", || {
             let status = process.status();
-            status.contains(&started) && !status.starts_with("Name:\tsetpriv\n")
+            let is_users = status.contains(&started) && !status.starts_with("Name:\tsetpriv\n");
+            user == ROOT || is_users
         });
         process
     }
