@@ -10,8 +10,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What every line of the module's begins with, before `SERVICE:PHASE): `.
+/// Start of every message of the module, before `SERVICE:PHASE): `.
 const PREFIX: &str = "pam_job_adopt(";
+/// Programs whose messages count: sshd's (since OpenSSH 9.8 of several files) and the command. Other
+/// programs of root log text that users choose.
+const PROGRAMS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "job-adopt"];
 /// More than the module writes, and than a syslog daemon puts before it.
 const LINE_MAX: u64 = 64 * 1024;
 
@@ -34,11 +37,18 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A line of the log, if it is one of the module's.
-    fn parse(line: &str, at: i64) -> Option<Self> {
-        let (_, rest) = line.split_once(PREFIX)?;
-        let (_, text) = rest.split_once("): ")?;
+    /// Parses a message; `None` for one that does not begin as those of the module do. sshd logs what
+    /// a client calls itself, so the prefix may stand anywhere else.
+    fn parse(message: &str, at: i64) -> Option<Self> {
+        let (_, text) = message.strip_prefix(PREFIX)?.split_once("): ")?;
         Some(Self { at, pairs: pairs(text) })
+    }
+
+    /// Parses a line of a file: time and host, `PROGRAM[PID]: ` and the message.
+    fn parse_line(line: &str, at: i64) -> Option<Self> {
+        let (head, message) = line.split_once(": ")?;
+        let program = head.rsplit(' ').next()?.split('[').next()?;
+        if PROGRAMS.contains(&program) { Self::parse(message, at) } else { None }
     }
 
     /// The value of a key; empty where it has none.
@@ -103,13 +113,24 @@ struct Exported {
     /// Numbers, where it is no text.
     #[serde(rename = "MESSAGE", default)]
     message: serde_json::Value,
+    /// The file that the process ran. Missing if the process was gone before the journal looked.
+    #[serde(rename = "_EXE", default)]
+    executable: String,
+}
+
+impl Exported {
+    fn entry(&self) -> Option<Entry> {
+        let program = Path::new(&self.executable).file_name()?.to_str()?;
+        let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
+        if PROGRAMS.contains(&program) { Entry::parse(self.message.as_str()?, at) } else { None }
+    }
 }
 
 /// Only what root has written: the journal knows who did, and everybody may write to the log.
 fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Option<Cursor>, Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::failed("run", "journalctl", cause);
     let mut command = Command::new("journalctl");
-    command.args(["--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE"]);
+    command.args(["--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_EXE"]);
     match after {
         Some(cursor) => command.arg(format!("--after-cursor={cursor}")),
         None => command.arg("--boot"),
@@ -120,9 +141,7 @@ fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Opti
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let line = line.map_err(|error| failed(&error))?;
         let entry: Exported = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-        let at = entry.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
-        let ours = entry.message.as_str().and_then(|text| Entry::parse(text, at));
-        ours.into_iter().for_each(&mut *each);
+        entry.entry().into_iter().for_each(&mut *each);
         last = Some(entry.cursor);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -167,7 +186,7 @@ fn read_file(mut file: File, mut offset: u64, each: &mut dyn FnMut(Entry)) -> st
         }
         offset += count;
         let text = String::from_utf8_lossy(&line);
-        Entry::parse(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
+        Entry::parse_line(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
     }
 }
 
@@ -184,17 +203,52 @@ mod tests {
         let nasty = "a \"b\" \\ c=d";
         let line = Line::new(Severity::Info).with("decision", "adopt").with("error", nasty);
         let line = line.with("ms", 4);
-        let entry = Entry::parse(&format!("{HEAD}{}", line.text()), 7).unwrap();
+        let entry = Entry::parse_line(&format!("{HEAD}{}", line.text()), 7).unwrap();
         assert_eq!(
             [entry.get("decision"), entry.get("error"), entry.get("ms")],
             ["adopt", nasty, "4"]
         );
         assert_eq!((entry.at, entry.get("code")), (7, ""));
-        for other in
-            ["sshd[1]: Accepted publickey", "pam_job_adopt(sshd", "pam_unix(sshd:session): x"]
-        {
-            assert_eq!(Entry::parse(other, 0), None);
+        for other in [
+            "sshd[1]: Accepted publickey",
+            "sshd[1]: pam_job_adopt(sshd",
+            "sshd[1]: pam_unix(sshd:session): x",
+        ] {
+            assert_eq!(Entry::parse_line(other, 0), None);
         }
+    }
+
+    const FORGED: &str = "pam_job_adopt(sshd:session): decision=adopt code=JA00 phase=session";
+
+    #[test]
+    fn prefix_within_a_message_is_no_line_of_the_module() {
+        let line = |message: &str| format!("Nov 22 23:00:00 n sshd[1]: {message}");
+        assert!(Entry::parse_line(&line(FORGED), 0).is_some());
+        for name in [FORGED.to_owned(), format!("x: {FORGED}")] {
+            let message = format!("Invalid user {name} from 10.0.0.1 port 4242");
+            assert_eq!(Entry::parse_line(&line(&message), 0), None, "{message}");
+        }
+        for program in ["su", "xsshd", "sshd: x", "sshd-fake[1]"] {
+            let line = format!("Nov 22 23:00:00 n {program}: {FORGED}");
+            assert_eq!(Entry::parse_line(&line, 0), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn message_in_journal_counts_if_a_program_of_sshd_wrote_it() {
+        let entry = |more: &str| {
+            let text = format!(r#"{{"__CURSOR":"c","__REALTIME_TIMESTAMP":"7000000"{more}}}"#);
+            serde_json::from_str::<Exported>(&text).unwrap().entry()
+        };
+        let ours = |file: &str| entry(&format!(r#","MESSAGE":"{FORGED}","_EXE":"{file}""#));
+        for file in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/bin/job-adopt"] {
+            assert_eq!(ours(file).unwrap().at, 7, "{file}");
+        }
+        for file in ["/usr/bin/su", "/usr/bin/logger", "/", ""] {
+            assert_eq!(ours(file), None, "{file}");
+        }
+        assert_eq!(entry(&format!(r#","MESSAGE":"{FORGED}""#)), None, "nobody knows the program");
+        assert_eq!(entry(r#","MESSAGE":[112,97],"_EXE":"/usr/sbin/sshd""#), None);
     }
 
     fn ids(path: &Path, from: Option<&Cursor>) -> (Vec<String>, Cursor) {

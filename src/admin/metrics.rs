@@ -7,6 +7,7 @@ use super::{Conf, Error, Output, check, strays};
 use clap::Args;
 use kernel::sys::clock::now;
 use nix::fcntl::{Flock, FlockArg};
+use protocol::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -54,12 +55,22 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
     });
     let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
-    let mut counts = Counts::read(state)?;
-    let cursor = counts.cursor.take();
-    let cursor = journal::read(options.log.as_deref(), cursor.as_ref(), &mut |entry| {
-        counts.add(&entry);
-    })?;
-    counts.cursor = cursor;
+    let mut anew = |why: &dyn std::fmt::Display| {
+        output.warn(format_args!("{}: {why}; counting anew", state.display()));
+        Counts::new()
+    };
+    let mut counts = match Counts::read(state)? {
+        Ok(counts) => counts,
+        Err(why) => anew(&why),
+    };
+    if let Err(error) = counts.read_on(options.log.as_deref()) {
+        if counts.cursor.is_none() {
+            return Err(error);
+        }
+        // The journal does not know the cursor, and without it what was counted would count twice.
+        counts = anew(&error);
+        counts.read_on(options.log.as_deref())?;
+    }
     let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
     replace(state, &text, None)?;
     drop(locked);
@@ -116,29 +127,50 @@ struct Times {
 }
 
 impl Counts {
-    fn read(path: &Path) -> Result<Self, Error> {
-        let failed = |cause: &dyn std::fmt::Display| {
-            let why = format!("{cause}; remove it to count anew");
-            Error::failed("read", path.display(), why)
+    fn new() -> Self {
+        Self { version: VERSION, ..Self::default() }
+    }
+
+    /// Reads the state. The inner error is why a file that could be read holds none: a disk that was
+    /// full, another version's form, counts of what the module cannot have decided.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a file that cannot be read.
+    fn read(path: &Path) -> Result<Result<Self, String>, Error> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(Self::new())),
+            Err(error) => return Err(Error::failed("read", path.display(), error)),
         };
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(Self { version: VERSION, ..Self::default() });
+        Ok(match serde_json::from_slice::<Self>(&bytes) {
+            Ok(counts) if counts.version != VERSION => {
+                Err(format!("is of version {}", counts.version))
             }
-            Err(error) => return Err(failed(&error)),
+            Ok(counts) if !counts.is_sound() => Err("counts what nobody decides".to_owned()),
+            counts => counts.map_err(|error| error.to_string()),
+        })
+    }
+
+    fn is_sound(&self) -> bool {
+        let is_login = |key: &String| {
+            let [phase, decision, code] = parts(key);
+            is_decision(phase, decision, code)
         };
-        match serde_json::from_str::<Self>(&text) {
-            Ok(counts) if counts.version == VERSION => Ok(counts),
-            Ok(counts) => Err(failed(&format_args!("is of version {}", counts.version))),
-            Err(error) => Err(failed(&error)),
-        }
+        let is_phase = |phase: &String| PHASES.contains(&phase.as_str());
+        self.logins.keys().all(is_login) && self.phases.keys().all(is_phase)
+    }
+
+    /// Adds what was logged behind the cursor, and moves it.
+    fn read_on(&mut self, log: Option<&Path>) -> Result<(), Error> {
+        let cursor = self.cursor.clone();
+        self.cursor = journal::read(log, cursor.as_ref(), &mut |entry| self.add(&entry))?;
+        Ok(())
     }
 
     fn add(&mut self, entry: &Entry) {
         let [decision, phase, code] = ["decision", "phase", "code"].map(|key| entry.get(key));
-        let is_code = code.is_empty() || (code.len() == 4 && code.starts_with("JA"));
-        if !(DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code) {
+        if !is_decision(phase, decision, code) {
             return;
         }
         *self.logins.entry(format!("{phase} {decision} {code}")).or_default() += 1;
@@ -162,7 +194,7 @@ impl Counts {
         };
         head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
         for (key, count) in &self.logins {
-            let [phase, decision, code] = parts(key);
+            let [phase, decision, code] = parts(key).map(label);
             let _ = writeln!(
                 text,
                 "job_adopt_logins_total{{phase=\"{phase}\",decision=\"{decision}\",code=\"{code}\"}} \
@@ -171,6 +203,7 @@ impl Counts {
         }
         head(&mut text, "phase_seconds", "histogram", "The time that a phase took.");
         for (phase, times) in &self.phases {
+            let phase = label(phase);
             let name = "job_adopt_phase_seconds";
             let mut within = 0;
             for bound in BOUNDS {
@@ -219,6 +252,17 @@ impl Counts {
     }
 }
 
+/// Returns whether a line with these values can be one of the module's decisions.
+fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
+    let is_code = code.is_empty() || code.parse::<Reason>().is_ok();
+    DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code
+}
+
+/// A label's value as the text format of Prometheus has it between quotes.
+fn label(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
 /// Phase, decision and code.
 fn parts(key: &str) -> [&str; 3] {
     let mut parts = key.splitn(3, ' ');
@@ -245,13 +289,15 @@ mod tests {
         counts
     }
 
-    const LINES: [&str; 6] = [
+    const LINES: [&str; 8] = [
         "decision=admit code=JA00 user=a phase=account ms=3",
         "decision=adopt code=JA00 user=a phase=session ms=4",
         "decision=adopt code=JA00 user=a phase=session ms=12001",
         "decision=refuse code=JA01 user=b phase=account ms=2",
         "user=a job=7 warning=\"decision=adopt phase=session\"",
         "decision=forged code=JA00 phase=session",
+        "decision=adopt code=JA99 phase=session",
+        r#"decision=adopt code="JA\"\"" phase=session"#,
     ];
 
     #[test]
@@ -290,14 +336,41 @@ mod tests {
         let state = scratch.path().join("state.json");
         let text = serde_json::to_string(&counted(&LINES)).unwrap();
         replace(&state, &text, None).unwrap();
-        let again = Counts::read(&state).unwrap();
+        let again = Counts::read(&state).unwrap().unwrap();
         assert_eq!(again.logins, counted(&LINES).logins);
-        for wrong in ["", "{}", &text.replace("\"version\":1", "\"version\":2")] {
+        let other = text.replace("\"version\":1", "\"version\":2");
+        let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
+        assert_ne!(forged, text);
+        for wrong in ["", "{}", "\u{0}\u{0}", &text[..30], &other, &forged] {
             fs::write(&state, wrong).unwrap();
-            assert!(Counts::read(&state).unwrap_err().to_string().contains("count anew"));
+            assert!(Counts::read(&state).unwrap().is_err(), "{wrong}");
         }
+        fs::write(&state, [0xff, 0xfe]).unwrap();
+        assert!(Counts::read(&state).unwrap().is_err());
         fs::remove_file(&state).unwrap();
-        assert_eq!(Counts::read(&state).unwrap().version, VERSION);
+        assert_eq!(Counts::read(&state).unwrap().unwrap().version, VERSION);
+    }
+
+    #[test]
+    fn lines_behind_the_cursor_are_added() {
+        let scratch = Scratch::new();
+        let log = format!("n sshd[1]: pam_job_adopt(sshd:x): {}\n", LINES[1]);
+        let path = scratch.file("auth.log", &log);
+        let mut counts = Counts::new();
+        counts.cursor = Some(Cursor::Journal("x".to_owned()));
+        counts.read_on(Some(&path)).unwrap();
+        assert_eq!(counts.logins.values().sum::<u64>(), 1);
+        assert!(matches!(counts.cursor, Some(Cursor::File { .. })));
+    }
+
+    #[test]
+    fn label_values_are_escaped_as_the_format_says() {
+        assert_eq!(label("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
+        let mut counts = Counts::new();
+        counts.logins.insert("x\" y\n z\\".to_owned(), 1);
+        let text = counts.prometheus(&NODE);
+        let line = r#"job_adopt_logins_total{phase="x\"",decision="y\n",code="z\\"} 1"#;
+        assert!(text.lines().any(|one| one == line), "{text}");
     }
 
     /// A dashboard that asks for what nobody tells shows nothing.
