@@ -33,7 +33,7 @@ fn make_private_namespace(node: &Node) -> String {
     make_namespace(node, "mnt", "", "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose")
 }
 
-/// Makes the same namespace and runs that script in it.
+/// Makes a mount namespace like [`make_private_namespace`], and runs that script in it.
 fn make_changed_namespace(node: &Node, script: &str) -> String {
     let script = format!("mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose; {script}");
     make_namespace(node, "odd", "", &script)

@@ -237,7 +237,7 @@ fn filter_directly_above_leaf_is_pinned_before_first_login() {
     });
 }
 
-/// A filter that a login under another configuration left is none of Slurm's.
+/// A filter that a login under another configuration left is not Slurm's.
 #[test]
 fn our_filter_does_not_count_as_filter_of_slurm() {
     on_node(|node| {

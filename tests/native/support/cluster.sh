@@ -1,5 +1,5 @@
-# Joins nodes by a bridge, in a network namespace of its own. Arguments: a process of each node.
-# All of it is gone with the namespace; the caller keeps standard input open for as long.
+# Connects nodes through a bridge, in a network namespace of its own. Arguments: a process of each node.
+# The bridge ends with the namespace, which lasts while the caller keeps standard input open.
 set -eu
 ip link add switch type bridge
 ip link set switch up

@@ -51,7 +51,7 @@ impl Node {
         self.step_alone(owner, faults)
     }
 
-    /// Starts the same step in an existing directory of sockets, without a helper.
+    /// Starts job 4242 of `owner` in an existing directory of sockets, without a helper.
     pub(crate) fn step_alone(&self, owner: User, faults: &[&str]) -> Step {
         self.install(&Tool::Extern.path(), DAEMON);
         let job = self.cgroup().child("jobs").child("job_4242");

@@ -64,7 +64,7 @@ impl Cgroup {
         self
     }
 
-    /// Attaches the same filter, and returns the outcome if the kernel refuses it.
+    /// Attaches a filter like [`Cgroup::attach`], and returns the outcome if the kernel refuses it.
     pub(crate) fn try_attach(&self, flags: Flags, name: &str, denied: &[&str]) -> Outcome {
         filter("attach", self, &[&[flags.name(), name], denied].concat())
     }

@@ -75,7 +75,7 @@ impl Node {
         job
     }
 
-    /// Starts the same job without waiting for its shell.
+    /// Starts a job of `owner` with these options of the stand-in, without waiting for its shell.
     pub(crate) fn start_flux_job_without_shell(
         &self,
         owner: User,

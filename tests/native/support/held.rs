@@ -33,7 +33,7 @@ pub(crate) fn run_while_held(
     outcome
 }
 
-/// Does the same as [`run_while_held`], and returns whether any call was delayed.
+/// Runs `login` like [`run_while_held`], and returns whether any call was delayed.
 pub(crate) fn try_run_while_held(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,
@@ -56,8 +56,8 @@ pub(crate) fn try_run_while_held(
     })
 }
 
-/// Does the same as [`try_run_while_held`], but the login stays delayed and traced for the time that strace
-/// was given.
+/// Runs `login` like [`try_run_while_held`], but leaves it delayed and traced for the time that
+/// strace was given.
 pub(crate) fn run_while_delayed(
     node: &Node,
     login: impl FnOnce() -> Outcome + Send,

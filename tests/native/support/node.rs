@@ -198,7 +198,7 @@ impl Node {
         command
     }
 
-    /// Prepares the same command without a limit, in that cgroup.
+    /// Prepares a command like [`Node::command`], without a limit and in that cgroup.
     pub(crate) fn daemon(&self, cgroup: &Cgroup, program: &str) -> Command {
         let namespace = |name: &str| format!("/proc/{}/ns/{name}", self.unshare.id());
         let mut command = match self.mount {

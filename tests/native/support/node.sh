@@ -1,9 +1,9 @@
-# Builds one private node, run as process 1 of fresh mount, pid, network and host name spaces.
+# Builds one private node. It runs as process 1 of new mount, PID, network and UTS namespaces.
 # Arguments: unified|hybrid|v1|namespace, the name of the cgroup that holds everything of this node,
-# and its host name. With "namespace" the cgroup is the root of a namespace that we are in, and its
-# name ".".
-# Nothing of it outlives the namespaces but cgroups; the caller keeps standard input open for as long
-# as the node is to live, and removes them. If it was killed, the node does.
+# and its host name. With "namespace" the cgroup is the root of this script's cgroup namespace, and
+# its name is ".".
+# Only cgroups outlive the namespaces. The node lives while the caller keeps standard input open; then
+# the caller removes the cgroups. If the caller was killed, this script removes them.
 set -eu
 layout=$1 cgroup=$2 name=$3
 
@@ -17,7 +17,7 @@ for top in home root; do
     mount -t tmpfs -o mode=0755 tmpfs /$top
 done
 mount -t tmpfs -o mode=1777 tmpfs /tmp
-# As the system instance of Flux has its account.
+# The account of Flux lingers, as with its system instance.
 mkdir -p /var/lib/systemd/linger
 : >/var/lib/systemd/linger/flux
 mount -t proc proc /proc
@@ -30,7 +30,7 @@ node full 666 c 1 7
 node random 666 c 1 8
 node urandom 666 c 1 9
 node tty 666 c 5 0
-# Stand-ins at the real numbers. Without a driver an open that is allowed answers ENXIO.
+# Stand-ins with the real numbers. Without a driver an allowed open fails with ENXIO.
 for minor in 0 1 2 3; do node "nvidia$minor" 666 c 195 "$minor"; done
 node nvidiactl 666 c 195 255
 mkdir /dev/dri /dev/pts /dev/shm
@@ -51,16 +51,16 @@ hybrid)
     top=/sys/fs/cgroup/unified
     mkdir "$top"
     ;;
-# The machine's own hierarchies of version 1, with version 2 beside them.
+# The machine's own v1 hierarchies, with cgroup v2 beside them.
 v1) top=/sys/fs/cgroup/unified ;;
 namespace)
     top=/sys/fs/cgroup
-    # The kernel refuses it on top of itself.
+    # The kernel refuses to mount cgroup v2 on top of itself.
     mount -t tmpfs -o mode=0755 tmpfs "$top"
     mount -t cgroup2 cgroup2 "$top"
     ;;
 esac
-# Where it is there already, an older mount(8) refuses it a second time.
+# An older mount(8) refuses a second mount at the same place.
 [ "$(stat -fc %T "$top")" = cgroup2fs ] || mount -t cgroup2 cgroup2 "$top"
 echo 0 > "$top/$cgroup/node/cgroup.procs"
 
@@ -68,13 +68,13 @@ hostname "$name"
 ip link set lo up
 mkdir -m 0755 /run/sshd /run/job-adopt /run/job-adopt/jobs
 
-# Whoever is gone by now leaves the cgroups to us as well.
+# A caller that is gone by now leaves the cgroups to this script.
 trap '' PIPE
 echo ready || true
 read -r _ || true
 
 shopt -s nullglob
-# Slurm calls its own after the node, so only a name that no machine has tells them from others'.
+# Slurm names its cgroups after the node, so only a name that no machine has identifies them.
 case $name in ja-test-*) slurm=/sys/fs/cgroup/*/slurm_$name ;; *) slurm= ;; esac
 left() { for path in "$top/$cgroup" $slurm ${slurm:+$slurm-a $slurm-b}; do [ ! -d "$path" ] || echo "$path"; done; }
 echo 0 > "$top/cgroup.procs"

@@ -85,7 +85,7 @@ impl Node {
         self.serve_as(ROOT, address, port, program)
     }
 
-    /// Does the same with a listener of that user.
+    /// Runs a program for each connection to `port` at `address`, with a listener of that user.
     pub(crate) fn serve_as(
         &self,
         user: User,
@@ -127,7 +127,7 @@ impl<'a> Origin<'a> {
         self.service_as(address, &account)
     }
 
-    /// Starts the same service through another command.
+    /// Starts the service at that address through another command.
     pub(crate) fn service_as(&self, address: &str, by: &[&str]) -> Listener {
         let serve = [by, &["job-adopt", "callerid"]].concat();
         let mut command = self.node.daemon(&self.node.outside(), "env");
@@ -167,7 +167,7 @@ impl<'a> Origin<'a> {
         self.ask_from("", address, bytes)
     }
 
-    /// Does the same from one of the host's addresses, chosen by a route.
+    /// Does what [`Origin::ask`] does, from one of the host's addresses, chosen by a route.
     pub(crate) fn ask_from(&self, route: &str, address: &str, bytes: &str) -> Outcome {
         let script = format!(
             "{route}

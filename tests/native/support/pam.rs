@@ -29,7 +29,8 @@ impl Node {
         self.stack(&stack(arguments));
     }
 
-    /// Does the same as [`Node::arguments`], with a line behind ours that prints the cgroup.
+    /// Installs both of our lines like [`Node::arguments`], with a line behind ours that prints the
+    /// cgroup.
     pub(crate) fn reporting(&self, arguments: &str) {
         self.stack(&format!("{}{REPORT}", stack(arguments)));
     }
@@ -77,7 +78,7 @@ impl Node {
         self.stack(&session_stack("required", arguments));
     }
 
-    /// Does the same as [`Node::session_alone`], but the stack ignores a refusal of ours: the
+    /// Installs our session line like [`Node::session_alone`], but the stack ignores a refusal: the
     /// process then shows where it is.
     pub(crate) fn session_reporting(&self, arguments: &str) {
         self.stack(&session_stack("[default=ignore]", arguments));

@@ -184,7 +184,7 @@ impl SlurmJob<'_> {
         self.slurm.socket(&self.node, &self.id, EXTERN_STEP)
     }
 
-    /// Returns the job's path, the same in every v1 hierarchy.
+    /// Returns the job's path below each v1 hierarchy.
     pub(crate) fn path(&self) -> String {
         let Self { node, owner, id, .. } = self;
         format!("/slurm_{node}/uid_{}/job_{id}", owner.uid)

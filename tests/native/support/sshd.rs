@@ -109,12 +109,12 @@ impl Sshd<'_> {
         self.ssh_with(&["-o", "BatchMode=yes"], user, script)
     }
 
-    /// Does the same with a pseudo-terminal.
+    /// Runs `ssh USER@node COMMAND` with a key and a pseudo-terminal.
     pub(crate) fn ssh_tty(&self, user: User, script: &str) -> Outcome {
         self.ssh_with(&["-o", "BatchMode=yes", "-tt"], user, script)
     }
 
-    /// Does the same with further options.
+    /// Runs `ssh USER@node COMMAND` with a key and further options.
     pub(crate) fn ssh_with(&self, options: &[&str], user: User, script: &str) -> Outcome {
         let target = format!("{}@127.0.0.1", user.name);
         Outcome::run(self.client("ssh", options).args([&target, script]))

@@ -1,9 +1,8 @@
 /*
  * cycles USER N [DEVICE...]: runs account and session N times in one process, each time with a fresh
- * pam_start, and fails where the process is not the same afterwards: descriptors, signal
- * dispositions and mask, umask, working directory, environment, threads, credentials, children,
- * scheduling, and whether it may be dumped. Then it becomes the probe of these devices. Phases are those calls that
- * inject.c counts.
+ * pam_start, and fails if the process has changed: descriptors, signal dispositions and mask, umask, working
+ * directory, environment, threads, credentials, children, scheduling, or the dumpable flag. Then it executes
+ * the probe of these devices. The calls that inject.c counts mark its phases.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -19,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Told to inject.c; numbers of no system call. */
+/* Marks for inject.c: numbers that no system call has. */
 enum { COUNT = 100000, PAUSE = 100001 };
 
 extern char **environ;
@@ -76,7 +75,7 @@ static void copy_file(FILE *out, const char *path)
         fclose(file);
 }
 
-/* struct sched_attr of sched_setattr(2): policy, nice value and slice among it. */
+/* Prints struct sched_attr of sched_setattr(2), with policy, nice value and slice. */
 static void list_scheduling(FILE *out)
 {
     unsigned words[12] = {0};
@@ -85,8 +84,8 @@ static void list_scheduling(FILE *out)
             fprintf(out, "scheduling %u\n", words[i]);
 }
 
-/* What a guest must leave as it was. */
-static char *snapshot(void)
+/* Returns a description of all that a guest must not change. */
+static char *describe_process(void)
 {
     char *text = NULL, folder[4096];
     size_t size = 0;
@@ -111,7 +110,7 @@ static char *snapshot(void)
     return text;
 }
 
-static int phase(const char *name, int (*run)(pam_handle_t *, int), pam_handle_t *handle)
+static int run_phase(const char *name, int (*run)(pam_handle_t *, int), pam_handle_t *handle)
 {
     struct timespec began, ended;
     clock_gettime(CLOCK_MONOTONIC, &began);
@@ -124,18 +123,18 @@ static int phase(const char *name, int (*run)(pam_handle_t *, int), pam_handle_t
     return result;
 }
 
-static int cycle(const char *user)
+static int run_cycle(const char *user)
 {
     struct pam_conv conversation = {converse, NULL};
     pam_handle_t *handle = NULL;
     if (pam_start("sshd", user, &conversation, &handle) != PAM_SUCCESS)
         return 1;
     pam_set_item(handle, PAM_RHOST, "127.0.0.1");
-    int result = phase("account", pam_acct_mgmt, handle);
+    int result = run_phase("account", pam_acct_mgmt, handle);
     if (result == PAM_SUCCESS)
-        result = phase("session", pam_open_session, handle);
+        result = run_phase("session", pam_open_session, handle);
     if (result == PAM_SUCCESS)
-        phase("close", pam_close_session, handle);
+        run_phase("close", pam_close_session, handle);
     pam_end(handle, result);
     return result;
 }
@@ -150,9 +149,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     int worst = 0;
     for (int i = 0; i < atoi(argv[2]); i++) {
-        char *before = snapshot();
-        int result = cycle(argv[1]);
-        char *after = snapshot();
+        char *before = describe_process();
+        int result = run_cycle(argv[1]);
+        char *after = describe_process();
         if (result)
             worst = 10;
         if (strcmp(before, after)) {

@@ -1,26 +1,26 @@
 /*
- * Stands in for the daemon of a Slurm job's extern step on cgroup v2: listens at SPOOL/NODE_JOB.4294967292 and
- * takes processes into JOBDIR/step_extern/user/task_special, itself in JOBDIR/step_extern/slurm.
+ * Stands in for the daemon of a Slurm job's extern step on cgroup v2: listens at SPOOL/NODE_JOB.4294967292,
+ * moves processes into JOBDIR/step_extern/user/task_special, and itself into JOBDIR/step_extern/slurm.
  *   extern SPOOL NODE JOB UID JOBDIR [FAULT...]
- * Says "ready" when it listens. At SIGTERM it ends the step as Slurm does: kills, leaves, and
- * removes the cgroups that it knows of; the status says whether all of them went.
- * Faults, in what it says and does:
- *   version N    greets with this version          state N   is in this state
- *   then-state N is in this state from an add on   then-uid N  the job is this user's after one
- *   refuse       answers an add with -1            lie       says it added, and did not
+ * Prints "ready" once it listens. At SIGTERM it ends the step in Slurm's way: it kills, leaves the cgroup, and
+ * removes the cgroups that it knows of; the status shows whether all of them are gone.
+ * Faults, in its replies and its actions:
+ *   version N    greets with this version          state N   reports this state
+ *   then-state N reports this state after an add   then-uid N  reports this owner after an add
+ *   refuse       answers an add with -1            lie       reports an add without adding
  *   elsewhere    adds to another cgroup            hang      never answers
  *   hang-add     never answers an add              hang-then never answers after an add
- *   close-add    hangs up at an add                exit-add  ends at an add
+ *   close-add    hangs up at an add                exit-add  exits at an add
  *   user N       listens as this user              no-user   makes "user" with the first add only
- *   lie-later    lies of every add but the first   exit-then ends after an add
+ *   lie-later    lies about every add but the first  exit-then exits after an add
  *   aside        is itself in no step's cgroup
- *   accounted    moves on to "task_3", removing "task_special", as with jobacct_gather/cgroup
- *   pids         numbers processes on its own
- *   display N    has this X11 display            keys PATH  and this file of keys to it
- *   ns PATH      hands over this namespace        ns2 PATH   and this one
- *   kind N       says that they are of this kind  count N    says that they are so many
- *   no-ns        hands over a byte and no descriptor
- *   twice        hands over each twice, at once   hang-ns    never hands over any
+ *   accounted    moves on to "task_3" and removes "task_special", as with jobacct_gather/cgroup
+ *   pids         has a PID namespace of its own
+ *   display N    reports this X11 display          keys PATH  and this file of keys for it
+ *   ns PATH      passes this namespace             ns2 PATH   and this one
+ *   kind N       reports this kind for them        count N    reports this number of them
+ *   no-ns        passes a byte without a descriptor
+ *   twice        passes each twice, at once        hang-ns    never passes any
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -56,8 +56,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Value of a fault; NULL without it. */
-static const char *fault(const char *name)
+/* Returns the value of a fault, NULL without it. */
+static const char *fault_value(const char *name)
 {
     for (char **at = faults; at && *at; at++)
         if (!strcmp(*at, name))
@@ -65,29 +65,29 @@ static const char *fault(const char *name)
     return NULL;
 }
 
-static int32_t number(const char *name, int32_t otherwise)
+static int32_t fault_number(const char *name, int32_t otherwise)
 {
-    const char *value = fault(name);
+    const char *value = fault_value(name);
     return value ? atoi(value) : otherwise;
 }
 
-static void below(char *path, size_t size, const char *rest)
+static void path_below(char *path, size_t size, const char *rest)
 {
     snprintf(path, size, "%s%s", job_dir, rest);
 }
 
-static void make(const char *rest)
+static void make_cgroup(const char *rest)
 {
     char path[4096];
-    below(path, sizeof path, rest);
+    path_below(path, sizeof path, rest);
     if (mkdir(path, 0755) && errno != EEXIST)
         die(path);
 }
 
-static int put(const char *rest, const char *text)
+static int write_file(const char *rest, const char *text)
 {
     char path[4096];
-    below(path, sizeof path, rest);
+    path_below(path, sizeof path, rest);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     int result = fd < 0 || write(fd, text, strlen(text)) < 0 ? -1 : 0;
     if (fd >= 0)
@@ -95,24 +95,24 @@ static int put(const char *rest, const char *text)
     return result;
 }
 
-static void add(int32_t pid)
+static void add_process(int32_t pid)
 {
     char digits[16];
     snprintf(digits, sizeof digits, "%d", pid);
     static int adds;
-    if (fault("lie") || (adds++ && fault("lie-later")))
+    if (fault_value("lie") || (adds++ && fault_value("lie-later")))
         return;
-    make("/step_extern/user");
-    const char *leaf = fault("elsewhere") ? "/step_extern/user/other" : "/step_extern/user/task_special";
+    make_cgroup("/step_extern/user");
+    const char *leaf = fault_value("elsewhere") ? "/step_extern/user/other" : "/step_extern/user/task_special";
     char procs[64];
-    make(leaf);
+    make_cgroup(leaf);
     snprintf(procs, sizeof procs, "%s/cgroup.procs", leaf);
-    put(procs, digits);
-    if (fault("accounted")) {
-        make("/step_extern/user/task_3");
-        put("/step_extern/user/task_3/cgroup.procs", digits);
+    write_file(procs, digits);
+    if (fault_value("accounted")) {
+        make_cgroup("/step_extern/user/task_3");
+        write_file("/step_extern/user/task_3/cgroup.procs", digits);
         char path[4096];
-        below(path, sizeof path, leaf);
+        path_below(path, sizeof path, leaf);
         rmdir(path);
     }
 }
@@ -123,39 +123,39 @@ static void hang(void)
         pause();
 }
 
-static int get(int fd, int32_t *value)
+static int read_int(int fd, int32_t *value)
 {
     return recv(fd, value, sizeof *value, MSG_WAITALL) == sizeof *value;
 }
 
-static void say(int fd, int32_t value)
+static void write_int(int fd, int32_t value)
 {
     send(fd, &value, sizeof value, MSG_NOSIGNAL);
 }
 
-/* Answers the order to add a process; whether the conversation goes on. */
-static int ordered(int fd, int32_t pid)
+/* Answers the order to add a process; returns whether the conversation goes on. */
+static int answer_add(int fd, int32_t pid)
 {
     asked_to_add = 1;
-    if (fault("exit-add")) {
+    if (fault_value("exit-add")) {
         unlink(socket_path);
         _exit(0);
     }
-    if (fault("hang-add"))
+    if (fault_value("hang-add"))
         hang();
-    if (fault("close-add"))
+    if (fault_value("close-add"))
         return 0;
-    if (fault("refuse")) {
-        say(fd, -1);
+    if (fault_value("refuse")) {
+        write_int(fd, -1);
         return 1;
     }
-    add(pid);
-    say(fd, 0);
+    add_process(pid);
+    write_int(fd, 0);
     return 1;
 }
 
-/* Sends a byte with a descriptor, or two of it. */
-static void hand(int socket, int fd, int times)
+/* Sends a byte with one or two copies of a descriptor. */
+static void pass_descriptor(int socket, int fd, int times)
 {
     char byte = 0, room[CMSG_SPACE(2 * sizeof fd)] = {0};
     struct iovec part = {&byte, 1};
@@ -173,37 +173,37 @@ static void hand(int socket, int fd, int times)
     sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
-/* As Slurm from 25.11 on with `several`: how many, and each with its kind in front. Before it tells the
- * number of its own descriptor. */
-static void namespaces(int socket, int several)
+/* Passes the namespaces. With `several`, in the form of Slurm 25.11 and later: their number, then each
+ * behind its kind. Earlier versions send the number of their own descriptor. */
+static void pass_namespaces(int socket, int several)
 {
-    const char *paths[] = {fault("ns"), fault("ns2")};
+    const char *paths[] = {fault_value("ns"), fault_value("ns2")};
     int count = !!paths[0] + !!paths[1];
-    if (fault("hang-ns"))
+    if (fault_value("hang-ns"))
         hang();
-    if (several || !count || fault("count"))
-        say(socket, number("count", count));
+    if (several || !count || fault_value("count"))
+        write_int(socket, fault_number("count", count));
     for (int at = 0; at < count; at++) {
         int fd = open(paths[at], O_RDONLY | O_CLOEXEC);
         if (fd < 0)
             die(paths[at]);
         if (several) {
             int kind = ioctl(fd, NS_GET_NSTYPE);
-            say(socket, number("kind", kind));
-        } else if (!fault("count")) {
-            say(socket, fd);
+            write_int(socket, fault_number("kind", kind));
+        } else if (!fault_value("count")) {
+            write_int(socket, fd);
         }
-        hand(socket, fd, fault("no-ns") ? 0 : fault("twice") ? 2 : 1);
+        pass_descriptor(socket, fd, fault_value("no-ns") ? 0 : fault_value("twice") ? 2 : 1);
         close(fd);
     }
 }
 
-static void display(int fd)
+static void report_display(int fd)
 {
-    const char *keys = fault("keys");
+    const char *keys = fault_value("keys");
     int32_t length = keys ? (int32_t)strlen(keys) + 1 : 0;
-    say(fd, number("display", 0));
-    say(fd, length);
+    write_int(fd, fault_number("display", 0));
+    write_int(fd, length);
     if (keys)
         send(fd, keys, (size_t)length, MSG_NOSIGNAL);
 }
@@ -212,30 +212,30 @@ static void *talk(void *argument)
 {
     int fd = (int)(intptr_t)argument;
     int32_t word, added = 0;
-    if (fault("hang"))
+    if (fault_value("hang"))
         hang();
-    if (get(fd, &word)) {
-        say(fd, number("version", 38 << 8));
-        while (get(fd, &word)) {
-            if (added && fault("hang-then"))
+    if (read_int(fd, &word)) {
+        write_int(fd, fault_number("version", 38 << 8));
+        while (read_int(fd, &word)) {
+            if (added && fault_value("hang-then"))
                 hang();
-            if (added && fault("exit-then")) {
+            if (added && fault_value("exit-then")) {
                 unlink(socket_path);
                 _exit(0);
             }
             if (word == UID) {
-                say(fd, added ? number("then-uid", owner) : owner);
+                write_int(fd, added ? fault_number("then-uid", owner) : owner);
             } else if (word == STATE) {
-                int32_t state = number("state", 2);
-                say(fd, asked_to_add ? number("then-state", state) : state);
+                int32_t state = fault_number("state", 2);
+                write_int(fd, asked_to_add ? fault_number("then-state", state) : state);
             } else if (word == X11) {
-                display(fd);
+                report_display(fd);
             } else if (word == NS || word == NSS) {
-                int several = number("version", 0) >= SEVERAL;
+                int several = fault_number("version", 0) >= SEVERAL;
                 if ((word == NSS) != several)
                     break;
-                namespaces(fd, several);
-            } else if (word != ADD || !get(fd, &added) || !ordered(fd, added)) {
+                pass_namespaces(fd, several);
+            } else if (word != ADD || !read_int(fd, &added) || !answer_add(fd, added)) {
                 break;
             }
         }
@@ -255,8 +255,8 @@ static void listen_at(const char *spool, const char *node, const char *job)
     unlink(socket_path);
     if (bind(listener, (struct sockaddr *)&address, sizeof address) || chmod(socket_path, 0777))
         die(socket_path);
-    /* Who listens is what the other end is told by the kernel, not who bound it. */
-    const char *user = fault("user");
+    /* The kernel reports the credentials of the listener to the other end, not of the one who bound. */
+    const char *user = fault_value("user");
     if (user && (setgid((gid_t)atoi(user)) || setuid((uid_t)atoi(user))))
         die("setuid");
     if (listen(listener, 128))
@@ -286,20 +286,20 @@ static void end(int signal)
     ended = 1;
 }
 
-/* Removes what it knows of, the innermost first, once the killed are gone. */
-static int leave(void)
+/* Removes the cgroups that it knows of, the innermost first, after the killed processes are gone. */
+static int remove_cgroups(void)
 {
     static const char *const known[] = {"/step_extern/user/task_special", "/step_extern/user/other",
                                         "/step_extern/user/task_3",
                                         "/step_extern/user", "/step_extern/slurm", "/step_extern", ""};
     int left = 0;
     unlink(socket_path);
-    put("/step_extern/user/cgroup.kill", "1");
-    put("/../cgroup.procs", "0");
+    write_file("/step_extern/user/cgroup.kill", "1");
+    write_file("/../cgroup.procs", "0");
     for (size_t at = 0; at < sizeof known / sizeof *known; at++) {
         char path[4096];
         int result = -1;
-        below(path, sizeof path, known[at]);
+        path_below(path, sizeof path, known[at]);
         for (int tries = 0; tries < 400 && result; tries++) {
             result = rmdir(path) && errno != ENOENT;
             if (result)
@@ -310,8 +310,8 @@ static int leave(void)
     return left;
 }
 
-/* Goes on in a child that is the first process of a namespace of its own. */
-static void renumber(void)
+/* Continues in a child that is the first process of a new PID namespace. */
+static void enter_pid_namespace(void)
 {
     int status = 0;
     pid_t child = unshare(CLONE_NEWPID) ? -1 : fork();
@@ -332,18 +332,18 @@ int main(int argc, char **argv)
     owner = (int32_t)strtoul(argv[4], NULL, 10);
     job_dir = argv[5];
     faults = argv + 6;
-    if (fault("pids"))
-        renumber();
-    make("");
-    make("/step_extern");
-    make("/step_extern/slurm");
-    if (!fault("no-user"))
-        make("/step_extern/user");
-    if (put(fault("aside") ? "/../cgroup.procs" : "/step_extern/slurm/cgroup.procs", "0"))
+    if (fault_value("pids"))
+        enter_pid_namespace();
+    make_cgroup("");
+    make_cgroup("/step_extern");
+    make_cgroup("/step_extern/slurm");
+    if (!fault_value("no-user"))
+        make_cgroup("/step_extern/user");
+    if (write_file(fault_value("aside") ? "/../cgroup.procs" : "/step_extern/slurm/cgroup.procs", "0"))
         die("cgroup.procs");
     listen_at(argv[1], argv[2], argv[3]);
     puts("ready");
     fflush(stdout);
     serve();
-    return leave();
+    return remove_cgroups();
 }

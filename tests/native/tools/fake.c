@@ -1,6 +1,6 @@
 /*
- * Plays a helper that misbehaves. What it does stands in a file beside it, FAKE.play, since it is
- * executed by descriptor with an empty environment: one verb per line, carried out in order.
+ * Plays a helper that misbehaves. It is executed by descriptor with an empty environment, so its actions
+ * stand in a file beside it, FAKE.play: one verb per line, in order.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,15 +21,15 @@ static char self[4096];
 static char inherited[FDS];
 static int second, session;
 
-static FILE *beside(const char *suffix)
+static FILE *open_beside(const char *suffix)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s.%s", self, suffix);
     return fopen(path, "re");
 }
 
-/* Reads the request. A second question has the text of a unit in it. */
-static void hear(void)
+/* Reads the request. A second request has the text of a unit. */
+static void read_request(void)
 {
     static char request[65536];
     static const char key[] = "\0unit\0s", none[] = "\0unit\0s\0", phase[] = "\0phase\0ssession";
@@ -40,12 +40,12 @@ static void hear(void)
 }
 
 /*
- * Copies FAKE.reply to standard output, all at once or byte by byte with a pause; FAKE.again for a
- * second question.
+ * Copies FAKE.reply to standard output, at once or byte by byte with a pause. A second request gets
+ * FAKE.again.
  */
-static void reply(unsigned pause_us)
+static void write_reply(unsigned pause_us)
 {
-    FILE *file = beside(second ? "again" : "reply");
+    FILE *file = open_beside(second ? "again" : "reply");
     for (int byte; file && (byte = fgetc(file)) != EOF;) {
         fputc(byte, stdout);
         if (pause_us) {
@@ -56,14 +56,14 @@ static void reply(unsigned pause_us)
     fflush(stdout);
 }
 
-static void flood(long bytes)
+static void write_bytes(long bytes)
 {
     while (bytes-- > 0)
         fputc('x', stdout);
     fflush(stdout);
 }
 
-static void tell_lines(const char *path)
+static void log_lines(const char *path)
 {
     char line[512];
     FILE *file = fopen(path, "re");
@@ -73,35 +73,35 @@ static void tell_lines(const char *path)
         fclose(file);
 }
 
-/* How long a process runs before another has its turn, in nanoseconds; 0 before Linux 6.12. */
-static unsigned long long slice(pid_t pid)
+/* Returns the scheduling slice of a process in nanoseconds, 0 before Linux 6.12. */
+static unsigned long long scheduling_slice(pid_t pid)
 {
     struct { unsigned numbers[6]; unsigned long long runtime, deadline, period; } how = {0};
     syscall(SYS_sched_getattr, pid, &how, sizeof how, 0);
     return how.runtime;
 }
 
-/* Tells the log what this process looks like from inside: it may write no file. */
-static void describe(void)
+/* Logs a description of this process from inside, since it may write no file. */
+static void log_description(void)
 {
     extern char **environ;
     for (int fd = 0; fd < FDS; fd++)
         if (inherited[fd])
             syslog(LOG_DEBUG, "helper: fd %d", fd);
     syslog(LOG_DEBUG, "helper: nice %d", getpriority(PRIO_PROCESS, 0));
-    syslog(LOG_DEBUG, "helper: slice %llu of %llu", slice(0), slice(1));
+    syslog(LOG_DEBUG, "helper: slice %llu of %llu", scheduling_slice(0), scheduling_slice(1));
     setpriority(PRIO_PROCESS, 0, 0);
     setpriority(PRIO_PROCESS, 0, -1);
     syslog(LOG_DEBUG, "helper: then nice %d", getpriority(PRIO_PROCESS, 0));
-    tell_lines("/proc/self/status");
-    tell_lines("/proc/self/limits");
+    log_lines("/proc/self/status");
+    log_lines("/proc/self/limits");
     for (char **entry = environ; *entry; entry++)
         syslog(LOG_DEBUG, "helper: env %s", *entry);
     syslog(LOG_DEBUG, "helper: end");
 }
 
-/* A child that keeps standard output open after its parent is gone. */
-static void linger(void)
+/* Starts a child that keeps standard output open after its parent is gone. */
+static void leave_child(void)
 {
     if (fork() == 0) {
         pause();
@@ -109,8 +109,8 @@ static void linger(void)
     }
 }
 
-/* Takes what is to end it out of the way, as far as a process can. */
-static void undying(void)
+/* Disables everything that would end the process, as far as a process can. */
+static void resist_end(void)
 {
     sigset_t all;
     sigfillset(&all);
@@ -118,21 +118,21 @@ static void undying(void)
     prctl(PR_SET_PDEATHSIG, 0);
 }
 
-/* Stops whatever it may, over and over. */
+/* Stops every process that it may, over and over. */
 static void stop_others(void)
 {
     for (;;)
         kill(-1, SIGSTOP);
 }
 
-static void play(const char *verb, long number)
+static void perform(const char *verb, long number)
 {
     if (!strcmp(verb, "read"))
-        hear();
+        read_request();
     else if (!strcmp(verb, "reply"))
-        reply((unsigned)number);
+        write_reply((unsigned)number);
     else if (!strcmp(verb, "flood"))
-        flood(number);
+        write_bytes(number);
     else if (!strcmp(verb, "sleep"))
         sleep((unsigned)number);
     else if (!strcmp(verb, "deaf"))
@@ -144,13 +144,13 @@ static void play(const char *verb, long number)
     else if (!strcmp(verb, "close"))
         fclose(stdout);
     else if (!strcmp(verb, "linger"))
-        linger();
+        leave_child();
     else if (!strcmp(verb, "undying"))
-        undying();
+        resist_end();
     else if (!strcmp(verb, "stop-others"))
         stop_others();
     else if (!strcmp(verb, "describe"))
-        describe();
+        log_description();
     else if (!strcmp(verb, "account-only") && session)
         exit(1);
     else if (!strcmp(verb, "account-only"))
@@ -167,10 +167,10 @@ int main(void)
         inherited[fd] = fcntl(fd, F_GETFD) >= 0;
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0)
         return 98;
-    FILE *script = beside("play");
+    FILE *script = open_beside("play");
     char verb[32];
     long number;
     while (script && fscanf(script, "%31s %ld", verb, &number) == 2)
-        play(verb, number);
+        perform(verb, number);
     return 0;
 }

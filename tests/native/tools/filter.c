@@ -3,10 +3,10 @@
  *   filter attach DIR FLAGS NAME [MAJOR:MINOR...]   allows all but these character devices;
  *                                                   "opaque" also calls the kernel, and "imp",
  *                                                   "runc" and "crun" begin as theirs do, unnamed
- *   filter list DIR                                 "ID FLAGS NAME" per attached program
- *   filter effective DIR                            the same for what is in force
+ *   filter list DIR                                 prints "ID FLAGS NAME" per attached program
+ *   filter effective DIR                            prints the same per program in force
  *   filter detach DIR ID
- *   filter loaded DIR                               the same for every program that there is
+ *   filter loaded DIR                               prints the same per loaded program
  */
 #include <fcntl.h>
 #include <linux/bpf.h>
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Larger than any kernel's attributes: some kernels write past the size they are told. */
+/* Larger than any kernel's attributes: some kernels write past the size that they are given. */
 union request {
     union bpf_attr attr;
     char room[256];
@@ -41,8 +41,8 @@ static int bpf(int command, union request *request)
     return result;
 }
 
-/* Loads major and minor as the owner of that name does; their registers. */
-static void begin(const char *name, __u8 *major, __u8 *minor)
+/* Loads major and minor in the manner of the owner with that name, and returns their registers. */
+static void load_device(const char *name, __u8 *major, __u8 *minor)
 {
     *major = 2;
     *minor = 3;
@@ -59,7 +59,7 @@ static void begin(const char *name, __u8 *major, __u8 *minor)
     if (!strcmp(name, "imp"))
         emit(BPF_LDX | BPF_MEM | BPF_W, 4, 1, 0, 0);
     if (!strcmp(name, "opaque")) {
-        emit(BPF_ALU64 | BPF_MOV | BPF_X, 6, *major, 0, 0); /* a call leaves 6 to 9 alone */
+        emit(BPF_ALU64 | BPF_MOV | BPF_X, 6, *major, 0, 0); /* a call preserves registers 6 to 9 */
         emit(BPF_ALU64 | BPF_MOV | BPF_X, 7, *minor, 0, 0);
         emit(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_ktime_get_ns);
         *major = 6;
@@ -67,10 +67,10 @@ static void begin(const char *name, __u8 *major, __u8 *minor)
     }
 }
 
-static int load(const char *name, int count, char **denied)
+static int load_program(const char *name, int count, char **denied)
 {
     __u8 r_major, r_minor, answer = !strcmp(name, "runc") ? BPF_ALU : BPF_ALU64;
-    begin(name, &r_major, &r_minor);
+    load_device(name, &r_major, &r_minor);
     for (int i = 0; i < count; i++) {
         int major, minor;
         if (sscanf(denied[i], "%d:%d", &major, &minor) != 2)
@@ -100,14 +100,14 @@ static __u32 flags_of(const char *name)
     return !strcmp(name, "override") ? BPF_F_ALLOW_OVERRIDE : BPF_F_ALLOW_MULTI;
 }
 
-static int program(__u32 id)
+static int open_program(__u32 id)
 {
     union request request = {0};
     request.attr.prog_id = id;
     return bpf(BPF_PROG_GET_FD_BY_ID, &request);
 }
 
-static void describe(int fd, __u32 id, __u32 flags)
+static void print_program(int fd, __u32 id, __u32 flags)
 {
     struct bpf_prog_info info = {0};
     union request request = {0};
@@ -121,7 +121,7 @@ static void describe(int fd, __u32 id, __u32 flags)
     printf("%u %s %s\n", id, kind, info.name[0] ? info.name : "-");
 }
 
-static void list(int folder, __u32 query)
+static void list_programs(int folder, __u32 query)
 {
     __u32 ids[128];
     union request request = {0};
@@ -132,29 +132,29 @@ static void list(int folder, __u32 query)
     request.attr.query.prog_cnt = 128;
     bpf(BPF_PROG_QUERY, &request);
     for (__u32 i = 0; i < request.attr.query.prog_cnt; i++) {
-        int fd = program(ids[i]);
-        describe(fd, ids[i], request.attr.query.attach_flags);
+        int fd = open_program(ids[i]);
+        print_program(fd, ids[i], request.attr.query.attach_flags);
         close(fd);
     }
 }
 
-static void loaded(void)
+static void list_loaded(void)
 {
     union request request = {0};
     while (!syscall(SYS_bpf, BPF_PROG_GET_NEXT_ID, &request, sizeof request)) {
         union request one = {0};
         one.attr.prog_id = request.attr.next_id;
         int fd = (int)syscall(SYS_bpf, BPF_PROG_GET_FD_BY_ID, &one, sizeof one);
-        /* Another one may have gone meanwhile. */
+        /* A program may have been unloaded in between. */
         if (fd >= 0) {
-            describe(fd, one.attr.prog_id, 0);
+            print_program(fd, one.attr.prog_id, 0);
             close(fd);
         }
         request.attr.start_id = request.attr.next_id;
     }
 }
 
-static void change(int command, int folder, int fd, __u32 flags)
+static void attach_or_detach(int command, int folder, int fd, __u32 flags)
 {
     union request request = {0};
     request.attr.target_fd = (__u32)folder;
@@ -174,15 +174,15 @@ int main(int argc, char **argv)
         return 1;
     }
     if (!strcmp(argv[1], "attach") && argc >= 5)
-        change(BPF_PROG_ATTACH, folder, load(argv[4], argc - 5, argv + 5), flags_of(argv[3]));
+        attach_or_detach(BPF_PROG_ATTACH, folder, load_program(argv[4], argc - 5, argv + 5), flags_of(argv[3]));
     else if (!strcmp(argv[1], "detach") && argc == 4)
-        change(BPF_PROG_DETACH, folder, program((__u32)atol(argv[3])), 0);
+        attach_or_detach(BPF_PROG_DETACH, folder, open_program((__u32)atol(argv[3])), 0);
     else if (!strcmp(argv[1], "list"))
-        list(folder, 0);
+        list_programs(folder, 0);
     else if (!strcmp(argv[1], "effective"))
-        list(folder, BPF_F_QUERY_EFFECTIVE);
+        list_programs(folder, BPF_F_QUERY_EFFECTIVE);
     else if (!strcmp(argv[1], "loaded"))
-        loaded();
+        list_loaded();
     else
         return 2;
     return 0;

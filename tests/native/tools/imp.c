@@ -1,17 +1,17 @@
 /*
- * Stands in for Flux's IMP, which a unit of the flux user's service manager starts as a setuid
- * program: real uid the flux user's, the other three root's.
+ * Stands in for the IMP of Flux, which a unit of the flux user's service manager starts as a setuid program:
+ * the flux user's real uid, and root's other uids.
  *   imp [OPTION...] UID COMMAND [ARGUMENT...]
- * First an unprivileged child of the flux user's, as the IMP's own; then the device filter on its
- * own cgroup, attached with no flags and laid out as the IMP's; then the job's shell, COMMAND as
- * UID, whose end it waits for, and after that for everything else in its cgroup's directory.
- * Says "starting", "waiting" and "running PID" on standard output, READY=1 and STOPPING=1 to the
- * service manager. At SIGUSR1 it kills what is in its cgroup's directory, cgroups below not.
+ * Like the IMP, it starts an unprivileged child of the flux user; then it attaches the device filter to its own
+ * cgroup, without flags and with the IMP's layout; then it starts the job's shell, COMMAND as UID, and waits for
+ * its end; at last it waits for everything else in its cgroup's directory.
+ * Prints "starting", "waiting" and "running PID", and sends READY=1 and STOPPING=1 to the service manager. At
+ * SIGUSR1 it kills the processes in its cgroup's directory, but none in cgroups below.
  *   --flux UID    started by root: takes on the IMP's uids, with this real one
- *   --rule RULE   the filter lets this through, "c:195:0:rw", a minor of "*" all of them
- *   --filter      there is a filter, though no rule
- *   --wait FILE   no shell before that file is there
- *   --private MS  how long the unprivileged child lives
+ *   --rule RULE   the filter allows this, "c:195:0:rw"; the minor "*" stands for all of them
+ *   --filter      attaches a filter even without a rule
+ *   --wait FILE   starts the shell only when that file exists
+ *   --private MS  ends the unprivileged child after this time
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@
 
 #define CGROUP2 0x63677270
 
-/* Larger than any kernel's attributes: some kernels write past the size they are told. */
+/* Larger than any kernel's attributes: some kernels write past the size that they are given. */
 union request {
     union bpf_attr attr;
     char room[256];
@@ -56,7 +56,7 @@ static void emit(__u8 op, __u8 dst, __u8 src, __s16 offset, __s32 value)
         (struct bpf_insn){.code = op, .dst_reg = dst, .src_reg = src, .off = offset, .imm = value};
 }
 
-/* One entry: ten instructions, eleven with a minor. */
+/* Emits one entry: ten instructions, eleven with a minor. */
 static void allow(const char *rule)
 {
     char type, minor[16], access[8];
@@ -82,14 +82,14 @@ static void allow(const char *rule)
     emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 }
 
-static void begin(void)
+static void begin_filter(void)
 {
     emit(BPF_LDX | BPF_MEM | BPF_W, 2, 1, 4, 0);
     emit(BPF_LDX | BPF_MEM | BPF_W, 3, 1, 8, 0);
     emit(BPF_LDX | BPF_MEM | BPF_W, 4, 1, 0, 0);
 }
 
-static void attach(void)
+static void attach_filter(void)
 {
     emit(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0);
     emit(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
@@ -112,8 +112,8 @@ static void attach(void)
     close(program);
 }
 
-/* Its own cgroup's directory. */
-static void find(void)
+/* Finds the directory of its own cgroup. */
+static void find_cgroup(void)
 {
     char line[4096];
     struct statfs mount;
@@ -132,7 +132,7 @@ static void find(void)
         exit(2);
 }
 
-static void say(const char *text)
+static void print_state(const char *text)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -149,8 +149,8 @@ static void say(const char *text)
     close(fd);
 }
 
-/* How many others are in its cgroup's directory; sends them a signal. */
-static int others(int signal)
+/* Sends a signal to the other processes in its cgroup's directory, and returns their number. */
+static int signal_others(int signal)
 {
     char path[4200];
     int pid, count = 0;
@@ -168,18 +168,18 @@ static int others(int signal)
     return count;
 }
 
-static void become(uid_t uid)
+static void take_uids(uid_t uid)
 {
     if (setgroups(0, NULL) || setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
         die("setresuid");
 }
 
-static void converse(uid_t flux, int milliseconds)
+static void start_private_child(uid_t flux, int milliseconds)
 {
     int status = 1;
     pid_t child = fork();
     if (child == 0) {
-        become(flux);
+        take_uids(flux);
         usleep((useconds_t)milliseconds * 1000);
         _exit(0);
     }
@@ -187,13 +187,13 @@ static void converse(uid_t flux, int milliseconds)
         die("unprivileged child");
 }
 
-static pid_t start(uid_t user, char **command, const sigset_t *before)
+static pid_t start_shell(uid_t user, char **command, const sigset_t *before)
 {
     pid_t child = fork();
     if (child < 0)
         die("fork");
     if (child == 0) {
-        become(user);
+        take_uids(user);
         setsid();
         sigprocmask(SIG_SETMASK, before, NULL);
         unsetenv("NOTIFY_SOCKET");
@@ -205,15 +205,15 @@ static pid_t start(uid_t user, char **command, const sigset_t *before)
     return child;
 }
 
-/* Waits for the shell, passing signals on; its status. */
-static int shell(pid_t child, const sigset_t *blocked)
+/* Waits for the shell and forwards signals to it; returns its status. */
+static int wait_for_shell(pid_t child, const sigset_t *blocked)
 {
     int status = 0;
     struct timespec moment = {.tv_nsec = 50000000};
     while (waitpid(child, &status, WNOHANG) == 0) {
         int signal = sigtimedwait(blocked, NULL, &moment);
         if (signal == SIGUSR1)
-            others(SIGKILL);
+            signal_others(SIGKILL);
         else if (signal > 0 && signal != SIGCHLD)
             kill(child, signal);
     }
@@ -221,12 +221,12 @@ static int shell(pid_t child, const sigset_t *blocked)
 }
 
 /* Waits until it is alone. */
-static void rest(const sigset_t *blocked)
+static void wait_until_alone(const sigset_t *blocked)
 {
     struct timespec moment = {.tv_nsec = 50000000};
-    while (others(0))
+    while (signal_others(0))
         if (sigtimedwait(blocked, NULL, &moment) == SIGUSR1)
-            others(SIGKILL);
+            signal_others(SIGKILL);
 }
 
 int main(int argc, char **argv)
@@ -263,14 +263,14 @@ int main(int argc, char **argv)
         return 2;
     if (setresuid((uid_t)-1, 0, 0))
         die("setresuid");
-    find();
+    find_cgroup();
     puts("starting");
-    converse(getuid(), private);
+    start_private_child(getuid(), private);
     if (filter || count) {
-        begin();
+        begin_filter();
         for (int i = 0; i < count; i++)
             allow(rules[i]);
-        attach();
+        attach_filter();
     }
     sigset_t blocked, before;
     sigemptyset(&blocked);
@@ -282,11 +282,11 @@ int main(int argc, char **argv)
     while (await && access(await, F_OK))
         usleep(10000);
     sigprocmask(SIG_BLOCK, &blocked, &before);
-    pid_t child = start(user, argv + at + 1, &before);
+    pid_t child = start_shell(user, argv + at + 1, &before);
     printf("running %d\n", child);
-    say("READY=1");
-    int status = shell(child, &blocked);
-    say("STOPPING=1");
-    rest(&blocked);
+    print_state("READY=1");
+    int status = wait_for_shell(child, &blocked);
+    print_state("STOPPING=1");
+    wait_until_alone(&blocked);
     return status;
 }

@@ -1,12 +1,13 @@
 /*
- * inject WHO NUMBER ERRNO LOG PROGRAM [ARGUMENT...]: runs a program and has one system call fail, as if the
- * kernel had said ERRNO: the NUMBERth of WHO, while the program counts. WHO is
- *   sshd    the program itself, and what it starts until that executes something
- *   helper  what it starts, from its /usr/libexec/job-adopt/resolve on
- *   keeper  the same, from its /usr/libexec/job-adopt/keeper on
- *   nobody  no call fails
- * The program calls COUNT and PAUSE, numbers of no system call, to say when calls count. LOG gets a
- * line "WHO NAME" for each call that does, "WHO NAME failed" for that one. The status is the program's.
+ * inject WHO NUMBER ERRNO LOG PROGRAM [ARGUMENT...]: runs a program and makes one system call fail with ERRNO:
+ * the NUMBERth call of WHO while the program counts. WHO is
+ *   sshd    the program itself, and its children until they execute something
+ *   helper  its children from the exec of /usr/libexec/job-adopt/resolve on
+ *   keeper  its children from the exec of /usr/libexec/job-adopt/keeper on
+ *   nobody  no process: every call succeeds
+ * The program marks the time of counting with the calls COUNT and PAUSE, numbers that no system call has. LOG
+ * gets a line "WHO NAME" for each counted call, and "WHO NAME failed" for the failing one. The exit status is
+ * that of the program.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -32,7 +33,7 @@ static const char *const kinds[KINDS] = {"sshd", "helper", "keeper"};
 static struct task {
     pid_t pid;
     enum who who;
-    int spoilt; /* the call that it is in is to fail */
+    int spoilt; /* its current call will fail */
 } tasks[TASKS];
 
 static pid_t program;
@@ -70,7 +71,7 @@ static void die(const char *what)
     exit(125);
 }
 
-static struct task *task(pid_t pid)
+static struct task *find_task(pid_t pid)
 {
     for (struct task *at = tasks; at < tasks + TASKS; at++)
         if (at->pid == pid)
@@ -85,8 +86,8 @@ static struct task *task(pid_t pid)
     return NULL;
 }
 
-/* Has the kernel carry out no call at all. */
-static void skip(pid_t pid)
+/* Makes the kernel skip the call. */
+static void skip_call(pid_t pid)
 {
 #ifdef __x86_64__
     if (ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, orig_rax), -1L))
@@ -99,7 +100,7 @@ static void skip(pid_t pid)
 #endif
 }
 
-static void fail(pid_t pid)
+static void fail_call(pid_t pid)
 {
 #ifdef __x86_64__
     if (ptrace(PTRACE_POKEUSER, pid, offsetof(struct user_regs_struct, rax), (long)-error))
@@ -115,11 +116,11 @@ static void fail(pid_t pid)
 #endif
 }
 
-static void enter(struct task *task, unsigned long call, unsigned long argument)
+static void enter_call(struct task *task, unsigned long call, unsigned long argument)
 {
     if (task->pid == program && (call == COUNT || call == PAUSE))
         counting = call == COUNT;
-    /* At the end of each phase libpam itself writes an audit record. */
+    /* libpam itself writes an audit record at the end of each phase. */
     if (task->pid == program && call == SYS_socket && argument == AF_NETLINK)
         counting = 0;
     if (!counting || call == COUNT)
@@ -131,9 +132,9 @@ static void enter(struct task *task, unsigned long call, unsigned long argument)
         fprintf(report, "%s %s%s\n", kinds[task->who], name, failed);
     else
         fprintf(report, "%s %lu%s\n", kinds[task->who], call, failed);
-    /* The kernel closes a descriptor whatever it says of that. */
+    /* The kernel closes a descriptor even if it reports an error. */
     if (task->spoilt && call != SYS_close)
-        skip(task->pid);
+        skip_call(task->pid);
 }
 
 static void syscall_stop(struct task *task)
@@ -142,14 +143,14 @@ static void syscall_stop(struct task *task)
     if (ptrace(PTRACE_GET_SYSCALL_INFO, task->pid, sizeof info, &info) < 0)
         return;
     if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
-        enter(task, info.entry.nr, info.entry.args[0]);
+        enter_call(task, info.entry.nr, info.entry.args[0]);
     } else if (info.op == PTRACE_SYSCALL_INFO_EXIT && task->spoilt) {
         task->spoilt = 0;
-        fail(task->pid);
+        fail_call(task->pid);
     }
 }
 
-static void executed(struct task *task)
+static void note_exec(struct task *task)
 {
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/%d/exe", task->pid);
@@ -161,15 +162,15 @@ static void executed(struct task *task)
         task->who = KEEPER;
 }
 
-/* One stop of one task; how it goes on. */
-static void stopped(pid_t pid, int status)
+/* Handles one stop of one task, and resumes it. */
+static void handle_stop(pid_t pid, int status)
 {
     int event = status >> 16, signal = WSTOPSIG(status);
-    struct task *at = task(pid);
+    struct task *at = find_task(pid);
     if (signal == SYSCALL_STOP)
         syscall_stop(at);
     else if (event == PTRACE_EVENT_EXEC)
-        executed(at);
+        note_exec(at);
     else if (event == PTRACE_EVENT_STOP && signal != SIGTRAP) {
         ptrace(PTRACE_LISTEN, pid, 0, 0);
         return;
@@ -177,7 +178,7 @@ static void stopped(pid_t pid, int status)
     ptrace(PTRACE_SYSCALL, pid, 0, event || signal == SYSCALL_STOP ? 0 : signal);
 }
 
-static void start(char **command)
+static void start_program(char **command)
 {
     int gate[2];
     if (pipe2(gate, 0))
@@ -199,7 +200,7 @@ static void start(char **command)
         die("start");
     close(gate[0]);
     close(gate[1]);
-    task(program);
+    find_task(program);
 }
 
 int main(int argc, char **argv)
@@ -214,18 +215,18 @@ int main(int argc, char **argv)
     report = fopen(argv[4], "we");
     if (!report)
         die(argv[4]);
-    start(argv + 5);
+    start_program(argv + 5);
     for (;;) {
         int status;
         pid_t pid = waitpid(-1, &status, __WALL);
         if (pid < 0)
             die("waitpid");
         if (WIFSTOPPED(status)) {
-            stopped(pid, status);
+            handle_stop(pid, status);
             continue;
         }
-        task(pid)->pid = 0;
-        /* Whoever is left goes on, untraced. */
+        find_task(pid)->pid = 0;
+        /* Every remaining process continues untraced. */
         if (pid == program)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }

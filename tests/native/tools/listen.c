@@ -1,8 +1,7 @@
 /*
- * listen ADDRESS PORT COMMAND...: listens there, as systemd's sockets do (of both families for ::), and
- * runs the command for each connection, which is its standard input, output and error. Says "ready" on
- * its standard output once it listens, and ends when its standard input does. What it runs ends with it,
- * or after a minute.
+ * listen ADDRESS PORT COMMAND...: listens there in the manner of systemd's sockets (on both families for ::), and
+ * runs the command for each connection, which is its standard input, output and error. Prints "ready" once it
+ * listens, and exits at the end of its standard input. The commands end with it, or after a minute.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -17,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static int listening(const char *address, const char *port)
+static int open_listener(const char *address, const char *port)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found;
@@ -55,7 +54,7 @@ int main(int argc, char **argv)
     if (argc < 4)
         errx(2, "usage: listen ADDRESS PORT COMMAND...");
     signal(SIGCHLD, SIG_IGN);
-    struct pollfd ends[] = {{.fd = STDIN_FILENO}, {listening(argv[1], argv[2]), POLLIN, 0}};
+    struct pollfd ends[] = {{.fd = STDIN_FILENO}, {open_listener(argv[1], argv[2]), POLLIN, 0}};
     puts("ready");
     fflush(stdout);
     while (poll(ends, 2, -1) > 0 && !ends[0].revents) {

@@ -1,9 +1,9 @@
 /*
- * reaper USER MODE: account and session in a process that has its own idea of SIGCHLD: "default",
- * "ignored", "nowait" (SA_NOCLDWAIT), "handler" (one that reaps whatever it finds), "blocked",
- * "child" (the handler, and a child that ends with status 7 after a moment) or "thread" (another
- * thread waits for whatever ends). Prints the phases' results, what the handler saw, whether the
- * disposition is still the same, and whether a SIGCHLD is pending.
+ * reaper USER MODE: runs account and session in a process with its own treatment of SIGCHLD: "default",
+ * "ignored", "nowait" (SA_NOCLDWAIT), "handler" (one that reaps every child), "blocked", "child" (the handler,
+ * and a child that ends with status 7 after a moment) or "thread" (another thread reaps every child). Prints the
+ * results of the phases, the children that the handler saw, whether the disposition is unchanged, and whether a
+ * SIGCHLD is pending.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 static volatile sig_atomic_t called, reaped, last;
 
-static void reap(int number)
+static void reap_child(int number)
 {
     (void)number;
     called++;
@@ -42,7 +42,7 @@ static int converse(int count, const struct pam_message **message, struct pam_re
     return *reply ? PAM_SUCCESS : PAM_BUF_ERR;
 }
 
-static pid_t child(useconds_t after)
+static pid_t start_child(useconds_t after)
 {
     pid_t pid = fork();
     if (pid)
@@ -51,8 +51,8 @@ static pid_t child(useconds_t after)
     _exit(7);
 }
 
-/* Returns a child that is to be ended in the end. */
-static pid_t prepare(const char *mode)
+/* Prepares the mode. Returns a child that main must end. */
+static pid_t prepare_mode(const char *mode)
 {
     struct sigaction action = {.sa_handler = SIG_DFL};
     pthread_t thread;
@@ -63,7 +63,7 @@ static pid_t prepare(const char *mode)
     if (!strcmp(mode, "nowait"))
         action.sa_flags = SA_NOCLDWAIT;
     if (!strcmp(mode, "handler") || !strcmp(mode, "child"))
-        action.sa_handler = reap;
+        action.sa_handler = reap_child;
     sigaction(SIGCHLD, &action, NULL);
     if (!strcmp(mode, "blocked")) {
         sigemptyset(&set);
@@ -71,9 +71,9 @@ static pid_t prepare(const char *mode)
         sigprocmask(SIG_BLOCK, &set, NULL);
     }
     if (!strcmp(mode, "child"))
-        child(300000);
+        start_child(300000);
     if (!strcmp(mode, "thread")) {
-        sleeper = child(60000000);
+        sleeper = start_child(60000000);
         pthread_create(&thread, NULL, reap_all, NULL);
     }
     return sleeper;
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     sigset_t pending;
     if (argc != 3)
         return 2;
-    pid_t sleeper = prepare(argv[2]);
+    pid_t sleeper = prepare_mode(argv[2]);
     sigaction(SIGCHLD, NULL, &before);
     if (pam_start("sshd", argv[1], &conversation, &handle) != PAM_SUCCESS)
         return 2;

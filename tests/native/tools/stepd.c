@@ -1,6 +1,7 @@
-/* Plays a step daemon of Slurm's: "stepd PATH UID STATE", where STATE is a number of its protocol,
- * or "mute". Owner and state are as told; to a process it says that it took it, and leaves it
- * where it is. */
+/*
+ * stepd PATH UID STATE: plays a Slurm step daemon, where STATE is a number of its protocol, or "mute". Reports
+ * that owner and state. It answers an order to add a process with success, and does not move the process.
+ */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -12,12 +13,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int take(int fd, int32_t *number)
+static int read_int(int fd, int32_t *number)
 {
     return recv(fd, number, sizeof *number, MSG_WAITALL) == sizeof *number;
 }
 
-static void give(int fd, int32_t number)
+static void write_int(int fd, int32_t number)
 {
     if (send(fd, &number, sizeof number, MSG_NOSIGNAL) < 0)
         exit(1);
@@ -27,20 +28,20 @@ static void serve(int fd, int32_t uid, int32_t state)
 {
     int32_t word;
 
-    if (!take(fd, &word))
+    if (!read_int(fd, &word))
         return;
-    give(fd, 38 << 8);
-    while (take(fd, &word)) {
+    write_int(fd, 38 << 8);
+    while (read_int(fd, &word)) {
         if (word == 20)
-            give(fd, uid);
+            write_int(fd, uid);
         else if (word == 5)
-            give(fd, state);
-        else if (word == 22 && take(fd, &word))
-            give(fd, 0);
-        else if (word == 23) /* no display, and no file of keys for it */
-            give(fd, 0), give(fd, 0);
-        else if (word == 26) /* no namespace to join */
-            give(fd, 0);
+            write_int(fd, state);
+        else if (word == 22 && read_int(fd, &word))
+            write_int(fd, 0);
+        else if (word == 23) /* the display: none, and no file of keys */
+            write_int(fd, 0), write_int(fd, 0);
+        else if (word == 26) /* the namespaces: none */
+            write_int(fd, 0);
         else
             return;
     }

@@ -1,7 +1,7 @@
 /*
- * steps USER STEP...: one PAM transaction of service sshd. A step is "account" or "session", whose
- * result is printed; "user=", "rhost=" or "connection=", which sets what the phases go by; "fork",
- * after which a child goes on; "sh=", which runs a command; or "sleep=" a number of milliseconds.
+ * steps USER STEP...: one PAM transaction of service sshd. A step is "account" or "session", whose result is
+ * printed; "user=", "rhost=" or "connection=", which sets the input of later phases; "fork", after which a child
+ * continues; "sh=", which runs a command; or "sleep=" a number of milliseconds.
  */
 #define _GNU_SOURCE
 #include <security/pam_appl.h>
@@ -26,7 +26,7 @@ static int set_connection(pam_handle_t *handle, const char *value)
     return pam_putenv(handle, text);
 }
 
-static int step(pam_handle_t *handle, const char *step)
+static int run_step(pam_handle_t *handle, const char *step)
 {
     const char *value = strchr(step, '=');
     value = value ? value + 1 : "";
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
             int status = 0;
             if (child > 0)
                 return waitpid(child, &status, 0) == child && status == 0 ? 0 : 4;
-        } else if (step(handle, argv[i])) {
+        } else if (run_step(handle, argv[i])) {
             return printf("step %s failed\n", argv[i]), 3;
         }
     }

@@ -1,6 +1,6 @@
 /*
- * stuckfs DIR: a FUSE file system whose root can be looked at and whose entries cannot: a look-up
- * is taken and never answered, so that whoever asked sleeps and cannot be killed.
+ * stuckfs DIR: a FUSE file system whose root answers stat(2) and whose entries do not: it reads a lookup and
+ * never answers, so the caller sleeps and cannot be killed.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 
 static char request[1 << 17];
 
-/* Whether the kernel took the answer. */
-static int answer(int fd, const void *body, size_t length)
+/* Sends an answer; returns whether the kernel accepted it. */
+static int send_answer(int fd, const void *body, size_t length)
 {
     char reply[sizeof(struct fuse_out_header) + 256] = {0};
     struct fuse_out_header header = {.len = (__u32)(sizeof header + length)};
@@ -41,9 +41,9 @@ int main(int argc, char **argv)
         struct fuse_init_out init = {.major = 7, .minor = 31, .max_write = 4096};
         struct fuse_attr_out attr = {.attr_valid = 1000};
         attr.attr = (struct fuse_attr){.ino = 1, .mode = S_IFDIR | 0755, .nlink = 2};
-        if (opcode == FUSE_INIT && !answer(fd, &init, sizeof init))
+        if (opcode == FUSE_INIT && !send_answer(fd, &init, sizeof init))
             return 1;
-        if (opcode == FUSE_GETATTR && !answer(fd, &attr, sizeof attr))
+        if (opcode == FUSE_GETATTR && !send_answer(fd, &attr, sizeof attr))
             return 1;
     }
     return 0;

@@ -1,5 +1,7 @@
-/* A program of Open MPI's: adds up 1 for every rank and prints the sum. Its library is opened by name,
-   since nothing else here needs the headers. */
+/*
+ * An Open MPI program that sums 1 over all ranks and prints the sum. It opens the library by name, since
+ * nothing else here needs the headers.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -7,7 +9,7 @@
 
 static void *library;
 
-static void *find(const char *name)
+static void *find_symbol(const char *name)
 {
     void *found = dlsym(library, name);
     if (!found) {
@@ -25,11 +27,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", dlerror());
         return 1;
     }
-    int (*init)(int *, char ***) = find("MPI_Init");
-    int (*allreduce)(void *, void *, int, void *, void *, void *) = find("MPI_Allreduce");
-    int (*finalize)(void) = find("MPI_Finalize");
+    int (*init)(int *, char ***) = find_symbol("MPI_Init");
+    int (*allreduce)(void *, void *, int, void *, void *, void *) = find_symbol("MPI_Allreduce");
+    int (*finalize)(void) = find_symbol("MPI_Finalize");
     if (init(&argc, &argv)
-        || allreduce(&one, &sum, 1, find("ompi_mpi_int"), find("ompi_mpi_op_sum"), find("ompi_mpi_comm_world")))
+        || allreduce(&one, &sum, 1, find_symbol("ompi_mpi_int"), find_symbol("ompi_mpi_op_sum"), find_symbol("ompi_mpi_comm_world")))
         return 1;
     printf("sum %d\n", sum);
     return finalize();

@@ -1,6 +1,6 @@
 /*
- * threads WAY: a thread holds /dev/full open. WAY is "alone", where the first thread ends, or "apart",
- * where the other one has a descriptor table of its own.
+ * threads MODE: a thread holds /dev/full open. MODE is "alone", where the first thread ends, or "apart", where
+ * the other one has its own descriptor table.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *hold(void *way)
+static void *hold_device(void *mode)
 {
-    if (strcmp(way, "apart") == 0)
+    if (strcmp(mode, "apart") == 0)
         unshare(CLONE_FILES);
     dup2(open("/dev/full", O_RDWR), 9);
     sleep(60);
@@ -21,7 +21,7 @@ static void *hold(void *way)
 int main(int argc, char **argv)
 {
     pthread_t thread;
-    if (argc != 2 || pthread_create(&thread, NULL, hold, argv[1]) != 0)
+    if (argc != 2 || pthread_create(&thread, NULL, hold_device, argv[1]) != 0)
         return 1;
     if (strcmp(argv[1], "alone") == 0)
         pthread_exit(NULL);
