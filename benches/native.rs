@@ -1,7 +1,7 @@
-//! `make bench`: what a login, a device check and a look-up cost, as ratios measured side by side
-//! in one run. Needs root; everything happens on a private node and in cgroups of its own. Names of
-//! parts (`cargo bench --bench native -- slurm`) have it measure these alone. The last line says
-//! which goals were missed.
+//! `make bench`: the costs of a login, a device check and a lookup, as ratios measured side by side
+//! in one run. It needs root; everything runs on a private node and in its own cgroups. Names of
+//! parts (`cargo bench --bench native -- slurm`) limit the run to these. The last line names the
+//! goals that were missed.
 
 #![allow(
     clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing,
@@ -62,18 +62,18 @@ fn main() {
     }
 }
 
-/// What a row is to reach.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug)]
 enum Goal {
     None,
-    /// Of what it is compared with.
+    /// The maximum ratio to the compared cost.
     AtMost(f64),
     AtLeast(f64),
-    /// Milliseconds.
+    /// The maximum in milliseconds.
     Below(f64),
 }
 
-/// The goals so far, and those missed.
+/// The number of goals so far, and those that were missed.
 #[derive(Debug)]
 struct Goals {
     title: String,
@@ -84,15 +84,15 @@ struct Goals {
 static GOALS: Mutex<Goals> =
     Mutex::new(Goals { title: String::new(), count: 0, missed: Vec::new() });
 
-/// The middle one of some measurements.
+/// Returns the median of some measurements.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One row of a table: what, how much, in that unit, how it compares, and what it is to reach.
-fn row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
-    // As much of the ratio counts as is printed.
+/// Prints one row of a table: name, cost with its unit, ratio and goal.
+fn print_row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
+    // The ratio counts as printed.
     let (printed, rounded) = (format!("{ratio:.2}x"), (ratio * 100.0).round() / 100.0);
     let milliseconds = if unit == "us" { cost / 1e3 } else { cost };
     let (goal, seen, reached) = match goal {
@@ -120,7 +120,7 @@ fn row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
     }
 }
 
-fn heading(title: &str, against: &str) {
+fn print_heading(title: &str, against: &str) {
     title.clone_into(&mut GOALS.lock().unwrap().title);
     println!("\n{title}\n{:-<46} {:->12}  {:->7}  against {against}", "", "", "");
 }

@@ -1,4 +1,4 @@
-//! Device specifications in the shapes that generators write, and broken ones.
+//! Device specifications in the forms that generators write, and broken ones.
 #![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
 #![forbid(unsafe_code)]
 
@@ -17,8 +17,8 @@ fn parse(file: &str) -> Result<Spec, SpecError> {
     Spec::parse(&fs::read(folder().join(file)).unwrap(), format)
 }
 
-/// The kind, and the names of nodes without `/dev/` for the whole file and by device.
-fn outline(spec: &Spec) -> String {
+/// Returns the kind, and the names of nodes without `/dev/`, for the whole file and by device.
+fn format_outline(spec: &Spec) -> String {
     let nodes = |edits: &Edits| {
         let path = |path: &str| path.strip_prefix("/dev/").unwrap_or(path).to_owned();
         edits.nodes.iter().map(|node| path(&node.path)).collect::<Vec<_>>().join(" ")
@@ -30,7 +30,7 @@ fn outline(spec: &Spec) -> String {
     format!("{}: {}{}", spec.kind, nodes(&spec.edits), devices.collect::<String>())
 }
 
-/// What generators write, and all that the versions 0.8.0 and 1.1.0 have.
+/// Specifications of generators, and everything that the versions 0.8.0 and 1.1.0 have.
 const GOOD: [(&str, &str); 16] = [
     (
         "nvidia-older.yaml",
@@ -101,7 +101,7 @@ const GOOD: [(&str, &str); 16] = [
     ("everything-0.8.json", "vendor.example/widget.v2: ; w0: widget"),
 ];
 
-/// What has to be refused, and how the error begins: the parsers' own words are left out.
+/// Specifications that must be refused, and how the error begins, without the parsers' own texts.
 const BROKEN: [(&str, &str); 13] = [
     ("broken-alias-bomb.yaml", "line 6: an anchor (&) is not taken"),
     ("broken-cut-short.json", "line 11: "),
@@ -125,14 +125,18 @@ const BROKEN: [(&str, &str); 13] = [
 ];
 
 #[test]
-fn what_generators_write_is_read() {
+fn specification_of_generator_is_read() {
     for (file, expected) in GOOD {
-        assert_eq!(parse(file).map(|spec| outline(&spec)), Ok(expected.to_owned()), "{file}");
+        assert_eq!(
+            parse(file).map(|spec| format_outline(&spec)),
+            Ok(expected.to_owned()),
+            "{file}"
+        );
     }
 }
 
 #[test]
-fn a_broken_file_is_refused_and_the_place_is_told() {
+fn broken_file_is_refused_with_its_position() {
     for (file, expected) in BROKEN {
         let error = parse(file).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{file}: {error}");
@@ -140,7 +144,7 @@ fn a_broken_file_is_refused_and_the_place_is_told() {
 }
 
 #[test]
-fn every_fixture_is_looked_at() {
+fn every_fixture_is_tested() {
     let names = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name());
     let there: BTreeSet<String> = names.map(|name| name.into_string().unwrap()).collect();
     let looked_at = GOOD.iter().chain(&BROKEN).map(|(file, _)| (*file).to_owned()).collect();

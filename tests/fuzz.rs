@@ -1,4 +1,4 @@
-//! What the fuzz targets in `fuzz/` rest on.
+//! Conditions of the fuzz targets in `fuzz/`.
 #![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
 #![forbid(unsafe_code)]
 
@@ -8,27 +8,30 @@ use std::path::{Path, PathBuf};
 use helper::Config;
 use protocol::{Reply, Request, VERSION, Verdict};
 
-/// Most files of a corpus, all of which are run at every `make test`.
+/// Maximum number of files in a corpus. Every `make test` runs all of them.
 const CORPUS_MAX: usize = 50;
-/// Most bytes of one.
+/// Maximum bytes of a file.
 const FILE_MAX: u64 = 16 * 1024;
 
-fn below(folder: &str) -> Vec<PathBuf> {
+fn list_folder(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 fn stems(folder: &str) -> BTreeSet<String> {
-    below(folder).iter().map(|path| path.file_stem().unwrap().to_str().unwrap().into()).collect()
+    list_folder(folder)
+        .iter()
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().into())
+        .collect()
 }
 
 #[test]
-fn every_target_has_a_small_corpus_and_nothing_else_has() {
+fn each_corpus_is_small_and_has_a_target() {
     let targets = stems("fuzz/src/bin");
     assert_eq!(stems("fuzz/corpus"), targets);
     assert!(stems("fuzz/dictionaries").is_subset(&targets));
     for target in targets {
-        let files = below(&format!("fuzz/corpus/{target}"));
+        let files = list_folder(&format!("fuzz/corpus/{target}"));
         assert!((1..=CORPUS_MAX).contains(&files.len()), "{target}: {} files", files.len());
         for file in files {
             let size = file.metadata().unwrap().len();
@@ -37,10 +40,9 @@ fn every_target_has_a_small_corpus_and_nothing_else_has() {
     }
 }
 
-/// The targets are a package of their own, with versions of its own, and try what is shipped only
-/// where these are the same.
+/// The targets are a package with its own versions. They test the shipped code only if these agree.
 #[test]
-fn fuzzed_is_what_is_shipped() {
+fn fuzzed_crates_have_shipped_versions() {
     let packages = |lock: &str| -> BTreeSet<String> {
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
         let text = std::fs::read_to_string(text).unwrap();
@@ -54,23 +56,23 @@ fn fuzzed_is_what_is_shipped() {
     assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
 }
 
-fn files(target: &str) -> Vec<Vec<u8>> {
-    below(&format!("fuzz/corpus/{target}"))
+fn read_corpus(target: &str) -> Vec<Vec<u8>> {
+    list_folder(&format!("fuzz/corpus/{target}"))
         .iter()
         .map(|file| std::fs::read(file).unwrap())
         .collect()
 }
 
-/// A fuzzer that starts from nothing but what is refused stays there.
+/// A fuzzer that starts with refused inputs alone never gets further.
 #[test]
-fn corpora_have_what_is_taken() {
+fn corpora_have_accepted_inputs() {
     let versioned =
         |bytes: &Vec<u8>| [b"version\0s", VERSION.as_bytes(), b"\0", bytes.as_slice()].concat();
-    let requests = files("request");
+    let requests = read_corpus("request");
     let taken = requests.iter().filter_map(|bytes| Request::decode(&versioned(bytes)).ok());
     let taken: Vec<Request> = taken.collect();
     assert!(taken.iter().any(|request| !request.unit.is_empty()), "no request with a unit");
-    let replies = files("reply");
+    let replies = read_corpus("reply");
     let replies = replies.iter().filter_map(|bytes| Reply::decode(&versioned(bytes)).ok());
     let mut words = BTreeSet::new();
     for reply in replies {

@@ -1,4 +1,4 @@
-//! The layouts that the benchmark compares with mean what they are said to mean.
+//! The layouts that the benchmark compares have the meaning that it assumes.
 
 #[path = "../benches/support/layouts.rs"]
 mod layouts;
@@ -17,12 +17,12 @@ fn requests() -> impl Iterator<Item = Request> {
 }
 
 #[test]
-fn the_floor_allows_everything() {
+fn allow_all_allows_everything() {
     assert!(requests().all(|request| run(&layouts::allow_all(), request) == Some(true)));
 }
 
 #[test]
-fn without_doubles_both_layouts_mean_the_same() {
+fn layouts_agree_without_duplicate_entries() {
     let rules: Vec<DeviceRule> = ["c:1:3:rw", "c:1:4:r", "c:2:-1:m", "b:1:3:rwm", "b:3:9:w"]
         .map(|text| text.parse().unwrap())
         .to_vec();
@@ -38,7 +38,7 @@ fn without_doubles_both_layouts_mean_the_same() {
 }
 
 #[test]
-fn doubles_add_up_in_the_tree_only() {
+fn duplicate_entries_add_up_only_in_tree() {
     let rules: Vec<DeviceRule> = ["c:1:3:r", "c:1:3:w"].map(|text| text.parse().unwrap()).to_vec();
     let both = Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };
     assert_eq!(run(&layouts::rule_by_rule(&rules), both), Some(false));

@@ -1,4 +1,4 @@
-//! What the Makefile decides before it builds anything.
+//! Decisions of the Makefile before it builds anything.
 #![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
 #![forbid(unsafe_code)]
 
@@ -15,12 +15,12 @@ fn make(arguments: &[&str]) -> Command {
     make
 }
 
-fn words(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
-/// An empty folder.
-fn scratch(name: &str) -> PathBuf {
+/// Makes an empty folder.
+fn empty_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -28,15 +28,15 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
-fn another_prefix_needs_a_place_for_the_module() {
+fn other_prefix_requires_securitydir() {
     for goal in ["install", "uninstall"] {
         let refused = make(&["-n", goal, "PREFIX=/usr/local"]).output().unwrap();
         assert!(!refused.status.success(), "{goal}");
-        assert!(words(&refused).contains("SECURITYDIR"), "{}", words(&refused));
+        assert!(output_text(&refused).contains("SECURITYDIR"), "{}", output_text(&refused));
     }
     let given = ["-n", "install", "PREFIX=/opt/x", "SECURITYDIR=/lib/security", "DESTDIR=/stage"];
     let given = make(&given).output().unwrap();
-    assert!(given.status.success(), "{}", words(&given));
+    assert!(given.status.success(), "{}", output_text(&given));
     for text in [
         "/stage/lib/security/pam_job_adopt.so",
         "helper=/opt/x/libexec/job-adopt/resolve",
@@ -47,26 +47,30 @@ fn another_prefix_needs_a_place_for_the_module() {
         "\"/stage/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf\"",
     ] {
-        assert!(words(&given).contains(text), "{text}: {}", words(&given));
+        assert!(output_text(&given).contains(text), "{text}: {}", output_text(&given));
     }
 }
 
-/// As from a recipe whose pkg-config does not know systemd.
+/// A recipe whose pkg-config does not know systemd passes an empty value.
 #[test]
-fn an_empty_place_for_units_is_the_usual_one() {
+fn empty_unitdir_means_default() {
     for (given, at) in [("UNITDIR=", "/stage/usr/lib/systemd/system/"), ("UNITDIR=/x", "/stage/x/")]
     {
         for goal in ["install", "uninstall"] {
             let output = make(&["-n", goal, "DESTDIR=/stage", given]).output().unwrap();
             let unit = format!("\"{at}job-adopt-callerid.socket");
-            assert!(words(&output).contains(&unit), "{goal} {given}: {}", words(&output));
+            assert!(
+                output_text(&output).contains(&unit),
+                "{goal} {given}: {}",
+                output_text(&output)
+            );
         }
     }
 }
 
 #[test]
-fn the_compilers_architecture_decides_where_the_module_goes() {
-    let folder = scratch("multiarch");
+fn architecture_of_compiler_selects_securitydir() {
+    let folder = empty_folder("multiarch");
     for name in ["aa-linux-gnu", "zz-linux-gnu"] {
         let security = folder.join(name).join("security");
         std::fs::create_dir_all(&security).unwrap();
@@ -80,42 +84,42 @@ fn the_compilers_architecture_decides_where_the_module_goes() {
     for more in ["PREFIX=/usr", "SECURITYDIR="] {
         let arguments = ["-n", "install", "DESTDIR=/stage", &lib, &compiler, more];
         let output = make(&arguments).output().unwrap();
-        assert!(words(&output).contains("/zz-linux-gnu/security/pam_job_adopt.so"), "{more}");
-        assert!(!words(&output).contains("aa-linux-gnu"), "{}", words(&output));
+        assert!(output_text(&output).contains("/zz-linux-gnu/security/pam_job_adopt.so"), "{more}");
+        assert!(!output_text(&output).contains("aa-linux-gnu"), "{}", output_text(&output));
     }
 }
 
 #[test]
-fn all_missing_packages_are_named_at_once() {
-    let programs = scratch("programs");
+fn missing_packages_are_named_together() {
+    let programs = empty_folder("programs");
     for name in ["id", "sed", "find"] {
         let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
         symlink(program.iter().find(|path| path.exists()).unwrap(), programs.join(name)).unwrap();
     }
     let needs = "no-such-program=first|second /no/such/file|find=third /no/such/*/file=fourth";
     let path = format!("PATH={}", programs.display());
-    // Without apt-get nothing is installed, and by `lint` never.
+    // Without apt-get nothing is installed, and `lint` never installs anything.
     for arguments in
         [["needs", &format!("NEEDS={needs}")], ["lint", &format!("LINT_NEEDS={needs}")]]
     {
         let output = make(&arguments).arg(&path).output().unwrap();
         assert!(!output.status.success());
         assert!(
-            words(&output).contains("please install: first|second fourth\n"),
+            output_text(&output).contains("please install: first|second fourth\n"),
             "{}",
-            words(&output)
+            output_text(&output)
         );
     }
 }
 
-/// A machine of which `make needs` believes that it is root's, with an `apt-get` that runs `script`.
+/// A machine on which `make needs` runs as root, with an `apt-get` that runs `script`.
 struct Debian {
     folder: PathBuf,
 }
 
 impl Debian {
     fn new(name: &str, script: &str) -> Self {
-        let folder = scratch(name);
+        let folder = empty_folder(name);
         for (name, text) in [("id", "echo 0"), ("apt-get", script), ("apt-cache", "true")] {
             write_program(&folder.join(name), text);
         }
@@ -131,7 +135,7 @@ impl Debian {
         make(&arguments).env("FOLDER", &self.folder).output().unwrap()
     }
 
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         std::fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
 }
@@ -144,23 +148,23 @@ fn write_program(path: &Path, text: &str) {
 const INSTALLS: &str =
     "[ $1 != install ] || { echo >$FOLDER/installed; chmod +x $FOLDER/installed; }";
 
-/// The package asks, as Debian's do, whether its service may start.
+/// The package asks, as Debian's packages do, whether its service may start.
 #[test]
-fn a_package_that_is_installed_starts_no_service() {
+fn installed_package_starts_no_service() {
     let asks = "[ $1 != install ] || { sh $FOLDER/policy; echo $? >$FOLDER/said; }";
     let debian = Debian::new("packages", &format!("{asks}; {INSTALLS}"));
     let policy = debian.folder.join("policy");
     assert!(debian.install().status.success());
-    assert_eq!(debian.said(), "101\n");
+    assert_eq!(debian.printed(), "101\n");
     assert!(!policy.exists(), "the machine's own installations are kept from starting services");
     std::fs::write(&policy, "exit 7\n").unwrap();
     std::fs::remove_file(debian.folder.join("installed")).unwrap();
     assert!(debian.install().status.success());
-    assert_eq!(debian.said(), "7\n");
+    assert_eq!(debian.printed(), "7\n");
     assert!(policy.exists(), "the machine's own policy is gone");
 }
 
-/// apt itself waits for dpkg's locks alone.
+/// apt itself waits only for dpkg's locks.
 #[test]
 fn installation_waits_for_the_lock_of_another_program() {
     for lock in ["/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"] {
@@ -168,22 +172,22 @@ fn installation_waits_for_the_lock_of_another_program() {
         let once =
             format!("[ -e $FOLDER/$1 ] || {{ >$FOLDER/$1; echo '{locked}' >&2; exit 100; }}");
         let waits = Debian::new("locked", &format!("{once}; {INSTALLS}")).install();
-        assert!(waits.status.success(), "{}", words(&waits));
+        assert!(waits.status.success(), "{}", output_text(&waits));
         let forever = Debian::new("locked", &format!("echo '{locked}' >&2; exit 100")).install();
         assert!(!forever.status.success());
-        assert!(words(&forever).contains(&locked[3..]), "{}", words(&forever));
+        assert!(output_text(&forever).contains(&locked[3..]), "{}", output_text(&forever));
     }
     let options = Debian::new("options", &format!("echo \"$*\" >>$FOLDER/said; {INSTALLS}"));
     assert!(options.install().status.success());
-    for line in options.said().lines() {
+    for line in options.printed().lines() {
         assert!(line.contains("-o DPkg::Lock::Timeout=3"), "{line}");
     }
     let print = make(&["-s", "--eval=wait: ; @echo $(PATIENCE)", "wait"]).output().unwrap();
-    assert!(words(&print).trim().parse::<u32>().unwrap() >= 600);
+    assert!(output_text(&print).trim().parse::<u32>().unwrap() >= 600);
 }
 
 #[test]
-fn installation_that_fails_says_in_one_line_what_is_missing() {
+fn failing_installation_names_missing_package_in_one_line() {
     let fails = "echo reading; echo 'E: Failed to fetch http://archive/first.deb' >&2; exit 100";
     for (name, script, reason) in [
         ("unreachable", fails, "did not install first: Failed to fetch http://archive/first.deb"),
@@ -192,21 +196,21 @@ fn installation_that_fails_says_in_one_line_what_is_missing() {
         let debian = Debian::new(name, script);
         let failed = debian.install();
         assert!(!failed.status.success());
-        let said = String::from_utf8_lossy(&failed.stderr).into_owned();
-        let lines: Vec<_> = said.lines().filter(|line| !line.starts_with("make: ***")).collect();
+        let output = String::from_utf8_lossy(&failed.stderr).into_owned();
+        let lines: Vec<_> = output.lines().filter(|line| !line.starts_with("make: ***")).collect();
         assert!(
-            matches!(lines[..], [line] if line.contains("first") && said.contains(reason)),
-            "{said}"
+            matches!(lines[..], [line] if line.contains("first") && output.contains(reason)),
+            "{output}"
         );
         write_program(&debian.folder.join("apt-get"), INSTALLS);
         assert!(debian.install().status.success(), "{name}: the next run");
     }
 }
 
-/// The half-made tree is a stand-in's: mmdebstrap itself needs root and an archive.
+/// A stand-in leaves the incomplete tree: mmdebstrap itself needs root and an archive.
 #[test]
-fn image_that_cannot_be_made_leaves_nothing_in_the_cache() {
-    let folder = scratch("images");
+fn failing_image_leaves_nothing_in_cache() {
+    let folder = empty_folder("images");
     let [cache, packages] = ["cache", "packages"].map(|name| folder.join(name));
     std::fs::write(&packages, "attr\n").unwrap();
     write_program(&folder.join("apt-get"), "echo Debian bookworm http://archive main");
@@ -233,19 +237,23 @@ fn image_that_cannot_be_made_leaves_nothing_in_the_cache() {
     ] {
         let failed = build(script);
         assert!(!failed.status.success());
-        let said = words(&failed);
-        assert!(said.lines().count() == 1 && said.contains(reason), "{said}");
-        assert!(said.contains("no image of bookworm: http://archive: "), "{said}");
+        let output = output_text(&failed);
+        assert!(output.lines().count() == 1 && output.contains(reason), "{output}");
+        assert!(output.contains("no image of bookworm: http://archive: "), "{output}");
         let left = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name());
         let left: Vec<_> = left.filter(|name| !name.to_string_lossy().ends_with(".lock")).collect();
         assert!(left.is_empty(), "{left:?}");
     }
     let made = build("mkdir -p $made/etc/systemd/system");
-    let image = PathBuf::from(words(&made).trim());
-    assert!(made.status.success() && image.join("root/etc/hosts").exists(), "{}", words(&made));
+    let image = PathBuf::from(output_text(&made).trim());
+    assert!(
+        made.status.success() && image.join("root/etc/hosts").exists(),
+        "{}",
+        output_text(&made)
+    );
 }
 
-/// Paths of all files below a folder of the repository but fixtures and inputs.
+/// Lists all files below a folder of the repository without fixtures and inputs.
 fn scripts() -> Vec<PathBuf> {
     let mut folders = ["tests", "fuzz", "packaging"]
         .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
@@ -265,9 +273,10 @@ fn scripts() -> Vec<PathBuf> {
     files
 }
 
-/// Several at once would stop at each other's lock, and what they bring would look like what tests leave.
+/// Several calls at once would stop at each other's lock, and their packages would look like
+/// leftovers of tests.
 #[test]
-fn only_the_makefile_calls_a_package_manager() {
+fn only_makefile_calls_package_manager() {
     let managers = ["apt", "apt-get", "aptitude", "dnf", "yum", "zypper", "pip", "pip3"];
     let mut callers = Vec::new();
     for path in scripts().iter().filter(|path| !path.ends_with("tests/makefile.rs")) {
@@ -284,11 +293,11 @@ fn only_the_makefile_calls_a_package_manager() {
     assert!(callers.is_empty(), "{callers:#?}");
 }
 
-/// A script that is called on its own names what it lacks; what `make test` installs has to bring that.
+/// A script that is called alone names what it lacks, and `make test` must install it.
 #[test]
-fn whatever_a_script_requires_is_in_the_list() {
+fn every_requirement_of_scripts_is_in_package_list() {
     let print = "--eval=needed: ; @echo '$(NEEDS)'";
-    let needs = words(&make(&[print, "needed"]).output().unwrap());
+    let needs = output_text(&make(&[print, "needed"]).output().unwrap());
     let is_pair = |word: &&str| {
         word.split_once('=').is_some_and(|(program, package)| {
             program.ends_with(char::is_alphanumeric) && !package.is_empty()
@@ -317,25 +326,29 @@ fn whatever_a_script_requires_is_in_the_list() {
     assert!(required >= 10, "{required}");
 }
 
-/// A launcher that is missing would skip its tests.
+/// A missing launcher would skip its tests.
 #[test]
-fn launchers_of_ranks_are_installed_for_the_tests() {
+fn rank_launchers_are_installed_for_tests() {
     let print = "--eval=needed: ; @echo '$(NEEDS)'";
-    let needs = words(&make(&[print, "needed"]).output().unwrap());
+    let needs = output_text(&make(&[print, "needed"]).output().unwrap());
     for pair in ["mpirun=openmpi-bin", "mpiexec.hydra=mpich", "pdsh=pdsh"] {
         assert!(needs.split_whitespace().any(|need| need == pair), "{pair}: {needs}");
     }
 }
 
-/// A build with a patch has the same version, and may speak another protocol.
+/// A patched build has the same version, and may have another protocol.
 #[test]
-fn builds_of_other_source_have_other_names() {
-    let folder = scratch("build-name");
+fn builds_of_different_source_have_different_names() {
+    let folder = empty_folder("build-name");
     let script = folder.join("build");
     let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
     let compiled = Command::new(rustc).args(["--edition=2024", source, "-o"]).arg(&script).output();
-    assert!(compiled.as_ref().unwrap().status.success(), "{}", words(compiled.as_ref().unwrap()));
+    assert!(
+        compiled.as_ref().unwrap().status.success(),
+        "{}",
+        output_text(compiled.as_ref().unwrap())
+    );
     let name = |case: &str, file: &str, text: &str| {
         let path = folder.join(case).join("src/below").join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -345,9 +358,9 @@ fn builds_of_other_source_have_other_names() {
             .current_dir(folder.join(case))
             .env("CARGO_PKG_VERSION", "1.2.3")
             .env_remove("OUT_DIR");
-        let said = words(&script.output().unwrap());
-        let name = said.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=BUILD="));
-        name.unwrap_or_else(|| panic!("{said}")).to_owned()
+        let output = output_text(&script.output().unwrap());
+        let name = output.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=BUILD="));
+        name.unwrap_or_else(|| panic!("{output}")).to_owned()
     };
     let one = name("one", "a.rs", "fn a() {}");
     assert!(one.strip_prefix("1.2.3+").is_some_and(|sum| sum.len() == 8), "{one}");
@@ -357,9 +370,9 @@ fn builds_of_other_source_have_other_names() {
 }
 
 #[test]
-fn another_machine_has_its_own_compiler_folders_and_module_path() {
+fn other_machine_has_own_compiler_folders_and_securitydir() {
     let arguments = ["-n", "install", "DESTDIR=/stage", "MACHINE=aarch64", "BUILD_NEEDS="];
-    let said = words(&make(&arguments).output().unwrap());
+    let output = output_text(&make(&arguments).output().unwrap());
     for text in [
         "--target=aarch64-unknown-linux-gnu --release --package pam",
         "packaging/floor/cc",
@@ -368,10 +381,11 @@ fn another_machine_has_its_own_compiler_folders_and_module_path() {
         "qemu-aarch64-static",
         "/stage/usr/lib/aarch64-linux-gnu/security/pam_job_adopt.so",
     ] {
-        assert!(said.contains(text), "{text}: {said}");
+        assert!(output.contains(text), "{text}: {output}");
     }
-    // A variable of this name in the environment is somebody else's.
-    let own =
-        words(&make(&["-n", "all", "BUILD_NEEDS="]).env("MACHINE", "aarch64").output().unwrap());
+    // A variable of this name in the environment belongs to another program.
+    let own = output_text(
+        &make(&["-n", "all", "BUILD_NEEDS="]).env("MACHINE", "aarch64").output().unwrap(),
+    );
     assert!(!own.contains("aarch64-unknown"), "{own}");
 }

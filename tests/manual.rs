@@ -1,6 +1,6 @@
-//! job-adopt(1) names no option that there is not; pam_job_adopt(8) names the arguments
-//! that the module knows, docs/migrate.md those of pam_slurm_adopt, job_adopt.conf(5) the keys of the
-//! configuration, and docs/settings.md all of these and the variables of the prologs.
+//! The manual pages name only what exists: job-adopt(1) the declared options, pam_job_adopt(8) the
+//! arguments of the module, docs/migrate.md those of pam_slurm_adopt, job_adopt.conf(5) the keys of
+//! the configuration, and docs/settings.md all of these and the variables of the prologs.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -20,7 +20,7 @@ const SETTINGS: &str = include_str!("../docs/settings.md");
 const MIGRATE: &str = include_str!("../docs/migrate.md");
 const ARGUMENTS: &str = include_str!("../src/module/settings.rs");
 
-/// The options that a text names, with roff's minus signs or without.
+/// Lists the options that a text names, with or without roff's minus signs.
 fn options(text: &str) -> BTreeSet<String> {
     let text = text.replace("\\-", "-").replace("\\fR", " ");
     let letter = |c: char| c.is_ascii_lowercase() || c == '-';
@@ -28,21 +28,21 @@ fn options(text: &str) -> BTreeSet<String> {
     words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
 }
 
-/// The lines of a section.
-fn section(name: &str) -> String {
+/// Returns the lines of a section.
+fn section_lines(name: &str) -> String {
     let body = PAGE.split(&format!(".SH {name}\n")).nth(1).unwrap();
     body.split("\n.SH ").next().unwrap().to_owned()
 }
 
 #[test]
-fn every_option_that_the_page_names_is_declared() {
-    let known = options(&section("OPTIONS"));
+fn every_documented_option_is_declared() {
+    let known = options(&section_lines("OPTIONS"));
     assert!(known.len() > 20, "{known:?}");
     let unknown: Vec<_> = options(PAGE).into_iter().filter(|name| !known.contains(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// The names of the module's arguments, but for those that were removed; of some origins alone.
+/// Lists the names of the module's arguments without the removed ones, limited to some origins.
 fn arguments_of(origins: &[&str]) -> BTreeSet<String> {
     let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
     let table = table.split("\n    removed {\n").next().unwrap();
@@ -60,7 +60,7 @@ fn arguments() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_argument_of_the_module_is_in_its_page() {
+fn every_argument_of_module_is_documented() {
     let page = MODULE_PAGE.split(".SH OPTIONS\n").nth(1).unwrap();
     let page = page.split("\n.SH ").next().unwrap().replace("\\-", "-");
     let entries: Vec<&str> =
@@ -75,7 +75,7 @@ fn every_argument_of_the_module_is_in_its_page() {
 }
 
 #[test]
-fn every_argument_of_pam_slurm_adopt_is_in_the_table_for_the_change() {
+fn every_argument_of_pam_slurm_adopt_is_in_migration_table() {
     let table = MIGRATE.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let first = |row: &str| row.trim_start_matches("| ").split(" | ").next().unwrap().to_owned();
     let named: BTreeSet<String> = table
@@ -89,7 +89,7 @@ fn every_argument_of_pam_slurm_adopt_is_in_the_table_for_the_change() {
     assert_eq!(named, arguments_of(&["Slurm"]));
 }
 
-/// The rows of a table of docs/settings.md: each name with its default.
+/// Returns the rows of a table of docs/settings.md: each name with its default.
 fn settings(heading: &str) -> BTreeMap<String, String> {
     let table = SETTINGS.split(&format!("\n## {heading}\n")).nth(1).unwrap();
     let table = table.split("\n## ").next().unwrap();
@@ -103,21 +103,22 @@ fn settings(heading: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// A default that can be written out is in backticks.
-fn written(default: &str) -> Option<&str> {
+/// Returns the default if it is in backticks, which a literal default always is.
+fn literal_default(default: &str) -> Option<&str> {
     default.strip_prefix('`').and_then(|default| default.strip_suffix('`'))
 }
 
 #[test]
-fn every_argument_of_the_module_is_among_the_settings_with_its_default() {
+fn every_argument_of_module_is_in_settings_with_default() {
     let rows = settings("PAM arguments");
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), arguments());
     for (name, default) in &rows {
-        let Some(value) = written(default) else { continue };
+        let Some(value) = literal_default(default) else { continue };
         let parsed = Settings::parse(&[format!("{name}={value}")]);
         assert_eq!(parsed, Ok(Settings::default()), "{name}={value}");
     }
-    let unwritten: Vec<_> = rows.iter().filter(|(_, default)| written(default).is_none()).collect();
+    let unwritten: Vec<_> =
+        rows.iter().filter(|(_, default)| literal_default(default).is_none()).collect();
     let unwritten: Vec<_> = unwritten.iter().map(|(name, text)| format!("{name} {text}")).collect();
     let without = Settings::default();
     assert!(without.service.is_none() && without.node.is_none());
@@ -133,16 +134,17 @@ fn every_argument_of_the_module_is_among_the_settings_with_its_default() {
 }
 
 #[test]
-fn every_key_of_the_configuration_is_among_the_settings_with_its_default() {
+fn every_configuration_key_is_in_settings_with_default() {
     let rows = settings("Keys of the configuration");
     let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), keys);
     for (key, default) in &rows {
-        let Some(value) = written(default) else { continue };
+        let Some(value) = literal_default(default) else { continue };
         let parsed = Config::parse(format!("{key} = {value}").as_bytes());
         assert_eq!(parsed, Ok(Config::default()), "{key} = {value}");
     }
-    let unwritten: Vec<_> = rows.iter().filter(|(_, default)| written(default).is_none()).collect();
+    let unwritten: Vec<_> =
+        rows.iter().filter(|(_, default)| literal_default(default).is_none()).collect();
     let unwritten: Vec<_> = unwritten.iter().map(|(key, text)| format!("{key} {text}")).collect();
     let without = Config::default();
     assert!(without.always_allowed.is_empty() && without.callerid_networks.is_empty());
@@ -166,8 +168,8 @@ fn every_key_of_the_configuration_is_among_the_settings_with_its_default() {
     );
 }
 
-/// What a prolog or an epilog is told by its surroundings, or has at its top for the admin to change, with
-/// the default.
+/// Lists the variables that a prolog or an epilog takes from its environment, or defines at its top
+/// for the admin to change, each with its default.
 fn variables(script: &str) -> Vec<(String, Option<String>)> {
     let name = |text: &str| {
         let end = text.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(text.len());
@@ -193,7 +195,7 @@ fn variables(script: &str) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn every_variable_of_the_prologs_is_among_the_settings_with_its_default() {
+fn every_prolog_variable_is_in_settings_with_default() {
     let rows = settings("Variables of prologs and epilogs");
     let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
     let scripts =
@@ -207,7 +209,7 @@ fn every_variable_of_the_prologs_is_among_the_settings_with_its_default() {
                 assert_eq!(*said, default, "{name}");
             } else {
                 assert!(
-                    written(said).is_none() && said != "empty",
+                    literal_default(said).is_none() && said != "empty",
                     "{name} has no default: {said}"
                 );
             }
@@ -218,25 +220,25 @@ fn every_variable_of_the_prologs_is_among_the_settings_with_its_default() {
 }
 
 #[test]
-fn every_key_of_the_configuration_is_in_its_page() {
+fn every_configuration_key_is_documented() {
     for key in Config::keys() {
         assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
     }
 }
 
 #[test]
-fn every_variable_that_a_record_keeps_is_in_its_page() {
+fn every_record_variable_is_documented() {
     for name in helper::records::Environment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
 }
 
-/// The names of checks in the sources of `check`: constants of the type `Check`.
-fn checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
+/// Collects the names of checks in the sources of `check`: constants of the type `Check`.
+fn collect_checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            checks(&path, names);
+            collect_checks(&path, names);
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
@@ -247,11 +249,14 @@ fn checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_check_has_an_entry_and_every_entry_is_a_check() {
+fn every_check_has_entry_and_every_entry_is_a_check() {
     let mut known = BTreeSet::new();
-    checks(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"), &mut known);
+    collect_checks(
+        &std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"),
+        &mut known,
+    );
     assert!(known.contains("pam-session"), "{known:?}");
-    let section = section("CHECKS").replace("\\-", "-");
+    let section = section_lines("CHECKS").replace("\\-", "-");
     let table = section.split("\n.nf\n").nth(1).unwrap().split("\n.fi").next().unwrap();
     let mut described = BTreeSet::new();
     for line in table.lines() {

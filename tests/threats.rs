@@ -1,4 +1,4 @@
-//! Every promise of docs/threats.md names tests, and they exist.
+//! Every promise of docs/threats.md names tests that exist.
 #![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
 #![forbid(unsafe_code)]
 

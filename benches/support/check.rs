@@ -1,4 +1,4 @@
-//! What one device check costs, by the kernel's own count (`kernel.bpf_stats_enabled`).
+//! The cost of one device check, as counted by the kernel (`kernel.bpf_stats_enabled`).
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use protocol::{Access, DeviceRule, DeviceType};
 
 use super::layouts::{allow_all, rule_by_rule};
 use super::support::{Cgroup, on_node};
-use super::{Goal, heading, median, row};
+use super::{Goal, median, print_heading, print_row};
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 const SIZES: [usize; 4] = [8, 64, 512, 4096];
@@ -25,7 +25,7 @@ pub(super) fn measure() {
         fs::write(STATS, "1").unwrap();
         let place = node.cgroup().child("check");
         place.create();
-        heading("one device check", "a program that only allows");
+        print_heading("one device check", "a program that only allows");
         for size in SIZES {
             compare(&place, size);
         }
@@ -35,31 +35,32 @@ pub(super) fn measure() {
 }
 
 fn compare(place: &Cgroup, size: usize) {
-    let rules = rules(size);
+    let rules = rules_with_null_last(size);
     let layouts = [allow_all(), allow_rules(&rules), rule_by_rule(&rules)];
     let mut costs = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
         for (layout, costs) in layouts.iter().zip(&mut costs) {
-            costs.push(nanoseconds(place, layout));
+            costs.push(measure_program(place, layout));
         }
     }
     let [floor, tree, blocks] = costs.map(median);
     let goal = if size == 4096 { Goal::AtMost(1.5) } else { Goal::None };
-    row(&format!("{size} entries, tree"), tree, "ns", tree / floor, goal);
-    row(&format!("{size} entries, rule by rule"), blocks, "ns", blocks / floor, Goal::None);
+    print_row(&format!("{size} entries, tree"), tree, "ns", tree / floor, goal);
+    print_row(&format!("{size} entries, rule by rule"), blocks, "ns", blocks / floor, Goal::None);
 }
 
-/// `/dev/null` is the last of them: the worst place in a list, any place in a tree. All accesses,
-/// since the rule-by-rule layout does not load otherwise when it is long.
-fn rules(size: usize) -> Vec<DeviceRule> {
+/// Returns a list with `/dev/null` as its last entry: the worst position in a list, and any
+/// position in a tree. Every entry grants all accesses, since the rule-by-rule layout does not load
+/// otherwise when it is long.
+fn rules_with_null_last(size: usize) -> Vec<DeviceRule> {
     let entry = |minor| DeviceRule::new(DeviceType::Char, 195, Some(minor), Access::ALL).unwrap();
     let mut rules: Vec<DeviceRule> = (1..size as u32).map(|index| entry(index * 3)).collect();
     rules.push(DeviceRule::new(DeviceType::Char, 1, Some(3), Access::ALL).unwrap());
     rules
 }
 
-/// Nanoseconds of one run of the program, over many opens of `/dev/null`.
-fn nanoseconds(place: &Cgroup, program: &[Insn]) -> f64 {
+/// Returns the nanoseconds of one run of the program, over many opens of `/dev/null`.
+fn measure_program(place: &Cgroup, program: &[Insn]) -> f64 {
     let cgroup = place.child("one");
     cgroup.create();
     let bytes: Vec<u8> = program.iter().flat_map(|insn| insn.to_bytes()).collect();
@@ -67,7 +68,7 @@ fn nanoseconds(place: &Cgroup, program: &[Insn]) -> f64 {
     let directory = File::open(cgroup.dir()).unwrap();
     prog_attach(directory.as_fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();
     open_many(&cgroup.dir().join("cgroup.procs"));
-    let cost = stat(&program, "run_time_ns") / stat(&program, "run_cnt");
+    let cost = read_program_stat(&program, "run_time_ns") / read_program_stat(&program, "run_cnt");
     cgroup.remove();
     cost
 }
@@ -83,8 +84,8 @@ fn open_many(procs: &Path) {
     assert!(child.wait().unwrap().success());
 }
 
-/// A number of the program's `/proc/self/fdinfo`.
-fn stat(program: &OwnedFd, key: &str) -> f64 {
+/// Reads a number from the program's `/proc/self/fdinfo`.
+fn read_program_stat(program: &OwnedFd, key: &str) -> f64 {
     let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
     let text = fs::read_to_string(path).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();

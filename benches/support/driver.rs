@@ -1,4 +1,4 @@
-//! Runs of `logins.c`: PAM calls, each in a process of its own, as sshd has one per connection.
+//! Runs of `logins.c`: PAM calls in separate processes, since sshd has one per connection.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use super::support::{Node, Outcome};
 const LOGINS: &str = include_str!("logins.c");
 const PERMIT: &str = "session required pam_permit.so\naccount required pam_permit.so\n";
 
-/// What one login takes, in microseconds.
+/// The duration of one login in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// The PAM calls alone.
     pub(super) calls: f64,
-    /// With `pam_start`, which loads the modules and what they need.
+    /// With `pam_start`, which loads the modules and their libraries.
     pub(super) whole: f64,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn compile(node: &Node, name: &str, source: &str, library: &str) {
     Outcome::run(cc.arg(library)).ok();
 }
 
-/// What each login takes.
+/// Runs the driver, and returns the cost of each login.
 pub(super) fn run(node: &Node, arguments: &[&str]) -> Vec<Cost> {
     let outcome = node.run("logins", arguments).ok();
     let numbers = |line: &str| -> Vec<f64> {

@@ -1,9 +1,10 @@
-//! What many logins at once into one job cost, against `pam_permit` alone in the same server.
+//! The cost of many concurrent logins into one job, compared with `pam_permit` alone in the same
+//! server.
 
 use std::time::Duration;
 
 use super::support::{ALICE, Node, Sshd, on_node};
-use super::{Goal, heading, median, row};
+use super::{Goal, median, print_heading, print_row};
 
 const LOGINS: usize = 256;
 const ROUNDS: usize = 5;
@@ -26,7 +27,7 @@ pub(super) fn measure() {
     });
 }
 
-/// Rounds of each in turn, so that what else the machine does meets both.
+/// Runs rounds of each in turn, so that other load affects both.
 fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Goal) {
     let round = |stack: &str| {
         node.stack(stack);
@@ -37,7 +38,7 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let (mut took, mut cpu) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
     for turn in 0..ROUNDS {
-        // Each goes first as often as the other.
+        // Each goes first equally often.
         let (permit, ours) = match turn % 2 {
             0 => (round(PERMIT), round(OURS)),
             _ => {
@@ -53,12 +54,12 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
             values[2].push(permit / ours);
         }
     }
-    heading(&format!("{LOGINS} logins at once, {title}"), "pam_permit");
+    print_heading(&format!("{LOGINS} logins at once, {title}"), "pam_permit");
     for (what, goal, [permit, ours, ratio]) in
         [("rate", goal, took), ("processor time", Goal::None, cpu)]
     {
         let (permit, ours) = (median(permit), median(ours));
-        row(&format!("pam_permit, {what}"), permit, "ms", 1.0, Goal::None);
-        row(&format!("account and session, {what}"), ours, "ms", median(ratio), goal);
+        print_row(&format!("pam_permit, {what}"), permit, "ms", 1.0, Goal::None);
+        print_row(&format!("account and session, {what}"), ours, "ms", median(ratio), goal);
     }
 }

@@ -1,4 +1,4 @@
-//! Layouts of device programs to compare ours with.
+//! Layouts of device programs to compare with ours.
 
 use admin::filters::interpret::BPF_RSH;
 use kernel::bpf::generate::code::{
@@ -12,16 +12,16 @@ const MINOR: Register = 3;
 const ACCESS_TYPE: Register = 4;
 const SCRATCH: Register = 5;
 
-/// A program that allows everything: the price of having one at all.
+/// Returns a program that allows everything: the cost of having any program.
 pub(crate) fn allow_all() -> Vec<Insn> {
     answer(true).to_vec()
 }
 
-/// One block of 10 or 11 instructions for each entry, asked one after the other, as the Flux IMP
-/// lays its programs out. Entries of one device do not add up.
+/// Returns one block of 10 or 11 instructions for each entry, checked one after the other, in the
+/// layout of the Flux IMP. Entries for one device do not add up.
 ///
-/// Long lists load only where every entry grants all three accesses: otherwise a refused access
-/// leads on with the minor known, the verifier walks the rest anew for each entry, and gives up
+/// Long lists load only if every entry grants all three accesses. Otherwise a denied access
+/// continues with the minor known, the verifier walks the rest again for each entry, and gives up
 /// (`E2BIG`) before 1,024 entries.
 pub(crate) fn rule_by_rule(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut program = vec![
@@ -30,7 +30,7 @@ pub(crate) fn rule_by_rule(rules: &[DeviceRule]) -> Vec<Insn> {
         Insn::load_word(ACCESS_TYPE, 1, CTX_ACCESS_TYPE),
     ];
     for rule in rules {
-        program.extend(block(rule));
+        program.extend(entry_instructions(rule));
     }
     program.extend(answer(false));
     program
@@ -40,7 +40,7 @@ fn answer(allowed: bool) -> [Insn; 2] {
     [Insn::mov64_imm(0, i32::from(allowed)), Insn::exit()]
 }
 
-fn block(rule: &DeviceRule) -> Vec<Insn> {
+fn entry_instructions(rule: &DeviceRule) -> Vec<Insn> {
     let refused = !rule.access().bits() & 7;
     let test = [
         Insn::alu32_reg(BPF_MOV, SCRATCH, ACCESS_TYPE),

@@ -1,13 +1,14 @@
-//! What a login costs: a fresh process each, as sshd has one per connection, times one PAM call.
+//! The cost of a login: a fresh process for each, since sshd has one per connection, times one PAM
+//! call.
 
 use super::driver::{Cost, install, run};
 use super::support::{ALICE, Cgroup, Node, on_node};
-use super::{Goal, heading, median, row};
+use super::{Goal, median, print_heading, print_row};
 
 const ROUNDS: usize = 5;
 const PER_ROUND: &str = "60";
-/// Pauses between logins, in microseconds: back to back, and far enough apart for the kernel to
-/// wait for a grace period at every move.
+/// Pauses between logins, in microseconds: none, and long enough for the kernel to wait for a grace
+/// period at every move.
 const PAUSES: [(&str, &str); 2] = [("back to back", "0"), ("50 ms apart", "50000")];
 
 pub(super) fn measure() {
@@ -22,7 +23,7 @@ pub(super) fn measure() {
 }
 
 fn compare(node: &Node, job: &Cgroup, title: &str, pause: &str) {
-    // Rounds of each in turn, so that what else the machine does meets all of them.
+    // Rounds of each in turn, so that other load affects all of them.
     let cgroup = format!("/sys/fs/cgroup{}", job.path());
     let kinds = [["permit", "session"], ["bare", &cgroup], ["sshd", "session"], ["sshd", "both"]];
     let mut costs = [const { Vec::new() }; 4];
@@ -33,11 +34,11 @@ fn compare(node: &Node, job: &Cgroup, title: &str, pause: &str) {
         }
     }
     let [permit, bare, session, both] = costs.map(median);
-    heading(&format!("session set-up, {title}"), "a bare fork + exec + move");
-    // Apart, it is the kernel's wait that counts, in all of them.
+    print_heading(&format!("session set-up, {title}"), "a bare fork + exec + move");
+    // With pauses the kernel's wait dominates in all of them.
     let goal = |most| if pause == "0" { Goal::AtMost(most) } else { Goal::None };
-    row("pam_permit", permit, "us", permit / bare, Goal::None);
-    row("bare fork + exec + move", bare, "us", 1.0, Goal::None);
-    row("session", session, "us", session / bare, goal(1.1));
-    row("account and session", both, "us", both / bare, goal(1.8));
+    print_row("pam_permit", permit, "us", permit / bare, Goal::None);
+    print_row("bare fork + exec + move", bare, "us", 1.0, Goal::None);
+    print_row("session", session, "us", session / bare, goal(1.1));
+    print_row("account and session", both, "us", both / bare, goal(1.8));
 }

@@ -1,5 +1,5 @@
-/* logins SERVICE account|session|both COUNT PAUSE_US   times PAM calls, each in an own process
- * logins bare CGROUP COUNT PAUSE_US                    times fork + exec of the helper + move
+/* logins SERVICE account|session|both COUNT PAUSE_US   times PAM calls, each in its own process
+ * logins bare CGROUP COUNT PAUSE_US                    times fork, exec of the helper and move
  * Prints the microseconds of each: of the calls, and with pam_start, which loads the modules. */
 #include <fcntl.h>
 #include <pwd.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define HELPER "/usr/libexec/job-adopt/resolve"
-/* What sshd holds when a session opens (1.8 MB, OpenSSH 9.2): a fork has to copy its tables. */
+/* The memory of sshd when a session opens (1.8 MB, OpenSSH 9.2): a fork must copy its page tables. */
 #define BALLAST (9 << 18)
 
 static int converse(int count, const struct pam_message **messages, struct pam_response **answers,
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
         return 2;
     char *ballast = malloc(BALLAST);
     memset(ballast, 1, BALLAST);
-    /* Nor does sshd meet the name service for the first time when a session opens. */
+    /* sshd has used the name service before a session opens, too. */
     getpwnam("alice");
     for (int left = atoi(argv[3]); left > 0; left--) {
         int ends[2];

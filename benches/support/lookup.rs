@@ -1,4 +1,4 @@
-//! What a look-up costs while other users have many jobs on the node.
+//! The cost of a lookup while other users have many jobs on the node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use helper::answer;
 use protocol::{Phase, Request, Several, Verdict};
 
-use super::{Goal, heading, median, row};
+use super::{Goal, median, print_heading, print_row};
 
 const OTHERS: [usize; 3] = [1, 100, 10_000];
 const ROUNDS: usize = 400;
-/// Rounds of one row end after so long, but for so many.
+/// Rounds of one row end after this time, but not before this number.
 const LONGEST: Duration = Duration::from_secs(2);
 const FEWEST: usize = 20;
 const UID: u32 = 60_001;
@@ -19,7 +19,7 @@ const DEVICES: &str = r#""options": {"DevicePolicy": "closed"}"#;
 
 pub(super) fn measure() {
     let scratch = Scratch::new();
-    heading("look-up, by jobs of other users", "one other job");
+    print_heading("look-up, by jobs of other users", "one other job");
     let mut first = f64::NAN;
     let mut there = 0;
     for others in OTHERS {
@@ -31,11 +31,11 @@ pub(super) fn measure() {
         if first.is_nan() {
             first = cost;
         }
-        row(&format!("{others} jobs"), cost, "us", cost / first, Goal::AtMost(1.2));
+        print_row(&format!("{others} jobs"), cost, "us", cost / first, Goal::AtMost(1.2));
     }
 }
 
-fn microseconds(scratch: &Scratch) -> f64 {
+fn measure_lookup(scratch: &Scratch) -> f64 {
     let request = Request {
         phase: Phase::Session,
         user: "bench".into(),
@@ -57,7 +57,7 @@ fn microseconds(scratch: &Scratch) -> f64 {
     cost
 }
 
-/// A registry of its own, and the cgroup of the job that is looked up.
+/// A registry of its own, and the cgroup of the requested job.
 pub(super) struct Scratch {
     pub(super) dir: PathBuf,
     cgroup: super::support::Cgroup,
@@ -79,16 +79,16 @@ impl Scratch {
         scratch
     }
 
-    /// The record of the job that is looked up, with what it says of devices.
+    /// Writes the record of the requested job, with these device options.
     pub(super) fn own(&self, devices: &str) {
         self.write(UID, "4242", devices);
     }
 
-    /// What one look-up takes, in microseconds.
+    /// Measures one lookup, in microseconds.
     pub(super) fn cost(&self) -> f64 {
         let began = Instant::now();
         let more = |round: &usize| *round < FEWEST || began.elapsed() < LONGEST;
-        median((0..ROUNDS).take_while(more).map(|_| microseconds(self)).collect())
+        median((0..ROUNDS).take_while(more).map(|_| measure_lookup(self)).collect())
     }
 
     fn record(&self, uid: u32, id: &str) {

@@ -1,5 +1,5 @@
-//! What a login to a job of a real Slurm's costs, through ours and through `pam_slurm_adopt`, by
-//! how many jobs the node has, and by whether its processors compute. The other jobs are stand-ins, of
+//! The cost of a login to a job of a real Slurm, through ours and through `pam_slurm_adopt`, by the
+//! number of jobs on the node and by the load of its processors. The other jobs are stand-ins of
 //! another user.
 
 use std::io::{BufRead, BufReader};
@@ -7,21 +7,21 @@ use std::process::{Child, Command, Stdio};
 
 use super::driver::{compile, install, run};
 use super::support::{ALICE, BOB, SPOOL, Slurm, on_slurm};
-use super::{Goal, heading, median, row};
+use super::{Goal, median, print_heading, print_row};
 
 const STEPDS: &str = include_str!("stepds.c");
 const JOBS: [usize; 2] = [1, 100];
-/// A number far from those that Slurm gives out.
+/// A number far from those that Slurm assigns.
 const FIRST: usize = 70_000;
 const ROUNDS: usize = 6;
 const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
                     session required pam_permit.so\n\
                     session required pam_job_adopt.so log_level=quiet\n";
-/// As its documentation has sites write who want it to fail closed.
+/// Arguments that its documentation gives to sites that want it to fail closed.
 const THEIRS: &str = "account required pam_slurm_adopt.so action_adopt_failure=deny \
                       action_generic_failure=deny log_level=quiet service=*\n\
                       session required pam_permit.so\n";
-/// Services and phases, the first to be taken off the others.
+/// Services and phases. The first is subtracted from the others.
 const KINDS: [[&str; 2]; 5] = [
     ["permit", "both"],
     ["theirs", "account"],
@@ -39,10 +39,10 @@ struct Pace {
 }
 
 const BACK_TO_BACK: Pace = Pace { title: "back to back", per_round: "30", pause_us: "0" };
-/// Far enough apart for the kernel to wait for a grace period at every move.
+/// Long enough for the kernel to wait for a grace period at every move.
 const APART: Pace = Pace { title: "50 ms apart", per_round: "8", pause_us: "50000" };
 
-/// What the session alone may cost against theirs, and both phases.
+/// Maximum cost of the session alone and of both phases, relative to theirs.
 type Goals = [Goal; 2];
 
 pub(super) fn measure() {
@@ -58,7 +58,7 @@ pub(super) fn measure() {
     });
 }
 
-/// The same while each processor has something to compute.
+/// Measures while each processor computes.
 pub(super) fn measure_busy() {
     on_job(|slurm| {
         let _busy = Busy::start();
@@ -68,7 +68,7 @@ pub(super) fn measure_busy() {
     });
 }
 
-/// Runs `body` with a job of the user's on the node.
+/// Runs `body` with a job of the user on the node.
 fn on_job(body: impl FnOnce(&Slurm<'_>)) {
     on_slurm(|slurm| {
         let node = slurm.node;
@@ -83,8 +83,8 @@ fn on_job(body: impl FnOnce(&Slurm<'_>)) {
 }
 
 fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, [alone, whole]: Goals) {
-    // Rounds of each in turn, so that what else the machine does meets all of them, and each after
-    // every other: who is adopted leaves the step's daemon with work for a second.
+    // Rounds of each in turn, so that other load affects all of them, and in every order: an
+    // adopted login leaves the step's daemon with work for a second.
     let mut costs = [const { Vec::new() }; KINDS.len()];
     for round in 0..ROUNDS {
         for turn in 0..KINDS.len() {
@@ -95,10 +95,10 @@ fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, [alone, whole]: Goals) {
         }
     }
     let [permit, theirs, account, session, both] = costs.map(median);
-    heading(&format!("Slurm, {title}, {}", pace.title), "pam_slurm_adopt");
+    print_heading(&format!("Slurm, {title}, {}", pace.title), "pam_slurm_adopt");
     let above = |what: &str, cost: f64, goal: Goal| {
         let cost = cost - permit;
-        row(what, cost, "us", cost / (theirs - permit), goal);
+        print_row(what, cost, "us", cost / (theirs - permit), goal);
     };
     above("pam_slurm_adopt (account)", theirs, Goal::None);
     above("account", account, Goal::None);
@@ -106,7 +106,7 @@ fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, [alone, whole]: Goals) {
     above("account and session", both, whole);
 }
 
-/// A loop on each processor, as jobs compute.
+/// A loop on each processor, in place of computing jobs.
 #[derive(Debug)]
 struct Busy(Vec<Child>);
 
@@ -131,7 +131,7 @@ impl Drop for Busy {
     }
 }
 
-/// Jobs of another user's, as far as a login can tell: they are at their sockets.
+/// Jobs of another user, as far as a login can see: they listen at their sockets.
 #[derive(Debug)]
 struct Others(Child);
 

@@ -1,5 +1,5 @@
-/* stepds FOLDER NODE FIRST COUNT UID   plays the extern steps' daemons of COUNT jobs of a user's, from
- * job FIRST on: a process and a socket each, as Slurm has it. Ends with its standard input. */
+/* stepds FOLDER NODE FIRST COUNT UID   plays the extern step daemons of COUNT jobs of a user, from job
+ * FIRST on: a process and a socket for each, as in Slurm. Exits at the end of its standard input. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>

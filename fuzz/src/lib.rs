@@ -11,25 +11,25 @@ use helper::devices::cdi::Spec;
 use kernel::trust::Trust;
 use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
-/// Takes values from the front of what the fuzzer gives.
+/// Takes values from the front of the fuzzer's input.
 #[derive(Debug)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
-    /// The next `N` bytes; `None` where fewer are left.
+    /// Takes the next `N` bytes; returns `None` if fewer are left.
     pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*first)
     }
 
-    /// What the kernel may ask a device program.
+    /// Takes a request that the kernel may pass to a device program.
     pub fn request(&mut self) -> Option<Request> {
         let (kind, major, minor, access) = self.device()?;
         Some(Request { kind, major, minor, access })
     }
 
-    /// An entry of an allowlist; of a major's last minor, all of them.
+    /// Takes an entry of an allowlist. The last minor stands for all minors of its major.
     pub fn rule(&mut self) -> Option<DeviceRule> {
         let (kind, major, minor, access) = self.device()?;
         let minor = (minor != MINOR_MAX).then_some(minor);
@@ -46,20 +46,20 @@ impl Bytes<'_> {
     }
 }
 
-/// A message of this version: what the fuzzer gives is all but the first entry, so that the corpus
-/// outlives a release.
+/// Returns a message of this version. The input is everything but the first entry, so that the
+/// corpus outlives a release.
 #[must_use]
 pub fn with_version(bytes: &[u8]) -> Vec<u8> {
     [b"version\0s", VERSION.as_bytes(), b"\0", bytes].concat()
 }
 
-/// The files of a node, or of a part of one, in a directory of this process. Whoever runs the target
-/// removes it.
+/// Files of a node, or of a part of one, in a directory of this process. The program that runs the
+/// target removes it.
 #[derive(Debug)]
 pub struct Laid {
     dir: PathBuf,
     owner: u32,
-    /// What was laid out last, so that an execution writes only what differs.
+    /// The files of the last execution, so that the next one writes only what differs.
     files: RefCell<HashMap<String, Option<String>>>,
 }
 
@@ -71,10 +71,11 @@ impl Laid {
         Self { dir, owner, files: RefCell::default() }
     }
 
-    /// This process's files, as the execution before left them.
+    /// Returns this process's files, as the last execution left them.
     ///
     /// # Panics
-    /// Where there is no place for them.
+    ///
+    /// Panics if the directory cannot be created.
     #[must_use]
     pub fn kept() -> &'static Self {
         thread_local! {
@@ -83,19 +84,19 @@ impl Laid {
         KEPT.with(|kept| *kept)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether that is something new to lay out.
+    /// Returns whether this file differs from the last execution, and stores it.
     fn differs(&self, path: &str, text: Option<&str>) -> bool {
         let mut files = self.files.borrow_mut();
         if files.get(path).is_some_and(|last| last.as_deref() == text) {
             return false;
         }
-        // A directory goes with its files, and comes with them.
+        // A directory is removed and created with its files.
         let within = |one: &str, other: &str| {
             one.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
         };
@@ -104,10 +105,11 @@ impl Laid {
         true
     }
 
-    /// Writes a file, with the directories that it is in.
+    /// Writes a file and creates its directories.
     ///
     /// # Panics
-    /// Where that fails, as for a path that is a directory.
+    ///
+    /// Panics if that fails, as for a path that is a directory.
     pub fn file(&self, path: &str, text: &str) {
         if !self.differs(path, Some(text)) {
             return;
@@ -119,7 +121,7 @@ impl Laid {
         }
     }
 
-    /// Removes a file or a directory with all that is in it, if it is there.
+    /// Removes a file or a directory with its contents, if it exists.
     pub fn without(&self, path: &str) {
         if !self.differs(path, None) {
             return;
@@ -130,17 +132,18 @@ impl Laid {
         }
     }
 
-    /// The files as those of a node.
+    /// Returns the files as the tree of a node.
     #[must_use]
     pub fn tree(&self) -> Tree {
         Tree::with_root(&self.dir, Trust::below(&self.dir, self.owner))
     }
 }
 
-/// Holds what was read of a device specification to what its users take for granted.
+/// Asserts what users of a device specification rely on.
 ///
 /// # Panics
-/// Where a rule is broken.
+///
+/// Panics if a rule is broken.
 pub fn assert_fit(spec: &Spec) {
     assert!(!spec.devices.is_empty());
     for (at, device) in spec.devices.iter().enumerate() {

@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
             assert!(settings.helper.starts_with('/') && settings.conf.starts_with('/'));
             arguments.reverse();
             let reversed = Settings::parse(&arguments).map(|reversed| Settings {
-                // `debug` is another word for this one, and the later of the two counts.
+                // `debug` is a synonym of this argument, and the later of the two counts.
                 log_level: settings.log_level,
                 ..reversed
             });

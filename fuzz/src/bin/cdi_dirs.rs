@@ -1,7 +1,7 @@
 //! Directories of specifications. A line `=` ends each file: one of the lower rank, two of the
 //! higher one.
 //!
-//! At most 1024 bytes: `cdi_yaml` and `cdi_json` try what a file may say.
+//! At most 1024 bytes: `cdi_yaml` and `cdi_json` try the contents of a file.
 #![no_main]
 
 use job_adopt_fuzz::Laid;
@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use helper::devices::cdi::{self, Catalog, Format, QualifiedName, Spec};
 
 const FILES: [&str; 3] = ["etc/cdi/low.yaml", "run/cdi/high.yaml", "run/cdi/high.json"];
-/// Comes after every other file, and cannot be used.
+/// Sorts after every other file, and is unusable.
 const BROKEN: &str = "run/cdi/zz.json";
 const NODES: [(&str, &str); 4] = [
     ("proc/devices", "Character devices:\n195 nvidia\n195 nvidiactl\n"),
@@ -50,11 +50,11 @@ fuzz_target!(|text: &str| {
         let (found, later) = (ask(&catalog), ask(&broken));
         let fault = found.as_ref().err().map(|error| error.why.to_string());
         let fault = fault.unwrap_or_default();
-        // A node at fault is told with the file that asks for it.
+        // A fault of a node names the file that asks for it.
         let of_node = ["/etc/cdi/", "/run/cdi/"].iter().any(|dir| fault.starts_with(dir));
         let expected = match (one, other) {
             (true, true) => fault.starts_with("defined in both "),
-            // Whatever is wrong with other files, this definition counts.
+            // This definition counts whatever is wrong with other files.
             (true, false) | (false, true) => fault.is_empty() || of_node,
             (false, false) if low => {
                 fault.is_empty() || of_node || fault.ends_with("repair or remove it")
@@ -65,7 +65,7 @@ fuzz_target!(|text: &str| {
             }
         };
         assert!(expected, "{found:?}");
-        // A file that cannot be read hides nothing beside it, and uncovers nothing below.
+        // An unreadable file hides no definition beside it, and reveals none below.
         let devices = |found: &Result<_, _>| -> Option<Vec<_>> {
             let found: &helper::devices::ResolvedDevices = found.as_ref().ok()?;
             Some(found.devices.clone())

@@ -8,7 +8,7 @@ use helper::devices::cdi::{Format, Spec};
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(spec) = Spec::parse(bytes, Format::Json) {
         assert_fit(&spec);
-        // Most JSON is YAML as well.
+        // Most JSON is YAML too.
         if let Ok(other) = Spec::parse(bytes, Format::Yaml) {
             assert_eq!(spec, other, "one text, two meanings");
         }

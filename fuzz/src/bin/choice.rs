@@ -1,4 +1,4 @@
-//! The job that a user chose, in a file of their own.
+//! The job that a user chose, in a file owned by the user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Entries of an allowlist as they cross the boundary.
+//! Entries of an allowlist in the form that crosses the boundary.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What the kernel says of a connection (sock_diag(7)).
+//! The kernel's description of a connection (sock_diag(7)).
 #![no_main]
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     let ends: [SocketAddr; 2] = [([10, 1, 0, 5], 5000).into(), ([10, 1, 0, 6], 22).into()];
     let [local, remote] = ends;
     if let Ok(Some(owner)) = diag::read(bytes, local, remote) {
-        // What is behind the message's own end has no say.
+        // Bytes after the end of the message do not count.
         let longer = [bytes, b"more"].concat();
         assert_eq!(diag::read(&longer, local, remote), Ok(Some(owner)));
         assert_eq!(diag::read(bytes, remote, local), Ok(None), "one socket has two directions");

@@ -1,4 +1,4 @@
-//! Ids and units of Flux's jobs.
+//! Ids and units of Flux jobs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

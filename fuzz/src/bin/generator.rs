@@ -1,6 +1,6 @@
-//! Allowlists: the program of a list has to mean what the list says, entry by entry.
+//! Allowlists: the program of a list must mean the list, entry by entry.
 //!
-//! At most 768 bytes, which are 127 entries: each is asked for of all of them.
+//! At most 768 bytes, which are 127 entries: each is compared with all of them.
 #![no_main]
 
 use job_adopt_fuzz::Bytes;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         rules.push(rule);
     }
     let allow = allow_rules(&rules);
-    // What is asked for, and each device of the list and the one above it.
+    // The request, each device of the list, and the device above it.
     let near = rules.iter().flat_map(|rule| {
         let minor = rule.minor().unwrap_or(request.minor);
         [minor, minor.wrapping_add(1) & 0xf_ffff].map(|minor| Request {

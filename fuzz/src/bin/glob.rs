@@ -1,6 +1,6 @@
 //! Patterns of names: the first line is a pattern, the second a name.
 //!
-//! At most 512 bytes: a name of a file has 255.
+//! At most 512 bytes: a file name has at most 255.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,8 +20,8 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Whether a pattern of `*` and `?` stands for a name, character by character: `reached` says which
-/// lengths of the name the pattern so far can stand for.
+/// Returns whether a pattern of `*` and `?` matches a name, character by character: `reached` holds
+/// the lengths of the name that the pattern so far matches.
 fn expected(pattern: &str, name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let mut reached = vec![false; name.len() + 1];

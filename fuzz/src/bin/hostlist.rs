@@ -1,6 +1,6 @@
 //! Slurm's lists of names: the first line is a list, the second a name.
 //!
-//! At most 1024 bytes: each name is looked for in all of the list.
+//! At most 1024 bytes: each name is searched in the whole list.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

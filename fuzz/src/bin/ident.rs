@@ -1,4 +1,4 @@
-//! The two lines of the Identification Protocol: a question from any host, an answer from any.
+//! The two lines of the Identification Protocol: a question from any host, an answer from any host.
 #![no_main]
 
 use job_adopt_fuzz::Bytes;
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some([a, b, c, d]) = rest.take() else { return };
     let query = Query { local: u16::from_be_bytes([a, b]), foreign: u16::from_be_bytes([c, d]) };
     let pair = query.line();
-    // Behind the ports that were asked about, and with ports of its own.
+    // Once after the ports of the question, and once with its own ports.
     let echoed = [pair.trim_end().as_bytes(), rest.0].concat();
     for line in [&echoed[..], rest.0] {
         if let Some(answer) = Answer::parse(line, query) {

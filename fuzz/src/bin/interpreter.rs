@@ -1,4 +1,4 @@
-//! Device programs of others: eight bytes for what is asked, then instructions.
+//! Foreign device programs: eight bytes of request, then instructions.
 #![no_main]
 
 use job_adopt_fuzz::Bytes;

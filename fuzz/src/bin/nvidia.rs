@@ -1,5 +1,5 @@
-//! The files of NVIDIA's driver. A line `=` ends each: what two GPUs are, which minors MIG instances
-//! have, and the two capabilities of one instance.
+//! The files of NVIDIA's driver. A line `=` ends each: two GPUs, the minors of MIG instances, and
+//! the two capabilities of one instance.
 //!
 //! At most 1024 bytes.
 #![no_main]
@@ -53,7 +53,8 @@ fuzz_target!(|text: &str| {
         else {
             continue;
         };
-        // The GPU, what all share, and the two capabilities; none of them is that of all MIG.
+        // The GPU, the shared devices, and the two capabilities; none of them belongs to all of
+        // MIG.
         assert!((5..=6).contains(&found.devices.len()), "{:?}", found.devices);
         let own = |major, minor| {
             found.devices.iter().any(|d| d.rule.major() == major && d.rule.minor() == Some(minor))

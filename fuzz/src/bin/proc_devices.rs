@@ -1,6 +1,6 @@
 //! `/proc/devices`.
 //!
-//! At most 1024 bytes, about as many as the file has: each line is compared with all others.
+//! At most 1024 bytes, about the size of the real file: each line is compared with all others.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
     let drivers = ProcDevices::parse(text);
     let lines: Vec<&str> =
         text.lines().map(|line| line.trim_end().trim_start_matches(" ")).collect();
-    // What follows a blank may be a name; nothing else is one.
+    // A name can only follow a blank.
     for name in lines.iter().filter_map(|line| line.split_once(' ')).map(|(_, name)| name) {
         for kind in [DeviceType::Char, DeviceType::Block] {
             for major in drivers.majors_of(kind, name) {

@@ -1,4 +1,4 @@
-//! What the unprivileged half answers: the one text of others that root's half reads.
+//! The replies of the unprivileged half: the only foreign text that root's half parses.
 #![no_main]
 
 use job_adopt_fuzz::with_version;

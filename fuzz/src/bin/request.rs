@@ -1,4 +1,4 @@
-//! What the privileged half asks.
+//! The requests of the privileged half.
 #![no_main]
 
 use job_adopt_fuzz::with_version;

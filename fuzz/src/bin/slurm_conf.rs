@@ -1,4 +1,5 @@
-//! What is read of Slurm's `slurm.conf` and `cgroup.conf`, and its pattern of the spool directory.
+//! The settings that the helper reads from `slurm.conf` and `cgroup.conf`, and the pattern of the
+//! spool directory.
 #![no_main]
 
 use std::path::Path;
@@ -29,7 +30,7 @@ fuzz_target!(|text: &str| {
     assert!(known.starts_with('/') && known.split('/').all(|part| part != ".."), "{known:?}");
     match spool.node_dirs("gpu017.site") {
         None => assert_eq!(spool.dir_of("gpu017.site", None), Some(known)),
-        // What is there for the node is found without its name as well.
+        // Directories of the node are found without its name as well.
         Some(dirs) => {
             let (parent, known) = (straight(&dirs.parent), straight(&known));
             let below = known.strip_prefix(parent.as_slice()).expect("below the parent");
@@ -40,7 +41,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// The names of a path.
+/// Returns the names of a path.
 fn straight(path: &str) -> Vec<String> {
     path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Device specifiers, and what they stand for on a node.
+//! Device specifiers, and the devices of a node that they name.
 #![no_main]
 
 use job_adopt_fuzz::Laid;

@@ -1,4 +1,4 @@
-//! PAM service files. A line `=` ends each; the first is that of `sshd`.
+//! PAM service files. A line `=` ends each; the first is the file of `sshd`.
 //!
 //! At most 1024 bytes.
 #![no_main]
@@ -9,7 +9,7 @@ use helper::stack::{Finding, judge};
 use protocol::Stack;
 
 const OTHERS: [&str; 3] = ["common", "deeper", "other"];
-/// A line that lets a session go on, and cannot end the stack, leap or undo anything.
+/// A line that lets a session continue, and cannot end the stack, jump or undo anything.
 const HARMLESS: &str = "session required pam_other.so\n";
 
 fuzz_target!(|text: &str| {
@@ -23,20 +23,20 @@ fuzz_target!(|text: &str| {
             None => laid.without(&path),
         }
     }
-    let finding = judged(laid, own);
+    let finding = read_stack(laid, own);
     if let Finding::Effective(place) = &finding {
         let file = std::fs::read(&place.file).expect("the file of a line of ours");
         let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').skip(place.line - 1).collect();
         let rest = String::from_utf8_lossy(&lines.join(&b'\n')).into_owned();
         assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
     }
-    let more = judged(laid, &format!("{HARMLESS}{own}"));
+    let more = read_stack(laid, &format!("{HARMLESS}{own}"));
     if finding.stack() == Stack::Missing {
         assert_eq!(more.stack(), Stack::Missing, "a line of others made {finding} into {more}");
     }
 });
 
-fn judged(laid: &Laid, text: &str) -> Finding {
+fn read_stack(laid: &Laid, text: &str) -> Finding {
     laid.file("etc/pam.d/sshd", text);
     judge(laid.path(), "sshd")
 }

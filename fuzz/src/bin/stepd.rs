@@ -1,4 +1,4 @@
-//! What a step daemon of Slurm answers: version, uid and state.
+//! Answers of a Slurm step daemon: version, uid and state.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! What sysfs tells of AMD's GPUs. A line `=` ends each file: two nodes of KFD's topology, the
-//! numbers of its device, and those of the card's own render node.
+//! AMD GPUs in sysfs. A line `=` ends each file: two nodes of KFD's topology, the numbers of its
+//! device, and those of the card's own render node.
 //!
 //! At most 512 bytes.
 #![no_main]
@@ -40,7 +40,7 @@ fuzz_target!(|text: &str| {
     for path in FILES {
         match parts.next() {
             Some(text) => laid.file(path, text),
-            // A node of KFD's and a device of DRM's are directories, which go with their files.
+            // KFD's nodes and DRM's devices are directories, which are removed with their files.
             None => laid.without(path.trim_end_matches("/properties").trim_end_matches("/dev")),
         }
     }
