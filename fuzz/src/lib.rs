@@ -1,4 +1,4 @@
-//! What fuzz targets share: values from bytes, and files of a node.
+//! Helpers of all fuzz targets: values from bytes, and files of a node.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

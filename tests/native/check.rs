@@ -187,7 +187,7 @@ fn process_of_user_is_not_taken_for_sshd() {
 }
 
 #[test]
-fn unprivileged_check_names_what_only_root_can_see() {
+fn unprivileged_check_names_checks_that_need_root() {
     on_node(|node| {
         let _sshd = node.sshd();
         let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt check";

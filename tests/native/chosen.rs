@@ -311,7 +311,7 @@ fn program_made_there_does_not_run_with_helpers_group() {
 }
 
 #[test]
-fn use_without_jobs_prints_what_to_do() {
+fn use_prints_remedy_for_each_failure() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let hers = |arguments: &[&str]| {

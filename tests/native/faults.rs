@@ -1,5 +1,5 @@
-//! Whatever fails during a login, the login is refused in time, or it is in its job and confined as
-//! every other; and it leaves nothing.
+//! A login of which any part fails is refused in time, or it is in its job and confined as every
+//! other; and it leaves nothing.
 //!
 //! These tests inject a few faults of each kind. With `JOB_ADOPT_FAULTS=all`, which `make faults`
 //! sets, they inject all: every system call of both phases fails once, with one of [`ERRORS`], and

@@ -112,7 +112,7 @@ fn hanging_helper_refuses_login() {
     assert_fake_refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
 }
 
-/// Whatever the helper does, it does not outlive its phase.
+/// A helper can resist its end in many ways, but it does not outlive its phase.
 #[test]
 fn helper_that_resists_its_end_is_killed() {
     let undying = || Fake::new().verb("undying", 0);

@@ -104,7 +104,7 @@ fn job_without_gpus_gets_list_without_gpus() {
 }
 
 #[test]
-fn second_prolog_keeps_record_and_epilog_replaces_it_by_note() {
+fn second_prolog_keeps_record_and_epilog_leaves_note() {
     on_slurm_node(|node| {
         let times = ["SLURM_JOB_START_TIME=1795200000", "SLURM_JOB_END_TIME=1795203600"];
         let gpus = ["SLURM_JOB_GPUS=0"];
@@ -272,8 +272,8 @@ fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
     });
 }
 
-/// What a user can have set for a job, where a scheduler hands it on. `/tmp/evil` has a program for every name that
-/// a hook runs, and each leaves a mark.
+/// Everything that a user can set for a job, in the form that a scheduler passes on. `/tmp/evil`
+/// has a program for every name that a hook runs, and each leaves a mark.
 const HOSTILE: [&str; 22] = [
     "PATH=/tmp/evil",
     "LD_PRELOAD=/tmp/evil/preload.so",
@@ -299,7 +299,7 @@ const HOSTILE: [&str; 22] = [
     "SYSTEMD_EDITOR=/tmp/evil/mark",
 ];
 
-/// How each hook is started, with the variables that it needs.
+/// Returns the command that starts each hook, with the variables that it needs.
 fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
     match name {
         "slurm/prolog.sh" | "slurm/epilog.sh" => {
@@ -315,7 +315,7 @@ fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
     }
 }
 
-/// A program that notes the environment it was started with.
+/// A program that records the environment of its start.
 const RECORDER: &str = "#!/bin/bash -p\n/usr/bin/cat /proc/$$/environ >>/run/seen\n\
                         [[ $0 != *bjobs ]] || echo alice\n";
 
@@ -334,13 +334,13 @@ fn lay_traps(node: &Node, shell: &str) {
         node.write(&path, RECORDER);
         node.mode(&path, 0o755);
     }
-    // What the daemon of OpenPBS has for its hooks.
+    // Files that OpenPBS's daemon keeps for its hooks.
     let event = "type = 1\n    def accept(self): pass\n    class job: id, euser = '77', 'alice'\n";
     let pbs = format!("EXECJOB_BEGIN = 1\nclass event:\n    {event}");
     node.write("/tmp/pbs.py", &pbs);
 }
 
-/// The `name` of each hook is that of its folder and file below `packaging`.
+/// Lists the hooks, each named by its folder and file below `packaging`.
 fn every_hook() -> Vec<String> {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
     let files = |folder: &'static str| {

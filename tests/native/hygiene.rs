@@ -169,7 +169,7 @@ fn helper_reaped_by_application_needs_complete_reply() {
 /// A child of the application that ends during a call stays a child of the application, whose
 /// handler learns of it.
 #[test]
-fn child_of_application_is_left_to_it() {
+fn child_of_application_is_left_alone() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");

@@ -3,7 +3,7 @@
 use crate::support::{ALICE, Cgroup, DENIED, OPENS, on_node};
 
 #[test]
-fn job_with_children_gets_leaf_beside_them() {
+fn job_with_children_gets_leaf_beside_children() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         job.cgroup.child("step").create();

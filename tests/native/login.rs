@@ -32,7 +32,7 @@ fn terminal_login_joins_job() {
 }
 
 #[test]
-fn interactive_login_reads_which_job_it_joined() {
+fn interactive_login_reads_joined_job() {
     on_node(|node| {
         let ends = "date -d @1795219200 +%H:%M";
         let ends = node.sh(ends).ok().stdout;

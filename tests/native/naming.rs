@@ -312,7 +312,7 @@ fn register_confines_job_to_named_devices() {
     });
 }
 
-/// Otherwise the job would run with every device of the node until somebody reads the log.
+/// Otherwise the job would run with every device of the node until an admin reads the log.
 #[test]
 fn register_and_run_refuse_unknown_device_name() {
     on_node(|node| {

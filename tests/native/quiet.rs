@@ -1,5 +1,5 @@
-//! A login prints nothing of ours where a program reads: launchers and copies take every byte for
-//! output of the other end.
+//! Our lines print nothing where a program reads: launchers and copies take every byte for output
+//! of the other end.
 
 use protocol::{Reply, Rule, Verdict};
 
@@ -38,7 +38,7 @@ fn with_data(body: impl FnOnce(&Node, &Sshd<'_>)) {
 }
 
 #[test]
-fn command_and_copy_read_nothing_of_ours() {
+fn command_and_copy_read_no_text_of_ours() {
     with_data(|node, sshd| {
         let job = node.job(ALICE, "4250").started(1_795_200_000).devices(&["/dev/nvidia9"]).start();
         assert_quiet(node, sshd, "one job, a device that does not resolve");

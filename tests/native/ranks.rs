@@ -135,7 +135,7 @@ fn login_of_node_to_itself_needs_no_service() {
 }
 
 #[test]
-fn connection_belongs_to_job_that_opened_it() {
+fn connection_belongs_to_job_of_its_client() {
     on_cluster(3, |cluster| {
         let jobs = start_jobs(cluster);
         let _services: Vec<Listener> = cluster.nodes.iter().map(start_service).collect();

@@ -41,8 +41,8 @@ fn assert_nvidia2_denied(outcome: Outcome) {
     outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/nvidia2", DENIED)]);
 }
 
-/// Delays a login at each bpf(2) up to its last one that contains `until`. Whether it is admitted
-/// or not, the filters of every owner hold from the next login on.
+/// Delays a login at each bpf(2) up to its last one that contains `until`. After an admission or a
+/// refusal, the filters of every owner hold from the next login on.
 fn delay_at_each_bpf_call(
     until: &str,
     prepare: impl Fn(&Node) + Sync,

@@ -59,7 +59,7 @@ fn drop_ins_are_shown_and_written_once() {
     });
 }
 
-/// What is closed already stays closed.
+/// A closed slice stays closed.
 #[test]
 fn unresolvable_name_writes_nothing() {
     on_node(|node| {

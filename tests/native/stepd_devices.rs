@@ -103,7 +103,7 @@ fn job_without_required_filter_refuses_login() {
 }
 
 #[test]
-fn filter_removed_before_login_refuses_it() {
+fn filter_removed_before_login_refuses_login() {
     on_node(|node| {
         let step = start_constrained_job(node, Containment::Inherit);
         step.job.detach(&step.job.filters()[0]);
@@ -133,7 +133,7 @@ fn filter_removed_after_login_opens_nothing() {
 
 /// The module verifies the filters once more at the end; here one is removed in between.
 #[test]
-fn filter_removed_during_login_refuses_it() {
+fn filter_removed_during_login_refuses_login() {
     for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
@@ -211,7 +211,7 @@ fn filter_above_job_does_not_count_as_filter_of_slurm() {
     });
 }
 
-/// Together with one of ours it does not count either.
+/// Together with ours it does not count either.
 #[test]
 fn filter_above_job_with_ours_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
@@ -295,8 +295,8 @@ fn hundred_logins_leave_one_pin() {
     });
 }
 
-/// A filter of ours fails to load beside it only if another one has taken its place. Then the login
-/// is refused.
+/// Our filter fails to load beside it only if another one has taken its place. Then the login is
+/// refused.
 #[test]
 fn exclusive_filter_is_inherited_or_refuses_login() {
     on_node(|node| {

@@ -157,7 +157,7 @@ fn node_without_adoption_has_no_strays() {
     });
 }
 
-/// Nobody knows which users are exempt, so none is ended.
+/// The exempt users are unknown, so no process is ended.
 #[test]
 fn failing_group_lookup_exempts_every_user() {
     on_node(|node| {

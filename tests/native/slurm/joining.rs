@@ -19,7 +19,7 @@ fn assert_like_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
 }
 
 #[test]
-fn login_joins_job_however_it_was_started() {
+fn login_joins_job_started_in_any_way() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
         for start in [Slurm::batch, Slurm::alloc, Slurm::srun] {
@@ -93,7 +93,7 @@ fn login_joins_newest_job_unless_site_requires_choice() {
 }
 
 #[test]
-fn login_joins_job_whatever_slurmd_does() {
+fn login_joins_job_while_slurmd_restarts_or_is_down() {
     on_slurm(|slurm| {
         let job = slurm.batch(ALICE, 1);
         let sshd = slurm.node.sshd();

@@ -4,7 +4,7 @@
  *   sshd    the program itself, and its children until they execute something
  *   helper  its children from the exec of /usr/libexec/job-adopt/resolve on
  *   keeper  its children from the exec of /usr/libexec/job-adopt/keeper on
- *   nobody  no process: every call succeeds
+ *   `nobody`  no process: every call succeeds
  * The program marks the time of counting with the calls COUNT and PAUSE, numbers that no system call has. LOG
  * gets a line "WHO NAME" for each counted call, and "WHO NAME failed" for the failing one. The exit status is
  * that of the program.
