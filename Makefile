@@ -1,46 +1,45 @@
 # Builds, installs and tests pam_job_adopt.
 #
-#   make            the module, the helper, the keeper and the admin's program, in $(BUILD), for the C library
-#                   of this machine and newer ones; with GLIBC=2.28 for that version and newer ones, linked by
-#                   zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one. With
+#   make            builds the module, the helper, the keeper and the admin's program in $(BUILD), for the C
+#                   library of this machine and newer ones. With GLIBC=2.28 for that version and newer ones,
+#                   linked by zig, which pip installs below $(CARGO_TARGET_DIR) unless ZIG=PATH names one. With
 #                   MACHINE=aarch64 for that machine (docs/release.md)
-#   make install    the four, the manual pages, completions, the units, and the helper's account
-#   make uninstall  with the same variables
-#   make test       every test but a few groups (CONTRIBUTING.md); as root, nothing skipped. TIER=unit (which needs no
-#                   root), native, node or kernel runs that tier alone, and SUITE=NAME a part of it
-#                   (tests/all says which there are). LINT=1 runs `make lint` beside them
-#   make faults     every system call of a login fails once, and every answer of the helper's is cut: all
-#                   are refused in time or confined, and leave nothing; as root
-#   make soak       LOGINS (10000) logins in waves, to jobs that come and go; as root
-#   make demo       a job, a login to it and a login without one, on a private node; as root
-#   make picture    docs/pictures/demo.svg anew, from what the demo prints; as root
-#   make fuzz       looks for inputs that a parser fails on, until it is stopped or has found one:
-#                   each target of fuzz/src/bin for SECONDS (60), in rounds. With TARGET=NAME only
-#                   that one, with EXECUTIONS=NUMBER each so many times and then no more. What is
-#                   found is kept in target/fuzz between runs
-#   make corpus     adds what was found to fuzz/corpus, where it reaches code that nothing did
-#   make bench      what a login, a device check and a look-up cost, as ratios; as root
-#   make dist       what a release consists of, for glibc 2.28, in target/releases/VERSION, with checksums
-#                   (docs/release.md). DRAFT=1: for yourself, with no maintainer
-#   make lint       formatting, clippy, documentation, manual pages, and what runs with which
-#                   privilege, warnings as errors
+#   make install    installs the four, the manual pages, completions and units, and creates the helper's account
+#   make uninstall  removes them, with the same variables
+#   make test       runs every test but a few groups (CONTRIBUTING.md), as root and without a skip. TIER=unit
+#                   (which needs no root), native, node or kernel runs that tier alone, and SUITE=NAME a part of
+#                   it (tests/all lists them). LINT=1 runs `make lint` at the same time
+#   make faults     makes every system call of a login fail once, and cuts every reply of the helper: each login
+#                   is refused in time or confined, and leaves nothing; as root
+#   make soak       runs LOGINS (10000) logins in waves, to jobs that start and end; as root
+#   make demo       shows a job, a login to it and a login without one, on a private node; as root
+#   make picture    draws docs/pictures/demo.svg from the demo's output; as root
+#   make fuzz       searches inputs that break a parser, until it is stopped or has found one: runs each
+#                   target of fuzz/src/bin for SECONDS (60), in rounds. TARGET=NAME selects one target;
+#                   EXECUTIONS=NUMBER runs each that often and ends. target/fuzz keeps the inputs
+#   make corpus     adds those inputs to fuzz/corpus that reach new code
+#   make bench      measures a login, a device check and a lookup, as ratios; as root
+#   make dist       builds a release for glibc 2.28 in target/releases/VERSION, with checksums
+#                   (docs/release.md). DRAFT=1: for yourself, without a maintainer
+#   make lint       checks formatting, clippy, documentation, manual pages and the code of each privilege, with
+#                   warnings as errors
 #   make clean
 #
-#   make needs      installs all that the goals above run. As root on Debian demo, picture, test, faults, soak,
-#                   bench and dist do this first for what they run, and say so; all others only name the
-#                   packages that are missing
+#   make needs      installs all programs that the goals above run. As root on Debian, demo, picture, test,
+#                   faults, soak, bench and dist first install their own, and report it; all others only name
+#                   the missing packages
 #
 # Variables of install:
-#   DESTDIR      a folder to install into instead of /; then no account is made
-#   PREFIX       /usr. With another one SECURITYDIR has to be given too, since PAM looks for
-#                modules in one folder only, and both PAM lines need helper=PATH, since the module
-#                looks for its helper, and the keeper beside it, in /usr/libexec/job-adopt
-#   SECURITYDIR  where PAM looks for modules; unless given, /usr/lib/ARCHITECTURE/security as
-#                $(CC) names it, else the folder that has pam_permit.so
-#   BUILT        a folder with the files that `make` makes, to be installed as they are
-#   UNITDIR      where systemd looks for units; PREFIX/lib/systemd/system. None is enabled; what adds
-#                to others' units is in PREFIX/share/job-adopt/systemd, from where an admin copies it,
-#                as from PREFIX/share/job-adopt/containers what adds to podman's configuration
+#   DESTDIR      a folder to install into instead of /; then no account is created
+#   PREFIX       /usr. Another one requires SECURITYDIR too, since PAM finds modules in one folder
+#                only, and helper=PATH in both PAM lines, since the module finds its helper, and the
+#                keeper beside it, in /usr/libexec/job-adopt
+#   SECURITYDIR  the folder in which PAM finds modules; by default /usr/lib/ARCHITECTURE/security as
+#                $(CC) names it, else the folder with pam_permit.so
+#   BUILT        a folder with the files that `make` builds, to be installed unchanged
+#   UNITDIR      the folder in which systemd finds units; PREFIX/lib/systemd/system. No unit is
+#                enabled. Drop-ins for foreign units are in PREFIX/share/job-adopt/systemd, and one for
+#                podman's configuration in PREFIX/share/job-adopt/containers: an admin copies them
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -51,14 +50,14 @@ CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# What is tested is linked as a release is.
+# Tests and releases are linked in the same way.
 GLIBC ?= $(if $(MACHINE)$(filter test dist,$(MAKECMDGOALS)),2.28)
 BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist)$(MACHINE:%=-%))
 ARTIFACTS = pam_job_adopt.so resolve keeper job-adopt
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs' -o -name Cargo.toml)
 
-# For another machine: its compiler, where cargo puts what it makes for it, and what runs that here. Only
-# as an argument: some sites have a variable of this name. For an older C library cargo is told the
+# Cross-compilation for MACHINE: compiler, cargo's output folder, emulator. MACHINE counts only as an
+# argument of make, since some sites have a variable of this name. For an older C library cargo is told the
 # target as well, so that it links what it runs itself as ever.
 MACHINE =
 TARGET = $(or $(MACHINE:%=%-unknown-linux-gnu),$(if $(GLIBC),$(shell $(CARGO) -vV | sed -n 's/^host: //p')))
@@ -75,8 +74,8 @@ else
 unexport MACHINE
 endif
 
-# PAM looks for modules in one folder only, which differs between distributions. A machine may
-# have folders of several architectures; the compiler's is that of the module.
+# PAM finds modules in one folder only, which differs between distributions. On a machine with folders of
+# several architectures the compiler's architecture is the module's.
 LIB = /usr/lib
 MULTIARCH = $(shell $(CC) -print-multiarch 2>/dev/null)
 ifeq ($(SECURITYDIR),)
@@ -94,14 +93,14 @@ LIBEXEC = $(PREFIX)/libexec/job-adopt
 ifeq ($(UNITDIR),)
 override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
-# The bus looks there only.
+# The bus reads policies in this folder only.
 DBUS_POLICY = /usr/share/dbus-1/system.d/job-adopt.conf
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf packaging/selinux/*.cil)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
-# What is run, as PROGRAM=PACKAGE; a path stands for a file. Of A|B any will do, and the first package that the
-# distribution has is installed: Debian 12 has a current Rust under names of its own.
+# Required programs, as PROGRAM=PACKAGE; a path names a file. Of A|B one is enough, and the first package that
+# the distribution has is installed: Debian 12 has a current Rust under names of its own.
 BUILD_NEEDS = $(CARGO)=cargo-web|cargo cc=gcc strip=binutils /usr/include/security/pam_appl.h=libpam0g-dev \
     $(if $(MACHINE),$(CC)=gcc-$(TRIPLET) $(firstword $(RUN))=qemu-user-static)
 CRATE_NEEDS = $(BUILD_NEEDS) /etc/ssl/certs/ca-certificates.crt|/etc/pki/tls/cert.pem|/etc/ssl/cert.pem=ca-certificates
@@ -110,7 +109,7 @@ FUZZ_NEEDS = $(CRATE_NEEDS) c++=g++
 LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-web-clippy|rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
 PIP_NEEDS = pip3=python3-pip
 DIST_NEEDS = $(CRATE_NEEDS) $(PIP_NEEDS) git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
-# Everything that a test, a measurement, a fuzz target or lint runs: one list, installed at once.
+# Programs of all tests, benchmarks, fuzz targets and lint: one list, installed by one call.
 NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) mmdebstrap=mmdebstrap cpio=cpio \
     pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr openssl=openssl \
     /usr/bin/python3=python3 mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh lintian=lintian rpmlint=rpmlint \
@@ -119,16 +118,16 @@ NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) mmdebstra
     qemu-system-x86_64=qemu-system-x86 setfiles=policycoreutils mke2fs=e2fsprogs)
 RIVAL = pam_slurm_adopt.so
 
-# Asked by Debian's packages whether they may start their services (invoke-rc.d(8)).
+# Script that Debian's packages ask whether they may start services (invoke-rc.d(8)).
 POLICY = /usr/sbin/policy-rc.d
-# Seconds that another program may hold a lock of apt's.
+# Maximum seconds to wait for apt's locks.
 PATIENCE = 600
 
 require = @packaging/require $(foreach pair,$(1),'$(pair)')
 
-# install PROGRAM=PACKAGE...: installs the packages of what is missing, as root where there is apt. apt waits for
-# dpkg's locks, but not for its own: while another program holds one, it is called again. No service is started:
-# a daemon of Slurm's that a test needs is not for the machine itself.
+# install PROGRAM=PACKAGE...: installs the packages of missing programs, as root on a machine with apt. apt waits
+# for dpkg's locks, but not for its own: while another program holds one, it is called again. No service is
+# started: a Slurm daemon that a test needs must not run on the machine itself.
 define install
 @lacks() { missing=$$(packaging/require $(foreach pair,$(1),'$(pair)') 2>&1) && return 1; missing=$${missing#*:}; }; \
 lacks || exit 0; before=; \
@@ -160,27 +159,27 @@ apt install -y --no-install-recommends $$chosen || { \
 ! lacks || { echo "make: apt-get did not bring what is in$$missing" >&2; exit 1; }
 endef
 
-# put MODE FILE DESTINATION: replaces by rename, so that no login meets half a file.
+# put MODE FILE DESTINATION: replaces a file by rename, so that no login reads half of it.
 define put
 install -D -m $(1) $(2) "$(DESTDIR)$(3).new" && mv -f "$(DESTDIR)$(3).new" "$(DESTDIR)$(3)"
 endef
 
-# From systemd 257 on "u!" makes an account that is expired; older ones do not know it.
+# In systemd 257 and later "u!" creates an expired account; older versions do not know it.
 EXPIRED = $(shell systemd-sysusers --version 2>/dev/null | awk 'NR == 1 && $$2 >= 257 { print "!" }')
 
-# Where a unit goes. A mount has its path for a name, escaped (systemd.mount(5)); cargo packages no such file.
+# Path of a unit. The name of a mount is its escaped path (systemd.mount(5)), which cargo cannot package.
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
 
-# What adds to somebody else's unit or configuration would count as soon as it is where that is looked for.
+# A drop-in for a foreign unit or configuration would take effect as soon as its reader finds it.
 dropin_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
 
-# Where a shell looks for the completions of a command.
+# Folders in which shells find completions.
 BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/job-adopt
 ZSH_COMPLETION = $(PREFIX)/share/zsh/site-functions/_job-adopt
 FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/job-adopt.fish
 COMPLETIONS = bash zsh fish
 
-# unit FILE PATH: puts a unit there, with the paths of our own.
+# unit FILE PATH: installs a unit with the paths of this installation.
 define unit
 sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-adopt|' '$(1)' | \
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
@@ -190,12 +189,12 @@ endef
 
 all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
 
-# No path of this machine in what is made, and crates named as a release archive has them.
+# The results contain no path of this machine, and name crates as a release archive does.
 HOME_OF_CARGO = $(or $(CARGO_HOME),$(HOME)/.cargo)
 REPRODUCIBLE = RUSTFLAGS='$(RUSTFLAGS) $(LINKED) $(patsubst %,--remap-path-prefix=%=vendor,$(CURDIR)/vendor \
     $(wildcard $(HOME_OF_CARGO)/registry/src/*))'
 
-# Programs of older C libraries run with newer ones; the other way round they do not start.
+# A program built for an older C library runs with newer ones, but not the other way round.
 OWN_ZIG = $(abspath $(CARGO_TARGET_DIR))/zig/ziglang/zig
 ZIG ?= $(OWN_ZIG)
 LINKER = $(if $(GLIBC),$(filter $(OWN_ZIG),$(ZIG)))
@@ -215,7 +214,7 @@ $(OWN_ZIG): packaging/floor/zig.txt
 	rm -rf $(@D:/ziglang=) && mv $(@D:/ziglang=).new $(@D:/ziglang=)
 	touch $@
 
-# One call compiles what these three share once, and links them side by side.
+# One call compiles the shared crates of these three once, and links the three side by side.
 $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 	$(call require,$(BUILD_NEEDS))
 	$(REPRODUCIBLE) $(CARGO) build --locked $(FOR) --release --package pam --package pam_job_adopt \
@@ -226,15 +225,15 @@ $(BUILD)/pam_job_adopt.so: $(SOURCES) | $(LINKER)
 $(BUILD)/keeper $(BUILD)/job-adopt: $(BUILD)/%: $(BUILD)/pam_job_adopt.so
 	$(STRIP) -o $@ $(RELEASE)/$*
 
-# The helper is static: its start and one answer take 440 us so, of which an empty C program takes 350,
-# and 1060 us dynamic and with the name service. It can lie anywhere in memory, for 25 us of that: it
-# reads what others wrote. Only its linking is left.
+# The helper is static: its start and one reply take 440 us, of which an empty C program takes 350. A
+# dynamic one with the name service takes 1060 us. It is position-independent, which costs 25 us, since
+# it parses foreign text. This call only links it.
 $(BUILD)/resolve: $(BUILD)/pam_job_adopt.so
 	$(REPRODUCIBLE) $(CARGO) rustc --locked $(FOR) --release --package pam_job_adopt --bin resolve -- \
 	    -C target-feature=+crt-static
 	$(STRIP) -o $@ $(RELEASE)/resolve
 
-# From the very declaration that the command reads its line by.
+# Generated from the same declaration that parses the command line.
 $(BUILD)/completions/%: $(BUILD)/job-adopt
 	mkdir -p $(BUILD)/completions
 	$(RUN) $(BUILD)/job-adopt completions $* >$@.new && mv -f $@.new $@
@@ -261,7 +260,7 @@ ifneq ($(PREFIX),/usr)
 	@echo "make: both PAM lines need helper=$(LIBEXEC)/resolve"
 endif
 
-# A stack that names a missing module lets nobody in, root included.
+# A stack that names a missing module refuses every login, root included.
 uninstall:
 	@packaging/in-use "$(DESTDIR)"
 	rm -f "$(DESTDIR)$(SECURITYDIR)/pam_job_adopt.so" "$(DESTDIR)$(PREFIX)/bin/job-adopt"
@@ -276,11 +275,11 @@ uninstall:
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
 
-# All that the goals below call, for a machine on which they are called without root.
+# Installs all programs of the goals below, which then need no root for that.
 needs:
 	$(call install,$(NEEDS))
 
-# What is built behind an installation, which brings the compiler: not a prerequisite.
+# Builds after an installation, which may bring the compiler; so this is no prerequisite.
 BUILT_FIRST = @$(MAKE) --no-print-directory -j all
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -291,13 +290,13 @@ dist:
 	$(if $(LINKER),$(MAKE) --no-print-directory $(LINKER))
 	CARGO='$(CARGO)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
-# What a tier tests is built while others run already.
+# Each tier builds its files while others run already.
 test:
 	$(if $(filter-out unit native node kernel,$(TIER)),$(error TIER=$(TIER): unit, native, node or kernel))
 	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(NEEDS)))
 	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' tests/all '$(TIER)' $(SUITE)
 
-# What the native tier does with a few of them.
+# The native tier runs a few of the same tests.
 faults soak:
 	$(call install,$(NEEDS))
 	$(BUILT_FIRST)
