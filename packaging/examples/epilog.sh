@@ -7,7 +7,7 @@
 # processes start, or this may end them. Drop any "killall -u USER" from your epilog: it ends logins to
 # the user's other jobs as well.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)

@@ -11,13 +11,13 @@
 #
 # Grid Engine makes no cgroup on v2. So the prolog makes one and moves the job's shepherd, its parent, into
 # it: what the shepherd starts is born there. The epilog moves the shepherd out and ends what is left, logins
-# too. A unit of systemd does the same where the shepherd is killed, since no epilog runs then.
+# too. A unit of systemd does the same if the shepherd is killed, since no epilog runs then.
 #
 # If the prolog fails, Grid Engine starts the job elsewhere and takes no more jobs into this queue until
 # "qmod -c". Of a parallel job only the first node runs a prolog: on the others, logins are refused.
 # 8.1.9 itself ends any prolog of qrsh and qlogin with SIGTERM while they have a terminal; "qrsh -pty n" works.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)
@@ -26,7 +26,7 @@ case ${1-} in
 esac
 set -euf
 
-# What a job may open, as options of "job-adopt register": the standard devices, unless your site adds
+# Devices that a job may open, as options of "job-adopt register": the standard devices, unless your site adds
 # to them, for instance --gpu for the GPUs that it gives to job $1, task $2 of user $3.
 devices() {
     echo --policy closed
@@ -34,7 +34,7 @@ devices() {
 
 top=/sys/fs/cgroup
 
-# The note of the end, the logins, then whatever is left of the job.
+# Writes the note of the end, ends the logins, then the rest of the job.
 over() {
     job-adopt unregister --strays "$1" || echo "$0: job $1: not all has ended" >&2
     tries=0
@@ -63,7 +63,7 @@ grep -q shepherd "/proc/$PPID/comm"
 
 case $1 in
 begin)
-    # Of an earlier run of the job, whose shepherd was killed just now.
+    # The unit of an earlier run of the job, whose shepherd was killed just now.
     systemctl stop "$unit" 2>/dev/null || :
     mkdir -p "$top$cgroup"
     # shellcheck disable=SC2046
@@ -73,7 +73,7 @@ begin)
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     ;;
 end)
-    # To where the shepherd's own parent is, which is the execd unless that was started anew.
+    # To the cgroup of the shepherd's own parent, which is the execd unless that was restarted.
     parent=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$PPID/status")
     out=$(sed -n 's/^0:://p' "/proc/$parent/cgroup")
     for pid in "$PPID" "$$"; do

@@ -1,6 +1,6 @@
 #!/bin/sh -p
 # HTCondor: registers the jobs that run here, and withdraws those that are over. HTCondor's own hooks run as
-# the job's user, who must not say what a job is; so root compares what the startd says with the records,
+# the job's user, who must not say what a job is; so root compares the startd's jobs with the records,
 # for instance every few seconds from the startd itself:
 #
 #   STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) JOBADOPT
@@ -11,9 +11,10 @@
 #
 # NOT RUN BY THIS PROJECT: written from HTCondor's documentation. Try it on one node first. Look once at
 # /proc/PID/cgroup of a job's process, and set "cgroup" to where your version puts jobs.
-# What a job may open is the site's: by default the standard devices; add --gpu for AssignedGPUs of its slot.
+# The site decides which devices a job may open: by default the standard devices; add --gpu for AssignedGPUs
+# of its slot.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)

@@ -7,18 +7,18 @@
 # LSF starts both by "/bin/sh -c" with the job's environment. This takes LSB_JOBID and LSB_JOBINDEX from it, which
 # LSF sets last, and asks LSF for the owner. It cannot help against LD_PRELOAD and its like: the user's code runs
 # in that first shell, as root, before any line here. LSF_LD_SECURITY=Y (lsf.conf) takes them out of interactive
-# jobs (-Is, -Ip) only. Submit a batch job with one of them set, and look at what PRE_EXEC gets: if it is there, do
-# not use this script; have a timer of root's compare bjobs with the records, as htcondor.sh does.
+# jobs (-Is, -Ip) only. Submit a batch job with one of them set, and inspect the environment of PRE_EXEC: if it is
+# there, do not use this script; compare bjobs with the records from a timer of root, as htcondor.sh does.
 #
 # LSF may make the job's cgroup only after PRE_EXEC. So this makes one itself, and moves the process that starts the
-# job into it: its parent. What the job may open is the site's: by default the standard devices; add --gpu for those
-# that LSF assigns.
+# job into it: its parent. The site decides which devices a job may open: by default the standard devices; add
+# --gpu for those that LSF assigns.
 
 # The folders of LSF's commands and of lsf.conf. The job's environment names them as well, but the user can change it.
 LSF_BINDIR=/usr/share/lsf/bin
 LSF_ENVDIR=/etc
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)
@@ -44,7 +44,7 @@ begin)
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     ;;
 end)
-    # Out of it, so that it can go.
+    # Moves out of the cgroup, so that it can be removed.
     echo "$$" >"$top/cgroup.procs"
     job-adopt unregister --strays "$id"
     rmdir "$top$cgroup" || true

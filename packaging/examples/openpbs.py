@@ -7,15 +7,15 @@
 #   qmgr -c 'import hook job_adopt application/x-python default openpbs.py'
 #
 # Needs the hook pbs_cgroups on cgroup v2. Look once at /proc/PID/cgroup of a job's process and set CGROUP to
-# where your version puts jobs. What the job may open besides the standard devices is the site's: by
-# default nothing; add --gpu or --gres for what pbs_cgroups has assigned.
+# where your version puts jobs. The site decides which devices a job may open besides the standard ones: by
+# default none; add --gpu or --gres for what pbs_cgroups has assigned.
 import subprocess
 
 import pbs
 
 CGROUP = "/pbs_jobs.service/jobs/%s"
 JOB_ADOPT = "/usr/bin/job-adopt"
-# The command gets nothing of the environment that pbs_mom was started with.
+# The command gets no variable of the environment of pbs_mom.
 environment = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 event = pbs.event()
@@ -31,5 +31,5 @@ try:
     subprocess.check_output([JOB_ADOPT] + words, env=environment, stderr=subprocess.STDOUT)
     event.accept()
 except subprocess.CalledProcessError as error:
-    # A job that is not registered gets no logins: better to have it run elsewhere.
+    # A job that is not registered gets no logins: it should run elsewhere.
     event.reject("job-adopt: %s" % error.output)

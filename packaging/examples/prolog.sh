@@ -1,8 +1,8 @@
 #!/bin/sh -p
 # Prolog, run as root on the node before or as a job starts, for any scheduler that can run one.
 #
-# Set these from what YOUR SCHEDULER says, never from the job's own environment or from a file that
-# the user can write: whoever sets them decides whose job this is and what it may open.
+# Set these from what YOUR SCHEDULER reports, never from the job's own environment or from a file that
+# the user can write: their source decides whose job this is and what it may open.
 #
 #   JOB_ID       the scheduler's id of the job
 #   JOB_UID      numeric uid of its owner
@@ -14,7 +14,7 @@
 #
 # For GPUs by CDI name take --cdi nvidia.com/gpu=0, by the index in gres.conf --gres gpu:0.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)

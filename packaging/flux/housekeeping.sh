@@ -1,10 +1,10 @@
 #!/bin/sh -p
 # Housekeeping of Flux's system instance: runs as root on each node of a job after the job has ended.
 #
-# Takes away the job's record, if a prolog wrote one. If that was the user's last job here, ends what they
-# still have running outside of jobs. Neither is a reason to drain the node.
+# Removes the job's record, if a prolog wrote one. If that was the user's last job here, ends their other
+# processes outside of jobs. A failure of either is no reason to drain the node.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)

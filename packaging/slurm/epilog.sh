@@ -1,13 +1,12 @@
 #!/bin/sh -p
 # Epilog= of slurm.conf(5): slurmd runs it as root on each node of a job after the job has ended there.
 #
-# Takes away the record that the prolog beside it wrote and leaves a note of the end, valid for ten
-# minutes. Slurm has ended the job's logins by then. If that was the user's last job here, ends what else
-# they have running: in user slices, from cron, in containers. A job without a record is no failure, and
-# neither is a record that stays, since without its job it admits nobody, nor a process that stays: none is
-# a reason to drain the node.
+# Removes the record of the prolog beside it, and leaves a note of the end, valid for ten minutes. Slurm has
+# ended the job's logins by then. If that was the user's last job here, ends their other processes: in user
+# slices, from cron, in containers. None of these is a reason to drain the node: a job without a record, a
+# record that stays, since it admits no login without its job, and a process that stays.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
 --clean) shift ;;
 *)

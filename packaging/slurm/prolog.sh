@@ -1,18 +1,18 @@
 #!/bin/sh -p
 # Prolog= of slurm.conf(5): slurmd runs it as root on each node of a job before the job starts there.
 #
-# Logins need no prolog. This one writes a record that adds to what Slurm's own daemons tell:
+# Logins need no prolog. This one writes a record that adds to the answers of Slurm's own daemons:
 #   - the exact list of the devices that logins may open (see DEVICES),
 #   - the variables for "env = full" in job_adopt.conf,
-#   - the end of the job for the welcome text, where Slurm tells it (24.11 does, 22.05 does not).
-# The epilog beside it takes the record away again, and leaves the note by which a user reads that
-# the job has ended. Both want PrologFlags=Contain, as the logins do. docs/quickstart-slurm.md has the rest.
+#   - the end of the job for the welcome text, if Slurm reports it (24.11 does, 22.05 does not).
+# The epilog beside it removes the record, and leaves the note that tells the user that the job has
+# ended. Both require PrologFlags=Contain, as the logins do. docs/quickstart-slurm.md has the rest.
 #
 # Right for jobs without GPUs, arrays and heterogeneous jobs (each part has an id of its own), a job
 # that is requeued under its id, and a prolog that is run twice. Records are in /run: a reboot takes
 # them, as it does the jobs.
 
-# Drops the environment but for what is named here: a scheduler may hand on what the user has set.
+# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 # Add SLURM_CONF=FILE if slurmd has an option -f. 22.05 has the list of nodes under its older name only.
 case ${1-} in
 --clean) shift ;;
@@ -36,8 +36,8 @@ case ${1-} in
 esac
 set -euf
 
-# What logins to a job may open:
-#   slurm  what Slurm's own filter lets through (ConstrainDevices=yes). The record adds variables
+# Devices that logins to a job may open:
+#   slurm  those that Slurm's own filter allows (ConstrainDevices=yes). The record adds variables
 #          and times only.
 #   lists  the standard devices, the job's GPUs, always_allowed of job_adopt.conf, and no other.
 #          Needs cgroup v2: on v1 Slurm's logins are refused (JA06) while they have a list.
@@ -45,18 +45,18 @@ set -euf
 # Neither fails a job.
 DEVICES=slurm
 
-# slurmd, which runs this, may lie elsewhere.
+# slurmd, which runs this, may be in another folder.
 slurmd=$(readlink "/proc/$PPID/exe" || :)
 case $slurmd in */slurmd) PATH=$PATH:${slurmd%/*} ;; esac
 umask 022
 
 : "${SLURM_JOB_ID:?}" "${SLURM_JOB_UID:?}"
 
-# Root is never judged, and has no records.
+# The module never checks root, who has no records.
 test "$SLURM_JOB_UID" != 0 || exit 0
 
-# With AutoDetect, and with several types, only slurmd tells which GPU has which index. It looks for GPUs
-# itself then, which takes seconds, so what it says is kept for this boot, driver and configuration.
+# With AutoDetect, and with several types, only slurmd knows which GPU has which index. It then searches the
+# GPUs itself, which takes seconds, so its output is kept for this boot, driver and configuration.
 ask_slurmd() {
     told=/run/job-adopt/gres.conf
     mkdir -p "${told%/*}"
@@ -90,8 +90,8 @@ ask_slurmd() {
     rm -f "$told.$$"
 }
 
-# SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only where
-# AutoDetect has found UUIDs they are in CUDA_VISIBLE_DEVICES instead.
+# SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only if
+# AutoDetect has found UUIDs, CUDA_VISIBLE_DEVICES has them instead.
 list='--policy closed'
 case $DEVICES,${CUDA_VISIBLE_DEVICES-},${SLURM_JOB_GPUS-} in
 lists,GPU-*,* | lists,MIG-*,*)
@@ -115,8 +115,8 @@ esac
 
 set -- --via slurm --id "$SLURM_JOB_ID" --uid "$SLURM_JOB_UID"
 
-# All of Slurm's own. What a login would not be given anyway is not passed on: the user chooses the
-# working directory, and no name of a directory is to fail a prolog.
+# Passes on all of Slurm's variables, except values that no login would get: the user chooses the working
+# directory, and no name of a directory may fail a prolog.
 for name in CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK \
     SLURM_CLUSTER_NAME SLURM_JOB_ACCOUNT SLURM_JOB_CPUS_PER_NODE SLURM_JOB_NODELIST \
     SLURM_JOB_NTASKS SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION SLURM_JOB_USER SLURM_JOB_WORK_DIR; do
@@ -134,7 +134,7 @@ for pair in "--started=${SLURM_JOB_START_TIME-}" "--ends=${SLURM_JOB_END_TIME-}"
     esac
 done
 
-# The words of the list have no blanks.
+# The items of the list have no blanks.
 if test "$DEVICES" = lists; then
     # shellcheck disable=SC2086,SC2116
     why=$(job-adopt register "$@" $list 2>&1) && exit 0
