@@ -47,7 +47,7 @@ fn fuzzed_crates_have_shipped_versions() {
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
         let text = std::fs::read_to_string(text).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        // What has no source is the workspace's own.
+        // A crate without a source belongs to the workspace.
         let versions = lines.windows(3).filter(|lines| lines[2].starts_with("source = "));
         versions.map(|lines| lines[..2].join(", ")).collect()
     };

@@ -1,8 +1,8 @@
-//! What runs with which privilege: third-party crates, unsafe code, and how much code can run as root.
+//! The code of each privilege: third-party crates, unsafe code, and how much code can run as root.
 //!
-//! Cargo keeps the arrows between the rooms of `src`, and `forbid(unsafe_code)` stands in five of them. The
-//! numbers are printed for review; their limits have room to breathe, and whoever exceeds one for a good
-//! reason raises it in the same commit.
+//! Cargo enforces the arrows between the rooms of `src`, and five rooms have `forbid(unsafe_code)`.
+//! The numbers are printed for review. Their limits leave some room; a change that exceeds one for
+//! a good reason raises it in the same commit.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -16,17 +16,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each artifact, and the crate that is all of it.
+/// Each artifact, and the crate that contains all of it.
 const ARTIFACTS: [(&str, &str); 4] =
     [("module", "pam"), ("keeper", "keeper"), ("helper", "helper"), ("command", "admin")];
-/// Crates that read what has a grammar.
+/// Crates that parse a grammar.
 const PARSERS: [&str; 6] = ["clap", "saphyr-parser", "serde", "serde_json", "toml", "winnow"];
 
-/// The rooms whose code can run as root inside sshd.
+/// Rooms whose code can run as root inside sshd.
 const ROOT_ROOMS: [&str; 5] = ["pam", "module", "schedulers", "kernel", "protocol"];
-/// The most lines of code that they may have together, without comments, blank lines and tests.
+/// Maximum lines of their code together, without comments, blank lines and tests.
 const ROOT_LINES_MAX: usize = 6800;
-/// The most unsafe blocks of each room that has any.
+/// Maximum number of unsafe blocks in each room that has any.
 const UNSAFE_BLOCKS_MAX: [(&str, usize); 3] = [("admin", 28), ("kernel", 68), ("pam", 24)];
 
 #[test]
@@ -87,8 +87,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Reads lists of words, each with its name at the start of a line. The name of an earlier list stands for
-/// what is in it, and `-WORD` takes a word out.
+/// Reads lists of words, each with its name at the start of a line. The name of an earlier list
+/// stands for its contents, and `-WORD` removes a word.
 fn lists(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut lists: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut name = String::new();
@@ -110,7 +110,8 @@ fn lists(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     lists
 }
 
-/// Lists the crates of others that are linked into a package, without what runs while it is built.
+/// Lists the third-party crates that are linked into a package, without those that run during its
+/// build.
 fn third_party_crates(package: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
@@ -120,7 +121,7 @@ fn third_party_crates(package: &str) -> BTreeSet<String> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    // The workspace's own stand with their folder.
+    // Crates of the workspace appear with their folder.
     let others = text.lines().filter(|line| !line.contains("(/"));
     others.filter_map(|line| line.split_whitespace().next()).map(ToOwned::to_owned).collect()
 }

@@ -413,7 +413,7 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
         assert_inside(print_session(node, ""), job);
         register_with(node, job, &pid).ok();
         pinned().says("1\n");
-        // Whoever has the number now does not matter, nor whether anybody does.
+        // The namespace stays pinned when the process leaves the job or ends.
         node.sh(&format!("echo {pid} >/sys/fs/cgroup{}/cgroup.procs", node.outside().path())).ok();
         assert_inside(print_session(node, ""), job);
         register_with(node, job, &pid).fails().says("that process is not in the job");
@@ -426,7 +426,7 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
 }
 
 #[test]
-fn namespace_of_job_that_nobody_unregistered_is_unpinned() {
+fn namespace_of_job_never_unregistered_is_unpinned() {
     on_node(|node| {
         let path = make_private_namespace(node);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
@@ -451,9 +451,9 @@ fn number_of_process_from_before_an_upgrade_refuses_login() {
     });
 }
 
-/// What the node mounts while the job runs is not in the job's namespace.
+/// The job's namespace lacks every mount that the node makes while the job runs.
 #[test]
-fn later_mounts_of_the_node_keep_nobody_out() {
+fn later_mounts_of_node_refuse_no_login() {
     on_node(|node| {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
@@ -467,7 +467,7 @@ fn later_mounts_of_the_node_keep_nobody_out() {
     });
 }
 
-/// A job's /tmp is its user's, who lays a link there to a file of root's.
+/// The user owns the job's /tmp, and puts a link to a file of root there.
 const CLOSING: &str = "chown 1001 /tmp; chmod 700 /tmp; ln -s /root/victim /tmp/closed";
 
 /// Installs a stack with a module above our session line that writes to /tmp at the end of a session.
@@ -527,23 +527,23 @@ fn no_module_closes_the_session_in_files_of_the_user() {
     });
 }
 
-/// The session line alone goes back for the modules after it.
+/// Only the session line goes back for the modules after it.
 #[test]
-fn session_line_goes_back_for_modules_after_it_and_both_lines_once() {
+fn session_line_goes_back_for_later_modules_and_both_lines_once() {
     on_node(|node| {
         let path = make_changed_namespace(node, CLOSING);
         let step = start_step(node, OLD, &["ns", &path]);
         let phases = ["sshd", "alice", "open_session", "close_session"];
         install_closing_stack(node, "");
         node.run("pamtester", &phases).ok().says("session has successfully been closed");
-        // That is what `check` names.
+        // `check` reports this stack.
         assert_eq!(node.read("/root/victim"), "root\nclosed\n");
         assert_eq!(node.read("/tmp/closed"), "closed\n");
         install_closing_stack(node, CLOSE_ONLY);
         node.run("pamtester", &phases).ok().says("session has successfully been closed");
         assert_eq!(node.read("/root/victim"), "root\n");
         assert_eq!(node.read("/tmp/closed"), "closed\nclosed\n");
-        // Two session lines of ours know one way back.
+        // Two of our session lines go back once.
         let own = "session required pam_job_adopt.so\n";
         node.stack(&format!(
             "account required pam_job_adopt.so\n{CLOSE_ONLY}{own}{own}\

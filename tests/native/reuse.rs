@@ -1,4 +1,4 @@
-//! A scheduler that gives a directory with our stamp to another user's job: whose it is now counts.
+//! Schedulers that give a directory with our stamp to another user's job: the current owner counts.
 
 use std::os::unix::fs::chown;
 
@@ -16,7 +16,7 @@ fn end_without_epilog(job: &Job<'_>) {
 }
 
 #[track_caller]
-fn refused_with(node: &Node, user: User, why: &str) {
+fn assert_refused_with(node: &Node, user: User, why: &str) {
     node.log.clear();
     for outcome in [node.account(user), node.session(user)] {
         assert!(outcome.code != 0, "{why}: {outcome}");
@@ -27,13 +27,13 @@ fn refused_with(node: &Node, user: User, why: &str) {
 }
 
 #[test]
-fn directory_of_the_next_job_refuses_the_user_before() {
+fn directory_of_next_job_refuses_previous_user() {
     on_node(|node| {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
         end_without_epilog(&job);
         let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
-        refused_with(node, ALICE, &format!("has process {} of uid 1002", next.pid()));
+        assert_refused_with(node, ALICE, &format!("has process {} of uid 1002", next.pid()));
         assert_eq!(job.cgroup.pids().len(), 1, "alice is in bob's job");
         node.job_adopt(&["resolve", "--user", "alice"]).exits(1).says("[JA07]").says("uid 1002");
         node.job_adopt(&["list"]).exits(1).says("reused").says("uid 1002");
@@ -52,11 +52,11 @@ fn process_below_the_directory_refuses() {
         let job = node.job(ALICE, "4242").start();
         let step = job.cgroup.child("step");
         let _next = Process::start_in(node, step.create(), BOB, STAYS);
-        refused_with(node, ALICE, "of uid 1002");
+        assert_refused_with(node, ALICE, "of uid 1002");
     });
 }
 
-/// It has not a process yet.
+/// The directory has no process yet.
 #[test]
 fn directory_of_another_owner_refuses() {
     on_node(|node| {
@@ -65,19 +65,19 @@ fn directory_of_another_owner_refuses() {
         chown(job.cgroup.dir(), Some(ALICE.uid), None).unwrap();
         node.pam(ALICE).ok();
         chown(job.cgroup.dir(), Some(BOB.uid), None).unwrap();
-        refused_with(node, ALICE, "belongs to uid 1002 now");
+        assert_refused_with(node, ALICE, "belongs to uid 1002 now");
     });
 }
 
 #[test]
-fn directory_that_was_the_users_and_is_roots_refuses() {
+fn directory_returned_to_root_refuses() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         chown(job.cgroup.dir(), Some(ALICE.uid), None).unwrap();
         register(&job, &[]).ok();
         node.pam(ALICE).ok();
         chown(job.cgroup.dir(), Some(0), None).unwrap();
-        refused_with(node, ALICE, "belongs to uid 0 now");
+        assert_refused_with(node, ALICE, "belongs to uid 0 now");
     });
 }
 
@@ -100,7 +100,7 @@ fn next_job_that_starts_before_the_move_moves_the_login_back() {
 }
 
 #[test]
-fn cgroup_without_processes_takes_logins() {
+fn cgroup_without_processes_admits_logins() {
     on_node(|node| {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
@@ -109,9 +109,9 @@ fn cgroup_without_processes_takes_logins() {
     });
 }
 
-/// A setuid program of another account's may change its real uid as well.
+/// A setuid program may have another real uid for a moment, so only a process that stays counts.
 #[test]
-fn process_that_has_ended_at_the_second_look_is_none() {
+fn process_that_ends_before_second_look_is_ignored() {
     on_node(|node| {
         node.session_alone("");
         let job = node.job(ALICE, "4242").start();
@@ -130,7 +130,7 @@ fn process_that_has_ended_at_the_second_look_is_none() {
 }
 
 #[test]
-fn setuid_program_of_the_users_takes_no_job_away() {
+fn setuid_program_of_user_keeps_job_with_its_owner() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let setuid = Process::start_in(
@@ -145,7 +145,7 @@ fn setuid_program_of_the_users_takes_no_job_away() {
 }
 
 #[test]
-fn root_and_accounts_that_the_record_names_do_not_count() {
+fn root_and_accounts_of_record_are_ignored() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         let daemon = Process::start_in(node, &job.cgroup, FLUX, STAYS);
@@ -156,20 +156,20 @@ fn root_and_accounts_that_the_record_names_do_not_count() {
         node.pam(ALICE).ok();
         let record: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
         assert_eq!(record["accounts"], json!(["flux"]));
-        // The same job again replaces what the record says.
+        // Registering the same job again replaces the record.
         register(&job, &["--account", "slurm"]).exits(3).says("of uid 992");
         node.pam(ALICE).ok();
         daemon.end();
         register(&job, &["--account", "slurm"]).ok();
         let _daemon = Process::start_in(node, &job.cgroup, FLUX, STAYS);
-        refused_with(node, ALICE, "of uid 992");
+        assert_refused_with(node, ALICE, "of uid 992");
         register(&job, &["--account", "nonesuch"]).exits(3).says("no such user");
     });
 }
 
-/// In a container without root, processes have uids of their own, and the user's namespace.
+/// In a rootless container, processes have their own uids, and the user's namespace.
 #[test]
-fn processes_in_a_user_namespace_are_its_owners() {
+fn process_in_user_namespace_belongs_to_namespace_owner() {
     for (owner, admitted) in [(ALICE, true), (BOB, false)] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").start();
@@ -196,15 +196,15 @@ fn processes_in_a_user_namespace_are_its_owners() {
             if admitted {
                 node.pam(ALICE).ok();
             } else {
-                refused_with(node, ALICE, "of uid 100004");
+                assert_refused_with(node, ALICE, "of uid 100004");
             }
         });
     }
 }
 
-/// What the user before has left is a stray; a job with a process of another account's in it is not over.
+/// Processes of the previous user are strays. A job with a process of another account is not over.
 #[test]
-fn strays_are_those_of_the_user_who_has_lost_the_directory() {
+fn previous_user_of_directory_has_strays() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let outside = Process::new(node, ALICE, STAYS);

@@ -219,9 +219,9 @@ fn second_call_ends_strays_that_first_left() {
     });
 }
 
-/// A process that waits for a request which the file system has read does not even take SIGKILL.
+/// SIGKILL does not end a process that waits for a request which the file system has read.
 #[test]
-fn login_that_waits_for_file_system_of_stray_ends_after_it() {
+fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
     on_node(|node| {
         node.folder("/mnt/hangs", 0o755);
         // Answers the first request (FUSE_INIT of linux/fuse.h), and reads the second.

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::{Cgroup, Node, ROOT, User, eventually};
 
-/// A process of a user's, and nsenter(1), which waits for it.
+/// A process of a user, and the nsenter(1) that waits for it.
 #[derive(Debug)]
 pub(crate) struct Process {
     enters: Child,
@@ -31,7 +31,8 @@ impl Process {
         let child = || fs::read_to_string(&children).unwrap_or_default().trim().parse().ok();
         eventually("it is there", || child().is_some());
         let process = Self { enters, host_pid: child().unwrap() };
-        // The shell, and no more what starts it. A script of root's may become another user at once.
+        // Waits for the shell itself, not for the program that starts it. A script of root may
+        // become another user at once.
         let started = format!("\nUid:\t{id}\t");
         eventually("it is the user's", || {
             let status = process.status();
@@ -41,19 +42,19 @@ impl Process {
         process
     }
 
-    /// Its number for this process.
+    /// Returns its number in this process's PID namespace.
     pub(crate) fn host_pid(&self) -> i32 {
         self.host_pid
     }
 
-    /// Its number on the node.
+    /// Returns its number on the node.
     pub(crate) fn pid(&self) -> i32 {
         let status = self.status();
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
         numbers.split_whitespace().last().unwrap().parse().unwrap()
     }
 
-    /// Its uids, with tabs between them.
+    /// Returns its uids, separated by tabs.
     pub(crate) fn uids(&self) -> String {
         let status = self.status();
         let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
@@ -68,7 +69,7 @@ impl Process {
         !matches!(self.status(), text if text.is_empty() || text.contains("\nState:\tZ"))
     }
 
-    /// Kills it.
+    /// Kills the process.
     pub(crate) fn end(&self) {
         kill(Pid::from_raw(self.host_pid), Signal::SIGKILL).unwrap();
         eventually("it has ended", || !self.runs());
