@@ -21,12 +21,14 @@
 #   make bench      measures a login, a device check and a lookup, as ratios; as root
 #   make dist       builds a release for glibc 2.28 in target/releases/VERSION, with checksums
 #                   (docs/release.md). DRAFT=1: for yourself, without a maintainer
+#   make fresh      runs the README's commands on Debian 12 and 13 as mmdebstrap makes them; as root.
+#                   SUITE=bookworm or trixie runs one
 #   make lint       checks formatting, clippy, documentation, manual pages and the code of each privilege, with
 #                   warnings as errors
 #   make clean
 #
 #   make needs      installs all programs that the goals above run. As root on Debian, demo, picture, test,
-#                   faults, soak, bench and dist first install their own, and report it; all others only name
+#                   faults, soak, bench, fresh and dist first install their own, and report it; all others only name
 #                   the missing packages
 #
 # Variables of install:
@@ -109,8 +111,9 @@ FUZZ_NEEDS = $(CRATE_NEEDS) c++=g++
 LINT_NEEDS = $(FUZZ_NEEDS) cargo-clippy=rust-web-clippy|rust-clippy rustfmt=rustfmt-web|rustfmt groff=groff
 PIP_NEEDS = pip3=python3-pip
 DIST_NEEDS = $(CRATE_NEEDS) $(PIP_NEEDS) git=git xz=xz-utils dpkg-buildpackage=dpkg-dev dh=debhelper rpmbuild=rpm
+FRESH_NEEDS = mmdebstrap=mmdebstrap cpio=cpio git=git
 # Programs of all tests, benchmarks, fuzz targets and lint: one list, installed by one call.
-NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) mmdebstrap=mmdebstrap cpio=cpio \
+NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) $(FRESH_NEEDS) \
     pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr openssl=openssl \
     /usr/bin/python3=python3 mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh lintian=lintian rpmlint=rpmlint \
     slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
@@ -185,7 +188,7 @@ sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-a
     install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
-.PHONY: all needs install uninstall dist test faults soak demo picture fuzz corpus bench lint clean
+.PHONY: all needs install uninstall dist test fresh faults soak demo picture fuzz corpus bench lint clean
 
 all: $(if $(BUILT),,$(addprefix $(BUILD)/,$(ARTIFACTS)) $(addprefix $(BUILD)/completions/,$(COMPLETIONS)))
 
@@ -292,9 +295,14 @@ dist:
 
 # Each tier builds its files while others run already.
 test:
-	$(if $(filter-out unit native node kernel,$(TIER)),$(error TIER=$(TIER): unit, native, node or kernel))
+	$(if $(filter-out unit native node kernel sample,$(TIER)),$(error TIER=$(TIER): unit, native, node, kernel or sample))
 	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(NEEDS)))
-	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' tests/all '$(TIER)' $(SUITE)
+	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' FRESH='$(FRESH)' \
+	    tests/all '$(TIER)' $(SUITE)
+
+fresh:
+	$(call install,$(FRESH_NEEDS))
+	tests/fresh/all $(SUITE)
 
 # The native tier runs a few of the same tests.
 faults soak:
@@ -303,17 +311,25 @@ faults soak:
 	JOB_ADOPT_FAULTS=all LOGINS=$(LOGINS) JOB_ADOPT_TESTS=all JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) \
 	    $(CARGO) test --locked --test native -- --nocapture --test-threads 4 $@::
 
+# The demo's programs are not optimised: the compiler needs a third of the time, and compiles for the tests as well.
+DEBUG = $(CARGO_TARGET_DIR)/debug
+DEMO = $(CARGO_TARGET_DIR)/demo
+define demo
+$(call install,$(DEMO_NEEDS))
+$(CARGO) build --locked --workspace
+mkdir -p $(DEMO)
+ln -f $(DEBUG)/libpam_job_adopt.so $(DEMO)/pam_job_adopt.so
+ln -f $(DEBUG)/resolve $(DEBUG)/job-adopt $(DEMO)
+endef
+
 demo:
-	$(call install,$(DEMO_NEEDS))
-	$(BUILT_FIRST)
-	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo
+	$(demo)
+	JOB_ADOPT_ARTIFACTS=$(DEMO) tests/demo
 
 picture:
-	$(call install,$(DEMO_NEEDS))
-	$(BUILT_FIRST)
-	mkdir -p $(BUILD)
-	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) tests/demo >$(BUILD)/demo 2>&1
-	docs/pictures/render <$(BUILD)/demo >docs/pictures/demo.svg
+	$(demo)
+	JOB_ADOPT_ARTIFACTS=$(DEMO) tests/demo >$(DEMO)/output 2>&1
+	docs/pictures/render <$(DEMO)/output >docs/pictures/demo.svg
 
 fuzz:
 	$(call require,$(FUZZ_NEEDS))

@@ -253,6 +253,28 @@ fn failing_image_leaves_nothing_in_cache() {
     );
 }
 
+/// A stand-in leaves the incomplete folder: pip itself needs an index.
+#[test]
+fn failed_pip_reports_one_line_and_leaves_no_linker() {
+    let folder = empty_folder("zig");
+    let zig = folder.join("zig/ziglang/zig");
+    let install = |end: &str| {
+        let half =
+            "while [ $1 != --target ]; do shift; done; mkdir -p $2/ziglang; echo >$2/ziglang/zig";
+        write_program(&folder.join("pip3"), &format!("{half}; {end}"));
+        let path = format!("PATH={}:/usr/bin:/bin", folder.display());
+        let target = format!("CARGO_TARGET_DIR={}", folder.display());
+        make(&["-s", &zig.display().to_string(), &path, &target]).output().unwrap()
+    };
+    let failed = install("echo 'ERROR: no route to the index'; exit 1");
+    assert!(!failed.status.success());
+    let output = output_text(&failed);
+    assert!(output.contains("did not get zig"), "{output}");
+    assert!(output.contains("no route to the index"), "{output}");
+    assert!(!folder.join("zig").exists() && !folder.join("zig.new").exists());
+    assert!(install("true").status.success() && zig.exists());
+}
+
 /// Lists all files below a folder of the repository without fixtures and inputs.
 fn scripts() -> Vec<PathBuf> {
     let mut folders = ["tests", "fuzz", "packaging"]
