@@ -1,4 +1,4 @@
-//! The unwinder for the programs, and the name of this build.
+//! Adds the unwinder to the programs, and names this build.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,14 +14,14 @@ fn main() {
     protocol::name_build(Path::new("src"));
 }
 
-/// Has the linker take the compiler's unwinder into the programs, where it would name the shared
-/// libgcc_s, which takes a ninth of their start to find, map and link. A compiler that comes without
-/// the archive leaves it as it was.
+/// Makes the linker take the compiler's unwinder into the programs. Otherwise they would name the
+/// shared libgcc_s, which takes a ninth of their start to find, map and link. A compiler without
+/// the archive keeps its default.
 fn take_unwinder_in() {
     println!("cargo:rerun-if-env-changed=CC");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let archive = Command::new(compiler).arg("-print-file-name=libgcc_eh.a").output();
-    // Where there is none, its name comes back without a folder.
+    // Without the archive the compiler prints its name without a folder.
     let found = |output: std::process::Output| output.stdout.starts_with(b"/");
     let out = std::env::var_os("OUT_DIR");
     if let (Ok(true), Some(out)) = (archive.map(found), out) {
