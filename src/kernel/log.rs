@@ -106,23 +106,38 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// `process`, each after `prefix`, which may be empty. Where there is no syslog daemon they are lost,
 /// as with `syslog(3)`.
 pub fn write(lines: &[Line], least: Severity, process: &str, prefix: &str) {
-    let wanted: Vec<&Line> = lines.iter().filter(|line| line.severity <= least).collect();
-    if wanted.is_empty() {
-        return;
-    }
-    let Ok(socket) = connect() else { return };
-    for line in wanted {
-        if socket.send(record(line, process, prefix).as_bytes()).is_err() {
-            return;
+    if lines.iter().any(|line| line.severity <= least) {
+        if let Ok(log) = Log::open() {
+            log.write(lines, least, process, prefix);
         }
     }
 }
 
-fn connect() -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    socket.connect(SOCKET)?;
-    Ok(socket)
+/// A connection to the syslog daemon.
+#[derive(Debug)]
+pub struct Log(UnixDatagram);
+
+impl Log {
+    /// Connects to the syslog daemon.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `connect(2)`, for example without a daemon.
+    pub fn open() -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.connect(SOCKET)?;
+        Ok(Self(socket))
+    }
+
+    /// Does the same as [`write`], through this connection.
+    pub fn write(&self, lines: &[Line], least: Severity, process: &str, prefix: &str) {
+        for line in lines.iter().filter(|line| line.severity <= least) {
+            if self.0.send(record(line, process, prefix).as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
 }
 
 const MONTHS: [&str; 12] =

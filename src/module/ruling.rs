@@ -6,6 +6,7 @@ use super::undo::{Environment, Undo, set};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
+use kernel::log::Log;
 use kernel::namespace::Outside;
 use protocol::{
     JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
@@ -42,6 +43,8 @@ pub struct Outcome {
     pub lines: Vec<Line>,
     /// Why a login is refused or not judged, in full.
     pub cause: String,
+    /// The node's log, if the login joined namespaces: these may have another one.
+    pub log: Option<Log>,
     /// The way out of the job's namespaces, if the login joined some.
     pub outside: Option<Outside>,
 }
@@ -209,18 +212,36 @@ impl Case<'_> {
         let mut undo =
             Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
+        self.require_time("the move").map_err(|failure| undo.back(failure))?;
         joined.tried.gpus.iter().for_each(|gpu| plan.env.list(gpu));
         let wanted: Vec<_> = plan.env.iter().chain(&joined.display).collect();
         let variables = set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;
+        // Before the job's namespaces are joined: both are files of the node.
+        let choice_dir = self.make_choice_dir();
+        let log = if joined.namespaces.is_empty() { None } else { Log::open().ok() };
         // Last, since every later read of a file happens in the job's namespaces.
-        undo.enter(&joined.namespaces, &means.settings.private_dirs).map_err(|failure| {
+        let entered = undo.enter(&joined.namespaces, &means.settings.private_dirs);
+        let entered = entered.and_then(|()| self.require_time("joining the job's namespaces"));
+        entered.map_err(|failure| {
             variables.iter().for_each(|name| _ = (means.environment.put)(name));
             undo.back(failure)
         })?;
         let outside = undo.commit();
-        let outcome = self.adopted(plan, &joined, &wanted, &variables);
-        Ok(Outcome { outside, ..outcome })
+        let outcome = self.adopted(plan, &joined, &wanted, &variables, choice_dir);
+        Ok(Outcome { outside, log, ..outcome })
+    }
+
+    /// Requires that the budget is not used up. The kernel may hold up a move or a mount for as long as others
+    /// hold its locks, and only the clock shows it afterwards.
+    fn require_time(&self, step: &str) -> Result<(), Failure> {
+        match self.means.budget.left().is_zero() {
+            false => Ok(()),
+            true => {
+                let why = format!("the time budget was used up during {step}");
+                Err(Failure::Why(Reason::Timeout, why))
+            }
+        }
     }
 
     /// Has the helper read the unit's file, and takes over its second plan. That is for the same
@@ -272,6 +293,7 @@ impl Case<'_> {
         joined: &Joined,
         wanted: &[&Variable],
         variables: &[&'static str],
+        choice_dir: Option<String>,
     ) -> Outcome {
         let line = self.decision("adopt", Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
@@ -286,7 +308,7 @@ impl Case<'_> {
             remarks.push(format!("set by another module: {}", set_before.join(" ")));
         }
         remarks.extend(joined.tried.trouble.iter().map(ToString::to_string));
-        remarks.extend(self.make_choice_dir());
+        remarks.extend(choice_dir);
         outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
         outcome
     }

@@ -9,7 +9,7 @@
 mod handle;
 
 use handle::{Handle, arguments};
-use kernel::log;
+use kernel::log::{self, Log};
 use kernel::namespace::Outside;
 use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
@@ -88,7 +88,7 @@ fn close(handle: &Handle) -> PamReturnCode {
     let Err(error) = outside.back() else { return PamReturnCode::SUCCESS };
     let line = Line::new(Severity::Alert).with("action", "close").with("error", error);
     let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
-    write_log(&[line], Severity::Alert, &service, Phase::Session);
+    write_log(None, &[line], Severity::Alert, &service, Phase::Session);
     // The next line tries again.
     handle.keep(outside);
     PamReturnCode::SESSION_ERR
@@ -197,7 +197,7 @@ fn panicked(phase: Phase, words: &str) {
         .with("code", Reason::Configuration)
         .with("phase", phase.as_str())
         .with("error", format_args!("internal error, please report: {words}"));
-    write_log(&[line], Severity::Alert, "pam", phase);
+    write_log(None, &[line], Severity::Alert, "pam", phase);
 }
 
 struct Call<'a> {
@@ -295,7 +295,8 @@ impl Call<'_> {
 
     /// Writes the log, speaks to the user, and turns the ruling into libpam's code.
     fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
-        self.log(least, &outcome.lines);
+        let Request { service, phase, .. } = &self.login;
+        write_log(outcome.log.as_ref(), &outcome.lines, least, service, *phase);
         if flags & PamFlag::SILENT as i32 == 0 {
             if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
                 self.handle.say(PamMessageStyle::ERROR_MSG, text);
@@ -317,13 +318,16 @@ impl Call<'_> {
     }
 
     fn log(&self, least: Severity, lines: &[Line]) {
-        write_log(lines, least, &self.login.service, self.login.phase);
+        write_log(None, lines, least, &self.login.service, self.login.phase);
     }
 }
 
 /// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
 /// of pam_syslog(3), which log readers know.
-fn write_log(lines: &[Line], least: Severity, service: &str, phase: Phase) {
+fn write_log(open: Option<&Log>, lines: &[Line], least: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
-    log::write(lines, least, service, &prefix);
+    match open {
+        Some(open) => open.write(lines, least, service, &prefix),
+        None => log::write(lines, least, service, &prefix),
+    }
 }

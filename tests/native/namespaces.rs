@@ -286,6 +286,38 @@ fn multithreaded_process_joins_no_namespace() {
 }
 
 #[test]
+fn login_that_joins_namespaces_late_is_refused_outside() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let step = start_step(node, OLD, &["ns", &path]);
+        assert_inside(print_session(node, ""), &step.leaf());
+        let late = node
+            .sh("cd /srv && strace -qq -o /dev/null -e inject=setns:delay_exit=4000000:when=1 \
+             pamtester sshd alice open_session");
+        assert_undone(node, late, "[JA08]");
+        node.log.line("was used up during joining");
+        step.empty();
+    });
+}
+
+/// The private directories here stand for whatever a namespace has of its own.
+#[test]
+fn choice_directory_and_log_are_those_of_the_node() {
+    on_node(|node| {
+        let path = make_changed_namespace(
+            node,
+            "mkdir -p /run/job-adopt/use; mount -t tmpfs tmpfs /run/job-adopt/use",
+        );
+        let step = start_step(node, OLD, &["ns", &path]);
+        node.log.clear();
+        assert_inside(print_session(node, "private_dirs=/tmp,/run/job-adopt/use"), &step.leaf());
+        node.log.line("decision=adopt");
+        assert!(node.exists("/run/job-adopt/use/1001"));
+        node.sh(&format!("nsenter --mount={path} ls /run/job-adopt/use/1001")).fails();
+    });
+}
+
+#[test]
 fn login_has_display_of_its_job() {
     on_node(|node| {
         let faults = ["display", "10", "keys", "/tmp/.Xauthority-x"];

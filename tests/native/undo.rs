@@ -29,6 +29,28 @@ fn failing_move_leaves_no_leaf() {
     }
 }
 
+/// logind removes the scope of a session that nothing is in.
+#[test]
+fn login_whose_cgroup_is_gone_goes_back_to_the_one_above() {
+    on_node(|node| {
+        node.session_reporting("timeout=2");
+        let job = node.job(ALICE, "4242").start();
+        let path = |cgroup: &str| format!("/sys/fs/cgroup{cgroup}");
+        let (job_path, outside) = (path(job.cgroup.path()), path(node.outside().path()));
+        let outcome = node.sh(&format!(
+            "mkdir {outside}/scope
+             strace -f -qq -o /dev/null -P {job_path}/cgroup.procs \
+                 -e inject=write:delay_exit=4000000 \
+                 sh -c 'echo 0 >{outside}/scope/cgroup.procs && exec pamtester sshd alice open_session' &
+             until [ $(wc -l <{job_path}/cgroup.procs) = 2 ]; do sleep 0.01; done
+             rmdir {outside}/scope; wait"
+        ));
+        node.log.decision("JA08");
+        assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
+        outcome.says("[JA08]").stands_in(&node.outside());
+    });
+}
+
 #[test]
 fn failing_leaf_mark_leaves_no_leaf() {
     assert_refused_and_undone(&["-e", "inject=fsetxattr:error=EPERM"], None);

@@ -44,6 +44,21 @@ fn login_moved_elsewhere_is_refused() {
     });
 }
 
+/// The kernel holds up the move itself for longer than the budget.
+#[test]
+fn login_that_a_slow_move_made_late_is_moved_back() {
+    on_node(|node| {
+        node.session_reporting("timeout=2");
+        let job = node.job(ALICE, "4242").start();
+        let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
+        let held = ["-P", &procs, "-e", "inject=write:delay_exit=3000000"];
+        let outcome = node.session_under_strace("/tmp/strace", &held, ALICE);
+        node.log.decision("JA08");
+        assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
+        outcome.stands_in(&node.outside());
+    });
+}
+
 /// The budget ends after the stamp was read: no move follows.
 #[test]
 fn late_login_does_not_move() {

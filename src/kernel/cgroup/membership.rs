@@ -82,8 +82,16 @@ impl Membership {
 #[derive(Debug)]
 pub struct Origin {
     before: Membership,
-    /// `cgroup.procs`, by controllers as in [`Membership`].
-    ways: BTreeMap<String, OwnedFd>,
+    /// By controllers as in [`Membership`].
+    ways: BTreeMap<String, WayBack>,
+}
+
+/// The way back in one hierarchy.
+#[derive(Debug)]
+struct WayBack {
+    procs: OwnedFd,
+    /// The root of the hierarchy.
+    root: Dir,
 }
 
 impl Origin {
@@ -106,7 +114,8 @@ impl Origin {
     }
 
     fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
-        self.ways.insert(controllers.to_owned(), lookup(root, path)?.open_procs()?);
+        let way = WayBack { procs: lookup(root, path)?.open_procs()?, root: root.try_clone()? };
+        self.ways.insert(controllers.to_owned(), way);
         Ok(())
     }
 
@@ -127,20 +136,49 @@ impl Origin {
         }
     }
 
-    /// Moves the calling process back, in every hierarchy in which it is elsewhere now; where one
-    /// bars the way, still in all others.
-    /// Errors: as `write(2)` to `cgroup.procs`, for the first that failed; [`Error::Wrong`] for
-    /// a process that is not where it was all the same.
+    /// Moves the calling process back in every hierarchy that it has left. One failure does not stop the
+    /// others. If its cgroup is gone, as logind removes the scope of a session that nothing is in, it goes
+    /// to the nearest one above that takes it.
+    ///
+    /// # Errors
+    ///
+    /// Fails as `write(2)` to `cgroup.procs` for the first move that failed, and with [`Error::Wrong`] for a
+    /// process that is not where it was moved to.
     pub fn back(&self) -> Result<()> {
         let now = Membership::own().ok();
         let mut moved = Ok(());
-        for (of, procs) in &self.ways {
-            let path = self.before.path(of);
-            if now.as_ref().and_then(|now| now.path(of)) != path {
-                moved = moved.and(enter(path.unwrap_or_default(), procs));
+        let mut expected = self.before.clone();
+        for (of, way) in &self.ways {
+            let path = self.before.path(of).unwrap_or_default();
+            if now.as_ref().and_then(|now| now.path(of)) == Some(path) {
+                continue;
+            }
+            let result = match enter(path, &way.procs) {
+                Err(error) if error.is_gone() => way.enter_above(path).map(|above| {
+                    let own = expected.0.iter_mut().find(|(controllers, _)| controllers == of);
+                    own.into_iter().for_each(|(_, path)| above.clone_into(path));
+                }),
+                result => result,
+            };
+            moved = moved.and(result);
+        }
+        moved.and_then(|()| expected.require_same(&Membership::own()?))
+    }
+}
+
+impl WayBack {
+    /// Moves to the nearest cgroup above `path` that takes the process; returns its path.
+    fn enter_above<'a>(&self, path: &'a str) -> Result<&'a str> {
+        let above = path.rmatch_indices('/').map(|(end, _)| path.get(..end.max(1)).unwrap_or("/"));
+        let enter = |above| enter(above, &lookup(&self.root, above)?.open_procs()?);
+        let mut result = Err(Error::NotMounted);
+        for above in above {
+            result = enter(above).map(|()| above);
+            if result.is_ok() {
+                break;
             }
         }
-        moved.and_then(|()| self.before.require_same(&Membership::own()?))
+        result
     }
 }
 
