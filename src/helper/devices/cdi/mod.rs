@@ -1,12 +1,11 @@
 //! Device specifications of the Container Device Interface, versions 0.3.0 to 1.1.0.
 //!
-//! `document` reads a file, `spec` holds it to the rules, and a `catalog` of what the directories hold
-//! tells whose definition of a name counts; what that asks for is made devices of
-//! this node here. What is meant for containers only is not carried out.
+//! `document` parses a file and `spec` checks it against the rules. The `catalog` of all directories
+//! decides whose definition of a name counts. This file turns the definition into devices of the
+//! node. Edits for containers only are checked and never carried out.
 //!
-//! Numbers in a file are never believed: some majors change whenever a driver is loaded, and the old
-//! one may be another driver's by now. The node has the word, and where the file says a number as
-//! well, the two have to agree.
+//! Numbers in a file are not trusted: some majors change whenever a driver is loaded, and another
+//! driver may have the old one by now. The node decides, and a number in the file must agree.
 
 mod catalog;
 mod document;
@@ -21,82 +20,91 @@ use std::path::Path;
 
 pub use catalog::{BYTES_MAX, Catalog, FILES_MAX};
 pub use document::Format;
-pub use name::{Invalid, QualifiedName};
+pub use name::{QualifiedName, QualifiedNameError};
 pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
 
-/// Most other devices of a file that a name is compared with.
+/// Maximum other devices of a file that are compared with a name.
 const SIBLINGS_MAX: usize = 256;
 
-/// What these qualified names stand for together, by the specifications of `catalog`. What a file
-/// says for all its devices counts once, before what it says for the first one of them that is asked
-/// for; files of one kind are not merged.
-/// Fails: [`UnresolvedName`]: the first name that stands for nothing. There is no list of the others
-/// then.
+/// Returns the devices of these qualified names together, by the specifications of `catalog`. The
+/// edits of a file for all its devices count once, before those of its first device among the names.
+/// Files of one kind are not merged.
+///
+/// # Errors
+///
+/// The first name that does not resolve. The devices of the other names are not returned then.
 pub fn resolve(
     tree: &Tree,
     catalog: &Catalog,
     names: &[String],
 ) -> Result<ResolvedDevices, UnresolvedName> {
-    let mut found = ResolvedDevices::default();
+    let mut resolved = ResolvedDevices::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
         let failed = |why| UnresolvedName { name: name.clone(), why };
         let parsed = name.parse::<QualifiedName>().map_err(DeviceError::from);
         let (file, spec, device) =
-            parsed.and_then(|name| catalog.definition(&name)).map_err(failed)?;
+            parsed.and_then(|name| catalog.find_definition(&name)).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
-            found.extend(wanted(tree, &file.path, &spec.edits).map_err(failed)?);
+            resolved.extend(resolve_edits(tree, &file.path, &spec.edits).map_err(failed)?);
         }
-        found.extend(wanted(tree, &file.path, &device.edits).map_err(failed)?);
-        if found.devices.len() > EDITS_MAX {
+        resolved.extend(resolve_edits(tree, &file.path, &device.edits).map_err(failed)?);
+        if resolved.devices.len() > NODES_MAX {
             return Err(failed(too_many()));
         }
     }
-    found.warnings.extend(catalog.faults());
-    Ok(found)
+    resolved.warnings.extend(catalog.faults());
+    Ok(resolved)
 }
 
-/// The qualified names of the other devices of the file whose definition of `name` counts, as far as
-/// they are `wanted` and the file's definitions of them count too; at most 256 are looked at.
-pub fn siblings(catalog: &Catalog, name: &str, wanted: fn(&str) -> bool) -> Vec<String> {
-    let definition = |name: &str| {
+/// Returns the qualified names of other devices of the file whose definition of `name` counts: those
+/// that `is_wanted` accepts and whose definitions in this file count too, among at most 256.
+pub fn list_siblings(catalog: &Catalog, name: &str, is_wanted: fn(&str) -> bool) -> Vec<String> {
+    let find_definition = |name: &str| {
         let name: QualifiedName = name.parse().ok()?;
-        catalog.definition(&name).ok()
+        catalog.find_definition(&name).ok()
     };
-    let Some((file, spec, own)) = definition(name) else { return Vec::new() };
+    let Some((file, spec, own)) = find_definition(name) else { return Vec::new() };
     let others = spec.devices.iter().filter(|device| device.name != own.name);
-    let names = others.filter(|device| wanted(&device.name)).take(SIBLINGS_MAX);
+    let names = others.filter(|device| is_wanted(&device.name)).take(SIBLINGS_MAX);
     let names = names.map(|device| format!("{}={}", spec.kind, device.name));
-    names.filter(|name| definition(name).is_some_and(|(of, ..)| of.path == file.path)).collect()
+    let is_in_file =
+        |name: &String| find_definition(name).is_some_and(|(own, ..)| own.path == file.path);
+    names.filter(is_in_file).collect()
 }
 
-/// Most device nodes that edits are taken with, and names together. A list holds a quarter as many,
-/// and each is compared with those before it.
-const EDITS_MAX: usize = 4096;
+/// Maximum device nodes of one definition, and of all names together. An allowlist has room for a
+/// quarter of them, and each is compared with those before it.
+const NODES_MAX: usize = 4096;
 
-/// What the edits of the specification `file` stand for on this node.
-/// Fails: the first node that is not what it must be, or too many nodes.
-fn wanted(tree: &Tree, file: &Path, edits: &Edits) -> Result<ResolvedDevices, DeviceError> {
-    if edits.nodes.len() > EDITS_MAX {
+/// Returns the devices on this node that edits of the specification `file` grant.
+///
+/// # Errors
+///
+/// A node is missing or contradicts the specification, or there are too many nodes.
+fn resolve_edits(tree: &Tree, file: &Path, edits: &Edits) -> Result<ResolvedDevices, DeviceError> {
+    if edits.nodes.len() > NODES_MAX {
         return Err(too_many());
     }
     let mut found = ResolvedDevices::default();
     for edit in &edits.nodes {
-        found.extend(device(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?);
+        found.extend(
+            resolve_node_edit(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?,
+        );
     }
     Ok(found)
 }
 
-/// A definition asks for too much, alone or with the names before it.
+/// The error of a definition with too many nodes, alone or with the names before it.
 fn too_many() -> DeviceError {
     DeviceError::new("asks for more than 4,096 device nodes")
 }
 
-/// One device, or none where nothing is to be allowed.
-fn device(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
+/// Returns the device of one edit; none if the edit grants nothing.
+fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
-    let access = access_of(edit);
+    let access = granted_access(edit);
     if access == Access::NONE || edit.kind == Some(NodeKind::Fifo) {
         return Ok(found);
     }
@@ -110,14 +118,14 @@ fn device(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> 
         }
         node => node.map_err(|why| failed(why.to_string()))?,
     };
-    agree(path, edit, node)?;
+    check_agreement(path, edit, node)?;
     driver::check_node(tree, path, node)?;
     found.devices.push(Device::from_node(path, node, access)?);
     Ok(found)
 }
 
-/// What the specification grants, without making nodes: nothing in a job has to.
-fn access_of(edit: &NodeEdit) -> Access {
+/// Returns the access that the specification grants, without `mknod`, which no job needs.
+fn granted_access(edit: &NodeEdit) -> Access {
     let granted = edit.access.unwrap_or(Access::ALL);
     [Access::READ, Access::WRITE]
         .into_iter()
@@ -125,23 +133,23 @@ fn access_of(edit: &NodeEdit) -> Access {
         .fold(Access::NONE, Access::union)
 }
 
-/// Whether the node is what the specification says, as far as it does.
-fn agree(path: &str, edit: &NodeEdit, node: DeviceNode) -> Result<(), DeviceError> {
-    let kind = edit.kind.map(letter);
-    let same = kind.is_none_or(|kind| kind == node.kind.letter())
+/// Checks that the node has the type and numbers that the specification gives.
+fn check_agreement(path: &str, edit: &NodeEdit, node: DeviceNode) -> Result<(), DeviceError> {
+    let kind = edit.kind.map(type_letter);
+    let agrees = kind.is_none_or(|kind| kind == node.kind.letter())
         && edit.major.is_none_or(|major| major == node.major)
         && edit.minor.is_none_or(|minor| minor == node.minor);
-    match same {
+    match agrees {
         true => Ok(()),
         false => Err(DeviceError::new(format_args!(
             "{path} is {node} and not {}: the specification is stale; generate it anew",
-            said(edit)
+            describe(edit)
         ))),
     }
 }
 
-/// As mknod(1) has it.
-fn letter(kind: NodeKind) -> char {
+/// Returns the letter of mknod(1).
+fn type_letter(kind: NodeKind) -> char {
     match kind {
         NodeKind::Block => 'b',
         NodeKind::Char => 'c',
@@ -149,8 +157,9 @@ fn letter(kind: NodeKind) -> char {
     }
 }
 
-fn said(edit: &NodeEdit) -> String {
-    let kind = edit.kind.map(|kind| format!("type {}", letter(kind)));
+/// Returns the type and numbers that the specification gives, as an error shows them.
+fn describe(edit: &NodeEdit) -> String {
+    let kind = edit.kind.map(|kind| format!("type {}", type_letter(kind)));
     let major = edit.major.map(|major| format!("major {major}"));
     let minor = edit.minor.map(|minor| format!("minor {minor}"));
     let parts: Vec<String> = [kind, major, minor].into_iter().flatten().collect();

@@ -1,4 +1,4 @@
-//! Qualified names of devices, `VENDOR/CLASS=NAME`, and the kind of a file that breaks a rule.
+//! Qualified device names, `VENDOR/CLASS=NAME`, and the kind of a file that breaks a rule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use thiserror::Error;
 use super::Format;
 use super::document;
 
-/// Characters of a whole name, of a vendor, of a class and of a device.
-const WHOLE_MAX: usize = 512;
+/// Maximum characters of a qualified name.
+const QUALIFIED_NAME_MAX: usize = 512;
 const VENDOR_MAX: usize = 253;
 const CLASS_MAX: usize = 63;
 const DEVICE_MAX: usize = 253;
 
-/// A qualified name. It names one device of one kind and nothing else: `all` is a device if a
-/// specification has one of that name.
+/// A qualified name. It always names one device of one kind: even `all` is a device, which exists if
+/// a specification defines it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QualifiedName {
     kind: String,
@@ -23,27 +23,29 @@ pub struct QualifiedName {
 }
 
 impl QualifiedName {
-    /// `VENDOR/CLASS`.
+    /// Returns `VENDOR/CLASS`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// The device's name.
+    /// Returns the name of the device without the kind.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
 impl FromStr for QualifiedName {
-    type Err = Invalid;
+    type Err = QualifiedNameError;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (kind, name) = text.split_once('=').ok_or_else(no_name)?;
-        check_kind(kind)?;
-        check_device(name)?;
-        match text.len() <= WHOLE_MAX {
+    fn from_str(text: &str) -> Result<Self, QualifiedNameError> {
+        let (kind, name) = text.split_once('=').ok_or_else(no_qualified_name)?;
+        parse_class(kind)?;
+        check_device_name(name)?;
+        match text.len() <= QUALIFIED_NAME_MAX {
             true => Ok(Self { kind: kind.to_owned(), name: name.to_owned() }),
-            false => Err(Invalid(format!("longer than {WHOLE_MAX} characters"))),
+            false => {
+                Err(QualifiedNameError(format!("longer than {QUALIFIED_NAME_MAX} characters")))
+            }
         }
     }
 }
@@ -54,62 +56,63 @@ impl fmt::Display for QualifiedName {
     }
 }
 
-/// Holds `VENDOR/CLASS` to its grammar: each begins with a letter, ends with a letter or a digit,
-/// and has letters, digits, `_`, `-` and `.` between (CDI 1.1.0, "Kind").
-///
-/// Gives the class.
-pub(super) fn check_kind(kind: &str) -> Result<&str, Invalid> {
-    let (vendor, class) = kind.split_once('/').ok_or_else(no_name)?;
-    let letter = |c: char| c.is_ascii_alphabetic();
-    check("vendor", vendor, VENDOR_MAX, letter, "_-.")?;
-    check("class", class, CLASS_MAX, letter, "_-.")?;
+/// Checks the grammar of `VENDOR/CLASS` and returns the class. Vendor and class begin with a letter,
+/// end with a letter or a digit, and have letters, digits, `_`, `-` and `.` between (CDI 1.1.0,
+/// "Kind").
+pub(super) fn parse_class(kind: &str) -> Result<&str, QualifiedNameError> {
+    let (vendor, class) = kind.split_once('/').ok_or_else(no_qualified_name)?;
+    let is_letter = |c: char| c.is_ascii_alphabetic();
+    check_part("vendor", vendor, VENDOR_MAX, is_letter, "_-.")?;
+    check_part("class", class, CLASS_MAX, is_letter, "_-.")?;
     Ok(class)
 }
 
-/// Holds the name of a device to its grammar: letters and digits, with `_`, `-`, `.` and `:`
-/// between (CDI 1.1.0, "CDI Devices"; the colon is in the name of a MIG instance, `0:1`).
-pub(super) fn check_device(name: &str) -> Result<(), Invalid> {
-    check("device's name", name, DEVICE_MAX, |c| c.is_ascii_alphanumeric(), "_-.:")
+/// Checks the grammar of a device name: letters and digits, with `_`, `-`, `.` and `:` between (CDI
+/// 1.1.0, "CDI Devices"; names of MIG instances, such as `0:1`, have a colon).
+pub(super) fn check_device_name(name: &str) -> Result<(), QualifiedNameError> {
+    check_part("device's name", name, DEVICE_MAX, |c| c.is_ascii_alphanumeric(), "_-.:")
 }
 
-fn check(
+fn check_part(
     part: &str,
     text: &str,
-    most: usize,
-    first: fn(char) -> bool,
+    max: usize,
+    is_first: fn(char) -> bool,
     between: &str,
-) -> Result<(), Invalid> {
-    let known = |c: &char| c.is_ascii_alphanumeric() || between.contains(*c);
+) -> Result<(), QualifiedNameError> {
+    let is_allowed = |c: &char| c.is_ascii_alphanumeric() || between.contains(*c);
     let fault = if text.is_empty() {
         "is empty".to_owned()
-    } else if text.len() > most {
-        format!("is longer than {most} characters")
-    } else if let Some(odd) = text.chars().find(|c| !known(c)) {
-        format!("has the character {odd:?}")
-    } else if !text.starts_with(first) {
+    } else if text.len() > max {
+        format!("is longer than {max} characters")
+    } else if let Some(character) = text.chars().find(|c| !is_allowed(c)) {
+        format!("has the character {character:?}")
+    } else if !text.starts_with(is_first) {
         "begins with another character than it may".to_owned()
     } else if !text.ends_with(|c: char| c.is_ascii_alphanumeric()) {
         "ends with another character than a letter or a digit".to_owned()
     } else {
         return Ok(());
     };
-    Err(Invalid(format!("the {part} {fault}")))
+    Err(QualifiedNameError(format!("the {part} {fault}")))
 }
 
-/// Why a text is no qualified name, or no kind.
+/// Why a text is no qualified name, no kind or no device name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Invalid(String);
+pub struct QualifiedNameError(String);
 
-fn no_name() -> Invalid {
-    Invalid("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
+fn no_qualified_name() -> QualifiedNameError {
+    QualifiedNameError("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
 }
 
-/// The kind that a file means, where that is beyond doubt although the file breaks a rule: it is one
-/// whole document, one key at its top and no other is called `kind` in whatever case, and the value
-/// is a kind. What breaks the rule stands elsewhere then.
-pub(super) fn kind_of(bytes: &[u8], format: Format) -> Option<String> {
-    let document = document::read(bytes, format).ok().filter(|it| it.second.is_none())?;
+/// Returns the kind of a file that breaks a rule, if the kind is certain: the file is one complete
+/// document, exactly one key at its top is `kind` in any case, and its value is a valid kind. The
+/// fault is elsewhere then.
+pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
+    let document = document::parse_document(bytes, format)
+        .ok()
+        .filter(|read| read.second_document.is_none())?;
     let mut top = document.value.into_object().ok()?;
     let value = top.remove("kind")?;
     if top.keys().any(|key| key.eq_ignore_ascii_case("kind")) {
@@ -124,12 +127,12 @@ pub(super) fn kind_of(bytes: &[u8], format: Format) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<QualifiedName, Invalid> {
+    fn parse(text: &str) -> Result<QualifiedName, QualifiedNameError> {
         text.parse()
     }
 
     #[test]
-    fn names_are_read_and_written() {
+    fn parsed_name_is_displayed_the_same() {
         let names = [
             "nvidia.com/gpu=0",
             "nvidia.com/gpu=0:1",
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_part() {
+    fn error_names_the_invalid_part() {
         let form = "not a qualified CDI name, VENDOR/CLASS=NAME";
         let odd = [
             ("", form),
@@ -180,30 +183,33 @@ mod tests {
     }
 
     #[test]
-    fn each_part_and_the_whole_have_a_longest() {
-        let long = |vendor, class, device| {
+    fn length_of_each_part_and_of_the_name_is_bounded() {
+        let parse_long = |vendor, class, device| {
             let [vendor, class, device] = [vendor, class, device].map(|length| "x".repeat(length));
             parse(&format!("{vendor}/{class}={device}"))
                 .map(drop)
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(long(253, 63, 194), Ok(()));
-        assert_eq!(long(1, 1, 253), Ok(()));
-        assert_eq!(long(253, 63, 195), Err("longer than 512 characters".to_owned()));
-        assert_eq!(long(254, 1, 1), Err("the vendor is longer than 253 characters".to_owned()));
-        assert_eq!(long(1, 64, 1), Err("the class is longer than 63 characters".to_owned()));
+        assert_eq!(parse_long(253, 63, 194), Ok(()));
+        assert_eq!(parse_long(1, 1, 253), Ok(()));
+        assert_eq!(parse_long(253, 63, 195), Err("longer than 512 characters".to_owned()));
         assert_eq!(
-            long(1, 1, 254),
+            parse_long(254, 1, 1),
+            Err("the vendor is longer than 253 characters".to_owned())
+        );
+        assert_eq!(parse_long(1, 64, 1), Err("the class is longer than 63 characters".to_owned()));
+        assert_eq!(
+            parse_long(1, 1, 254),
             Err("the device's name is longer than 253 characters".to_owned())
         );
     }
 
     fn json(text: &str) -> Option<String> {
-        kind_of(text.as_bytes(), Format::Json)
+        find_kind(text.as_bytes(), Format::Json)
     }
 
     #[test]
-    fn a_whole_document_tells_its_kind_whatever_else_is_wrong() {
+    fn complete_document_has_a_kind_despite_other_faults() {
         let kind = Some("v.com/gpu".to_owned());
         for text in [
             r#"{"kind":"v.com/gpu"}"#,
@@ -211,11 +217,11 @@ mod tests {
         ] {
             assert_eq!(json(text), kind, "{text}");
         }
-        assert_eq!(kind_of(b"kind: v.com/gpu\ndevices: no\n", Format::Yaml), kind);
+        assert_eq!(find_kind(b"kind: v.com/gpu\ndevices: no\n", Format::Yaml), kind);
     }
 
     #[test]
-    fn where_the_kind_may_be_another_there_is_none() {
+    fn ambiguous_document_has_no_kind() {
         for text in [
             "",
             "[]",
@@ -234,8 +240,8 @@ mod tests {
             assert_eq!(json(text), None, "{text}");
         }
         for text in ["kind: v.com/gpu\nkind: v.com/gpu\n", "kind: v.com/gpu\n---\nkind: x/y\n"] {
-            assert_eq!(kind_of(text.as_bytes(), Format::Yaml), None, "{text}");
+            assert_eq!(find_kind(text.as_bytes(), Format::Yaml), None, "{text}");
         }
-        assert_eq!(kind_of(b"{\"kind\":\"v.com/gpu\",\"a\":\"\xff\"}", Format::Json), None);
+        assert_eq!(find_kind(b"{\"kind\":\"v.com/gpu\",\"a\":\"\xff\"}", Format::Json), None);
     }
 }

@@ -258,7 +258,7 @@ fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid,
         Some((uuid, resolved))
     };
     let has_uuid = |device: &str| parse_uuid(device).is_some();
-    cdi::siblings(catalog, name, has_uuid).into_iter().filter_map(resolve).collect()
+    cdi::list_siblings(catalog, name, has_uuid).into_iter().filter_map(resolve).collect()
 }
 
 /// Returns the name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's

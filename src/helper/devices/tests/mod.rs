@@ -1,5 +1,4 @@
-//! What holds of every allowlist: names of all kinds beside each other, on a node that has all kinds
-//! of devices.
+//! Properties of every allowlist: names of all kinds together, on a node with all kinds of devices.
 
 mod node;
 
@@ -12,8 +11,8 @@ use crate::testing::Random;
 use node::{AMD, MIG, NVIDIA, WholeNode};
 use protocol::{Access, DeviceType};
 
-/// What a list opens: every device, or major, with its accesses together.
-type Opened = BTreeMap<(DeviceType, u32, Option<u32>), Access>;
+/// The devices and majors that a list opens, with all their accesses.
+type OpenDevices = BTreeMap<(DeviceType, u32, Option<u32>), Access>;
 
 const SPECIFIERS: [&str; 18] = [
     "/dev/nvidia0 r", "/dev/nvidia1 w", "/dev/nvidia* r", "/dev/dri/renderD*", "/dev/sda*",
@@ -38,8 +37,8 @@ fn dir(name: &str) -> DeviceName {
     DeviceName::Dir(format!("/run/list/{name}").into())
 }
 
-/// Names that resolve on the whole node.
-fn good() -> Vec<DeviceName> {
+/// Returns names that resolve on the whole node.
+fn valid_names() -> Vec<DeviceName> {
     let mut names: Vec<DeviceName> = (0..9).map(|index| gpu(index.to_string())).collect();
     names.extend(NVIDIA.iter().map(|(address, ..)| gpu(*address)));
     names.extend(AMD.iter().map(|(address, ..)| gpu(*address)));
@@ -54,8 +53,8 @@ fn good() -> Vec<DeviceName> {
     names
 }
 
-/// Names each of which refuses.
-fn bad() -> Vec<DeviceName> {
+/// Returns names that refuse a list.
+fn invalid_names() -> Vec<DeviceName> {
     vec![
         gpu("9"),
         gpu("0000:74:00.0"),
@@ -75,37 +74,37 @@ fn bad() -> Vec<DeviceName> {
     ]
 }
 
-/// Names that a job asks for, and the site, which [`Asked::resolve`] makes a list of.
+/// The devices that a job and its site request.
 #[derive(Clone, Debug)]
-struct Asked {
+struct Request {
     policy: Policy,
     allow: Vec<&'static str>,
-    named: Vec<DeviceName>,
+    names: Vec<DeviceName>,
     site: Vec<&'static str>,
 }
 
-impl Asked {
-    fn of(policy: Policy) -> Self {
-        Self { policy, allow: Vec::new(), named: Vec::new(), site: Vec::new() }
+impl Request {
+    fn new(policy: Policy) -> Self {
+        Self { policy, allow: Vec::new(), names: Vec::new(), site: Vec::new() }
     }
 
     fn random(random: &mut Random) -> Self {
-        let (good, bad) = (good(), bad());
+        let (valid, invalid) = (valid_names(), invalid_names());
         let policy = random.one_of(&[Policy::Strict, Policy::Closed, Policy::Auto]);
-        let mut asked = Self::of(policy);
+        let mut request = Self::new(policy);
         for _ in 0..random.below(5) {
-            asked.allow.push(random.one_of(&SPECIFIERS));
+            request.allow.push(random.one_of(&SPECIFIERS));
         }
         for _ in 0..random.below(6) {
-            asked.named.push(good[random.below(good.len() as u32) as usize].clone());
+            request.names.push(valid[random.below(valid.len() as u32) as usize].clone());
         }
         if random.below(6) == 0 {
-            asked.named.push(bad[random.below(bad.len() as u32) as usize].clone());
+            request.names.push(invalid[random.below(invalid.len() as u32) as usize].clone());
         }
         for _ in 0..random.below(3) {
-            asked.site.push(random.one_of(&SPECIFIERS));
+            request.site.push(random.one_of(&SPECIFIERS));
         }
-        asked
+        request
     }
 
     fn resolve(&self, node: &WholeNode) -> Result<JobAllowlist, AllowlistError> {
@@ -116,23 +115,23 @@ impl Asked {
         let allow: Vec<_> = self.allow.iter().map(pair).collect();
         let site: Vec<Specifier> = self.site.iter().filter_map(|text| text.parse().ok()).collect();
         let wanted =
-            DeviceRequest { policy: self.policy, allow: &allow, names: self.named.clone() };
+            DeviceRequest { policy: self.policy, allow: &allow, names: self.names.clone() };
         build_allowlist(&wanted, &site, &node.resolver())
     }
 
-    fn opened(&self, node: &WholeNode) -> Option<Opened> {
-        self.resolve(node).ok().map(|resolved| opened(&resolved))
+    fn open(&self, node: &WholeNode) -> Option<OpenDevices> {
+        self.resolve(node).ok().map(|allowlist| open_devices(&allowlist))
     }
 
-    /// Each part alone, as the list of a job that is given nothing else.
-    fn parts(&self) -> Vec<Self> {
-        let strict = Self::of(Policy::Strict);
+    /// Returns each part alone, as the request of a job that is given nothing else.
+    fn split(&self) -> Vec<Self> {
+        let strict = Self::new(Policy::Strict);
         let allow = self.allow.iter().map(|spec| Self { allow: vec![spec], ..strict.clone() });
-        let named =
-            self.named.iter().map(|name| Self { named: vec![name.clone()], ..strict.clone() });
-        let mut parts: Vec<_> = allow.chain(named).collect();
+        let names =
+            self.names.iter().map(|name| Self { names: vec![name.clone()], ..strict.clone() });
+        let mut parts: Vec<_> = allow.chain(names).collect();
         if self.policy != Policy::Strict {
-            parts.push(Self::of(Policy::Closed));
+            parts.push(Self::new(Policy::Closed));
             let site = self.site.iter().map(|spec| Self { allow: vec![spec], ..strict.clone() });
             parts.extend(site);
         }
@@ -140,16 +139,16 @@ impl Asked {
     }
 }
 
-fn opened(resolved: &JobAllowlist) -> Opened {
-    let mut opened = Opened::new();
-    for rule in resolved.list.rules() {
-        let access = opened.entry((rule.kind(), rule.major(), rule.minor())).or_default();
+fn open_devices(allowlist: &JobAllowlist) -> OpenDevices {
+    let mut devices = OpenDevices::new();
+    for rule in allowlist.list.rules() {
+        let access = devices.entry((rule.kind(), rule.major(), rule.minor())).or_default();
         *access = access.union(rule.access());
     }
-    opened
+    devices
 }
 
-fn both(mut one: Opened, other: Opened) -> Opened {
+fn union(mut one: OpenDevices, other: OpenDevices) -> OpenDevices {
     for (device, more) in other {
         let access = one.entry(device).or_default();
         *access = access.union(more);
@@ -158,80 +157,79 @@ fn both(mut one: Opened, other: Opened) -> Opened {
 }
 
 #[test]
-fn good_names_are_good_and_bad_ones_refuse_whatever_stands_beside_them() {
+fn valid_names_resolve_and_one_invalid_name_refuses_the_list() {
     let node = WholeNode::new();
-    for name in good() {
-        let asked = Asked { named: vec![name], ..Asked::of(Policy::Strict) };
-        assert!(asked.resolve(&node).is_ok(), "{asked:?}: {:?}", asked.resolve(&node));
+    for name in valid_names() {
+        let request = Request { names: vec![name], ..Request::new(Policy::Strict) };
+        assert!(request.resolve(&node).is_ok(), "{request:?}: {:?}", request.resolve(&node));
     }
-    for name in bad() {
+    for name in invalid_names() {
         for at in [0, 1] {
-            let mut asked = Asked { named: vec![gpu("0")], ..Asked::of(Policy::Strict) };
-            asked.named.insert(at, name.clone());
-            assert!(asked.resolve(&node).is_err(), "{asked:?}");
+            let mut request = Request { names: vec![gpu("0")], ..Request::new(Policy::Strict) };
+            request.names.insert(at, name.clone());
+            assert!(request.resolve(&node).is_err(), "{request:?}");
         }
     }
 }
 
-/// From which follows that the order never matters and that one more name takes nothing away.
+/// So the order never matters, and another name never removes a device.
 #[test]
-fn names_together_open_what_each_opens_and_refuse_where_one_refuses() {
+fn list_opens_the_devices_of_each_name_and_refuses_if_one_refuses() {
     let node = WholeNode::new();
     let mut random = Random::new(5);
     let mut refused = 0;
     for _ in 0..300 {
-        let asked = Asked::random(&mut random);
-        let each: Option<Vec<Opened>> =
-            asked.parts().iter().map(|part| part.opened(&node)).collect();
-        let expected = each.map(|each| each.into_iter().fold(Opened::new(), both));
+        let request = Request::random(&mut random);
+        let parts: Option<Vec<OpenDevices>> =
+            request.split().iter().map(|part| part.open(&node)).collect();
+        let expected = parts.map(|parts| parts.into_iter().fold(OpenDevices::new(), union));
         refused += u32::from(expected.is_none());
-        assert_eq!(asked.opened(&node), expected, "{asked:?}");
+        assert_eq!(request.open(&node), expected, "{request:?}");
     }
     assert!((20..100).contains(&refused), "{refused}");
 }
 
 #[test]
-fn every_rule_is_a_device_of_this_node_and_no_name_stands_for_a_whole_major() {
+fn every_rule_is_a_device_of_the_node_and_no_name_covers_a_major() {
     let node = WholeNode::new();
     let numbers = node.numbers();
     let mut random = Random::new(13);
     for _ in 0..200 {
-        let mut asked = Asked::random(&mut random);
-        asked.policy = Policy::Strict;
-        let Some(opened) = asked.opened(&node) else { continue };
-        for (kind, major, minor) in opened.keys() {
+        let mut request = Request::random(&mut random);
+        request.policy = Policy::Strict;
+        let Some(open) = request.open(&node) else { continue };
+        for (kind, major, minor) in open.keys() {
             match minor {
                 Some(minor) => {
                     assert!(
                         numbers.contains(&(*kind, *major, *minor)),
-                        "{major}:{minor}, {asked:?}"
+                        "{major}:{minor}, {request:?}"
                     );
                 }
                 None => {
-                    let whole =
+                    let covers_major =
                         |spec: &&str| spec.starts_with("char-") || spec.starts_with("block-");
-                    assert!(asked.allow.iter().any(whole), "{asked:?}");
+                    assert!(request.allow.iter().any(covers_major), "{request:?}");
                 }
             }
         }
-        asked.allow.clear();
-        let opened = asked.opened(&node).unwrap_or_default();
+        request.allow.clear();
+        let open = request.open(&node).unwrap_or_default();
         let exact = |((_, _, minor), access): (&(_, _, Option<u32>), &Access)| {
             minor.is_some() && Access::RW.contains(*access)
         };
-        assert!(opened.iter().all(exact), "{asked:?}");
+        assert!(open.iter().all(exact), "{request:?}");
     }
 }
 
-/// Neither the capability that configures MIG nor the card node of a partition, and no GPU that was
-/// not named.
+/// No name opens the capability that configures MIG, the card node of a partition, or another GPU.
 #[test]
-fn a_name_opens_nothing_of_another_gpu() {
+fn name_opens_no_device_of_another_gpu() {
     let node = WholeNode::new();
     let minors = |name: &DeviceName, major: u32| -> Vec<u32> {
-        let asked = Asked { named: vec![name.clone()], ..Asked::of(Policy::Strict) };
-        let opened = asked.opened(&node).unwrap();
-        let own = opened.keys().filter(|(_, of, _)| *of == major);
+        let request = Request { names: vec![name.clone()], ..Request::new(Policy::Strict) };
+        let open = request.open(&node).unwrap();
+        let own = open.keys().filter(|(_, of, _)| *of == major);
         own.filter_map(|(_, _, minor)| *minor).collect()
     };
     assert_eq!(minors(&gpu("0"), 195), [1, 255]);
@@ -244,17 +242,17 @@ fn a_name_opens_nothing_of_another_gpu() {
     assert_eq!(minors(&gpu("8"), 226), [32, 160]);
     assert_eq!(minors(&dir("mixed"), 235), [30, 31]);
     assert_eq!(minors(&DeviceName::AllGpus, 195), [0, 1, 255]);
-    for name in good() {
+    for name in valid_names() {
         assert!(!minors(&name, 235).contains(&1), "{name}");
     }
 }
 
 #[test]
-fn one_gpu_is_the_same_whatever_it_is_called() {
+fn every_name_of_a_gpu_opens_the_same_devices() {
     let node = WholeNode::new();
-    let opened = |name: &DeviceName| {
-        let asked = Asked { named: vec![name.clone()], ..Asked::of(Policy::Strict) };
-        asked.opened(&node).unwrap()
+    let open = |name: &DeviceName| {
+        let request = Request { names: vec![name.clone()], ..Request::new(Policy::Strict) };
+        request.open(&node).unwrap()
     };
     let upper = NVIDIA[0].2.to_uppercase();
     let same: [Vec<DeviceName>; 3] = [
@@ -275,7 +273,7 @@ fn one_gpu_is_the_same_whatever_it_is_called() {
     ];
     for names in same {
         for name in &names {
-            assert_eq!(opened(name), opened(&names[0]), "{name} and {}", names[0]);
+            assert_eq!(open(name), open(&names[0]), "{name} and {}", names[0]);
         }
     }
     let instance = [
@@ -283,20 +281,20 @@ fn one_gpu_is_the_same_whatever_it_is_called() {
         gpu(format!("MIG-{MIG}")),
         gpu(format!("MIG-{}", MIG.to_uppercase())),
     ];
-    let devices = |name: &DeviceName| opened(name).into_keys().collect::<Vec<_>>();
+    let devices = |name: &DeviceName| open(name).into_keys().collect::<Vec<_>>();
     assert_eq!(devices(&instance[0]), devices(&instance[1]));
-    assert_eq!(opened(&instance[1]), opened(&instance[2]));
+    assert_eq!(open(&instance[1]), open(&instance[2]));
 }
 
-/// Slurm's file names the node that programs compute by, and has no need of those for drawing.
+/// `gres.conf` names the node that programs compute through, and no nodes for drawing.
 #[test]
-fn slurms_file_leaves_out_what_it_does_not_name() {
+fn gres_conf_opens_no_drm_node_that_it_does_not_name() {
     let node = WholeNode::new();
-    let opened = |name: DeviceName| {
-        let asked = Asked { named: vec![name], ..Asked::of(Policy::Strict) };
-        asked.opened(&node).unwrap()
+    let open = |name: DeviceName| {
+        let request = Request { names: vec![name], ..Request::new(Policy::Strict) };
+        request.open(&node).unwrap()
     };
-    let (mut all, named) = (opened(gpu("0")), opened(gres("gpu", 1)));
+    let (mut all, by_gres) = (open(gpu("0")), open(gres("gpu", 1)));
     all.retain(|(_, major, _), _| *major != 226);
-    assert_eq!(named, all);
+    assert_eq!(by_gres, all);
 }

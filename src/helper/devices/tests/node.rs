@@ -1,4 +1,4 @@
-//! A node with something of everything, each GPU by as many names as it has.
+//! A node with devices of every kind, and each GPU under all its names.
 
 use std::collections::BTreeSet;
 
@@ -28,20 +28,20 @@ Block devices:
   8 sd
 ";
 
-/// Numbers that the names of this file lead to although no node of `/dev` has them yet: the driver
+/// Numbers that names of this file resolve to although no node of `/dev` has them yet: the driver
 /// makes the node at its first use.
-const LATE: [(u32, u32); 3] = [(236, 3), (235, 31), (510, 1)];
+const FUTURE_NUMBERS: [(u32, u32); 3] = [(236, 3), (235, 31), (510, 1)];
 
-/// NVIDIA's GPUs: place on the bus, minor, UUID. The first in the order of the bus has minor 1.
+/// NVIDIA's GPUs: PCI address, minor, UUID. The first one on the bus has minor 1.
 pub(super) const NVIDIA: [(&str, u32, &str); 2] = [
     ("0000:1b:00.0", 1, "edfee158-11c1-52b8-0517-92f30e7fac88"),
     ("0000:2b:00.0", 0, "f22fb098-d1b3-3806-2655-ba25f02229c1"),
 ];
 
-/// AMD's, the first of them in four compute partitions, the second whole.
+/// AMD's GPUs: PCI address, first render minor, partitions.
 pub(super) const AMD: [(&str, u32, u32); 2] = [("0000:43:00.0", 136, 4), ("0000:44:00.0", 144, 1)];
 
-/// The UUID of the MIG instance 1/0 of the second GPU of NVIDIA's.
+/// UUID of the MIG instance 1/0 of the second NVIDIA GPU.
 pub(super) const MIG: &str = "5a6b7c8d-1111-2222-3333-444455556666";
 
 pub(super) struct WholeNode(pub(super) Layout);
@@ -71,8 +71,8 @@ impl WholeNode {
         self.0.scratch.file(path, text);
     }
 
-    /// What the drivers of NVIDIA's tell, and one MIG instance, a capability of which has no node
-    /// yet; nor have `nvidia-uvm-tools` and the IMEX channels.
+    /// Lays out the files of NVIDIA's driver, with one MIG instance. One of its capabilities,
+    /// `nvidia-uvm-tools` and the IMEX channels have no nodes yet.
     fn nvidia(&self) {
         self.file("proc/devices", DRIVERS);
         for (address, minor, uuid) in NVIDIA {
@@ -187,22 +187,22 @@ impl WholeNode {
         Resolver::new(self.0.tree(), settings)
     }
 
-    /// Every number that a node of `/dev` has, or will have.
+    /// Returns the numbers of all nodes of `/dev`, including future ones.
     pub(super) fn numbers(&self) -> BTreeSet<(DeviceType, u32, u32)> {
-        fn below(tree: &Tree, dir: &str, numbers: &mut BTreeSet<(DeviceType, u32, u32)>) {
+        fn add_below(tree: &Tree, dir: &str, numbers: &mut BTreeSet<(DeviceType, u32, u32)>) {
             for name in tree.list_names(dir).unwrap() {
                 let path = format!("{dir}/{name}");
                 match tree.read_node(&path) {
                     Ok(DeviceNode { kind, major, minor }) => {
                         _ = numbers.insert((kind, major, minor))
                     }
-                    Err(_) => below(tree, &path, numbers),
+                    Err(_) => add_below(tree, &path, numbers),
                 }
             }
         }
         let mut numbers = BTreeSet::new();
-        below(&self.0.tree(), "/dev", &mut numbers);
-        numbers.extend(LATE.map(|(major, minor)| (DeviceType::Char, major, minor)));
+        add_below(&self.0.tree(), "/dev", &mut numbers);
+        numbers.extend(FUTURE_NUMBERS.map(|(major, minor)| (DeviceType::Char, major, minor)));
         numbers
     }
 }

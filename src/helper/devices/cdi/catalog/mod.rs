@@ -1,4 +1,5 @@
-//! The directories of specifications, read within bounds, and which file's definition of a device counts.
+//! Reads the directories of specifications within bounds, and decides which file's definition of a
+//! device counts.
 
 use super::{Format, QualifiedName, Spec, SpecDevice, name};
 use crate::devices::tree;
@@ -8,25 +9,25 @@ use nix::errno::Errno;
 use std::cell::OnceCell;
 use std::path::{Display, Path, PathBuf};
 
-/// Most specifications of a directory.
+/// Maximum specifications of a directory.
 pub const FILES_MAX: usize = 256;
-/// Most bytes of all specifications together.
+/// Maximum bytes of all specifications together.
 pub const BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Most names of a directory, whatever they are.
+/// Maximum names of a directory, including other files.
 const NAMES_MAX: usize = 4096;
 
-/// Most names and files that one text lists.
-const SHOWN_MAX: usize = 6;
+/// Maximum names or files that one text lists.
+const LISTED_MAX: usize = 6;
 
-/// What the directories of specifications hold.
+/// The contents of the directories of specifications.
 ///
-/// Of a device's definitions the one in the directory of the highest rank counts; where two files of
-/// that directory define it, none does, and no lower one in their place. What lies below the one
-/// that counts does not matter, conflicts included.
+/// The definition of a device in the directory of the highest rank counts. If two files of that
+/// directory define the device, no definition counts, not even one of lower rank. Definitions below
+/// the one that counts do not matter, not even their conflicts.
 ///
-/// A file that cannot be used may have defined any device of its kind and, where not even its kind
-/// can be told, any device at all. To believe what it was perhaps there to replace would bring back
-/// what root has done away with; to believe nothing would let one bad file hide every good one. So:
+/// An unusable file may have defined any device of its kind or, if its kind is unknown, any device at
+/// all. Trusting a definition that the file perhaps replaced would revive what root has removed;
+/// trusting no definition would let one bad file hide every good one. So:
 ///
 /// | the definition lies | the unusable file | the definition |
 /// |---|---|---|
@@ -36,108 +37,116 @@ const SHOWN_MAX: usize = 6;
 /// | in one of lower rank | of this kind, or of no known one | does not count |
 /// | nowhere | any | is missing, and the file is named if it may be the reason |
 ///
-/// Of a file that the reader may not read, the kind is told by its name, where that is of the form that
-/// the library for writing specifications gives it: `VENDOR-CLASS.json` or `VENDOR-CLASS_ID.json`, the
-/// vendor a domain. Root wrote it, so the name is no trick, and claims of one vendor's driver, which
-/// come and go with mode 0600, do not take every other vendor's devices away. Any other name says
-/// nothing.
+/// The name of a file that the reader may not open shows its kind, if it has the form that the
+/// library for writing specifications uses: `VENDOR-CLASS.json` or `VENDOR-CLASS_ID.json`, with a
+/// domain as vendor. Root wrote the file, so the name is no trick, and the claims of one vendor's
+/// driver, which come and go with mode 0600, do not hide the devices of every other vendor. Any
+/// other name leaves the kind unknown.
 ///
-/// So of the files that cannot define a device, only those that could have replaced its definition
-/// are parsed. Where the definition counts, a file that was found unusable becomes a warning.
+/// Of the files that cannot define a device, only those that could have replaced its definition are
+/// parsed. If the definition counts, each file that turned out to be unusable becomes a warning.
 #[derive(Debug, Default)]
 pub struct Catalog {
     dirs: Vec<PathBuf>,
-    pub(super) files: Vec<File>,
-    /// How many were read.
+    pub(super) files: Vec<SpecFile>,
+    /// Bytes read so far.
     bytes: u64,
 }
 
-/// A file, parsed when it matters.
+/// A file, which is parsed when it matters.
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct SpecFile {
     pub(super) path: PathBuf,
     rank: usize,
     format: Format,
     bytes: Vec<u8>,
-    parsed: OnceCell<Result<Spec, Unusable>>,
+    parsed: OnceCell<Result<Spec, UnusableFile>>,
 }
 
 /// Why a file cannot be used.
 #[derive(Debug)]
-pub(super) struct Unusable {
+pub(super) struct UnusableFile {
     pub(super) why: String,
-    /// `VENDOR/CLASS`, where it is certain.
+    /// `VENDOR/CLASS`, if it is certain.
     pub(super) kind: Option<String>,
-    /// Else the name of a file that could not be read, without its end, where that tells the kind.
-    pub(super) named: Option<String>,
+    /// Name of an unreadable file without its extension, if the name shows the kind.
+    pub(super) stem: Option<String>,
 }
 
-impl File {
-    /// One with this content.
+impl SpecFile {
+    /// Returns a file with this content.
     pub(super) fn new(path: PathBuf, rank: usize, format: Format, bytes: Vec<u8>) -> Self {
         Self { path, rank, format, bytes, parsed: OnceCell::new() }
     }
 
-    /// One of which is known what it says, or that it cannot be used.
-    pub(super) fn known(path: PathBuf, rank: usize, parsed: Result<Spec, Unusable>) -> Self {
+    /// Returns a file that is parsed already, or that cannot be used.
+    pub(super) fn from_result(
+        path: PathBuf,
+        rank: usize,
+        parsed: Result<Spec, UnusableFile>,
+    ) -> Self {
         Self { path, rank, format: Format::Json, bytes: Vec::new(), parsed: parsed.into() }
     }
 
-    pub(super) fn spec(&self) -> Result<&Spec, &Unusable> {
+    pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableFile> {
         let parse = || {
-            Spec::parse(&self.bytes, self.format).map_err(|error| Unusable {
+            Spec::parse(&self.bytes, self.format).map_err(|error| UnusableFile {
                 why: error.to_string(),
-                kind: name::kind_of(&self.bytes, self.format),
-                named: None,
+                kind: name::find_kind(&self.bytes, self.format),
+                stem: None,
             })
         };
         self.parsed.get_or_init(parse).as_ref()
     }
 
-    /// Its definition of a device, and what else it says.
-    fn device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
-        let may = || std::str::from_utf8(&self.bytes).is_ok_and(|text| may_say(text, name.kind()));
-        let spec = (self.parsed.get().is_some() || may()).then(|| self.spec())?.ok()?;
+    /// Returns the file's specification and its definition of a device.
+    fn find_device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
+        let matters = || {
+            let text = std::str::from_utf8(&self.bytes);
+            text.is_ok_and(|text| can_contain_kind(text, name.kind()))
+        };
+        let spec = (self.parsed.get().is_some() || matters()).then(|| self.parse_spec())?.ok()?;
         Some((spec, spec.device(name)?))
     }
 
-    /// What is wrong with it, if it has been parsed, after its path.
+    /// Returns the path and the fault of the file, if it has been parsed.
     fn fault(&self) -> Option<String> {
         let fault = match self.parsed.get()? {
             Err(fault) => fault.why.clone(),
-            Ok(spec) => format!("line {}: a second document is not read", spec.second?),
+            Ok(spec) => format!("line {}: a second document is not read", spec.second_document?),
         };
         Some(format!("{}: {fault}", self.path.display()))
     }
 }
 
-/// Whether the text of a file can mean this kind. A kind is written as it is, between characters
-/// that no kind has, but for escapes: nothing else that is text without blanks can be spread over a
-/// document, and neither aliases nor tags are taken.
-fn may_say(text: &str, kind: &str) -> bool {
-    let part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    let alone = |at: usize| {
-        let (before, after) = (text.get(..at), text.get(at + kind.len()..));
-        !before.is_some_and(|text| text.ends_with(part))
-            && !after.is_some_and(|text| text.starts_with(part))
+/// Returns whether the text of a file can contain this kind. Without escapes, a kind appears
+/// literally between characters that no kind contains: a word without blanks cannot be spread over a
+/// document, and aliases and tags are refused.
+fn can_contain_kind(text: &str, kind: &str) -> bool {
+    let is_kind_character = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let is_separate = |start: usize| {
+        let (before, after) = (text.get(..start), text.get(start + kind.len()..));
+        !before.is_some_and(|text| text.ends_with(is_kind_character))
+            && !after.is_some_and(|text| text.starts_with(is_kind_character))
     };
-    text.contains('\\') || text.match_indices(kind).any(|(at, _)| alone(at))
+    text.contains('\\') || text.match_indices(kind).any(|(start, _)| is_separate(start))
 }
 
-impl Unusable {
-    /// A file of this name that the reader may not read.
-    pub(super) fn unreadable(file: &str) -> Self {
+impl UnusableFile {
+    /// Returns the state of a file with this name that the reader may not open.
+    pub(super) fn from_name(file: &str) -> Self {
         let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
         let stem = file.rsplit_once('.').map(|(stem, _)| stem);
         let has_vendor = |stem: &&str| {
             stem.match_indices('-')
                 .any(|(at, _)| stem.get(..at).is_some_and(|vendor| vendor.contains('.')))
         };
-        Self { why, kind: None, named: stem.filter(has_vendor).map(str::to_owned) }
+        Self { why, kind: None, stem: stem.filter(has_vendor).map(str::to_owned) }
     }
 
-    fn may_define(&self, kind: &str) -> bool {
-        if let Some(stem) = &self.named {
+    /// Returns whether the file may define a device of this kind.
+    fn can_define(&self, kind: &str) -> bool {
+        if let Some(stem) = &self.stem {
             let rest = stem.strip_prefix(&kind.replace('/', "-"));
             return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
         }
@@ -146,72 +155,80 @@ impl Unusable {
 }
 
 impl Catalog {
-    /// What these directories hold, the last of which ranks highest. One that is not there holds
-    /// nothing.
+    /// Reads these directories; the last one ranks highest. A missing one has no files.
     ///
-    /// The specifications are the files whose names end in `.json` or `.yaml`, in lower case, hidden
-    /// ones too, of the directory itself. All have to be believed, as [`Tree::trust`] says. The highest
-    /// rank is read first, so that a limit cuts off what counts least; what is cut off is a file that
-    /// cannot be used, as any other.
-    /// Errors: a directory cannot be listed, is not believed, or holds more than 256
-    /// specifications.
+    /// The specifications are the files of the directory itself whose names end in `.json` or
+    /// `.yaml`, in lower case, including hidden ones. Each must be trusted according to
+    /// [`Tree::trust`]. The highest rank is read first, so that a limit cuts off what counts least. A
+    /// file that is cut off is an unusable file.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be listed, is not trusted, or has more than 256 specifications.
     pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
         let mut catalog = Self { dirs: dirs.to_vec(), ..Self::default() };
         for (rank, dir) in dirs.iter().enumerate().rev() {
-            catalog.add(tree, dir, rank)?;
+            catalog.add_dir(tree, dir, rank)?;
         }
         Ok(catalog)
     }
 
-    fn add(&mut self, tree: &Tree, shown: &Path, rank: usize) -> Result<(), DeviceError> {
-        let path = tree.locate("/").join(shown.strip_prefix("/").unwrap_or(shown));
-        let dir = match tree.trust().dir(&path) {
+    fn add_dir(&mut self, tree: &Tree, path: &Path, rank: usize) -> Result<(), DeviceError> {
+        let located = tree.locate("/").join(path.strip_prefix("/").unwrap_or(path));
+        let dir = match tree.trust().dir(&located) {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
         };
         let names = tree::list_all_names(&dir, NAMES_MAX)?;
-        let with_format = |name: String| format_of(&name).map(|format| (name, format));
+        let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {
             let fault = format_args!("holds more than {FILES_MAX} specifications");
-            return Err(DeviceError::at(shown.display(), fault));
+            return Err(DeviceError::at(path.display(), fault));
         }
         for (name, format) in files {
-            self.file(&dir, &name, format, shown.join(&name), rank);
+            self.add_file(&dir, &name, format, path.join(&name), rank);
         }
         Ok(())
     }
 
-    fn file(&mut self, dir: &TrustedDir, name: &str, format: Format, path: PathBuf, rank: usize) {
-        let file = match self.content(dir, name, format) {
-            Ok(Some(bytes)) => File::new(path, rank, format, bytes),
-            Ok(None) => return,
-            Err(unusable) => File::known(path, rank, Err(unusable)),
-        };
-        self.files.push(file);
-    }
-
-    /// What is in a file; `None` where it has gone since the directory was listed, which is as if it
-    /// had gone before.
-    fn content(
+    fn add_file(
         &mut self,
         dir: &TrustedDir,
         name: &str,
         format: Format,
-    ) -> Result<Option<Vec<u8>>, Unusable> {
-        let unusable = |why: String| Unusable { why, kind: None, named: None };
-        // Such a name is not the file's own, and would seem to have gone.
+        path: PathBuf,
+        rank: usize,
+    ) {
+        let file = match self.read_file(dir, name, format) {
+            Ok(Some(bytes)) => SpecFile::new(path, rank, format, bytes),
+            Ok(None) => return,
+            Err(unusable) => SpecFile::from_result(path, rank, Err(unusable)),
+        };
+        self.files.push(file);
+    }
+
+    /// Returns the content of a file; `None` if it was removed after the directory was listed, which
+    /// counts like a removal before.
+    fn read_file(
+        &mut self,
+        dir: &TrustedDir,
+        name: &str,
+        format: Format,
+    ) -> Result<Option<Vec<u8>>, UnusableFile> {
+        let unusable = |why: String| UnusableFile { why, kind: None, stem: None };
+        // The real name of the file differs, so that opening it would report a removed file.
         if name.contains(char::REPLACEMENT_CHARACTER) {
             return Err(unusable("the name is no UTF-8".to_owned()));
         }
         if self.bytes <= BYTES_MAX {
-            let bytes = match dir.read(Path::new(name), format.max_bytes() as u64) {
+            let bytes = match dir.read(Path::new(name), format.bytes_max() as u64) {
                 Ok(bytes) => bytes,
                 Err(error) if error.is_missing() => return Ok(None),
                 Err(error) => {
                     let denied = *error.cause() == Distrust::Open(Errno::EACCES);
                     let other = || unusable(error.cause().to_string());
-                    return Err(if denied { Unusable::unreadable(name) } else { other() });
+                    return Err(if denied { UnusableFile::from_name(name) } else { other() });
                 }
             };
             self.bytes = self.bytes.saturating_add(bytes.len() as u64);
@@ -222,51 +239,62 @@ impl Catalog {
         Err(unusable(format!("the specifications have more than {BYTES_MAX} bytes in all")))
     }
 
-    /// The definition of a device that counts, and the file in which it stands.
-    /// Fails: there is none, or not just one, or one in doubt.
-    pub(super) fn definition(
+    /// Returns the definition of a device that counts, with its file.
+    ///
+    /// # Errors
+    ///
+    /// There is no definition, two files of one rank define the device, or an unusable file may
+    /// override the definition.
+    pub(super) fn find_definition(
         &self,
         name: &QualifiedName,
-    ) -> Result<(&File, &Spec, &SpecDevice), DeviceError> {
-        let defines = |file| File::device(file, name).map(|(spec, device)| (file, spec, device));
-        let all: Vec<_> = self.files.iter().filter_map(defines).collect();
-        let rank = all.iter().map(|(file, ..)| file.rank).max();
-        let mut highest = all.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
+    ) -> Result<(&SpecFile, &Spec, &SpecDevice), DeviceError> {
+        let definition = |file| {
+            let (spec, device) = SpecFile::find_device(file, name)?;
+            Some((file, spec, device))
+        };
+        let definitions: Vec<_> = self.files.iter().filter_map(definition).collect();
+        let rank = definitions.iter().map(|(file, ..)| file.rank).max();
+        let mut highest = definitions.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
         match (highest.next(), highest.next()) {
-            (None, _) => Err(self.missing(name.kind())),
+            (None, _) => Err(self.missing_device_error(name.kind())),
             (Some((one, ..)), Some((other, ..))) => Err(DeviceError::new(format_args!(
                 "defined in both {} and {}",
                 one.path.display(),
                 other.path.display()
             ))),
-            (Some((file, spec, device)), None) => match self.doubt(name.kind(), file.rank) {
-                None => Ok((file, spec, device)),
-                Some((path, why)) => Err(DeviceError::new(format_args!(
-                    "defined in {}, but {path} would come first and cannot be used: {why}; repair \
+            (Some((file, spec, device)), None) => {
+                match self.unusable_override(name.kind(), file.rank) {
+                    None => Ok((file, spec, device)),
+                    Some((path, why)) => Err(DeviceError::new(format_args!(
+                        "defined in {}, but {path} would come first and cannot be used: {why}; repair \
                      or remove it",
-                    file.path.display(),
-                ))),
-            },
+                        file.path.display(),
+                    ))),
+                }
+            }
         }
     }
 
-    /// A file that may have replaced a definition of this kind and rank, and what is wrong with it.
-    fn doubt(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
+    /// Returns an unusable file that may override definitions of this kind and rank, and its fault.
+    fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
         let higher = self.files.iter().filter(|file| file.rank > rank);
-        let mut faults = higher.filter_map(|file| Some((file.path.display(), file.spec().err()?)));
-        let (path, fault) = faults.find(|(_, fault)| fault.may_define(kind))?;
+        let mut faults =
+            higher.filter_map(|file| Some((file.path.display(), file.parse_spec().err()?)));
+        let (path, fault) = faults.find(|(_, fault)| fault.can_define(kind))?;
         Some((path, &fault.why))
     }
 
-    /// The files that have been found to be unusable, or not to be read to their ends.
+    /// Returns the faults of all parsed files: those that are unusable or have a second document.
     pub(super) fn faults(&self) -> impl Iterator<Item = String> {
-        self.files.iter().filter_map(File::fault)
+        self.files.iter().filter_map(SpecFile::fault)
     }
 
-    fn missing(&self, kind: &str) -> DeviceError {
+    /// Returns the error of a device of this kind that no file defines.
+    fn missing_device_error(&self, kind: &str) -> DeviceError {
         let (mut known, mut faults) = (Vec::new(), Vec::new());
         for file in &self.files {
-            match file.spec() {
+            match file.parse_spec() {
                 Ok(spec) if spec.kind == kind => {
                     for device in &spec.devices {
                         if !known.contains(&device.name.as_str()) {
@@ -274,31 +302,34 @@ impl Catalog {
                         }
                     }
                 }
-                Err(fault) if fault.may_define(kind) => faults.extend(file.fault()),
+                Err(fault) if fault.can_define(kind) => faults.extend(file.fault()),
                 _ => {}
             }
         }
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display()).collect();
         let unusable = match faults.as_slice() {
             [] => String::new(),
-            faults => format!("; cannot be used: {}", few(faults)),
+            faults => format!("; cannot be used: {}", list_first(faults)),
         };
         DeviceError::new(match known.is_empty() {
-            true => format!("no specification of kind {kind} in {}{unusable}", few(&dirs)),
-            false => format!("kind {kind} has no such device; it has {}{unusable}", few(&known)),
+            true => format!("no specification of kind {kind} in {}{unusable}", list_first(&dirs)),
+            false => {
+                format!("kind {kind} has no such device; it has {}{unusable}", list_first(&known))
+            }
         })
     }
 }
 
-fn few(items: &[impl ToString]) -> String {
-    let shown: Vec<String> = items.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
-    match items.len().saturating_sub(SHOWN_MAX) {
+/// Joins the first items, and counts the others.
+fn list_first(items: &[impl ToString]) -> String {
+    let shown: Vec<String> = items.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    match items.len().saturating_sub(LISTED_MAX) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
-fn format_of(name: &str) -> Option<Format> {
+fn format_from_name(name: &str) -> Option<Format> {
     match name.rsplit_once('.')?.1 {
         "json" => Some(Format::Json),
         "yaml" => Some(Format::Yaml),

@@ -16,18 +16,18 @@ fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catal
     catalog
 }
 
-fn unusable(path: &str, rank: usize, kind: Option<String>) -> File {
-    let unusable = Unusable { why: "no good".to_owned(), kind, named: None };
-    File::known(path.into(), rank, Err(unusable))
+fn unusable(path: &str, rank: usize, kind: Option<String>) -> SpecFile {
+    let unusable = UnusableFile { why: "no good".to_owned(), kind, stem: None };
+    SpecFile::from_result(path.into(), rank, Err(unusable))
 }
 
 fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
     let name = "v.com/gpu=0".parse().unwrap();
-    catalog.definition(&name).map(|(file, ..)| file.path.clone())
+    catalog.find_definition(&name).map(|(file, ..)| file.path.clone())
 }
 
 #[test]
-fn the_highest_directory_comes_first_whatever_the_order() {
+fn directory_of_the_highest_rank_counts_in_any_order() {
     for files in [[("low", 0), ("high", 1)], [("high", 1), ("low", 0)]] {
         assert_eq!(counts(&catalog(&files, &[])), Ok("high".into()));
     }
@@ -35,7 +35,7 @@ fn the_highest_directory_comes_first_whatever_the_order() {
 
 /// By the name that the library gives a file, where it may not be read.
 #[test]
-fn a_file_that_may_not_be_read_is_in_doubt_for_the_kind_of_its_name() {
+fn unreadable_file_overrides_only_the_kind_in_its_name() {
     for (file, counts_still) in [
         ("k8s.gpu.nvidia.com-claim_0b5c.json", true),
         ("w.com-gpu.yaml", true),
@@ -47,8 +47,8 @@ fn a_file_that_may_not_be_read_is_in_doubt_for_the_kind_of_its_name() {
         (".json", false),
     ] {
         let mut catalog = catalog(&[("low", 0)], &[]);
-        let unreadable = Err(Unusable::unreadable(file));
-        catalog.files.push(File::known(file.into(), 1, unreadable));
+        let unreadable = Err(UnusableFile::from_name(file));
+        catalog.files.push(SpecFile::from_result(file.into(), 1, unreadable));
         let found = counts(&catalog);
         assert_eq!(found.is_ok(), counts_still, "{file}: {found:?}");
         if let Err(error) = found {
@@ -58,7 +58,7 @@ fn a_file_that_may_not_be_read_is_in_doubt_for_the_kind_of_its_name() {
 }
 
 #[test]
-fn two_files_of_one_directory_define_nothing_and_nothing_lower_comes_back() {
+fn two_definitions_of_one_rank_are_an_error_and_revive_no_lower_one() {
     let conflict = DeviceError::new("defined in both a and b");
     for files in [&[("a", 1), ("b", 1)][..], &[("low", 0), ("a", 1), ("b", 1)]] {
         assert_eq!(counts(&catalog(files, &[])), Err(conflict.clone()));
@@ -66,12 +66,12 @@ fn two_files_of_one_directory_define_nothing_and_nothing_lower_comes_back() {
 }
 
 #[test]
-fn a_conflict_below_the_definition_that_counts_does_not_matter() {
+fn conflict_below_the_definition_that_counts_does_not_matter() {
     assert_eq!(counts(&catalog(&[("a", 0), ("b", 0), ("c", 1)], &[])), Ok("c".into()));
 }
 
 #[test]
-fn an_unusable_file_hides_nothing_of_its_own_rank_or_above() {
+fn unusable_file_hides_no_definition_of_its_rank_or_above() {
     for kind in [None, Some("v.com/gpu"), Some("w.com/gpu")] {
         for rank in [0, 1] {
             let catalog = catalog(&[("good", 1)], &[("bad", rank, kind)]);
@@ -82,13 +82,13 @@ fn an_unusable_file_hides_nothing_of_its_own_rank_or_above() {
 }
 
 #[test]
-fn an_unusable_file_hides_nothing_of_another_kind() {
+fn unusable_file_hides_no_definition_of_another_kind() {
     let catalog = catalog(&[("good", 0)], &[("bad", 1, Some("w.com/gpu"))]);
     assert_eq!(counts(&catalog), Ok("good".into()));
 }
 
 #[test]
-fn an_unusable_file_brings_no_older_definition_back() {
+fn unusable_file_revives_no_lower_definition() {
     for kind in [None, Some("v.com/gpu")] {
         for good in [&[("old", 0)][..], &[("older", 0), ("old", 1)]] {
             let error = counts(&catalog(good, &[("bad", 2, kind)])).unwrap_err();
@@ -101,10 +101,10 @@ fn an_unusable_file_brings_no_older_definition_back() {
 }
 
 #[test]
-fn a_missing_device_is_told_from_a_missing_kind() {
+fn missing_device_and_missing_kind_have_different_errors() {
     let with = |bad| catalog(&[("good", 0)], bad);
     let text = |catalog: &Catalog, name: &str| {
-        catalog.definition(&name.parse().unwrap()).unwrap_err().to_string()
+        catalog.find_definition(&name.parse().unwrap()).unwrap_err().to_string()
     };
     let plain = with(&[]);
     assert_eq!(
@@ -119,13 +119,13 @@ fn a_missing_device_is_told_from_a_missing_kind() {
 }
 
 #[test]
-fn only_a_few_of_many_devices_are_listed() {
+fn error_lists_only_the_first_devices() {
     let devices: Vec<_> =
         (0..99).map(|number| device(&number.to_string(), Edits::default())).collect();
     let mut catalog = Catalog::default();
     catalog.files.push(file("low", 0, "v.com/gpu", &devices));
     catalog.files.push(file("high", 1, "v.com/gpu", &devices));
-    let error = catalog.definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
+    let error = catalog.find_definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
     let expected = "kind v.com/gpu has no such device; it has 0, 1, 2, 3, 4, 5 and 93 more";
     assert_eq!(error.to_string(), expected);
 }
@@ -169,7 +169,7 @@ impl Written {
 /// Whatever breaks, a name means no other file's definition than one of the highest directory in
 /// which it was defined, and what no broken file can have meant stays as it was.
 #[test]
-fn breaking_files_brings_nothing_old_back_and_hides_nothing_independent() {
+fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let mut seen = [0; 3];
     for _ in 0..3000 {
@@ -183,7 +183,10 @@ fn breaking_files_brings_nothing_old_back_and_hides_nothing_independent() {
         for (kind, device) in KINDS.iter().flat_map(|kind| [(*kind, "0"), (*kind, "1")]) {
             let name = format!("{kind}={device}").parse().unwrap();
             let path = |catalog: &Catalog| {
-                catalog.definition(&name).ok().map(|(file, ..)| file.path.display().to_string())
+                catalog
+                    .find_definition(&name)
+                    .ok()
+                    .map(|(file, ..)| file.path.display().to_string())
             };
             let (before, after) = (path(&before), path(&after));
             let of_name = |file: &&Written| file.kind == kind && file.device == device;
@@ -243,18 +246,19 @@ mod directories {
     /// The file whose definition of a device counts.
     fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
         let name = format!("v.com/gpu={device}").parse().unwrap();
-        catalog.definition(&name).ok().map(|(file, ..)| file.path.clone())
+        catalog.find_definition(&name).ok().map(|(file, ..)| file.path.clone())
     }
 
     /// The files that are found to be unusable once all have been parsed.
     fn unusable(catalog: &Catalog) -> Vec<(String, String)> {
-        let fault =
-            |file: &File| Some((file.path.display().to_string(), file.spec().err()?.why.clone()));
+        let fault = |file: &SpecFile| {
+            Some((file.path.display().to_string(), file.parse_spec().err()?.why.clone()))
+        };
         catalog.files.iter().filter_map(fault).collect()
     }
 
     #[test]
-    fn specifications_are_the_files_with_the_right_ends_of_the_directory_itself() {
+    fn specifications_are_files_of_the_directory_itself_with_known_extensions() {
         let scratch = Scratch::new();
         let read = ["a.json", ".hidden.json", ".json", "x.tmp.json"];
         let others = ["a.yml", "b.JSON", "c.Yaml", "d.json.tmp", "json", "e.json5", "sub/f.json"];
@@ -273,7 +277,7 @@ mod directories {
     }
 
     #[test]
-    fn the_last_directory_ranks_highest_and_one_that_is_missing_holds_nothing() {
+    fn last_directory_ranks_highest_and_missing_one_is_empty() {
         let scratch = Scratch::new();
         scratch.file("etc/cdi/a.json", &json(&["0", "1"]));
         scratch.file("run/cdi/a.json", &json(&["1"]));
@@ -285,7 +289,7 @@ mod directories {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_believed_or_read_fails_every_name() {
+    fn untrusted_or_unreadable_directory_fails_every_name() {
         let scratch = Scratch::new();
         scratch.file("etc/cdi/a.json", &json(&["0"]));
         scratch.file("run/file", "");
@@ -305,7 +309,7 @@ mod directories {
     }
 
     #[test]
-    fn a_file_that_is_not_believed_is_not_used_and_its_kind_not_either() {
+    fn untrusted_file_is_unusable_and_has_no_kind() {
         let scratch = Scratch::new();
         scratch.file("etc/cdi/a.json", &json(&["0"]));
         scratch.file("run/cdi/open.json", "");
@@ -332,7 +336,7 @@ mod directories {
     }
 
     #[test]
-    fn a_file_whose_name_is_no_text_is_not_taken_for_one_that_has_gone() {
+    fn file_whose_name_is_no_utf_8_is_unusable_and_not_missing() {
         let scratch = Scratch::new();
         let dir = scratch.dir("etc/cdi");
         std::fs::write(dir.join(OsStr::from_bytes(b"\xff.json")), json(&["0"])).unwrap();
@@ -344,17 +348,17 @@ mod directories {
     }
 
     #[test]
-    fn a_file_that_has_gone_since_the_listing_is_as_if_it_had_never_been_there() {
+    fn file_removed_after_the_listing_is_ignored() {
         let scratch = Scratch::new();
         let path = scratch.dir("etc/cdi");
         let mut catalog = Catalog::default();
         let dir = scratch.trust().dir(&path).unwrap();
-        catalog.file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
+        catalog.add_file(&dir, "a.json", Format::Json, path.join("a.json"), 0);
         assert_eq!(catalog.files.len(), 0);
     }
 
     #[test]
-    fn what_breaks_a_rule_is_in_doubt_for_its_own_kind_and_what_has_no_end_for_all() {
+    fn broken_file_overrides_its_kind_and_truncated_one_all_kinds() {
         let scratch = Scratch::new();
         scratch.file("etc/cdi/a.json", &json(&["0"]));
         let broken = json(&["0"]).replace("cdiVersion", "version");
@@ -371,7 +375,7 @@ mod directories {
     }
 
     #[test]
-    fn directories_are_bounded_in_names_and_in_files() {
+    fn names_and_files_of_a_directory_are_bounded() {
         let scratch = Scratch::new();
         for number in 0..=FILES_MAX {
             scratch.file(&format!("etc/cdi/{number}.json"), "");
@@ -389,9 +393,9 @@ mod directories {
     }
 
     #[test]
-    fn a_file_is_bounded_in_bytes() {
+    fn bytes_of_a_file_are_bounded() {
         let scratch = Scratch::new();
-        let limit = Format::Json.max_bytes();
+        let limit = Format::Json.bytes_max();
         scratch.file("etc/cdi/a.json", &padded("0", limit));
         assert!(file_of(&scan(&scratch, &["/etc/cdi"]).unwrap(), "0").is_some());
         scratch.file("etc/cdi/a.json", &padded("0", limit + 1));
@@ -401,10 +405,10 @@ mod directories {
     }
 
     #[test]
-    fn all_bytes_together_are_bounded_and_the_highest_directory_is_cut_last() {
+    fn bytes_of_all_files_are_bounded_and_the_lowest_rank_is_cut_first() {
         let scratch = Scratch::new();
         for name in ["a", "b", "c", "d"] {
-            scratch.file(&format!("etc/cdi/{name}.json"), &padded(name, Format::Json.max_bytes()));
+            scratch.file(&format!("etc/cdi/{name}.json"), &padded(name, Format::Json.bytes_max()));
         }
         scratch.file("etc/cdi/e.json", "");
         scratch.mode("etc/cdi/e.json", 0o666);
@@ -442,7 +446,7 @@ mod directories {
     }
 
     #[test]
-    fn a_kind_counts_however_it_is_written() {
+    fn kind_counts_in_every_spelling() {
         let scratch = Scratch::new();
         let yaml = "cdiVersion: 0.6.0\nkind: KIND\ndevices: [{name: x, containerEdits: \
                     {deviceNodes: [{path: /dev/x}]}}]\n";

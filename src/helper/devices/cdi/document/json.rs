@@ -1,20 +1,20 @@
-//! JSON (RFC 8259) to a tree of values.
+//! Parses JSON (RFC 8259) into a tree of values.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::{Budget, DocumentError, Object, Refused, Value};
+use super::{DocumentError, LimitError, Value, ValueCounter, ValueMap};
 use crate::printable;
 
-pub(super) fn read(text: &str) -> Result<Value, DocumentError> {
+pub(super) fn parse(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);
-    let mut budget = Budget::default();
-    let value = Tree { budget: &mut budget, depth: 0 }.deserialize(&mut input);
+    let mut counter = ValueCounter::default();
+    let value = ValueSeed { counter: &mut counter, depth: 0 }.deserialize(&mut input);
     value.and_then(|value| input.end().map(|()| value)).map_err(|error| document_error(&error))
 }
 
-/// The parser ends its texts with the place, which we tell in our own way.
+/// Converts the parser's error, which ends with the place, into ours, which begins with it.
 fn document_error(error: &serde_json::Error) -> DocumentError {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
@@ -22,28 +22,28 @@ fn document_error(error: &serde_json::Error) -> DocumentError {
     DocumentError { line: error.line(), why: printable(why) }
 }
 
-/// The value that comes next, inside `depth` lists and objects.
-struct Tree<'a> {
-    budget: &'a mut Budget,
+/// The seed of the next value, which is inside `depth` lists and objects.
+struct ValueSeed<'a> {
+    counter: &'a mut ValueCounter,
     depth: usize,
 }
 
-impl Tree<'_> {
-    fn inner(&mut self) -> Tree<'_> {
-        Tree { budget: self.budget, depth: self.depth + 1 }
+impl ValueSeed<'_> {
+    fn inner(&mut self) -> ValueSeed<'_> {
+        ValueSeed { counter: self.counter, depth: self.depth + 1 }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Tree<'_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
-        self.budget.take(self.depth).map_err(Error::custom)?;
+        self.counter.count(self.depth).map_err(Error::custom)?;
         input.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Tree<'_> {
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,10 +83,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
-        let mut object = Object::new();
+        let mut object = ValueMap::new();
         while let Some(key) = map.next_key::<String>()? {
             if object.contains_key(&key) {
-                return Err(Error::custom(Refused::Doubled(key)));
+                return Err(Error::custom(LimitError::RepeatedKey(key)));
             }
             object.insert(key, map.next_value_seed(self.inner())?);
         }

@@ -1,8 +1,8 @@
-//! A specification's text as a tree of values, the same for JSON and YAML.
+//! The text of a specification as a tree of values, the same for JSON and YAML.
 //!
-//! Whatever rules hold for every document are kept while the tree is built: its size, that no key
-//! stands twice in one object, and that it is nowhere deeper than [`MAX_DEPTH`], so that whoever
-//! walks it may recurse.
+//! The rules for every document are checked while the tree is built: the number of values, unique
+//! keys in each object, and a depth of at most [`DEPTH_MAX`], so that code that walks the tree may
+//! recurse.
 
 mod json;
 mod scalar;
@@ -14,13 +14,13 @@ use thiserror::Error;
 
 use super::SpecError;
 
-/// Lists and objects inside each other. A specification needs seven.
-const MAX_DEPTH: usize = 32;
+/// Maximum lists and objects inside each other. A specification needs seven.
+const DEPTH_MAX: usize = 32;
 
-/// Values in a document, at whatever depth.
-const MAX_VALUES: usize = 200_000;
+/// Maximum values of a document, at any depth.
+const VALUES_MAX: usize = 200_000;
 
-/// How a file is written; its name tells.
+/// The format of a file, by the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.json`
@@ -30,11 +30,11 @@ pub enum Format {
 }
 
 impl Format {
-    /// Bytes that a file may have. Generated ones have some tens of KiB.
+    /// Returns the maximum bytes of a file. Generated ones have some tens of KiB.
     ///
-    /// The YAML reader takes up to 300 bytes of memory for each byte inside brackets, and looks at
-    /// every open bracket again for each word: at this length 300 MiB and two seconds at worst.
-    pub fn max_bytes(self) -> usize {
+    /// The YAML parser takes up to 300 bytes of memory for each byte inside brackets, and visits every
+    /// open bracket again for each word: at this length, at most 300 MiB and two seconds.
+    pub fn bytes_max(self) -> usize {
         match self {
             Self::Json => 4 << 20,
             Self::Yaml => 1 << 20,
@@ -44,23 +44,23 @@ impl Format {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Value {
-    /// `null`, and what YAML writes for it.
+    /// `null`, and its other spellings in YAML.
     Null,
     /// `true` or `false` in JSON.
     Bool(bool),
-    /// A number in JSON: `None` where it is not whole or has more than 64 bits.
+    /// A number in JSON; `None` if it is not whole or has more than 64 bits.
     Number(Option<i64>),
-    /// A word without quotes in YAML: its meaning depends on what is wanted.
+    /// A word without quotes in YAML. Its meaning depends on the expected type.
     Plain(String),
     /// Text in quotes, or as a block.
     Text(String),
     /// A list.
     List(Vec<Value>),
     /// An object, each key once.
-    Object(Object),
+    Object(ValueMap),
 }
 
-pub(super) type Object = BTreeMap<String, Value>;
+pub(super) type ValueMap = BTreeMap<String, Value>;
 
 impl Value {
     pub(super) fn into_text(self) -> Result<String, SpecError> {
@@ -72,8 +72,8 @@ impl Value {
         }
     }
 
-    /// A word, a truth value or a number in the place of a text of which nothing here makes use.
-    /// Runtimes take each for its text.
+    /// Checks that the value is a text, a word, a truth value or a number. Runtimes accept each of
+    /// them as a text; this code does not use the text.
     pub(super) fn check_scalar(&self) -> Result<(), SpecError> {
         match self {
             Self::Null | Self::List(_) | Self::Object(_) => Err(SpecError::rule("not text")),
@@ -84,7 +84,7 @@ impl Value {
     pub(super) fn into_number(self) -> Result<i64, SpecError> {
         let number = match self {
             Self::Number(number) => number,
-            Self::Plain(text) => scalar::number(&text),
+            Self::Plain(text) => scalar::parse_number(&text),
             _ => None,
         };
         number.ok_or_else(|| SpecError::rule("not a whole number"))
@@ -105,7 +105,7 @@ impl Value {
         }
     }
 
-    pub(super) fn into_object(self) -> Result<Object, SpecError> {
+    pub(super) fn into_object(self) -> Result<ValueMap, SpecError> {
         match self {
             Self::Object(object) => Ok(object),
             _ => Err(SpecError::rule("not an object")),
@@ -113,78 +113,85 @@ impl Value {
     }
 }
 
-/// A text that is no document, or one that is not read.
+/// Why a text is no document, or breaks a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DocumentError {
-    /// Where it shows, from 1.
+    /// Number of the line, from 1.
     pub(super) line: usize,
     pub(super) why: String,
 }
 
-/// What a file holds.
+/// The first document of a file.
 #[derive(Debug, PartialEq)]
 pub(super) struct Document {
     pub(super) value: Value,
-    /// The line where a second document begins, which nobody reads.
-    pub(super) second: Option<usize>,
+    /// The line where a second document begins, which is not read.
+    pub(super) second_document: Option<usize>,
 }
 
-/// Reads a document of at most [`Format::max_bytes`].
-pub(super) fn read(bytes: &[u8], format: Format) -> Result<Document, DocumentError> {
+/// Parses a document of at most [`Format::bytes_max`].
+pub(super) fn parse_document(bytes: &[u8], format: Format) -> Result<Document, DocumentError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         DocumentError { line, why: "not UTF-8".to_owned() }
     })?;
-    // Some editors begin a text with this mark.
+    // Some editors begin a text with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if format == Format::Yaml {
-        return yaml::read(text);
+        return yaml::parse(text);
     }
-    let read = json::read(text);
-    read.map(|value| Document { value, second: None }).map_err(|error| match is_yaml(text) {
-        true => DocumentError { why: "this is YAML: name the file .yaml".to_owned(), ..error },
-        false => error,
+    let value = json::parse(text);
+    value.map(|value| Document { value, second_document: None }).map_err(|error| {
+        match is_yaml(text) {
+            true => DocumentError { why: "this is YAML: name the file .yaml".to_owned(), ..error },
+            false => error,
+        }
     })
 }
 
-/// Whether a text that is no JSON is a document in YAML.
+/// Returns whether a text that is no JSON is a document in YAML.
 fn is_yaml(text: &str) -> bool {
-    let may_be = text.len() <= Format::Yaml.max_bytes() && !text.trim_start().starts_with('{');
-    may_be && yaml::read(text).is_ok_and(|document| document.value.into_object().is_ok())
+    let can_be = text.len() <= Format::Yaml.bytes_max() && !text.trim_start().starts_with('{');
+    can_be && yaml::parse(text).is_ok_and(|document| document.value.into_object().is_ok())
 }
 
-/// A text of the document as errors show it: its beginning, in quotes, with escapes.
-pub(super) fn quoted(text: &str) -> String {
+/// Quotes the beginning of a text of the document for an error, with escapes.
+pub(super) fn quote(text: &str) -> String {
     let start: String = text.chars().take(64).collect();
     format!("{start:?}")
 }
 
+/// The number of values of a document so far.
 #[derive(Default)]
-struct Budget {
+struct ValueCounter {
     values: usize,
 }
 
-impl Budget {
-    /// Counts a value that stands inside `depth` lists and objects.
-    fn take(&mut self, depth: usize) -> Result<(), Refused> {
+impl ValueCounter {
+    /// Counts a value inside `depth` lists and objects.
+    ///
+    /// # Errors
+    ///
+    /// The value is too deep, or one too many.
+    fn count(&mut self, depth: usize) -> Result<(), LimitError> {
         self.values += 1;
-        match (depth > MAX_DEPTH, self.values > MAX_VALUES) {
-            (true, _) => Err(Refused::Depth),
-            (_, true) => Err(Refused::Values),
+        match (depth > DEPTH_MAX, self.values > VALUES_MAX) {
+            (true, _) => Err(LimitError::TooDeep),
+            (_, true) => Err(LimitError::TooManyValues),
             _ => Ok(()),
         }
     }
 }
 
 #[derive(Debug, Error)]
-enum Refused {
-    #[error("more than {MAX_DEPTH} lists and objects inside each other")]
-    Depth,
-    #[error("more than {MAX_VALUES} values")]
-    Values,
-    #[error("key {key} stands twice", key = quoted(.0))]
-    Doubled(String),
+enum LimitError {
+    #[error("more than {DEPTH_MAX} lists and objects inside each other")]
+    TooDeep,
+    #[error("more than {VALUES_MAX} values")]
+    TooManyValues,
+    #[error("key {key} stands twice", key = quote(.0))]
+    RepeatedKey(String),
 }
 
 #[cfg(test)]

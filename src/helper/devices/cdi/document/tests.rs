@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 use super::*;
 
 fn yaml(text: &str) -> Result<Value, DocumentError> {
-    read(text.as_bytes(), Format::Yaml).map(|document| document.value)
+    parse_document(text.as_bytes(), Format::Yaml).map(|document| document.value)
 }
 
 fn json(text: &str) -> Result<Value, DocumentError> {
-    read(text.as_bytes(), Format::Json).map(|document| document.value)
+    parse_document(text.as_bytes(), Format::Json).map(|document| document.value)
 }
 
 fn text(text: &str) -> Value {
@@ -29,7 +29,7 @@ fn refusal(result: Result<Value, DocumentError>) -> (usize, String) {
 }
 
 #[test]
-fn yaml_becomes_a_tree() {
+fn yaml_parses_into_a_tree() {
     let read = yaml(
         "# made by hand\n---\na: [x, 'y', \"z\\t\"]\nb:\n- c: 1\n  d: ~\n-\n\"e f\": |\n  one\n  two\ng: {}\n...\n",
     );
@@ -44,7 +44,7 @@ fn yaml_becomes_a_tree() {
 }
 
 #[test]
-fn json_becomes_a_tree() {
+fn json_parses_into_a_tree() {
     let read = json(r#"{"a": [true, null, -1, 1.0, 1e3, 9223372036854775808, "x"], "b": {}}"#);
     let number = |number| Value::Number(number);
     let numbers = [Some(-1), None, None, None].map(number);
@@ -54,7 +54,7 @@ fn json_becomes_a_tree() {
 }
 
 #[test]
-fn what_no_specification_needs_is_refused_with_its_line() {
+fn unneeded_yaml_features_are_refused_with_their_line() {
     let odd = [
         ("a: &x b\n", 1, "an anchor (&) is not taken"),
         ("a:\n- &x [b]\n", 2, "an anchor (&) is not taken"),
@@ -77,14 +77,14 @@ fn what_no_specification_needs_is_refused_with_its_line() {
 }
 
 #[test]
-fn an_alias_is_refused_whether_its_anchor_is_there_or_not() {
+fn alias_is_refused_with_and_without_its_anchor() {
     assert_eq!(refusal(yaml("a: b\nc: *x\n")).0, 2);
     let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
     assert_eq!(refusal(yaml(bomb)), (1, "an anchor (&) is not taken".to_owned()));
 }
 
 #[test]
-fn a_key_stands_once_in_an_object_however_deep_it_lies() {
+fn repeated_key_is_refused_at_any_depth() {
     for text in ["a: 1\nb: 2\n\"a\": 3\n", "x:\n- a: 1\n  a: 1\n", "{x: {y: {a: 1, 'a': 2}}}"] {
         let (_, why) = refusal(yaml(text));
         assert_eq!(why, "key \"a\" stands twice", "{text:?}");
@@ -101,7 +101,7 @@ fn a_key_stands_once_in_an_object_however_deep_it_lies() {
 }
 
 #[test]
-fn nothing_follows_a_json_text_and_nothing_of_yaml_is_taken_for_json() {
+fn trailing_text_and_yaml_are_no_json() {
     for text in [
         "{} {}", "{}\n---", "# x\n{}", "{a: 1}", "{'a': 1}", "[1,]", "", "\u{feff}\u{feff}{}", "01",
     ] {
@@ -111,27 +111,27 @@ fn nothing_follows_a_json_text_and_nothing_of_yaml_is_taken_for_json() {
 }
 
 #[test]
-fn a_mark_of_the_byte_order_is_no_part_of_the_text() {
+fn byte_order_mark_is_skipped() {
     assert_eq!(json("\u{feff}{}"), Ok(object([])));
     assert_eq!(yaml("\u{feff}a: b\n"), Ok(object([("a", plain("b"))])));
 }
 
 /// As runtimes read it, who never get to what stands behind the first.
 #[test]
-fn a_second_document_is_not_read_and_its_line_is_told() {
+fn second_document_is_not_read_and_its_line_is_kept() {
     for (text, line) in
         [("a: b\n---\nc: d\n", 2), ("a: b\n...\n---\n", 3), ("a: b\n---\n&x [*x, \"\n", 2)]
     {
-        let read = read(text.as_bytes(), Format::Yaml).unwrap();
+        let read = parse_document(text.as_bytes(), Format::Yaml).unwrap();
         assert_eq!(read.value, object([("a", plain("b"))]), "{text:?}");
-        assert_eq!(read.second, Some(line), "{text:?}");
+        assert_eq!(read.second_document, Some(line), "{text:?}");
     }
-    assert_eq!(read(b"---\na: b\n...\n", Format::Yaml).unwrap().second, None);
+    assert_eq!(parse_document(b"---\na: b\n...\n", Format::Yaml).unwrap().second_document, None);
     assert_eq!(yaml("---\n---\na: b\n"), Ok(Value::Null));
 }
 
 #[test]
-fn yaml_in_a_file_for_json_is_called_yaml() {
+fn yaml_in_a_json_file_has_an_error_of_its_own() {
     let why = "this is YAML: name the file .yaml";
     assert_eq!(refusal(json("---\na: b\n")), (1, why.to_owned()));
     for text in ["a", "- a\n", "a: [\n", "{\"a\": }", "a: &x b\n", "{\"a\": 1} x"] {
@@ -157,15 +157,15 @@ fn broken_yaml_is_refused_with_its_line() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_with_their_line() {
+fn invalid_utf_8_is_refused_with_its_line() {
     for format in [Format::Json, Format::Yaml] {
-        let error = read(b"{}\n\xff", format).unwrap_err();
+        let error = parse_document(b"{}\n\xff", format).unwrap_err();
         assert_eq!(error, DocumentError { line: 2, why: "not UTF-8".to_owned() });
     }
 }
 
 #[test]
-fn depth_has_a_limit() {
+fn depth_is_bounded() {
     let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let objects = |depth| format!("{}0{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let why = "more than 32 lists and objects inside each other".to_owned();
@@ -180,8 +180,8 @@ fn depth_has_a_limit() {
 }
 
 #[test]
-fn the_number_of_values_has_a_limit() {
-    let most = MAX_VALUES - 1;
+fn values_are_bounded() {
+    let most = VALUES_MAX - 1;
     let flow = |count| format!("[{}1]", "1,".repeat(count - 1));
     let block = |count| "- 1\n".repeat(count);
     assert!(json(&flow(most)).is_ok());
@@ -192,10 +192,10 @@ fn the_number_of_values_has_a_limit() {
 
 /// Texts of the longest that a format may have, of everything that opens and never closes.
 #[test]
-fn the_worst_files_are_read_in_time() {
+fn worst_files_parse_in_time() {
     let full = |format: Format, unit: &str| {
-        let mut text = unit.repeat(format.max_bytes() / unit.len());
-        text.truncate(format.max_bytes());
+        let mut text = unit.repeat(format.bytes_max() / unit.len());
+        text.truncate(format.bytes_max());
         text
     };
     for unit in ["[", "{\"a\":", "[[],", "\"", "1", " "] {
@@ -207,7 +207,7 @@ fn the_worst_files_are_read_in_time() {
         assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
     }
     let brackets =
-        format!("{}{}", "[".repeat(250), "a,".repeat(Format::Yaml.max_bytes() / 2 - 125));
+        format!("{}{}", "[".repeat(250), "a,".repeat(Format::Yaml.bytes_max() / 2 - 125));
     assert_eq!(refusal(yaml(&brackets)).1, "more than 32 lists and objects inside each other");
     let stairs: String = (0..1400).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert_eq!(refusal(yaml(&stairs)).0, 34);
@@ -216,7 +216,7 @@ fn the_worst_files_are_read_in_time() {
 }
 
 #[test]
-fn an_error_stays_on_its_line_and_is_short() {
+fn error_has_one_short_line() {
     let key = "x\\n".repeat(1000);
     let texts = [format!("{{\"{key}\": 1, \"{key}\": 2}}"), "@\u{9b}".to_owned()];
     for (text, read) in texts.iter().zip([json, yaml]) {
@@ -226,7 +226,7 @@ fn an_error_stays_on_its_line_and_is_short() {
 }
 
 #[test]
-fn a_value_is_what_is_wanted_or_an_error() {
+fn value_converts_to_the_expected_type_or_fails() {
     assert_eq!(plain("0").into_text(), Ok("0".to_owned()));
     assert_eq!(plain("010").into_text().unwrap_err().to_string(), "not text: put it in quotes");
     assert_eq!(text("010").into_text(), Ok("010".to_owned()));

@@ -25,7 +25,7 @@ fn node_of(keys: &str) -> Result<NodeEdit, SpecError> {
 }
 
 #[test]
-fn a_node_is_kept_as_the_file_says() {
+fn node_keeps_the_values_of_the_file() {
     let keys = r#", "hostPath": "/dev/y", "type": "b", "major": 0, "minor": 9, "permissions": "r""#;
     let expected = NodeEdit {
         path: "/dev/x".to_owned(),
@@ -52,7 +52,7 @@ fn a_node_is_kept_as_the_file_says() {
 }
 
 #[test]
-fn types_and_permissions_mean_what_the_specification_says() {
+fn types_and_permissions_have_the_meaning_of_the_standard() {
     let kinds = [("b", NodeKind::Block), ("c", NodeKind::Char), ("u", NodeKind::Char)];
     for (text, kind) in kinds.into_iter().chain([("p", NodeKind::Fifo)]) {
         assert_eq!(node_of(&format!(r#", "type": "{text}""#)).unwrap().kind, Some(kind));
@@ -65,7 +65,7 @@ fn types_and_permissions_mean_what_the_specification_says() {
 }
 
 #[test]
-fn only_what_is_of_use_on_the_node_is_kept() {
+fn only_device_nodes_are_kept() {
     let edits = r#"{"env": ["A=1", "B=x=y", "C="], "additionalGids": [0, 44, 0, 105],
         "hooks": [{"hookName": "prestart", "path": "/bin/sh"}],
         "mounts": [{"hostPath": "/a", "containerPath": "/b"}]}"#;
@@ -73,7 +73,7 @@ fn only_what_is_of_use_on_the_node_is_kept() {
 }
 
 #[test]
-fn a_device_is_found_by_its_whole_name_only() {
+fn device_is_found_by_its_whole_name_only() {
     let spec = json(&with_edits("0.3.0", r#"{"env": ["A=1"]}"#)).unwrap();
     let find = |name: &str| spec.device(&name.parse().unwrap()).map(|device| device.name.as_str());
     assert_eq!(find("v.example/c=a"), Some("a"));
@@ -85,7 +85,7 @@ fn a_device_is_found_by_its_whole_name_only() {
 }
 
 #[test]
-fn words_without_quotes_are_text_only_where_all_agree() {
+fn unquoted_word_is_text_only_if_all_readers_agree() {
     let yaml = |name: &str| {
         let edits = "containerEdits: {deviceNodes: [{path: /dev/x, fileMode: 0666, major: 195}]}";
         let text = format!("cdiVersion: 0.5.0\nkind: v/c\ndevices:\n- name: {name}\n  {edits}\n");
@@ -100,14 +100,14 @@ fn words_without_quotes_are_text_only_where_all_agree() {
 }
 
 #[test]
-fn a_file_has_a_longest_length_and_a_list_of_devices_too() {
+fn bytes_and_devices_of_a_file_are_bounded() {
     for format in [Format::Json, Format::Yaml] {
         let mut text = with_edits("0.3.0", r#"{"env": ["A=1"]}"#);
-        text.extend(std::iter::repeat_n(' ', format.max_bytes() - text.len()));
+        text.extend(std::iter::repeat_n(' ', format.bytes_max() - text.len()));
         assert!(Spec::parse(text.as_bytes(), format).is_ok());
         text.push(' ');
         let error = Spec::parse(text.as_bytes(), format).unwrap_err();
-        assert_eq!(error.to_string(), format!("longer than {} bytes", format.max_bytes()));
+        assert_eq!(error.to_string(), format!("longer than {} bytes", format.bytes_max()));
     }
     let devices = |count: usize| {
         let device = |at| format!(r#"{{"name": "d{at}", "containerEdits": {{"env": ["A=1"]}}}}"#);
@@ -120,7 +120,7 @@ fn a_file_has_a_longest_length_and_a_list_of_devices_too() {
 }
 
 #[test]
-fn errors_say_where_they_are() {
+fn errors_contain_their_place() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
     assert_eq!(error.at, "devices[0] \"a\": containerEdits.deviceNodes[1].major");

@@ -96,7 +96,7 @@ fn rules(scratch: &Scratch, texts: &[&str]) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn older_and_newer_files_of_a_vendor_mean_the_same_devices() {
+fn older_and_newer_files_of_a_vendor_resolve_to_the_same_devices() {
     let expected = ["c:510:0:rw", "c:195:255:rw", "c:195:0:rw"].map(str::to_owned);
     for text in [OLD, NEW] {
         let scratch = machine();
@@ -106,7 +106,7 @@ fn older_and_newer_files_of_a_vendor_mean_the_same_devices() {
 }
 
 #[test]
-fn an_instance_has_its_capabilities_and_no_other_gpu() {
+fn instance_has_its_capabilities_and_no_other_gpu() {
     let scratch = machine();
     scratch.file("run/cdi/nvidia.yaml", NEW);
     let live = "proc/driver/nvidia/capabilities/gpu1/mig/gi11/access";
@@ -120,7 +120,7 @@ fn an_instance_has_its_capabilities_and_no_other_gpu() {
 
 /// Runtimes do not get to it either.
 #[test]
-fn what_follows_the_first_document_is_a_warning() {
+fn second_document_gives_a_warning() {
     let scratch = machine();
     scratch
         .file("run/cdi/nvidia.yaml", &format!("{OLD}---\n{}", OLD.replace("nvidia0", "nvidia1")));
@@ -131,7 +131,7 @@ fn what_follows_the_first_document_is_a_warning() {
 }
 
 #[test]
-fn vendors_side_by_side_are_kept_apart() {
+fn files_of_several_vendors_are_independent() {
     let scratch = machine();
     scratch.file("run/cdi/nvidia.yaml", NEW);
     scratch.file("etc/cdi/amd.json", AMD);
@@ -142,7 +142,7 @@ fn vendors_side_by_side_are_kept_apart() {
 }
 
 #[test]
-fn a_file_of_an_older_driver_load_is_refused_and_says_what_to_do() {
+fn file_of_an_older_driver_load_is_refused_with_advice() {
     let scratch = machine();
     scratch.file("run/cdi/nvidia.yaml", NEW);
     scratch.file("dev/nvidia-uvm", "c 511:0");
@@ -153,7 +153,7 @@ fn a_file_of_an_older_driver_load_is_refused_and_says_what_to_do() {
 }
 
 #[test]
-fn a_newer_file_that_breaks_a_rule_neither_brings_the_old_one_back_nor_hides_another_vendor() {
+fn broken_newer_file_revives_no_old_one_and_hides_no_other_vendor() {
     let scratch = machine();
     scratch.file("etc/cdi/nvidia.yaml", OLD);
     scratch.file("etc/cdi/amd.json", AMD);
@@ -168,7 +168,7 @@ fn a_newer_file_that_breaks_a_rule_neither_brings_the_old_one_back_nor_hides_ano
 }
 
 #[test]
-fn a_newer_file_that_is_cut_off_may_have_meant_anything() {
+fn truncated_newer_file_hides_every_older_definition() {
     let scratch = machine();
     scratch.file("etc/cdi/amd.json", AMD);
     for cut in ["", "kind: nvidia.com/gpu\ndevices: [", "\u{0}"] {
@@ -182,7 +182,7 @@ fn a_newer_file_that_is_cut_off_may_have_meant_anything() {
 }
 
 #[test]
-fn what_a_file_says_for_containers_only_is_read_and_not_carried_out() {
+fn edits_for_containers_are_checked_and_not_carried_out() {
     let scratch = machine();
     let others = "containerEdits:\n  hooks:\n  - hookName: prestart\n    path: /bin/false\n  \
                   mounts:\n  - containerPath: /a\n    hostPath: /b\n";

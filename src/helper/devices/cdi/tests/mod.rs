@@ -3,7 +3,7 @@ mod nodes;
 
 use std::collections::BTreeSet;
 
-use super::catalog::{File, Unusable};
+use super::catalog::{SpecFile, UnusableFile};
 use super::*;
 use crate::testing::Random;
 use crate::testing::Scratch;
@@ -28,13 +28,20 @@ pub(super) fn device(name: &str, edits: Edits) -> SpecDevice {
     SpecDevice { name: name.to_owned(), edits }
 }
 
-pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) -> File {
+pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) -> SpecFile {
     with_edits(path, rank, kind, devices, Edits::default())
 }
 
-fn with_edits(path: &str, rank: usize, kind: &str, devices: &[SpecDevice], edits: Edits) -> File {
-    let spec = Spec { kind: kind.to_owned(), edits, devices: devices.to_vec(), second: None };
-    File::known(path.into(), rank, Ok(spec))
+fn with_edits(
+    path: &str,
+    rank: usize,
+    kind: &str,
+    devices: &[SpecDevice],
+    edits: Edits,
+) -> SpecFile {
+    let spec =
+        Spec { kind: kind.to_owned(), edits, devices: devices.to_vec(), second_document: None };
+    SpecFile::from_result(path.into(), rank, Ok(spec))
 }
 
 fn names(texts: &[&str]) -> Vec<String> {
@@ -74,7 +81,7 @@ fn gpus() -> (Scratch, Tree, Catalog) {
 }
 
 #[test]
-fn what_a_file_says_for_all_its_devices_counts_once_and_first() {
+fn edits_for_all_devices_count_once_and_first() {
     let (_scratch, tree, catalog) = gpus();
     let found = |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).unwrap();
     let both = found(&["v.com/gpu=3", "v.com/gpu=0"]);
@@ -86,7 +93,7 @@ fn what_a_file_says_for_all_its_devices_counts_once_and_first() {
 }
 
 #[test]
-fn one_bad_name_refuses_all_and_is_the_one_named() {
+fn invalid_name_refuses_all_names_and_is_reported() {
     let (_scratch, tree, catalog) = gpus();
     for bad in ["v.com/gpu=8", "w.com/gpu=0", "v.com/gpu", "/dev/gpu0"] {
         let error = resolve(&tree, &catalog, &names(&["v.com/gpu=0", bad])).unwrap_err();
@@ -96,7 +103,7 @@ fn one_bad_name_refuses_all_and_is_the_one_named() {
 }
 
 #[test]
-fn all_is_no_word_of_ours() {
+fn all_is_no_special_name() {
     let (_scratch, tree, catalog) = gpus();
     for name in ["v.com/gpu=all", "v.com/gpu=*", "v.com/gpu=", "v.com/*=0"] {
         assert!(resolve(&tree, &catalog, &names(&[name])).is_err(), "{name}");
@@ -106,7 +113,7 @@ fn all_is_no_word_of_ours() {
 
 /// Each is compared with all before it, so that as many as a file can hold would take minutes.
 #[test]
-fn more_than_any_login_can_use_is_an_error() {
+fn more_nodes_than_an_allowlist_needs_are_an_error() {
     let scratch = Scratch::new();
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     scratch.file("proc/devices", "Character devices:\n 10 misc\n");
@@ -134,16 +141,16 @@ fn more_than_any_login_can_use_is_an_error() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_and_does_not_matter_is_a_warning() {
+fn unusable_file_that_does_not_matter_gives_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
-    let fault = Unusable { why: "the name is no UTF-8".to_owned(), kind: None, named: None };
-    catalog.files.push(File::known("/etc/cdi/bad.json".into(), 0, Err(fault)));
+    let fault = UnusableFile { why: "the name is no UTF-8".to_owned(), kind: None, stem: None };
+    catalog.files.push(SpecFile::from_result("/etc/cdi/bad.json".into(), 0, Err(fault)));
     let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
 }
 
 #[test]
-fn names_only_add_and_their_order_does_not_matter() {
+fn names_only_add_devices_in_any_order() {
     let (_scratch, tree, catalog) = gpus();
     let known: Vec<String> = (0..8)
         .map(|number| format!("v.com/gpu={number}"))
@@ -171,7 +178,7 @@ fn names_only_add_and_their_order_does_not_matter() {
 }
 
 #[test]
-fn a_node_at_fault_is_named_with_its_file() {
+fn error_of_a_node_names_its_file() {
     let (scratch, tree, catalog) = gpus();
     std::fs::remove_file(scratch.path().join("dev/gpu1")).unwrap();
     let error = resolve(&tree, &catalog, &names(&["v.com/gpu=1"])).unwrap_err();

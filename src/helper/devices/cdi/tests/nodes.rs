@@ -18,7 +18,7 @@ fn machine() -> Scratch {
 
 fn found(scratch: &Scratch, edit: &NodeEdit) -> Result<ResolvedDevices, String> {
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    device(&tree, edit).map_err(|error| error.to_string())
+    resolve_node_edit(&tree, edit).map_err(|error| error.to_string())
 }
 
 /// The device that an edit stands for there.
@@ -34,19 +34,19 @@ fn some(text: &str) -> Result<Option<String>, String> {
 }
 
 #[test]
-fn what_is_not_said_the_node_tells() {
+fn missing_numbers_come_from_the_node() {
     assert_eq!(resolve(&at("/dev/a")), some("/dev/a c:240:5:rw"));
     assert_eq!(resolve(&at("/dev/b")), some("/dev/b b:7:1:rw"));
 }
 
 #[test]
-fn the_path_on_the_host_is_the_one_that_counts() {
+fn host_path_overrides_the_path() {
     let edit = NodeEdit { host_path: Some("/dev/b".into()), ..at("/dev/a") };
     assert_eq!(resolve(&edit), some("/dev/b b:7:1:rw"));
 }
 
 #[test]
-fn numbers_that_agree_with_the_node_change_nothing() {
+fn numbers_that_agree_with_the_node_are_accepted() {
     let full =
         NodeEdit { kind: Some(NodeKind::Char), major: Some(240), minor: Some(5), ..at("/dev/a") };
     assert_eq!(resolve(&full), some("/dev/a c:240:5:rw"));
@@ -55,7 +55,7 @@ fn numbers_that_agree_with_the_node_change_nothing() {
 }
 
 #[test]
-fn a_stale_specification_is_never_believed() {
+fn stale_specification_is_refused() {
     let stale = |edit: NodeEdit, is: &str, said: &str| {
         let path = edit.path.clone();
         let end = "the specification is stale; generate it anew";
@@ -73,7 +73,7 @@ fn a_stale_specification_is_never_believed() {
 }
 
 #[test]
-fn access_is_what_is_granted_without_making_nodes() {
+fn access_is_granted_without_mknod() {
     let granted = |text: &str| NodeEdit { access: Some(text.parse().unwrap()), ..at("/dev/a") };
     for (text, access) in [("r", "r"), ("w", "w"), ("rm", "r"), ("wrm", "rw"), ("rw", "rw")] {
         assert_eq!(resolve(&granted(text)), some(&format!("/dev/a c:240:5:{access}")), "{text}");
@@ -83,13 +83,13 @@ fn access_is_what_is_granted_without_making_nodes() {
 }
 
 #[test]
-fn a_fifo_is_nothing_to_allow() {
+fn fifo_gives_no_device() {
     assert_eq!(resolve(&NodeEdit { kind: Some(NodeKind::Fifo), ..at("/dev/none") }), Ok(None));
     assert_eq!(resolve(&NodeEdit { kind: Some(NodeKind::Fifo), ..at("/dev/a") }), Ok(None));
 }
 
 #[test]
-fn a_node_that_is_not_there_is_not_made_up_from_the_numbers() {
+fn missing_node_is_not_derived_from_the_numbers() {
     let numbered = NodeEdit {
         kind: Some(NodeKind::Char),
         major: Some(240),
@@ -100,7 +100,7 @@ fn a_node_that_is_not_there_is_not_made_up_from_the_numbers() {
 }
 
 #[test]
-fn links_and_other_files_are_no_nodes() {
+fn links_and_other_files_are_refused() {
     let link = "there is a symbolic link or .. in the path";
     for path in ["/dev/link", "/dev/../dev/a"] {
         assert_eq!(resolve(&at(path)), Err(format!("{path}: {link}")));
@@ -109,7 +109,7 @@ fn links_and_other_files_are_no_nodes() {
 }
 
 #[test]
-fn what_the_driver_makes_late_has_the_numbers_of_its_driver() {
+fn late_node_has_the_numbers_of_its_driver() {
     let uvm = |major| found(&machine(), &NodeEdit { major, ..at("/dev/nvidia-uvm") });
     for major in [None, Some(510)] {
         let found = uvm(major).unwrap();
@@ -126,7 +126,7 @@ fn what_the_driver_makes_late_has_the_numbers_of_its_driver() {
 }
 
 #[test]
-fn what_lies_in_the_place_of_a_late_node_is_not_passed_over() {
+fn other_file_in_the_place_of_a_late_node_is_refused() {
     let scratch = machine();
     std::os::unix::fs::symlink("a", scratch.path().join("dev/nvidia-uvm")).unwrap();
     scratch.file("dev/nvidia-uvm-tools", "no device");
@@ -136,7 +136,7 @@ fn what_lies_in_the_place_of_a_late_node_is_not_passed_over() {
 }
 
 #[test]
-fn another_drivers_node_is_not_given_out_under_a_vendors_name() {
+fn node_of_another_driver_is_refused() {
     let scratch = machine();
     scratch.file("dev/nvidia0", "c 240:0");
     scratch.file("dev/mem", "c 1:1");

@@ -176,7 +176,7 @@ fn specs() -> impl Iterator<Item = (Random, Json)> {
 }
 
 #[test]
-fn both_formats_say_the_same() {
+fn json_and_yaml_parse_to_the_same_specification() {
     for (mut random, spec) in specs() {
         let (json, yaml) = (spec.to_string(), random.yaml(&spec, 0));
         let read = Spec::parse(json.as_bytes(), Format::Json);
@@ -187,7 +187,7 @@ fn both_formats_say_the_same() {
 }
 
 #[test]
-fn what_was_read_is_what_stands_there() {
+fn parsed_specification_has_the_values_of_the_file() {
     for (_, spec) in specs() {
         let read = Spec::parse(spec.to_string().as_bytes(), Format::Json).unwrap();
         let devices = spec["devices"].as_array().unwrap();
@@ -241,7 +241,7 @@ fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
 }
 
 #[test]
-fn no_key_can_be_misspelt() {
+fn misspelt_keys_are_refused() {
     let spellings: [fn(&str) -> String; 3] = [
         |key| format!("{key}s"),
         |key| key[..1].to_uppercase() + &key[1..],

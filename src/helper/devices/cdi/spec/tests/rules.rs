@@ -32,7 +32,7 @@ const SINCE: [(&str, &str, &str, &str); 10] = [
 ];
 
 #[test]
-fn a_file_has_to_declare_the_version_that_brought_what_it_says() {
+fn key_is_refused_before_the_version_that_introduced_it() {
     for (edits, enough, before, place) in SINCE {
         assert!(edits_of(enough, edits).is_ok(), "{edits}: {:?}", edits_of(enough, edits));
         assert!(edits_of("1.1.0", edits).is_ok(), "{edits}");
@@ -58,14 +58,14 @@ fn a_file_has_to_declare_the_version_that_brought_what_it_says() {
 }
 
 #[test]
-fn what_is_empty_needs_no_version() {
+fn empty_values_need_no_version() {
     let edits = r#"{"env": ["A=1"], "mounts": [], "netDevices": [], "additionalGids": [],
         "additionalGIDs": null, "intelRdt": null, "hooks": null}, "annotations": {}"#;
     assert!(edits_of("0.3.0", edits).is_ok(), "{:?}", edits_of("0.3.0", edits));
 }
 
 #[test]
-fn monitoring_by_kind_went_with_version_1_1() {
+fn monitoring_by_kind_is_refused_from_version_1_1() {
     let edits = r#"{"intelRdt": {"enableCMT": true, "enableMBM": false}}"#;
     assert!(edits_of("1.0.0", edits).is_ok());
     let error = edits_of("1.1.0", edits).unwrap_err().to_string();
@@ -73,7 +73,7 @@ fn monitoring_by_kind_went_with_version_1_1() {
 }
 
 #[test]
-fn the_released_versions_are_known_and_no_others() {
+fn only_released_versions_are_accepted() {
     let known = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
     let edits = r#"{"env": ["A=1"]}"#;
     for version in known {
@@ -91,7 +91,7 @@ fn the_released_versions_are_known_and_no_others() {
 }
 
 #[test]
-fn a_specification_has_a_version_a_kind_and_devices_with_edits() {
+fn specification_without_version_kind_or_edits_is_refused() {
     let whole = with_edits("0.3.0", r#"{"env": ["A=1"]}"#);
     let broken = [
         (r#""cdiVersion": "0.3.0","#, "", "no cdiVersion"),
@@ -143,7 +143,7 @@ fn a_specification_has_a_version_a_kind_and_devices_with_edits() {
 }
 
 #[test]
-fn a_node_out_of_the_rules_is_refused() {
+fn invalid_node_is_refused() {
     let odd = [
         (r#""type": "d""#, "type"),
         (r#""type": "cc""#, "type"),
@@ -185,7 +185,7 @@ fn a_node_out_of_the_rules_is_refused() {
 }
 
 #[test]
-fn edits_out_of_the_rules_are_refused() {
+fn invalid_edits_are_refused() {
     let long = format!(r#"{{"intelRdt": {{"closID": "{}"}}}}"#, "x".repeat(4096));
     let odd = [
         (r#"{"env": ["A"]}"#, "env[0]"),
@@ -257,7 +257,7 @@ fn edits_out_of_the_rules_are_refused() {
 }
 
 #[test]
-fn a_class_of_service_is_one_directory_or_the_uppermost() {
+fn class_of_service_is_one_directory_or_the_root() {
     for name in ["a", "...", "/", ""] {
         let edits = format!(r#"{{"intelRdt": {{"closID": "{name}"}}}}"#);
         assert!(edits_of("0.7.0", &edits).is_ok(), "{name:?}");
@@ -265,7 +265,7 @@ fn a_class_of_service_is_one_directory_or_the_uppermost() {
 }
 
 #[test]
-fn annotations_are_texts_or_what_runtimes_take_for_one() {
+fn annotations_accept_texts_and_scalars_only() {
     for (annotations, fits) in [
         (r#"{"a": "b", "": ""}"#, true),
         (r#"{"a": 1, "b": 1.5, "c": true, "d": null}"#, true),
@@ -281,7 +281,7 @@ fn annotations_are_texts_or_what_runtimes_take_for_one() {
 
 /// As generators write it for the node's own path. Before 0.5.0 there was no such key.
 #[test]
-fn an_empty_path_on_the_host_is_none() {
+fn empty_host_path_counts_as_missing() {
     for (version, host_path, fits) in
         [("0.3.0", r#""""#, true), ("0.3.0", r#""/dev/y""#, false), ("0.5.0", "7", false)]
     {
