@@ -2,7 +2,7 @@
 
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
 use clap::Args;
-use helper::callerid::{Answer, Connection, Flow, NoConnection, Patience, diag};
+use helper::callerid::{Answer, Connection, ConnectionError, Flow, Timeouts, diag};
 use helper::{Config, Node};
 use kernel::log::{Line, Severity};
 use module::node_name;
@@ -30,7 +30,7 @@ pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8,
     // Without a configuration nobody may be told anything, and is told so.
     let networks = config.as_ref().map_or(&[][..], |config| &config.callerid_networks);
     let fine = Cell::new(config.is_ok());
-    connection.serve(networks, Patience::USUAL, &|flow, deadline| {
+    connection.answer_query(networks, Timeouts::DEFAULT, &|flow, deadline| {
         let Ok(config) = &config else { return Answer::Hidden };
         job(flow, config, deadline).unwrap_or_else(|cause| {
             fault(&flow.server.ip().to_string(), cause);
@@ -45,10 +45,10 @@ pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8,
 fn connection() -> Result<Option<Connection>, Error> {
     let own = std::io::stdin().as_fd().try_clone_to_owned();
     let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
-    let (error, hint) = match Connection::of(own) {
+    let (error, hint) = match Connection::from_socket(own) {
         Ok(connection) => return Ok(Some(connection)),
-        Err(NoConnection::Gone) => return Ok(None),
-        Err(error @ NoConnection::Listens) => {
+        Err(ConnectionError::PeerGone) => return Ok(None),
+        Err(error @ ConnectionError::ListeningSocket) => {
             let hint = "it has to be Accept=yes in a socket unit, nowait in inetd.conf";
             // Where inetd runs this, standard error goes nowhere.
             fault("", format!("standard input is no TCP connection: {error}; {hint}"));
@@ -63,7 +63,7 @@ fn connection() -> Result<Option<Connection>, Error> {
 /// The job that a connection is of: one of its owner's own. A question that cannot be answered for
 /// sure is none that has the answer "no job".
 fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
-    let owner = diag::owner(flow.client, flow.server).map_err(|error| error.to_string())?;
+    let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
     let node = Node::here();
     // The asker has the same limit, as a rule, and gives up at its end.
@@ -72,7 +72,7 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     // One half is for finding the right job among them, so that a silent daemon cannot use it up.
     let half = now + deadline.saturating_duration_since(now) / 2;
     let (jobs, warnings) = node.running(config, &node_name(), owner.uid, half)?;
-    match node.holder(&jobs, owner.cgroup, deadline) {
+    match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),
         None if warnings.is_empty() => Ok(Answer::NoUser),
         None => Err(warnings.join("; ")),

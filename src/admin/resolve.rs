@@ -41,7 +41,7 @@ pub(super) struct Options {
 }
 
 fn connection(text: &str) -> Result<String, &'static str> {
-    match Flow::of_ssh(text) {
+    match Flow::parse_ssh_connection(text) {
         Some(_) => Ok(text.to_owned()),
         None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
     }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::{Config, Evidence, Node};
-use crate::callerid::diag::{self, DiagError, Owner};
-use crate::callerid::{self, Answer, AskError, Flow};
+use crate::callerid::diag::{self, DiagError, SocketOwner};
+use crate::callerid::{self, Answer, Flow, QueryError};
 use crate::sources::Job;
 use protocol::{JobId, Request};
 
@@ -17,8 +17,8 @@ pub(super) struct Caller<'a> {
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
     last: Instant,
-    owner: fn(&Flow) -> Result<Option<Owner>, DiagError>,
-    ask: fn(Flow, Instant) -> Result<Answer, AskError>,
+    owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
+    ask: fn(Flow, Instant) -> Result<Answer, QueryError>,
 }
 
 /// The job, if any is told as this site expects it, and who says so; else what an administrator should
@@ -33,8 +33,8 @@ impl<'a> Caller<'a> {
         last: Instant,
     ) -> Self {
         let connection = request.ssh_connection.as_str();
-        let owner = |flow: &Flow| diag::owner(flow.client, flow.server);
-        Self { node, config, connection, last, owner, ask: callerid::ask }
+        let owner = |flow: &Flow| diag::find_owner(flow.client, flow.server);
+        Self { node, config, connection, last, owner, ask: callerid::query_origin }
     }
 
     /// The one of these jobs that the client runs in. Where it runs on this node, nobody else is
@@ -45,7 +45,7 @@ impl<'a> Caller<'a> {
         evidence: &mut Evidence,
         warnings: &mut Vec<String>,
     ) -> Option<JobId> {
-        let Some(flow) = Flow::of_ssh(self.connection) else {
+        let Some(flow) = Flow::parse_ssh_connection(self.connection) else {
             let why = match self.connection {
                 "" => "the connection is not known (--connection gives it)",
                 _ => "the connection is none of TCP",
@@ -69,9 +69,9 @@ impl<'a> Caller<'a> {
         job
     }
 
-    fn here(&self, owner: Owner, flow: Flow, jobs: &[Job]) -> Found {
+    fn here(&self, owner: SocketOwner, flow: Flow, jobs: &[Job]) -> Found {
         let client = flow.client;
-        match self.node.holder(jobs, owner.cgroup, self.until()) {
+        match self.node.job_of_cgroup(jobs, owner.cgroup, self.until()) {
             Some(job) => {
                 Ok((Some(job.clone()), format!("{client} is a process here, of job {job}")))
             }
@@ -99,7 +99,7 @@ impl<'a> Caller<'a> {
             Ok(Answer::InvalidPort | Answer::Unknown) => {
                 Err(format!("{host} cannot tell: see its log"))
             }
-            Err(error @ AskError::Absent(_)) => Ok((None, format!("{host} {error}"))),
+            Err(error @ QueryError::NoService(_)) => Ok((None, format!("{host} {error}"))),
             Err(error) => Err(format!("{host} {error}")),
         }
     }
@@ -127,8 +127,8 @@ mod tests {
         scratch: Scratch,
         config: Config,
         connection: &'static str,
-        owner: fn(&Flow) -> Result<Option<Owner>, DiagError>,
-        ask: fn(Flow, Instant) -> Result<Answer, AskError>,
+        owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
+        ask: fn(Flow, Instant) -> Result<Answer, QueryError>,
     }
 
     impl Bench {
@@ -185,8 +185,8 @@ mod tests {
         let soon = Instant::now() + Duration::from_secs(5);
         assert_eq!(jobs.len(), 2);
         let of = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
-        assert_eq!(node.holder(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
-        assert_eq!(node.holder(&jobs, of("3/x"), soon), None);
+        assert_eq!(node.job_of_cgroup(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
+        assert_eq!(node.job_of_cgroup(&jobs, of("3/x"), soon), None);
         assert_eq!(node.running(&bench.config, "n", 7, soon).unwrap(), (Vec::new(), Vec::new()));
         bench.scratch.file("jobs/7/4.json", "{");
         let hidden = node.running(&bench.config, "n", 7, soon).unwrap().1;
@@ -198,7 +198,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.owner = |flow| {
             assert_eq!((flow.client.port(), flow.server.port()), (5000, 22));
-            Ok(Some(Owner { uid: 5, cgroup: 0 }))
+            Ok(Some(SocketOwner { uid: 5, cgroup: 0 }))
         };
         let (job, evidence, warnings) = bench.job();
         assert_eq!((job, warnings), (None, Vec::new()));
@@ -249,12 +249,15 @@ mod tests {
 
     #[test]
     fn only_what_is_out_of_order_is_warned_of() {
-        type Ask = fn(Flow, Instant) -> Result<Answer, AskError>;
+        type Ask = fn(Flow, Instant) -> Result<Answer, QueryError>;
         let mut bench = Bench::new();
         let quiet: [(Ask, &str); 3] = [
             (|_, _| Ok(Answer::NoUser), "10.1.0.5 says that it is in no job"),
             (|_, _| Ok(Answer::Hidden), "10.1.0.5 does not tell"),
-            (|_, _| Err(AskError::Absent(Errno::ECONNREFUSED)), "10.1.0.5 has no such service"),
+            (
+                |_, _| Err(QueryError::NoService(Errno::ECONNREFUSED)),
+                "10.1.0.5 has no such service",
+            ),
         ];
         for (ask, why) in quiet {
             bench.ask = ask;
@@ -265,10 +268,10 @@ mod tests {
         let loud: [(Ask, &str); 6] = [
             (|_, _| Ok(Answer::Job("3".parse().unwrap())), "says job 3, which the user has not"),
             (|_, _| Ok(Answer::Unknown), "cannot tell"),
-            (|_, _| Err(AskError::Timeout), "did not answer in time"),
-            (|_, _| Err(AskError::Closed), "hung up"),
-            (|_, _| Err(AskError::TooMuch), "more than one line"),
-            (|_, _| Err(AskError::Unreadable), "none to this question"),
+            (|_, _| Err(QueryError::Timeout), "did not answer in time"),
+            (|_, _| Err(QueryError::ConnectionClosed), "hung up"),
+            (|_, _| Err(QueryError::TooManyLines), "more than one line"),
+            (|_, _| Err(QueryError::InvalidAnswer), "none to this question"),
         ];
         for (ask, why) in loud {
             bench.ask = ask;

@@ -1,8 +1,8 @@
 //! Qualified names of CDI devices.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::cdi::QualifiedName;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(name) = text.parse::<QualifiedName>() {

@@ -1,8 +1,8 @@
 //! The job that a user chose, in a file owned by the user.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::parse_choice;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(id) = parse_choice(bytes) {

@@ -1,8 +1,8 @@
 //! The site's configuration.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::Config;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();

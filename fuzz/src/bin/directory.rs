@@ -5,9 +5,9 @@
 
 use std::path::Path;
 
+use helper::devices::{DeviceName, directory};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use helper::devices::{DeviceName, directory};
 
 const LIST: &str = "/run/devices";
 

@@ -1,8 +1,8 @@
 //! Ids and units of Flux jobs.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::sources::FluxId;
+use libfuzzer_sys::fuzz_target;
 use protocol::{CgroupPath, JobId};
 use schedulers::flux::{Unit, folders, unit_at};
 

@@ -3,10 +3,10 @@
 //! At most 768 bytes, which are 127 entries: each is compared with all of them.
 #![no_main]
 
-use job_adopt_fuzz::Bytes;
-use libfuzzer_sys::fuzz_target;
 use admin::filters::interpret::{Request, run};
+use job_adopt_fuzz::Bytes;
 use kernel::bpf::allow_rules;
+use libfuzzer_sys::fuzz_target;
 use protocol::{Access, DeviceRule};
 
 fuzz_target!(|bytes: &[u8]| {

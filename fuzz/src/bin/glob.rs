@@ -3,8 +3,8 @@
 //! At most 512 bytes: a file name has at most 255.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::Glob;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let (pattern, name) = text.split_once('\n').unwrap_or((text, text));

@@ -1,8 +1,8 @@
 //! Names of GPUs.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::GpuName;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     if let Ok(name) = text.parse::<GpuName>() {

@@ -1,8 +1,8 @@
 //! Slurm's `gres.conf`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::gres::GresConf;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let conf = GresConf::parse(text, "gpu017")

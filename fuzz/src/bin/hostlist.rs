@@ -3,8 +3,8 @@
 //! At most 1024 bytes: each name is searched in the whole list.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::HostList;
+use libfuzzer_sys::fuzz_target;
 
 const LIMIT: usize = 200;
 

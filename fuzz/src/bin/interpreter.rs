@@ -1,10 +1,10 @@
 //! Foreign device programs: eight bytes of request, then instructions.
 #![no_main]
 
-use job_adopt_fuzz::Bytes;
-use libfuzzer_sys::fuzz_target;
 use admin::filters::interpret::{decode, run};
+use job_adopt_fuzz::Bytes;
 use kernel::bpf::{INSN_LEN, Insn};
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);

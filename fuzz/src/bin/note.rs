@@ -1,8 +1,8 @@
 //! The note that a job ended.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::records::Note;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(note) = Note::parse(bytes) {

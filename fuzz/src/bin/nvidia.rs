@@ -4,9 +4,9 @@
 //! At most 1024 bytes.
 #![no_main]
 
+use helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
 
 const DRIVER: &str = "proc/driver/nvidia";
 const NODES: [(&str, &str); 9] = [

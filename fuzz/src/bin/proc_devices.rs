@@ -3,8 +3,8 @@
 //! At most 1024 bytes, about the size of the real file: each line is compared with all others.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::devices::ProcDevices;
+use libfuzzer_sys::fuzz_target;
 use protocol::{DeviceType, MAJOR_MAX};
 
 fuzz_target!(|text: &str| {

@@ -1,8 +1,8 @@
 //! Job records.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use helper::records::Record;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(record) = Record::parse(bytes) {

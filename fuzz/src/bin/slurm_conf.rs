@@ -4,8 +4,10 @@
 
 use std::path::Path;
 
+use helper::devices::slurm_conf::{
+    FileLine, LogicalLine, SpoolPath, join_lines, parse_constrain_devices,
+};
 use libfuzzer_sys::fuzz_target;
-use helper::devices::slurm_conf::{FileLine, SpoolPath, LogicalLine, parse_constrain_devices, join_lines};
 
 fuzz_target!(|text: &str| {
     let at = |line| FileLine { file: Path::new("/slurm.conf").into(), line };

@@ -1,9 +1,9 @@
 //! Device specifiers, and the devices of a node that they name.
 #![no_main]
 
+use helper::devices::{Resolver, Settings, Specifier};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use helper::devices::{Resolver, Settings, Specifier};
 
 const FILES: [(&str, &str); 9] = [
     (

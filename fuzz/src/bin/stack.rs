@@ -3,9 +3,9 @@
 //! At most 1024 bytes.
 #![no_main]
 
+use helper::stack::{Finding, judge};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use helper::stack::{Finding, judge};
 use protocol::Stack;
 
 const OTHERS: [&str; 3] = ["common", "deeper", "other"];

@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
+use helper::devices::{Device, topology};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use helper::devices::{Device, topology};
 use protocol::Access;
 
 const CARD: &str = "sys/bus/pci/devices/0000:43:00.0";

@@ -1,59 +1,59 @@
-//! The Identification Protocol's two lines (RFC 1413 sections 3 to 6).
+//! The two lines of the Identification Protocol (RFC 1413 sections 3 to 6).
 //!
-//! What is written has the form of the protocol's own examples. What is read may have blanks wherever
-//! the protocol lets them be, and nothing else that it leaves open.
+//! Lines are written in the form of the protocol's own examples. Lines that are read may have blanks
+//! wherever the protocol allows them, and no other variation that it leaves open.
 
 use protocol::JobId;
 
-/// Most bytes of either line, its end included: many times what ours have.
+/// Maximum bytes of either line, with its end. Lines of this crate are much shorter.
 pub const LINE_MAX: usize = 256;
-/// Most digits of a port; zeros in front count.
-const DIGITS_MAX: usize = 5;
-const TOKEN_MAX: usize = 64;
+/// Maximum digits of a port, with leading zeros.
+const PORT_DIGITS_MAX: usize = 5;
+const ERROR_TOKEN_MAX: usize = 64;
 
-/// What is asked: a connection between the two hosts that talk, by its ports.
+/// A query about a connection between the two hosts that talk, by its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The port on the host that is asked: the ssh client's.
+    /// The port on the queried host, which is the ssh client's.
     pub local: u16,
-    /// The port on the host that asks: sshd's.
+    /// The port on the querying host, which is sshd's.
     pub foreign: u16,
 }
 
-/// What is answered.
+/// An answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The connection is this job's: `USERID : OTHER : 4242`. The id is no name of a user, which is
-    /// what the operating system `OTHER` says.
+    /// The connection belongs to this job: `USERID : OTHER : 4242`. The operating system `OTHER`
+    /// means that the id is no user name.
     Job(JobId),
     /// There is no such connection, or no job owns it: `ERROR : NO-USER`.
     NoUser,
-    /// The host that asks is told nothing: `ERROR : HIDDEN-USER`.
+    /// The querying host may not know: `ERROR : HIDDEN-USER`.
     Hidden,
-    /// The question had no two ports: `ERROR : INVALID-PORT`.
+    /// The query had no two ports: `ERROR : INVALID-PORT`.
     InvalidPort,
-    /// It could not be found out: `ERROR : UNKNOWN-ERROR`.
+    /// The look-up failed: `ERROR : UNKNOWN-ERROR`.
     Unknown,
 }
 
 impl Query {
-    /// What an answer is about where the question had no two ports.
+    /// The ports in an answer to a query that had no two ports.
     pub const NONE: Self = Self { local: 0, foreign: 0 };
 
-    /// The line of the question.
-    pub fn line(self) -> String {
+    /// Returns the line of the query.
+    pub fn to_line(self) -> String {
         format!("{self}\r\n")
     }
 
-    /// Reads the line of a question, with or without its end: two ports, neither of them 0. To
-    /// anything else [`Answer::InvalidPort`] is the answer.
+    /// Parses the line of a query, with or without its end: two ports, neither of them 0. The answer
+    /// to any other line is [`Answer::InvalidPort`].
     pub fn parse(line: &[u8]) -> Option<Self> {
-        Self::of_pair(text(line)?).filter(|query| query.local > 0 && query.foreign > 0)
+        Self::parse_pair(decode_line(line)?).filter(|query| query.local > 0 && query.foreign > 0)
     }
 
-    fn of_pair(pair: &str) -> Option<Self> {
+    fn parse_pair(pair: &str) -> Option<Self> {
         let (local, foreign) = pair.split_once(',')?;
-        Some(Self { local: port(local)?, foreign: port(foreign)? })
+        Some(Self { local: parse_port(local)?, foreign: parse_port(foreign)? })
     }
 }
 
@@ -64,8 +64,8 @@ impl std::fmt::Display for Query {
 }
 
 impl Answer {
-    /// The line of the answer to that question.
-    pub fn line(&self, query: Query) -> String {
+    /// Returns the line of the answer to `query`.
+    pub fn to_line(&self, query: Query) -> String {
         match self {
             Self::Job(id) => format!("{query} : USERID : OTHER : {id}\r\n"),
             Self::NoUser => format!("{query} : ERROR : NO-USER\r\n"),
@@ -75,21 +75,21 @@ impl Answer {
         }
     }
 
-    /// Reads the line of an answer to that question, with or without its end. An error of the
-    /// sender's own, which has an `X` in front, is [`Answer::Unknown`].
-    /// `None` for anything else, for an answer about other ports, and for what names no job: the
-    /// user of a real system, or an id that no job can have.
+    /// Parses the line of an answer to `query`, with or without its end. An error token of the
+    /// sender's own, which begins with `X`, is [`Answer::Unknown`]. `None` for any other line, for
+    /// an answer about other ports, for the user of a real system, and for an id that no job can
+    /// have.
     pub fn parse(line: &[u8], query: Query) -> Option<Self> {
-        let (pair, rest) = text(line)?.split_once(':')?;
+        let (pair, rest) = decode_line(line)?.split_once(':')?;
         let (kind, rest) = rest.split_once(':')?;
-        if Query::of_pair(pair)? != query {
+        if Query::parse_pair(pair)? != query {
             return None;
         }
-        match blank_trimmed(kind) {
-            "ERROR" => Self::of_error(blank_trimmed(rest)),
+        match trim_blanks(kind) {
+            "ERROR" => Self::parse_error(trim_blanks(rest)),
             "USERID" => {
                 let (system, id) = rest.split_once(':')?;
-                // Whatever follows the colon is the id, so blanks behind it would be its own.
+                // All text after the colon is the id, so blanks at its end would be part of it.
                 let id = id.trim_start_matches(BLANKS).parse().ok()?;
                 is_other(system).then_some(Self::Job(id))
             }
@@ -97,16 +97,17 @@ impl Answer {
         }
     }
 
-    fn of_error(token: &str) -> Option<Self> {
+    fn parse_error(token: &str) -> Option<Self> {
         match token {
             "NO-USER" => Some(Self::NoUser),
             "HIDDEN-USER" => Some(Self::Hidden),
             "INVALID-PORT" => Some(Self::InvalidPort),
             "UNKNOWN-ERROR" => Some(Self::Unknown),
             _ => {
-                let own = token.starts_with('X') && (2..=TOKEN_MAX).contains(&token.len());
-                let plain = token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
-                (own && plain).then_some(Self::Unknown)
+                let has_prefix =
+                    token.starts_with('X') && (2..=ERROR_TOKEN_MAX).contains(&token.len());
+                let is_plain = token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+                (has_prefix && is_plain).then_some(Self::Unknown)
             }
         }
     }
@@ -114,28 +115,28 @@ impl Answer {
 
 const BLANKS: [char; 2] = [' ', '\t'];
 
-fn blank_trimmed(text: &str) -> &str {
+fn trim_blanks(text: &str) -> &str {
     text.trim_matches(BLANKS)
 }
 
-/// The characters of one line without its end, which may lack its carriage return.
-fn text(line: &[u8]) -> Option<&str> {
+/// Returns the text of one line without its end, which may lack the carriage return.
+fn decode_line(line: &[u8]) -> Option<&str> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
     std::str::from_utf8(text).ok().filter(|_| line.len() <= LINE_MAX)
 }
 
-fn port(text: &str) -> Option<u16> {
-    let digits = blank_trimmed(text);
-    let number = (1..=DIGITS_MAX).contains(&digits.len())
+fn parse_port(text: &str) -> Option<u16> {
+    let digits = trim_blanks(text);
+    let is_decimal = (1..=PORT_DIGITS_MAX).contains(&digits.len())
         && digits.bytes().all(|byte| byte.is_ascii_digit());
-    number.then(|| digits.parse().ok()).flatten()
+    is_decimal.then(|| digits.parse().ok()).flatten()
 }
 
-/// `OTHER`, with or without the name of the character set that it has anyway.
+/// Returns whether the system is `OTHER`, with or without the name of the default character set.
 fn is_other(system: &str) -> bool {
     let (system, charset) = system.split_once(',').unwrap_or((system, "US-ASCII"));
-    blank_trimmed(system) == "OTHER" && blank_trimmed(charset) == "US-ASCII"
+    trim_blanks(system) == "OTHER" && trim_blanks(charset) == "US-ASCII"
 }
 
 #[cfg(test)]
@@ -143,30 +144,30 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
-    const ASKED: Query = Query { local: 6193, foreign: 22 };
+    const QUERY: Query = Query { local: 6193, foreign: 22 };
 
     fn job(id: &str) -> Option<Answer> {
         Some(Answer::Job(id.parse().unwrap()))
     }
 
     fn answer(text: &str) -> Option<Answer> {
-        Answer::parse(text.as_bytes(), ASKED)
+        Answer::parse(text.as_bytes(), QUERY)
     }
 
     #[test]
-    fn a_question_is_two_ports() {
+    fn query_has_two_ports() {
         for text in [
             "6193 , 22\r\n", "6193, 22\r\n", "6193,22\n", "6193,22", " \t6193 \t,\t 22  \r\n",
             "06193,00022\r\n",
         ] {
-            assert_eq!(Query::parse(text.as_bytes()), Some(ASKED), "{text:?}");
+            assert_eq!(Query::parse(text.as_bytes()), Some(QUERY), "{text:?}");
         }
         let most = Query { local: 65535, foreign: 1 };
         assert_eq!(Query::parse(b"65535,1\r\n"), Some(most));
     }
 
     #[test]
-    fn nothing_else_is_a_question() {
+    fn other_lines_are_no_query() {
         let long = format!("6193,{}22\r\n", " ".repeat(LINE_MAX));
         for text in [
             "",
@@ -203,18 +204,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_the_protocols_own_form() {
-        assert_eq!(ASKED.line(), "6193 , 22\r\n");
-        let line = |answer: Answer| answer.line(ASKED);
+    fn lines_have_the_form_of_the_protocol() {
+        assert_eq!(QUERY.to_line(), "6193 , 22\r\n");
+        let line = |answer: Answer| answer.to_line(QUERY);
         assert_eq!(line(job("4242").unwrap()), "6193 , 22 : USERID : OTHER : 4242\r\n");
         assert_eq!(line(Answer::NoUser), "6193 , 22 : ERROR : NO-USER\r\n");
         assert_eq!(line(Answer::Hidden), "6193 , 22 : ERROR : HIDDEN-USER\r\n");
         assert_eq!(line(Answer::Unknown), "6193 , 22 : ERROR : UNKNOWN-ERROR\r\n");
-        assert_eq!(Answer::InvalidPort.line(Query::NONE), "0 , 0 : ERROR : INVALID-PORT\r\n");
+        assert_eq!(Answer::InvalidPort.to_line(Query::NONE), "0 , 0 : ERROR : INVALID-PORT\r\n");
     }
 
     #[test]
-    fn an_answer_may_have_blanks_and_a_character_set() {
+    fn answer_may_have_blanks_and_a_character_set() {
         for text in [
             "6193 , 22 : USERID : OTHER : 4242\r\n",
             "6193,22:USERID:OTHER:4242\r\n",
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_answer_counts() {
+    fn other_lines_are_no_answer() {
         let long = "a".repeat(65);
         let token = "X".repeat(65);
         for text in [
@@ -280,9 +281,9 @@ mod tests {
         }
     }
 
-    /// An answer to another question, as from a host that mixes them up.
+    /// A host may mix up queries.
     #[test]
-    fn an_answer_echoes_both_ports() {
+    fn answer_about_other_ports_is_refused() {
         for pair in ["6194,22", "6193,23", "22,6193", "0,0", "6193", "6193,22,1", ""] {
             for rest in ["USERID:OTHER:4242", "ERROR:NO-USER"] {
                 assert_eq!(answer(&format!("{pair}:{rest}\r\n")), None, "{pair} {rest}");
@@ -308,8 +309,8 @@ mod tests {
         }
     }
 
-    /// Blanks put in wherever the protocol lets them be: around every separator, but not behind an id.
-    fn loosened(line: &str, random: &mut Random) -> String {
+    /// Inserts blanks wherever the protocol allows them: around every separator, not after an id.
+    fn with_blanks(line: &str, random: &mut Random) -> String {
         let text = line.trim_end().replace(' ', "");
         let mut blank = || " \t  "[..random.index(4)].to_owned();
         let mut loose = blank();
@@ -323,15 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_lines_parse_back() {
         let mut random = Random::new(1413);
         for _ in 0..5_000 {
             let (query, answer) = (any_query(&mut random), any_answer(&mut random));
-            let (asked, answered) = (query.line(), answer.line(query));
+            let (asked, answered) = (query.to_line(), answer.to_line(query));
             assert!(answered.len() <= LINE_MAX && answered.is_ascii(), "{answered:?}");
             for (asked, answered) in [
                 (asked.clone(), answered.clone()),
-                (loosened(&asked, &mut random), loosened(&answered, &mut random)),
+                (with_blanks(&asked, &mut random), with_blanks(&answered, &mut random)),
             ] {
                 assert_eq!(Query::parse(asked.as_bytes()), Some(query), "{asked:?}");
                 assert_eq!(
@@ -345,13 +346,13 @@ mod tests {
         }
     }
 
-    /// One byte that is wrong makes another id of it at most, or an error of the sender's own.
+    /// One wrong byte changes at most the id, or makes an error token of the sender's own.
     #[test]
-    fn a_damaged_answer_is_none_or_about_another_job() {
+    fn damaged_answer_is_refused_or_names_another_job() {
         let mut random = Random::new(512);
         for _ in 0..20_000 {
             let (query, answer) = (any_query(&mut random), any_answer(&mut random));
-            let mut line = answer.line(query).into_bytes();
+            let mut line = answer.to_line(query).into_bytes();
             let at = random.index(line.len());
             line[at] = random.below(256) as u8;
             if let Some(read) = Answer::parse(&line, query) {

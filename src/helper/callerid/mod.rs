@@ -1,47 +1,50 @@
-//! Which job the ssh client of a login runs in (caller identity).
+//! Caller identity: finds the job that the ssh client of a login runs in.
 //!
-//! The node that the client runs on, the *origin*, says which of its jobs owns a TCP connection; the
-//! node that is logged in to asks it, by the Identification Protocol (RFC 1413), or itself where the
-//! client runs on the same node. An answer is a job's id and nothing else, and whoever gave it: it
-//! can only choose among the user's own jobs.
+//! The node that the client runs on, the *origin*, knows which of its jobs owns a TCP connection. The
+//! login's node queries it by the Identification Protocol (RFC 1413), or looks itself if the client
+//! runs on the same node. An answer is a job's id and nothing else. Whoever gives it, it can only
+//! choose among the user's own jobs.
 //!
 //! ```text
-//! asking node                                  origin
-//! resolve -> Flow -> ask  -- port 113 -->  job-adopt callerid -> diag -> holder -> job
+//! login's node                                         origin
+//! resolve -> Flow -> query_origin  -- port 113 -->  job-adopt callerid -> diag -> job_lookup
 //! ```
 
-mod ask;
+mod connection;
 pub mod diag;
-mod holder;
 mod ident;
+mod job_lookup;
 mod networks;
-mod serve;
+mod origin;
 
-pub use ask::{AskError, ask};
+pub use connection::{Connection, ConnectionError, Timeouts};
 pub use ident::{Answer, LINE_MAX, Query};
 pub use networks::{Network, NetworkError};
 use nix::errno::Errno;
-pub use serve::{Connection, NoConnection, Patience};
+pub use origin::{QueryError, query_origin};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
-pub const PORT: u16 = 113;
+pub const IDENT_PORT: u16 = 113;
 
-/// One line, with whatever came in one piece with it.
-/// Fails: `ETIMEDOUT` at the deadline, `EPIPE` where the line is not ended any more, `EMSGSIZE` for
-/// more than [`LINE_MAX`] bytes, else as recv(2).
-fn line(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, Errno> {
+/// Reads one line, with any bytes that arrive in one piece with it.
+///
+/// # Errors
+///
+/// `ETIMEDOUT` at the deadline, `EPIPE` if the peer closes within the line, `EMSGSIZE` for more than
+/// [`LINE_MAX`] bytes, and the errors of recv(2).
+fn read_line(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, Errno> {
     let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
     while !line.contains(&b'\n') {
-        let room = buffer.get_mut(line.len()..).filter(|room| !room.is_empty());
-        let room = room.ok_or(Errno::EMSGSIZE)?;
-        stream.set_read_timeout(Some(left(deadline)?)).map_err(|error| errno(&error))?;
-        match stream.read(room).map_err(|error| errno(&error)) {
+        let free = buffer.get_mut(line.len()..).filter(|free| !free.is_empty());
+        let free = free.ok_or(Errno::EMSGSIZE)?;
+        stream.set_read_timeout(Some(time_left(deadline)?)).map_err(|error| errno_of(&error))?;
+        match stream.read(free).map_err(|error| errno_of(&error)) {
             Ok(0) => return Err(Errno::EPIPE),
-            Ok(length) => line.extend(room.get(..length).unwrap_or_default()),
-            // Its time is over, which is looked at above.
+            Ok(length) => line.extend(free.get(..length).unwrap_or_default()),
+            // If the time is over, the next round returns ETIMEDOUT.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -49,18 +52,18 @@ fn line(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, Errno> {
     Ok(line)
 }
 
-/// The time that is left, which is not zero: to a socket that means for ever.
-fn left(deadline: Instant) -> Result<Duration, Errno> {
+/// Returns the time until the deadline, which is never zero: a socket takes zero as no limit.
+fn time_left(deadline: Instant) -> Result<Duration, Errno> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(Errno::ETIMEDOUT) } else { Ok(left) }
 }
 
-fn errno(error: &io::Error) -> Errno {
+fn errno_of(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// A TCP connection, by its ends. Addresses of IPv4 that were mapped into IPv6 (RFC 4291 section
-/// 2.5.5.2) are plain ones here, and only those of a link have a scope.
+/// A TCP connection, by its two ends. IPv4 addresses that were mapped into IPv6 (RFC 4291 section
+/// 2.5.5.2) are IPv4 addresses here, and only link-local addresses have a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The ssh client's end.
@@ -70,19 +73,20 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Reads PAM's `SSH_CONNECTION`: client address and port, server address and port. `None` for
-    /// anything else, and for a connection that is not of TCP.
-    pub fn of_ssh(text: &str) -> Option<Self> {
+    /// Parses PAM's `SSH_CONNECTION`: client address and port, server address and port. `None` for
+    /// any other text, and for a connection that is not TCP.
+    pub fn parse_ssh_connection(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        let mut end = || end(words.next()?, words.next()?);
+        let mut end = || parse_end(words.next()?, words.next()?);
         let flow = Self { client: end()?, server: end()? };
-        let same = flow.client.is_ipv4() == flow.server.is_ipv4();
-        (same && words.next().is_none()).then_some(flow)
+        let has_one_family = flow.client.is_ipv4() == flow.server.is_ipv4();
+        (has_one_family && words.next().is_none()).then_some(flow)
     }
 }
 
-/// An address without its mapping.
-pub fn plain(address: SocketAddr) -> SocketAddr {
+/// Returns an address as it is without a mapping into IPv6, and without a scope unless it is
+/// link-local.
+pub fn unmap_address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_canonical() {
             IpAddr::V4(ip) => SocketAddr::new(ip.into(), v6.port()),
@@ -95,20 +99,20 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
-fn end(address: &str, port: &str) -> Option<SocketAddr> {
+fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
     let port = u16::try_from(protocol::decimal(port)?).ok().filter(|&port| port > 0)?;
     let address = match address.split_once('%') {
         None => SocketAddr::new(address.parse().ok()?, port),
         Some((address, scope)) => {
             let ip: Ipv6Addr = address.parse().ok()?;
-            SocketAddrV6::new(ip, port, 0, scope_id(scope)?).into()
+            SocketAddrV6::new(ip, port, 0, parse_scope_id(scope)?).into()
         }
     };
-    Some(plain(address))
+    Some(unmap_address(address))
 }
 
-/// An interface by its name, as getnameinfo(3) writes it, or by its number where it has none.
-fn scope_id(name: &str) -> Option<u32> {
+/// Parses an interface: its name, as getnameinfo(3) writes it, or its number if it has none.
+fn parse_scope_id(name: &str) -> Option<u32> {
     protocol::decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
 }
 
@@ -117,42 +121,42 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(String, String)> {
-        let flow = Flow::of_ssh(text)?;
+        let flow = Flow::parse_ssh_connection(text)?;
         Some((flow.client.to_string(), flow.server.to_string()))
     }
 
-    fn reads(text: &str, client: &str, server: &str) {
+    fn assert_ends(text: &str, client: &str, server: &str) {
         assert_eq!(read(text), Some((client.into(), server.into())), "{text}");
     }
 
     #[test]
-    fn both_ends_are_read() {
-        reads("10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
-        reads("fd77::5 41000 fd77::6 22", "[fd77::5]:41000", "[fd77::6]:22");
-        reads("127.0.0.1 1 127.0.0.1 65535", "127.0.0.1:1", "127.0.0.1:65535");
-        reads("::1 1 ::1 2", "[::1]:1", "[::1]:2");
+    fn both_ends_are_parsed() {
+        assert_ends("10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        assert_ends("fd77::5 41000 fd77::6 22", "[fd77::5]:41000", "[fd77::6]:22");
+        assert_ends("127.0.0.1 1 127.0.0.1 65535", "127.0.0.1:1", "127.0.0.1:65535");
+        assert_ends("::1 1 ::1 2", "[::1]:1", "[::1]:2");
     }
 
     #[test]
-    fn what_was_mapped_is_plain() {
-        reads("::ffff:10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
-        reads("::ffff:a01:5 41000 ::ffff:10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
-        // Compatible addresses (RFC 4291 section 2.5.5.1) are others, and out of use.
-        reads("::10.1.0.5 1 ::10.1.0.6 2", "[::a01:5]:1", "[::a01:6]:2");
+    fn mapped_address_becomes_ipv4() {
+        assert_ends("::ffff:10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        assert_ends("::ffff:a01:5 41000 ::ffff:10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        // IPv4-compatible addresses (RFC 4291 section 2.5.5.1) are not mapped ones, and out of use.
+        assert_ends("::10.1.0.5 1 ::10.1.0.6 2", "[::a01:5]:1", "[::a01:6]:2");
     }
 
     #[test]
-    fn a_scope_belongs_to_a_link() {
-        reads("fe80::5%7 1 fe80::6%7 2", "[fe80::5%7]:1", "[fe80::6%7]:2");
+    fn only_link_local_address_keeps_its_scope() {
+        assert_ends("fe80::5%7 1 fe80::6%7 2", "[fe80::5%7]:1", "[fe80::6%7]:2");
         let lo = nix::net::if_::if_nametoindex("lo").unwrap();
         let [client, server] = [format!("[fe80::5%{lo}]:1"), format!("[fe80::6%{lo}]:2")];
-        reads("fe80::5%lo 1 fe80::6%lo 2", &client, &server);
-        reads("fd77::5%7 1 fd77::6 2", "[fd77::5]:1", "[fd77::6]:2");
-        reads("fe80::5 1 fe80::6 2", "[fe80::5]:1", "[fe80::6]:2");
+        assert_ends("fe80::5%lo 1 fe80::6%lo 2", &client, &server);
+        assert_ends("fd77::5%7 1 fd77::6 2", "[fd77::5]:1", "[fd77::6]:2");
+        assert_ends("fe80::5 1 fe80::6 2", "[fe80::5]:1", "[fe80::6]:2");
     }
 
     #[test]
-    fn nothing_else_is_a_connection() {
+    fn other_texts_are_no_connection() {
         for text in [
             "",
             "UNKNOWN 65535 UNKNOWN 65535",
@@ -183,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_plain_once() {
+    fn unmapping_twice_changes_nothing() {
         for text in ["10.1.0.5:1", "[::ffff:10.1.0.5]:1", "[fd77::5]:1", "[fe80::5%7]:1"] {
-            let once = plain(text.parse().unwrap());
-            assert_eq!(plain(once), once, "{text}");
+            let once = unmap_address(text.parse().unwrap());
+            assert_eq!(unmap_address(once), once, "{text}");
         }
         let flow_label = SocketAddrV6::new("fd77::5".parse().unwrap(), 1, 9, 9);
-        assert_eq!(plain(flow_label.into()), "[fd77::5]:1".parse().unwrap());
+        assert_eq!(unmap_address(flow_label.into()), "[fd77::5]:1".parse().unwrap());
     }
 }

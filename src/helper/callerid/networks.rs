@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use thiserror::Error;
 
-/// One network: an address and the number of its bits that count.
+/// A network: its first address, and the number of leading bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -17,15 +17,15 @@ pub struct Network {
 #[error("{0}")]
 pub struct NetworkError(String);
 
-const FORM: &str = "not an address (10.1.0.5) or a network (10.1.0.0/16)";
-const BITS: &str = "more bits than such an address has";
-/// How many bits all mapped addresses have in common.
+const INVALID_FORM: &str = "not an address (10.1.0.5) or a network (10.1.0.0/16)";
+const TOO_MANY_BITS: &str = "more bits than such an address has";
+/// Number of bits that all mapped addresses share.
 const MAPPED_BITS: u8 = 96;
 
 impl Network {
-    /// The network of this address that has so many bits.
-    fn around(address: IpAddr, bits: u8) -> Self {
-        let number = masked(address, bits);
+    /// Returns the network of `bits` bits that contains the address.
+    fn containing(address: IpAddr, bits: u8) -> Self {
+        let number = mask_bits(address, bits);
         let address = match address {
             IpAddr::V4(_) => Ipv4Addr::from_bits((number >> 96) as u32).into(),
             IpAddr::V6(_) => Ipv6Addr::from_bits(number).into(),
@@ -33,17 +33,17 @@ impl Network {
         Self { address, bits }
     }
 
-    /// The same of IPv4, where that was mapped.
-    fn of_mapped(self) -> Option<Self> {
+    /// Returns the IPv4 network that this network maps into IPv6, if it maps one.
+    fn to_unmapped(self) -> Option<Self> {
         let bits = self.bits.checked_sub(MAPPED_BITS)?;
         let IpAddr::V6(address) = self.address else { return None };
-        Some(Self::around(address.to_ipv4_mapped()?.into(), bits))
+        Some(Self::containing(address.to_ipv4_mapped()?.into(), bits))
     }
 
-    /// Whether the address, which is no mapped one, is in it.
+    /// Returns whether the network contains an address, which must not be a mapped one.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let same = self.address.is_ipv4() == address.is_ipv4();
-        same && masked(address, self.bits) == masked(self.address, self.bits)
+        let has_same_family = self.address.is_ipv4() == address.is_ipv4();
+        has_same_family && mask_bits(address, self.bits) == mask_bits(self.address, self.bits)
     }
 }
 
@@ -51,24 +51,24 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let wrong = |why: &str| NetworkError(why.to_owned());
+        let error = |why: &str| NetworkError(why.to_owned());
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| wrong(FORM))?;
+        let address: IpAddr = address.parse().map_err(|_| error(INVALID_FORM))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
-            Some(bits) => protocol::decimal(bits).ok_or_else(|| wrong(FORM))?,
+            Some(bits) => protocol::decimal(bits).ok_or_else(|| error(INVALID_FORM))?,
         };
         let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= most);
-        let bits = bits.ok_or_else(|| wrong(BITS))?;
-        let network = Self::around(address, bits);
-        match network.of_mapped() {
-            // No mapped address (RFC 4291 section 2.5.5.2) is looked for here.
-            Some(plain) => Err(NetworkError(format!(
-                "IPv4 mapped into IPv6, which matches nothing; write {plain}"
+        let bits = bits.ok_or_else(|| error(TOO_MANY_BITS))?;
+        let network = Self::containing(address, bits);
+        match network.to_unmapped() {
+            // Addresses that are looked up are never mapped ones (RFC 4291 section 2.5.5.2).
+            Some(unmapped) => Err(NetworkError(format!(
+                "IPv4 mapped into IPv6, which matches nothing; write {unmapped}"
             ))),
             None if network.address == address => Ok(network),
             None => Err(NetworkError(format!(
@@ -78,17 +78,17 @@ impl FromStr for Network {
     }
 }
 
-/// The address as a number, its first bit the highest of 128.
-fn number(address: IpAddr) -> u128 {
+/// Returns the address as a number whose highest bit is the first bit of the address.
+fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
         IpAddr::V6(address) => address.to_bits(),
     }
 }
 
-fn masked(address: IpAddr, bits: u8) -> u128 {
+fn mask_bits(address: IpAddr, bits: u8) -> u128 {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-    number(address) & mask
+    address_bits(address) & mask
 }
 
 impl fmt::Display for Network {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_the_addresses_from_its_first_to_its_last() {
+    fn network_contains_the_addresses_from_its_first_to_its_last() {
         for (network, first, last, before, behind) in [
             ("10.1.0.0/16", "10.1.0.0", "10.1.255.255", "10.0.255.255", "10.2.0.0"),
             ("10.1.2.64/26", "10.1.2.64", "10.1.2.127", "10.1.2.63", "10.1.2.128"),
@@ -125,26 +125,26 @@ mod tests {
     }
 
     #[test]
-    fn all_of_one_kind_is_nothing_of_the_other() {
+    fn network_contains_no_address_of_the_other_family() {
         assert!(contains("0.0.0.0/0", "0.0.0.0") && contains("0.0.0.0/0", "255.255.255.255"));
         assert!(contains("::/0", "::") && contains("::/0", "ffff::1"));
         assert!(!contains("0.0.0.0/0", "::") && !contains("::/0", "10.1.0.5"));
-        // Addresses are plain before they come here, and no mapping finds a way around that.
+        // Callers unmap addresses first, and a mapped address never matches an IPv4 network.
         assert!(!contains("10.1.0.0/16", "::ffff:10.1.0.5"));
     }
 
     #[test]
-    fn what_is_no_network_says_why() {
+    fn error_of_an_invalid_network_gives_the_reason() {
         let why = |text: &str| text.parse::<Network>().unwrap_err();
         for text in [
             "", "/", "/16", "10.1.0.0/", "10.1.0.0/016", "10.1.0.0/+16", "10.1.0.0/-1",
             "10.1.0.0/16/", "10.1.0.0/255.255.0.0", "10.1/16", "10.1.0.0 /16", "10.1.0.0/ 16",
             "fe80::%7/64", "[fd77::]/64", "cluster",
         ] {
-            assert_eq!(why(text).0, FORM, "{text:?}");
+            assert_eq!(why(text).0, INVALID_FORM, "{text:?}");
         }
         for text in ["10.1.0.0/33", "fd77::/129", "10.1.0.0/256", "10.1.0.0/4294967295"] {
-            assert_eq!(why(text).0, BITS, "{text}");
+            assert_eq!(why(text).0, TOO_MANY_BITS, "{text}");
         }
         for text in ["10.1.0.5/16", "10.1.0.1/31", "0.0.0.1/0", "fd77::1/64", "8000::/0"] {
             assert!(why(text).0.starts_with("an address in a network, not"), "{text}");
@@ -152,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn what_to_write_instead_is_said() {
-        let says = |text: &str, network: &str| {
+    fn error_suggests_the_correct_network() {
+        let assert_suggests = |text: &str, network: &str| {
             let why = text.parse::<Network>().unwrap_err().to_string();
             assert!(why.ends_with(network), "{text}: {why}");
         };
         for (text, network) in
             [("10.1.0.5/16", "10.1.0.0/16"), ("0.0.0.1/0", "0.0.0.0/0"), ("8000::/0", "::/0")]
         {
-            says(text, &format!("; write {network} for that"));
+            assert_suggests(text, &format!("; write {network} for that"));
         }
         for (text, network) in [
             ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
@@ -169,17 +169,17 @@ mod tests {
             ("::ffff:10.1.0.5/112", "10.1.0.0/16"),
         ] {
             assert!(text.parse::<Network>().unwrap_err().0.starts_with("IPv4 mapped"), "{text}");
-            says(text, &format!("; write {network}"));
+            assert_suggests(text, &format!("; write {network}"));
         }
-        // What has other addresses in it as well is no mistake.
+        // A network that contains other addresses too is valid.
         for text in ["::/0", "::/80", "::ffff:0:0:0/96", "::10.1.0.5"] {
             assert!(text.parse::<Network>().is_ok(), "{text}");
         }
     }
 
-    /// Against a comparison bit by bit.
+    /// Compares with a comparison bit by bit.
     #[test]
-    fn the_bits_that_count_decide() {
+    fn only_the_leading_bits_decide() {
         let mut random = Random::new(4632);
         for _ in 0..20_000 {
             let bits = random.below(33) as u8;

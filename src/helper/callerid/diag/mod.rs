@@ -1,16 +1,16 @@
-//! The process at one end of a TCP connection of this network namespace, by the kernel's socket
-//! diagnostics (sock_diag(7)).
+//! Finds uid and cgroup of the socket at one end of a TCP connection of this network namespace, by
+//! the kernel's socket diagnostics (sock_diag(7)).
 //!
-//! One question about one socket, for which neither root nor `/proc` is needed. The cgroup is the
-//! one that the socket was made in: to move the process afterwards does not change it.
+//! It asks one question about one socket and needs neither root nor `/proc`. The cgroup is the one in
+//! which the socket was made; a later move of the process does not change it.
 //!
-//! The two messages are in `linux/netlink.h`, `linux/sock_diag.h` and `linux/inet_diag.h`. Numbers are
-//! in the machine's order, but for ports and addresses, which are in the network's.
+//! The two messages are in `linux/netlink.h`, `linux/sock_diag.h` and `linux/inet_diag.h`. Numbers
+//! are in the byte order of the machine; ports and addresses are in network order.
 
 #[cfg(test)]
 mod tests;
 
-use super::plain;
+use super::unmap_address;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send,
@@ -20,51 +20,55 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use thiserror::Error;
 
-const ANSWER_MAX: usize = 8192;
+const ANSWER_BYTES_MAX: usize = 8192;
 
-/// Whose socket it is.
+/// The owner of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The uid that made it.
+pub struct SocketOwner {
+    /// The uid that made the socket.
     pub uid: u32,
-    /// Id of the cgroup v2 that it was made in: the inode number of its directory.
+    /// Id of the v2 cgroup in which the socket was made: the inode number of its directory.
     pub cgroup: u64,
 }
 
-/// Why the kernel did not say.
+/// Why the kernel gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("socket diagnostics: {0}")]
 pub struct DiagError(String);
 
 impl DiagError {
-    fn of(what: &str, errno: Errno) -> Self {
+    fn system(what: &str, errno: Errno) -> Self {
         Self(format!("{what}: {}", errno.desc()))
     }
 
-    /// The answer is not as `linux/inet_diag.h` has it.
+    /// Returns the error of an answer that does not have the form of `linux/inet_diag.h`.
     pub(crate) fn malformed() -> Self {
         Self("an answer that has no meaning".to_owned())
     }
 }
 
-/// The owner of the end `local` of an established connection to `remote`. `None` where there is no
-/// such connection here, nobody has it any more, or the kernel, before Linux 5.8 or without cgroup
-/// v2, knows no cgroup of it.
-pub fn owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Owner>, DiagError> {
-    let (local, remote) = (plain(local), plain(remote));
-    let Some(question) = question(local, remote) else { return Ok(None) };
-    let socket = asked(&question)?;
-    let mut bytes = [0; ANSWER_MAX];
-    // The kernel answers while it is asked, so that nothing is waited for.
+/// Returns the owner of the end `local` of an established connection to `remote`. `None` if there is
+/// no such connection here, no process holds it any more, or the kernel does not report its cgroup,
+/// as before Linux 5.8 or without cgroup v2.
+///
+/// # Errors
+///
+/// A system call fails, the kernel reports an error, or its answer is malformed.
+pub fn find_owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<SocketOwner>, DiagError> {
+    let (local, remote) = (unmap_address(local), unmap_address(remote));
+    let Some(question) = encode_question(local, remote) else { return Ok(None) };
+    let socket = send_question(&question)?;
+    let mut bytes = [0; ANSWER_BYTES_MAX];
+    // The kernel answers during send(2), so there is nothing to wait for.
     let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)
-        .map_err(|errno| DiagError::of("recv", errno))?;
-    // One that was longer than the room for it is shorter than it says.
-    read(bytes.get(..length).ok_or_else(DiagError::malformed)?, local, remote)
+        .map_err(|errno| DiagError::system("recv", errno))?;
+    // A truncated answer is shorter than its header says, and is refused as malformed.
+    parse_answer(bytes.get(..length).ok_or_else(DiagError::malformed)?, local, remote)
 }
 
-/// A socket that only the kernel can write to, with the question put.
-fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
-    let system = |call| move |errno| DiagError::of(call, errno);
+/// Sends the question on a new socket that only the kernel can write to, and returns the socket.
+fn send_question(question: &[u8]) -> Result<OwnedFd, DiagError> {
+    let system = |call| move |errno| DiagError::system(call, errno);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let protocol = SockProtocol::NetlinkSockDiag;
     let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)
@@ -74,112 +78,112 @@ fn asked(question: &[u8]) -> Result<OwnedFd, DiagError> {
     Ok(socket)
 }
 
-const ERROR: u16 = 2;
-/// `SOCK_DIAG_BY_FAMILY`
-const BY_FAMILY: u16 = 20;
+const NLMSG_ERROR: u16 = 2;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST`, and no `NLM_F_DUMP`: one socket, not a list.
-const REQUEST: u16 = 1;
-/// Number of the question; a socket of ours asks no other.
+const NLM_F_REQUEST: u16 = 1;
+/// Number of the question. Each socket asks only one.
 const SEQUENCE: u32 = 1;
 
-/// `AF_INET` and `AF_INET6` in one byte.
-const INET: u8 = libc::AF_INET as u8;
-const INET6: u8 = libc::AF_INET6 as u8;
-/// `IPPROTO_TCP`
-const TCP: u8 = libc::IPPROTO_TCP as u8;
-/// `TCP_ESTABLISHED`
-const ESTABLISHED: u8 = 1;
-/// `INET_DIAG_NOCOOKIE`, twice: whichever socket it is.
-const ANY: [u8; 8] = [0xff; 8];
-/// `INET_DIAG_CGROUP_ID`
-const CGROUP_ID: u16 = 21;
-/// The bits of an attribute's type that are its number (`NLA_TYPE_MASK`).
-const TYPE: u16 = 0x3fff;
+/// Address families in one byte.
+const AF_INET: u8 = libc::AF_INET as u8;
+const AF_INET6: u8 = libc::AF_INET6 as u8;
+const IPPROTO_TCP: u8 = libc::IPPROTO_TCP as u8;
+const TCP_ESTABLISHED: u8 = 1;
+/// `INET_DIAG_NOCOOKIE`, twice: any socket.
+const ANY_COOKIE: [u8; 8] = [0xff; 8];
+const INET_DIAG_CGROUP_ID: u16 = 21;
+/// The bits of an attribute's type that are its number.
+const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// Bytes of the question: a header of 16, the request of 56.
-const QUESTION_LEN: u32 = 16 + 56;
+/// Bytes of the question: a header of 16 and the request of 56.
+const QUESTION_BYTES: u32 = 16 + 56;
 
-/// The question for the socket whose own end is `local`; `None` where the ends are of two families.
-/// A question about IPv4 finds sockets of IPv6 with mapped addresses as well.
-fn question(local: SocketAddr, remote: SocketAddr) -> Option<Vec<u8>> {
+/// Encodes the question about the socket whose own end is `local`; `None` if the ends have different
+/// families. A question about IPv4 also finds IPv6 sockets with mapped addresses.
+fn encode_question(local: SocketAddr, remote: SocketAddr) -> Option<Vec<u8>> {
     let (family, source, destination, scope) = match (local, remote) {
         (SocketAddr::V4(local), SocketAddr::V4(remote)) => {
-            (INET, wide(*local.ip()), wide(*remote.ip()), 0)
+            (AF_INET, widen(*local.ip()), widen(*remote.ip()), 0)
         }
         (SocketAddr::V6(local), SocketAddr::V6(remote)) => {
             let scope = local.scope_id().max(remote.scope_id());
-            (INET6, local.ip().octets(), remote.ip().octets(), scope)
+            (AF_INET6, local.ip().octets(), remote.ip().octets(), scope)
         }
         _ => return None,
     };
     let mut out = Vec::new();
-    out.extend(QUESTION_LEN.to_ne_bytes());
-    out.extend(BY_FAMILY.to_ne_bytes());
-    out.extend(REQUEST.to_ne_bytes());
+    out.extend(QUESTION_BYTES.to_ne_bytes());
+    out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    out.extend(NLM_F_REQUEST.to_ne_bytes());
     out.extend(SEQUENCE.to_ne_bytes());
     out.extend([0; 4]);
-    // No attributes are asked for: the cgroup comes unasked. The states do not count for one.
-    out.extend([family, TCP, 0, 0]);
+    // Request no attributes: the cgroup is always included. A question about one socket ignores the
+    // states.
+    out.extend([family, IPPROTO_TCP, 0, 0]);
     out.extend(u32::MAX.to_ne_bytes());
     out.extend(local.port().to_be_bytes());
     out.extend(remote.port().to_be_bytes());
     out.extend(source);
     out.extend(destination);
     out.extend(scope.to_ne_bytes());
-    out.extend(ANY);
+    out.extend(ANY_COOKIE);
     Some(out)
 }
 
-fn wide(ip: Ipv4Addr) -> [u8; 16] {
+fn widen(ip: Ipv4Addr) -> [u8; 16] {
     let [a, b, c, d] = ip.octets();
     [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
-/// Reads the answer about the connection from `local` to `remote`; `None` where the kernel tells of
-/// another one, or of none.
-/// Errors: [`DiagError`] for an error of the kernel's, and for bytes that are no answer.
-pub fn read(
+/// Parses the answer about the connection from `local` to `remote`; `None` if the kernel describes
+/// another socket, or none.
+///
+/// # Errors
+///
+/// The kernel reports an error, or the bytes are malformed.
+pub fn parse_answer(
     bytes: &[u8],
     local: SocketAddr,
     remote: SocketAddr,
-) -> Result<Option<Owner>, DiagError> {
-    let mut input = Input(bytes);
-    let message = Message::read(&mut input).ok_or_else(DiagError::malformed)?;
+) -> Result<Option<SocketOwner>, DiagError> {
+    let mut input = ByteReader(bytes);
+    let message = NetlinkMessage::parse(&mut input).ok_or_else(DiagError::malformed)?;
     match message.kind {
-        ERROR => refused(message.body),
-        BY_FAMILY => {
+        NLMSG_ERROR => parse_error(message.body),
+        SOCK_DIAG_BY_FAMILY => {
             let (socket, attributes) =
-                Socket::read(message.body).ok_or_else(DiagError::malformed)?;
-            let cgroup = cgroup_id(attributes).ok_or_else(DiagError::malformed)?;
-            // Where there is no such connection, the kernel tells of who listens at that port. One
-            // that is over is nobody's, which reads as root's.
-            let is_it = (socket.local, socket.remote) == (local, remote);
-            let lives = socket.state == ESTABLISHED && socket.inode != 0;
-            let owner = cgroup.map(|cgroup| Owner { uid: socket.uid, cgroup });
-            Ok(owner.filter(|_| is_it && lives))
+                InetSocket::parse(message.body).ok_or_else(DiagError::malformed)?;
+            let cgroup = find_cgroup_id(attributes).ok_or_else(DiagError::malformed)?;
+            // Without such a connection, the kernel describes the listener at the port. A closed
+            // connection has no owner and appears as root's.
+            let is_requested = (socket.local, socket.remote) == (local, remote);
+            let is_open = socket.state == TCP_ESTABLISHED && socket.inode != 0;
+            let owner = cgroup.map(|cgroup| SocketOwner { uid: socket.uid, cgroup });
+            Ok(owner.filter(|_| is_requested && is_open))
         }
         _ => Err(DiagError::malformed()),
     }
 }
 
-/// `struct nlmsgerr`, as far as it matters.
-fn refused(body: &[u8]) -> Result<Option<Owner>, DiagError> {
-    let code = Input(body).bytes().map(i32::from_ne_bytes).and_then(i32::checked_neg);
+/// Parses `struct nlmsgerr`, as far as it matters.
+fn parse_error(body: &[u8]) -> Result<Option<SocketOwner>, DiagError> {
+    let code = ByteReader(body).bytes().map(i32::from_ne_bytes).and_then(i32::checked_neg);
     match code.filter(|&code| code > 0).map(Errno::from_raw) {
         Some(Errno::ENOENT) => Ok(None),
-        Some(errno) => Err(DiagError::of("the kernel refused the question", errno)),
+        Some(errno) => Err(DiagError::system("the kernel refused the question", errno)),
         None => Err(DiagError::malformed()),
     }
 }
 
-/// `struct nlmsghdr` and what it is the header of.
-struct Message<'a> {
+/// `struct nlmsghdr` and its payload.
+struct NetlinkMessage<'a> {
     kind: u16,
     body: &'a [u8],
 }
 
-impl<'a> Message<'a> {
-    fn read(input: &mut Input<'a>) -> Option<Self> {
+impl<'a> NetlinkMessage<'a> {
+    fn parse(input: &mut ByteReader<'a>) -> Option<Self> {
         let length = usize::try_from(input.u32()?).ok()?;
         let (kind, _flags) = (input.u16()?, input.u16()?);
         let (sequence, _port) = (input.u32()?, input.u32()?);
@@ -189,7 +193,7 @@ impl<'a> Message<'a> {
 }
 
 /// `struct inet_diag_msg`, as far as it matters.
-struct Socket {
+struct InetSocket {
     state: u8,
     local: SocketAddr,
     remote: SocketAddr,
@@ -197,9 +201,9 @@ struct Socket {
     inode: u32,
 }
 
-impl Socket {
-    fn read(body: &[u8]) -> Option<(Self, Input<'_>)> {
-        let mut input = Input(body);
+impl InetSocket {
+    fn parse(body: &[u8]) -> Option<(Self, ByteReader<'_>)> {
+        let mut input = ByteReader(body);
         let [family, state, _timer, _retransmits] = input.bytes()?;
         let ports =
             [input.bytes().map(u16::from_be_bytes)?, input.bytes().map(u16::from_be_bytes)?];
@@ -207,44 +211,46 @@ impl Socket {
         let scope = input.u32()?;
         let (_cookie, _expires, _queues) = (input.bytes::<8>()?, input.u32()?, input.bytes::<8>()?);
         let (uid, inode) = (input.u32()?, input.u32()?);
-        let [local, remote] = ends.map(|end| address(family, end));
+        let [local, remote] = ends.map(|end| parse_address(family, end));
         let [source, destination] = ports;
         let end = |ip, port| match ip {
             IpAddr::V4(_) => SocketAddr::new(ip, port),
-            IpAddr::V6(ip) => plain(SocketAddrV6::new(ip, port, 0, scope).into()),
+            IpAddr::V6(ip) => unmap_address(SocketAddrV6::new(ip, port, 0, scope).into()),
         };
         let (local, remote) = (end(local?, source), end(remote?, destination));
         Some((Self { state, local, remote, uid, inode }, input))
     }
 }
 
-fn address(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
+fn parse_address(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
     let [a, b, c, d, ..] = bytes;
     match family {
-        INET => Some(Ipv4Addr::new(a, b, c, d).into()),
-        INET6 => Some(Ipv6Addr::from(bytes).into()),
+        AF_INET => Some(Ipv4Addr::new(a, b, c, d).into()),
+        AF_INET6 => Some(Ipv6Addr::from(bytes).into()),
         _ => None,
     }
 }
 
-/// The cgroup among the attributes (`struct nlattr`); `Some(None)` where there is none.
-fn cgroup_id(mut input: Input<'_>) -> Option<Option<u64>> {
+/// Finds the cgroup id among the attributes (`struct nlattr`); `Some(None)` if it is missing, `None`
+/// if they are malformed.
+fn find_cgroup_id(mut input: ByteReader<'_>) -> Option<Option<u64>> {
     while !input.0.is_empty() {
         let (length, kind) = (usize::from(input.u16()?), input.u16()?);
         let value = input.take(length.checked_sub(4)?)?;
-        if kind & TYPE == CGROUP_ID {
+        if kind & NLA_TYPE_MASK == INET_DIAG_CGROUP_ID {
             return Some(Some(u64::from_ne_bytes(value.try_into().ok()?)));
         }
-        // To the next one, but for the last, which may end without.
+        // Skip to the next attribute. The last one may lack its padding.
         let padding = length.next_multiple_of(4) - length;
         input.take(padding.min(input.0.len()))?;
     }
     Some(None)
 }
 
-struct Input<'a>(&'a [u8]);
+/// The bytes of a message that have not been read yet.
+struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> ByteReader<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
