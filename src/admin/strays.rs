@@ -115,7 +115,9 @@ fn lines() -> Vec<Entry> {
 fn joined(config: &Config) -> Result<(), &'static str> {
     let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
     match lines().iter().any(|line| line.is_fit() && !line.observes() && !opens(line)) {
-        _ if config.not_enforced().is_some() => Err("logins are not judged on this node (enforce)"),
+        _ if config.missing_enforce_path().is_some() => {
+            Err("logins are not judged on this node (enforce)")
+        }
         _ if is_off() => Err("/run/job-adopt/off is there"),
         true => Ok(()),
         false => Err("no session line of sshd's PAM stack takes all logins into jobs"),

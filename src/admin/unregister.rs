@@ -38,7 +38,7 @@ pub(super) struct Options {
 pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let Options { id, timeout, strays, conf } = options;
     require_root("unregister job")?;
-    let (registry, fault) = Config::registry_at(&conf.path()?, &Trust::root())?;
+    let (registry, fault) = Config::read_registry(&conf.path()?, &Trust::root())?;
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }

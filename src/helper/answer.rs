@@ -81,7 +81,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        if let Some(path) = config.not_enforced() {
+        if let Some(path) = config.missing_enforce_path() {
             reply.detail = format!("{} does not exist", path.display());
             evidence.add("enforce", &reply.detail);
             return;

@@ -14,7 +14,6 @@ mod choose;
 mod config;
 pub mod devices;
 mod environment;
-mod flux;
 mod plan;
 pub mod records;
 pub mod sources;
@@ -23,6 +22,7 @@ mod survey;
 #[cfg(test)]
 #[path = "../testing.rs"]
 mod testing;
+mod unit_policy;
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! From the chosen job to a plan.
 
 use super::config::SlurmDevices;
-use super::flux::by_flux;
+use super::unit_policy::contain_by_flux;
 use super::{Config, Evidence, JobEnvironment, environment, refusal};
 use crate::devices::gres::Inventory;
 use crate::devices::slurm_conf::{SlurmConfFiles, read_constrain_devices};
@@ -28,7 +28,7 @@ pub(super) fn plan(
 ) -> Result<(Plan, Vec<String>), NoPlan> {
     let (contained, mut probes) = match (&job.placement, &job.record) {
         (Placement::Unit { .. }, _) => {
-            (by_flux(job, unit, config, resolver, evidence)?, Vec::new())
+            (contain_by_flux(job, unit, config, resolver, evidence)?, Vec::new())
         }
         (Placement::Extern { .. }, _) => by_slurm(job, config, resolver, evidence)?,
         (Placement::Cgroup { .. }, Some(record)) => {
@@ -40,7 +40,7 @@ pub(super) fn plan(
         }
     };
     let Contained { containment, dropped, mut warnings } = contained;
-    let env = environment::variables(job, config.env, &containment, &mut warnings);
+    let env = environment::login_variables(job, config.env, &containment, &mut warnings);
     if config.env == JobEnvironment::Gpus {
         let named = environment::name_gpus(&resolver.tree, &mut probes);
         warnings.extend(named.err().map(|why| format!("env: no GPU is named: {why}")));

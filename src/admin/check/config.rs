@@ -31,7 +31,7 @@ fn file(site: &Site) -> Finding {
     // That the account is missing is a finding of its own.
     match site.with_its_rights(read).unwrap_or_else(|_| read()) {
         Ok(_) => Finding::fine(FILE, object, "is right, or not there, and only root can change it"),
-        Err(ConfigError::File(error)) => {
+        Err(ConfigError::UntrustedFile(error)) => {
             let text = format!("is not believed, every login is refused (JA09): {error}");
             Finding::error(FILE, object, text, "chown root: and chmod go-w,a+r what is named")
         }

@@ -45,7 +45,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     };
     let mut found: Vec<Finding> = exempt.intersection(&closed).map(not_exempt).collect();
     // Whether logins are taken into jobs on this node.
-    let joins = site.config.not_enforced().is_none() && !site.session.iter().any(Entry::observes);
+    let joins =
+        site.config.missing_enforce_path().is_none() && !site.session.iter().any(Entry::observes);
     found.push(match (closed.contains(&NOBODYS), joins) {
         (true, true) => Finding::fine(DROP_IN, all, "users' slices are closed"),
         (true, false) => Finding::warning(

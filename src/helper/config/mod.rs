@@ -1,4 +1,4 @@
-//! The site's configuration, `key = value` lines.
+//! The site's configuration: lines of `key = value`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,46 +14,46 @@ use crate::records::Registry;
 use kernel::trust::{Trust, TrustError};
 use protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal, words};
 
-const FILE_MAX: u64 = 256 * 1024;
-/// Most characters of a key in a message.
-const KEY_SHOWN: usize = 64;
-/// How long an answer about the caller may be waited for, in milliseconds.
-const CALLER_MS: std::ops::RangeInclusive<u32> = 10..=2000;
-/// Flux's account where the site does not say.
-const FLUX_USER: &str = "flux";
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Maximum characters of a key or an entry that a message shows.
+const SHOWN_CHARACTERS_MAX: usize = 64;
+/// Allowed values of `callerid_timeout`, in milliseconds.
+const CALLERID_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 10..=2000;
+/// Flux's account if the site sets none.
+const DEFAULT_FLUX_USER: &str = "flux";
 
-/// What a site may decide; [`Config::default`] is what an empty file says.
+/// The settings of a site. [`Config::default`] has those of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Sources that are asked, in this order.
+    /// Sources of jobs, in the order of their queries.
     pub sources: Vec<SourceName>,
-    /// Logins are judged where this exists; everywhere without it.
+    /// Logins are judged only if this path exists; `None` judges them on every node.
     pub enforce: Option<PathBuf>,
-    /// Where records lie.
+    /// The directory of job records.
     pub registry: Registry,
     /// Devices for every job that is not `strict`.
     pub always_allowed: Vec<Specifier>,
-    /// Where names of devices are looked up.
+    /// Settings for the resolution of device names.
     pub devices: Settings,
-    /// `SlurmdSpoolDir`, where `slurm.conf` is not to be asked.
+    /// `SlurmdSpoolDir`; `None` reads it from `slurm.conf`.
     pub slurm_spool: Option<PathBuf>,
-    /// What contains the logins to Slurm's jobs whose record, if there is one, has no list of devices.
+    /// Containment of logins to Slurm jobs without a record or with a record without devices.
     pub slurm_devices: SlurmDevices,
-    /// What of a job's environment its logins are given.
+    /// Variables of a job's environment that its logins get.
     pub env: JobEnvironment,
-    /// Users whose slices of systemd's are not closed.
+    /// Users whose systemd slices stay open.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
     pub exempt_groups: Vec<String>,
-    /// The account that Flux's system instance runs as.
+    /// The account of Flux's system instance.
     pub flux_user: String,
-    /// The hosts that are asked which job an ssh client runs in, and that are answered.
+    /// Hosts that exchange caller identity with this node, in both directions.
     pub callerid_networks: Vec<Network>,
-    /// How long an answer is waited for, connecting included.
+    /// Maximum time for a caller identity query, with its connection.
     pub callerid_timeout: Duration,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
-    /// The command by which users see their jobs, in place of the source's own.
+    /// A command that shows users their jobs, in place of the source's own.
     pub hint: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Default for Config {
             env: JobEnvironment::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
-            flux_user: FLUX_USER.to_owned(),
+            flux_user: DEFAULT_FLUX_USER.to_owned(),
             callerid_networks: Vec::new(),
             callerid_timeout: Duration::from_millis(300),
             message_file: None,
@@ -80,159 +80,176 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads the file at `path`, which must be trusted. The usual file may be missing, which means the
-    /// defaults; a file that was named must be there.
-    /// Fails: [`ConfigError`] with file, line and key.
+    /// Reads the file at `path`. If the default file is missing, the defaults apply; any other file
+    /// must exist.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is missing, not trusted or malformed.
     pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
-        match trust.read(path, FILE_MAX) {
+        match trust.read(path, FILE_BYTES_MAX) {
             Ok(bytes) => Self::parse(&bytes)
-                .map_err(|(line, fault)| ConfigError::Line(path.to_owned(), line, fault)),
+                .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault)),
             Err(error) if error.is_missing() && path == Path::new(Request::CONF) => {
                 Ok(Self::default())
             }
-            Err(error) => Err(ConfigError::File(error)),
+            Err(error) => Err(ConfigError::UntrustedFile(error)),
         }
     }
 
-    /// Reads where the registry is, and no more: a mistake elsewhere in the file must not stop the end
-    /// of a job. Also gives the error for which [`Config::read`] would refuse the file.
-    /// Fails: [`ConfigError`] where the file is not trusted, or its registry is no path.
-    pub fn registry_at(
+    /// Reads only the registry's directory, so that a mistake elsewhere in the file cannot stop the
+    /// end of a job. Also returns the error for which [`Config::read`] would refuse the file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is not trusted, or its registry is no path.
+    pub fn read_registry(
         path: &Path,
         trust: &Trust,
     ) -> Result<(Registry, Option<ConfigError>), ConfigError> {
         let fault = match Self::read(path, trust) {
             Ok(config) => return Ok((config.registry, None)),
-            Err(error @ ConfigError::File(_)) => return Err(error),
+            Err(error @ ConfigError::UntrustedFile(_)) => return Err(error),
             Err(fault) => fault,
         };
-        let bytes = trust.read(path, FILE_MAX).map_err(ConfigError::File)?;
+        let bytes = trust.read(path, FILE_BYTES_MAX).map_err(ConfigError::UntrustedFile)?;
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            if let Ok(Some((key @ "registry", value))) = pair(line) {
+            if let Ok(Some((key @ "registry", value))) = parse_pair(line) {
                 config
-                    .set(key, value)
-                    .map_err(|fault| ConfigError::Line(path.to_owned(), index + 1, fault))?;
+                    .set_key(key, value)
+                    .map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
             }
         }
         Ok((config.registry, Some(fault)))
     }
 
-    /// Reads the text of the file.
-    /// Fails: the first line at fault, counted from 1, and what is wrong with it.
+    /// Parses the text of the file.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first malformed line, from 1, and its fault.
     pub fn parse(bytes: &[u8]) -> Result<Self, (usize, String)> {
         let mut config = Self::default();
-        let mut seen = Vec::new();
+        let mut keys = Vec::new();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let fault = |fault| (index + 1, fault);
-            let Some((key, value)) = pair(line).map_err(fault)? else { continue };
-            if seen.contains(&key) {
-                return Err(fault(format!("key {} stands twice", shown(key))));
+            let Some((key, value)) = parse_pair(line).map_err(fault)? else { continue };
+            if keys.contains(&key) {
+                return Err(fault(format!("key {} stands twice", shorten(key))));
             }
-            config.set(key, value).map_err(fault)?;
-            seen.push(key);
+            config.set_key(key, value).map_err(fault)?;
+            keys.push(key);
         }
         Ok(config)
     }
 
-    /// The path for want of which logins are not judged here. One of which it cannot be told whether it
-    /// exists is taken to.
-    pub fn not_enforced(&self) -> Option<&Path> {
-        let missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        self.enforce.as_deref().filter(|path| path.symlink_metadata().is_err_and(missing))
+    /// Returns the path of `enforce` if it does not exist, so that logins are not judged here. Any
+    /// other error than a missing file counts as existence.
+    pub fn missing_enforce_path(&self) -> Option<&Path> {
+        let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        self.enforce.as_deref().filter(|path| path.symlink_metadata().is_err_and(is_missing))
     }
 
-    /// The keys that there are.
+    /// Returns all keys of the configuration.
     pub fn keys() -> impl Iterator<Item = &'static str> {
-        KEYS.iter().map(|(name, ..)| *name)
+        KEY_RULES.iter().map(|(name, ..)| *name)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let name = shown(key);
-        if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == key) {
+    fn set_key(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let name = shorten(key);
+        if let Some((_, instead)) = REMOVED_KEYS.iter().find(|(removed, _)| *removed == key) {
             return Err(format!("key {name} {instead}"));
         }
         if value.is_empty() || value.chars().any(char::is_control) {
-            let wanted = "text: it is empty or has a control character";
-            return Err(format!("the value of {name} is not {wanted}"));
+            let form = "text: it is empty or has a control character";
+            return Err(format!("the value of {name} is not {form}"));
         }
-        let Some((_, wanted, take)) = KEYS.iter().find(|(known, ..)| *known == key) else {
-            let meant = Self::keys().find(|known| is_near(known, key));
-            let hint = meant.map(|known| format!(", did you mean {known}?")).unwrap_or_default();
+        let Some((_, form, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
+            let similar = Self::keys().find(|known| is_similar(known, key));
+            let hint = similar.map(|known| format!(", did you mean {known}?")).unwrap_or_default();
             return Err(format!("unknown key {name}{hint}"));
         };
-        take(self, value).map_err(|wrong| match wrong {
-            Wrong::Value => format!("the value of {name} is not {wanted}"),
-            Wrong::Entry(entry, why) => format!("entry {entry:?} of {name}: {why}"),
+        store(self, value).map_err(|error| match error {
+            ValueError::WrongForm => format!("the value of {name} is not {form}"),
+            ValueError::InvalidEntry(entry, why) => format!("entry {entry:?} of {name}: {why}"),
         })
     }
 }
 
-/// A key, what its value must be, and where that goes.
-type Key = (&'static str, &'static str, fn(&mut Config, &str) -> Result<(), Wrong>);
+/// A key, the form of its value for messages, and a function that parses and stores the value.
+type KeyRule = (&'static str, &'static str, fn(&mut Config, &str) -> Result<(), ValueError>);
 
-enum Wrong {
-    /// It is not what the key wants.
-    Value,
-    /// This entry of the list is refused, and why.
-    Entry(String, String),
+/// Why the value of a key is refused.
+enum ValueError {
+    /// The value has another form than the key requires.
+    WrongForm,
+    /// An entry of the list is invalid, for this reason.
+    InvalidEntry(String, String),
 }
 
-const PATH: &str = "an absolute path";
+const ABSOLUTE_PATH: &str = "an absolute path";
 
-/// Every key of the configuration, as job_adopt.conf(5) has them.
-const KEYS: [Key; 17] = [
+/// Every key of the configuration, in the order of job_adopt.conf(5).
+const KEY_RULES: [KeyRule; 17] = [
     ("sources", "a list of: registry, slurm, flux", |config, value| {
-        put(&mut config.sources, sources(value))
+        store(&mut config.sources, parse_sources(value))
     }),
     ("enforce", "always or if-exists:/PATH", |config, value| {
-        put(&mut config.enforce, enforce(value))
+        store(&mut config.enforce, parse_enforce(value))
     }),
-    ("registry", PATH, |config, value| {
-        put(&mut config.registry, path(value).map(|dir| Registry::new(&dir)))
+    ("registry", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.registry, parse_path(value).map(|dir| Registry::new(&dir)))
     }),
     ("always_allowed", "a list of devices", |config, value| {
-        entries(value).map(|list| config.always_allowed = list)
+        parse_entries(value).map(|list| config.always_allowed = list)
     }),
     ("cdi_dirs", "a list of absolute paths", |config, value| {
-        put(&mut config.devices.cdi_dirs, each(value, path))
+        store(&mut config.devices.cdi_dirs, parse_list(value, parse_path))
     }),
     ("nodename", "a host name", |config, value| {
-        put(&mut config.devices.node_name, host_name(value).map(Some))
+        store(&mut config.devices.node_name, parse_host_name(value).map(Some))
     }),
-    ("slurm_conf", PATH, |config, value| {
-        put(&mut config.devices.slurm_conf, path(value).map(Some))
+    ("slurm_conf", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.devices.slurm_conf, parse_path(value).map(Some))
     }),
-    ("slurm_spool", PATH, |config, value| put(&mut config.slurm_spool, path(value).map(Some))),
+    ("slurm_spool", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.slurm_spool, parse_path(value).map(Some))
+    }),
     ("slurm_devices", "inherit or closed", |config, value| {
-        put(&mut config.slurm_devices, value.parse().ok())
+        store(&mut config.slurm_devices, value.parse().ok())
     }),
-    ("env", "none, id, gpus or full", |config, value| put(&mut config.env, value.parse().ok())),
+    ("env", "none, id, gpus or full", |config, value| store(&mut config.env, value.parse().ok())),
     ("exempt_uids", "a list of numbers", |config, value| {
-        put(&mut config.exempt_uids, each(value, decimal))
+        store(&mut config.exempt_uids, parse_list(value, decimal))
     }),
     ("exempt_groups", "a list of names of groups", |config, value| {
-        put(&mut config.exempt_groups, each(value, account))
+        store(&mut config.exempt_groups, parse_list(value, parse_account))
     }),
     ("flux_user", "the name or number of an account", |config, value| {
-        put(&mut config.flux_user, account(value))
+        store(&mut config.flux_user, parse_account(value))
     }),
     ("callerid_networks", "a list of networks", |config, value| {
-        entries(value).map(|networks| config.callerid_networks = networks)
+        parse_entries(value).map(|networks| config.callerid_networks = networks)
     }),
     ("callerid_timeout", "a number of milliseconds, 10 to 2000", |config, value| {
-        let millis = decimal(value).filter(|millis| CALLER_MS.contains(millis));
-        put(&mut config.callerid_timeout, millis.map(|millis| Duration::from_millis(millis.into())))
+        let millis = decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
+        store(
+            &mut config.callerid_timeout,
+            millis.map(|millis| Duration::from_millis(millis.into())),
+        )
     }),
-    ("message_file", PATH, |config, value| put(&mut config.message_file, path(value).map(Some))),
+    ("message_file", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.message_file, parse_path(value).map(Some))
+    }),
     ("hint", "ASCII text of at most 64 characters", |config, value| {
         let fits = value.is_ascii() && value.len() <= 64;
-        put(&mut config.hint, fits.then(|| Some(value.to_owned())))
+        store(&mut config.hint, fits.then(|| Some(value.to_owned())))
     }),
 ];
 
-/// Keys that earlier versions knew, each with what replaces it.
-const REMOVED: &[(&str, &str)] = &[
+/// Keys of earlier versions, each with its replacement.
+const REMOVED_KEYS: &[(&str, &str)] = &[
     ("cdi_env", CDI_ENV),
     ("cdi_gids", CDI_GIDS),
     (
@@ -242,13 +259,14 @@ const REMOVED: &[(&str, &str)] = &[
     ("guarded", "was removed; systemd closes users' slices: job-adopt slices --write"),
 ];
 
-fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
-    *place = value.ok_or(Wrong::Value)?;
+fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
+    *place = value.ok_or(ValueError::WrongForm)?;
     Ok(())
 }
 
-/// Whether a name is another one in a wrong case, or with one character wrong, missing or too many.
-fn is_near(known: &str, name: &str) -> bool {
+/// Returns whether a name is a known one in another case, or with one character wrong, missing or
+/// too many.
+fn is_similar(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let (one, other) = (known.as_bytes(), name.as_bytes());
     let front = one.iter().zip(other).take_while(|(a, b)| a == b).count();
@@ -257,8 +275,8 @@ fn is_near(known: &str, name: &str) -> bool {
     rest.len().max(other_rest.len()) - back <= 1
 }
 
-/// Key and value of a line; `None` for one that is empty but for a comment.
-fn pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
+/// Splits a line into key and value; `None` if it is empty apart from a comment.
+fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
     let line = std::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
     let line = without_comment(line).trim();
     if line.is_empty() {
@@ -268,7 +286,7 @@ fn pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
     Ok(Some((key.trim(), value.trim())))
 }
 
-/// The line up to a `#` that stands at its beginning or after a blank.
+/// Returns the line up to a `#` at its beginning or after a blank.
 fn without_comment(line: &str) -> &str {
     let start = line.match_indices('#').map(|(at, _)| at).find(|&at| {
         line.get(..at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']))
@@ -276,7 +294,7 @@ fn without_comment(line: &str) -> &str {
     start.and_then(|at| line.get(..at)).unwrap_or(line)
 }
 
-fn sources(value: &str) -> Option<Vec<SourceName>> {
+fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
     let mut sources = Vec::new();
     for name in value.split(',') {
         let source = name.trim().parse().ok()?;
@@ -288,81 +306,83 @@ fn sources(value: &str) -> Option<Vec<SourceName>> {
     Some(sources)
 }
 
-fn enforce(value: &str) -> Option<Option<PathBuf>> {
+fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
     match value {
         "always" => Some(None),
-        value => value.strip_prefix("if-exists:").and_then(path).map(Some),
+        value => value.strip_prefix("if-exists:").and_then(parse_path).map(Some),
     }
 }
 
-fn host_name(value: &str) -> Option<String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    (value.len() <= 64 && value.bytes().all(plain)).then(|| value.to_owned())
+fn parse_host_name(value: &str) -> Option<String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (value.len() <= 64 && value.bytes().all(is_allowed)).then(|| value.to_owned())
 }
 
-fn account(value: &str) -> Option<String> {
+fn parse_account(value: &str) -> Option<String> {
     let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
     fits.then(|| value.to_owned())
 }
 
-fn path(value: &str) -> Option<PathBuf> {
+fn parse_path(value: &str) -> Option<PathBuf> {
     value.starts_with('/').then(|| PathBuf::from(value))
 }
 
-/// What is read of each entry of a list.
-fn each<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+/// Parses each entry of a list; `None` if one is invalid.
+fn parse_list<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
     value.split(',').map(|entry| read(entry.trim())).collect()
 }
 
-/// The same where the first entry at fault is told.
-fn entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, Wrong> {
-    let entry =
-        |text: &str| text.parse().map_err(|why: T::Err| Wrong::Entry(shown(text), why.to_string()));
+/// Parses each entry of a list; the error names the first invalid entry.
+fn parse_entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, ValueError> {
+    let entry = |text: &str| {
+        text.parse().map_err(|why: T::Err| ValueError::InvalidEntry(shorten(text), why.to_string()))
+    };
     value.split(',').map(|text| entry(text.trim())).collect()
 }
 
-/// A key or an entry as a message shows it.
-fn shown(key: &str) -> String {
-    printable(key).chars().take(KEY_SHOWN).collect()
+/// Shortens a key or an entry for a message.
+fn shorten(key: &str) -> String {
+    printable(key).chars().take(SHOWN_CHARACTERS_MAX).collect()
 }
 
 words! {
-    /// What contains the logins to Slurm's jobs.
+    /// The containment of logins to Slurm jobs.
     #[derive(Default)]
     SlurmDevices {
         /// Slurm's own filter.
         #[default]
         Inherit = "inherit",
-        /// Beside it, the standard devices, all of Slurm's generic resources, and `always_allowed`.
+        /// Slurm's own filter, and a list of the standard devices, all of Slurm's generic resources,
+        /// and `always_allowed`.
         Closed = "closed",
     }
 }
 
 words! {
-    /// What of a job's environment its logins are given.
+    /// The variables of a job's environment that its logins get.
     #[derive(Default)]
     JobEnvironment {
-        /// Nothing.
+        /// No variables.
         None = "none",
-        /// The job's id, as its scheduler names the variable.
+        /// The job's id, in the variable of its scheduler.
         #[default]
         Id = "id",
-        /// The same, and the GPUs that the login can open.
+        /// The job's id, and the GPUs that the login can open.
         Gpus = "gpus",
-        /// What the scheduler gives a shell in the allocation.
+        /// The variables that the scheduler gives a shell in the allocation.
         Full = "full",
     }
 }
 
-/// Why there is no configuration.
+/// Why the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// The file is not believed.
+    /// The file is missing or not trusted.
     #[error("{0}")]
-    File(TrustError),
-    /// This line of the file is at fault, and why.
+    UntrustedFile(TrustError),
+    /// A line of the file is malformed: the file, the line's number, and the fault.
     #[error("{path}:{1}: {2}", path = .0.display())]
-    Line(PathBuf, usize, String),
+    InvalidLine(PathBuf, usize, String),
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::Scratch;
 
 #[test]
-fn every_key() {
+fn keys_set_their_values() {
     let config = Config::parse(
         b"# site\nsources = registry\n\n enforce=if-exists:/etc/compute # nodes\n\
           registry = /run/x\nalways_allowed = /dev/fuse, char-pts r\n\
@@ -22,14 +22,14 @@ fn every_key() {
 }
 
 #[test]
-fn what_no_key_says() {
+fn empty_file_gives_the_defaults_of_caller_identity() {
     let config = Config::parse(b"").unwrap();
-    assert!(config.callerid_networks.is_empty(), "nobody is asked");
+    assert!(config.callerid_networks.is_empty(), "a host is queried by default");
     assert_eq!(config.callerid_timeout, Duration::from_millis(300));
 }
 
 #[test]
-fn an_answer_is_waited_for_within_bounds() {
+fn callerid_timeout_is_accepted_at_its_bounds() {
     for millis in [10, 2000] {
         let config = Config::parse(format!("callerid_timeout = {millis}").as_bytes());
         assert_eq!(config.unwrap().callerid_timeout, Duration::from_millis(millis));
@@ -37,8 +37,8 @@ fn an_answer_is_waited_for_within_bounds() {
 }
 
 #[test]
-fn faults_name_line_and_key() {
-    for (text, line, shown) in [
+fn errors_name_line_and_key() {
+    for (text, line, expected) in [
         ("\nregistry\n", 2, "not of the form key = value"),
         ("x = 1", 1, "unknown key x"),
         ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
@@ -106,8 +106,8 @@ fn faults_name_line_and_key() {
             "the value of callerid_timeout is not a number of milliseconds, 10 to 2000",
         ),
     ] {
-        let (found, fault) = Config::parse(text.as_bytes()).unwrap_err();
-        assert_eq!((found, fault.to_string().as_str()), (line, shown), "{text:?}");
+        let (number, fault) = Config::parse(text.as_bytes()).unwrap_err();
+        assert_eq!((number, fault.to_string().as_str()), (line, expected), "{text:?}");
     }
     for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
         assert_eq!(Config::parse(text), Err((1, "not UTF-8".to_owned())));
@@ -116,10 +116,10 @@ fn faults_name_line_and_key() {
 }
 
 #[test]
-fn the_registry_is_found_beside_mistakes() {
+fn registry_is_read_despite_mistakes_elsewhere() {
     let scratch = Scratch::new();
     let path = scratch.path().join("job_adopt.conf");
-    let found = || Config::registry_at(&path, &scratch.trust());
+    let found = || Config::read_registry(&path, &scratch.trust());
     scratch.file("job_adopt.conf", "");
     assert_eq!(found(), Ok((Config::default().registry, None)));
     scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
@@ -127,16 +127,16 @@ fn the_registry_is_found_beside_mistakes() {
     assert_eq!(registry.dir(), Path::new("/r"));
     assert!(fault.unwrap().to_string().contains(":1: the value of enforce"));
     scratch.file("job_adopt.conf", "x = 1\nregistry = r");
-    assert!(matches!(found(), Err(ConfigError::Line(_, 2, _))));
+    assert!(matches!(found(), Err(ConfigError::InvalidLine(_, 2, _))));
     scratch.mode("job_adopt.conf", 0o666);
-    assert!(matches!(found(), Err(ConfigError::File(_))));
+    assert!(matches!(found(), Err(ConfigError::UntrustedFile(_))));
 }
 
 #[test]
-fn a_missing_file_is_the_defaults_where_it_is_the_usual_one() {
+fn missing_default_file_gives_the_defaults_and_any_other_an_error() {
     let scratch = Scratch::new();
     let named = Config::read(&scratch.path().join("typo.conf"), &scratch.trust());
-    assert!(matches!(named, Err(ConfigError::File(error)) if error.is_missing()));
+    assert!(matches!(named, Err(ConfigError::UntrustedFile(error)) if error.is_missing()));
     let usual = Path::new(Request::CONF);
     if !usual.exists() {
         assert_eq!(Config::read(usual, &Trust::root()), Ok(Config::default()));
@@ -144,7 +144,7 @@ fn a_missing_file_is_the_defaults_where_it_is_the_usual_one() {
 }
 
 #[test]
-fn a_bad_file_is_an_error() {
+fn malformed_or_untrusted_file_is_an_error() {
     let scratch = Scratch::new();
     let path = scratch.path().join("job_adopt.conf");
     scratch.file("job_adopt.conf", "x = 1");
@@ -153,12 +153,12 @@ fn a_bad_file_is_an_error() {
     scratch.file("job_adopt.conf", "");
     assert!(Config::read(&path, &scratch.trust()).is_ok());
     scratch.mode("job_adopt.conf", 0o666);
-    assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::File(_))));
+    assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::UntrustedFile(_))));
 }
 
 #[test]
-fn every_removed_key_is_refused_with_its_replacement() {
-    for (key, instead) in REMOVED {
+fn removed_keys_are_refused_with_their_replacement() {
+    for (key, instead) in REMOVED_KEYS {
         assert!(instead.starts_with("was removed; "), "{key}: {instead}");
         let (_, fault) = Config::parse(format!("{key} = none").as_bytes()).unwrap_err();
         assert_eq!(fault, format!("key {key} {instead}"));

@@ -7,8 +7,8 @@ const BRACKETS_MAX: usize = 4;
 /// Maximum digits of a number between brackets.
 const DIGITS_MAX: usize = 9;
 
-/// A list of host names or of file names. Brackets contain numbers and ranges of numbers, whose
-/// numbers have as many digits at least as the lower end is written with.
+/// A list of host names or of file names. Brackets contain numbers and ranges of numbers, which keep
+/// the leading zeros of the lower end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostList(Vec<Vec<NamePart>>);
 

@@ -83,7 +83,7 @@ fn other_texts_are_no_specifier() {
     ] {
         assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::InvalidNumbers), "{text:?}");
     }
-    for text in ["@", "@HPC_PATHS", "@hpc2", "@all"] {
+    for text in ["@", "@HPC", "@hpc2", "@all"] {
         assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::UnknownPreset), "{text:?}");
     }
     for text in ["/dev/[", "/dev/[a/b]", "/dev/\\*", "char-[z-a]", "/dev/*/*/*/*/*"] {

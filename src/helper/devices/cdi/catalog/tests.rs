@@ -3,7 +3,8 @@ use crate::devices::cdi::Edits;
 use crate::devices::cdi::tests::{device, file};
 use crate::testing::Random;
 
-/// Ranks of the files that define `v.com/gpu=0`, and rank and kind of those that cannot be used.
+/// Returns a catalog with files of these ranks that define `v.com/gpu=0`, and with unusable files of
+/// these ranks and kinds.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
     let mut catalog =
         Catalog { dirs: vec!["/etc/cdi".into(), "/run/cdi".into()], ..Catalog::default() };
@@ -33,7 +34,7 @@ fn directory_of_the_highest_rank_counts_in_any_order() {
     }
 }
 
-/// By the name that the library gives a file, where it may not be read.
+/// The library for writing specifications gives files such names.
 #[test]
 fn unreadable_file_overrides_only_the_kind_in_its_name() {
     for (file, counts_still) in [
@@ -132,7 +133,7 @@ fn error_lists_only_the_first_devices() {
 
 const KINDS: [&str; 2] = ["v.com/gpu", "w.com/gpu"];
 
-/// A file of one device, and how much of it can be made out once it is broken.
+/// A file with one device, and the kind that is still known once it is broken.
 struct Written {
     path: String,
     rank: usize,
@@ -166,8 +167,8 @@ impl Written {
     }
 }
 
-/// Whatever breaks, a name means no other file's definition than one of the highest directory in
-/// which it was defined, and what no broken file can have meant stays as it was.
+/// A name only ever resolves to a definition of the highest rank that defined it, and names that no
+/// broken file can have meant resolve as before.
 #[test]
 fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
@@ -219,7 +220,7 @@ mod directories {
     use super::super::*;
     use crate::testing::Scratch;
 
-    /// A specification of `v.com/gpu` with these devices.
+    /// Returns a specification of `v.com/gpu` with these devices.
     fn json(devices: &[&str]) -> String {
         let device = |name: &&str| {
             format!(
@@ -231,7 +232,7 @@ mod directories {
         format!(r#"{{"cdiVersion":"0.6.0","kind":"v.com/gpu","devices":[{devices}]}}"#)
     }
 
-    /// A specification of `v.com/gpu` with this device and this many bytes.
+    /// Returns a specification of `v.com/gpu` with this device and this many bytes.
     fn padded(device: &str, bytes: usize) -> String {
         let text = json(&[device]);
         text.clone() + &" ".repeat(bytes - text.len())
@@ -243,13 +244,13 @@ mod directories {
         Catalog::read(&tree, &dirs)
     }
 
-    /// The file whose definition of a device counts.
+    /// Returns the file whose definition of a device counts.
     fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
         let name = format!("v.com/gpu={device}").parse().unwrap();
         catalog.find_definition(&name).ok().map(|(file, ..)| file.path.clone())
     }
 
-    /// The files that are found to be unusable once all have been parsed.
+    /// Parses all files, and returns the unusable ones with their faults.
     fn unusable(catalog: &Catalog) -> Vec<(String, String)> {
         let fault = |file: &SpecFile| {
             Some((file.path.display().to_string(), file.parse_spec().err()?.why.clone()))
@@ -414,7 +415,7 @@ mod directories {
         scratch.mode("etc/cdi/e.json", 0o666);
         scratch.file("run/cdi/f.json", &json(&["f"]));
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
-        // The last one is not looked at any more.
+        // The last file is not opened any more.
         let why = format!("the specifications have more than {BYTES_MAX} bytes in all");
         let cut = ["d", "e"].map(|name| (format!("/etc/cdi/{name}.json"), why.clone()));
         assert_eq!(unusable(&catalog), cut);
@@ -439,7 +440,7 @@ mod directories {
         assert_eq!(parsed(&catalog), ["/run/cdi/c.json"], "names the kind");
         assert_eq!(file_of(&catalog, "1"), None);
         assert_eq!(parsed(&catalog).len(), 4, "why it is missing is told");
-        // What could have replaced a definition is looked at in full.
+        // Every file that could override a definition is parsed.
         let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), None);
         assert_eq!(parsed(&catalog), ["/etc/cdi/low.json", "/run/cdi/c.json"]);

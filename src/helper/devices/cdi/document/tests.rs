@@ -22,7 +22,7 @@ fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
-/// The line and the text of a refusal.
+/// Returns line and text of an error.
 fn refusal(result: Result<Value, DocumentError>) -> (usize, String) {
     let error = result.unwrap_err();
     (error.line, error.why)
@@ -116,7 +116,7 @@ fn byte_order_mark_is_skipped() {
     assert_eq!(yaml("\u{feff}a: b\n"), Ok(object([("a", plain("b"))])));
 }
 
-/// As runtimes read it, who never get to what stands behind the first.
+/// Container runtimes never reach the text after the first document.
 #[test]
 fn second_document_is_not_read_and_its_line_is_kept() {
     for (text, line) in
@@ -190,7 +190,7 @@ fn values_are_bounded() {
     assert_eq!(refusal(yaml(&block(most + 1))).0, most + 1);
 }
 
-/// Texts of the longest that a format may have, of everything that opens and never closes.
+/// The texts have the maximum length and consist of tokens that open and never close.
 #[test]
 fn worst_files_parse_in_time() {
     let full = |format: Format, unit: &str| {

@@ -3,7 +3,7 @@ mod rules;
 
 use super::*;
 
-/// A specification in JSON with these edits of its only device, named `a`.
+/// Returns a JSON specification with these edits of its only device, `a`.
 fn with_edits(version: &str, edits: &str) -> String {
     let device = format!(r#"{{"name": "a", "containerEdits": {edits}}}"#);
     format!(r#"{{"cdiVersion": "{version}", "kind": "v.example/c", "devices": [{device}]}}"#)
@@ -13,12 +13,12 @@ fn json(text: &str) -> Result<Spec, SpecError> {
     Spec::parse(text.as_bytes(), Format::Json)
 }
 
-/// The edits, once read.
+/// Parses edits.
 fn edits_of(version: &str, edits: &str) -> Result<Edits, SpecError> {
     json(&with_edits(version, edits)).map(|mut spec| spec.devices.remove(0).edits)
 }
 
-/// The node of these keys besides its path.
+/// Parses a node with these keys besides its path.
 fn node_of(keys: &str) -> Result<NodeEdit, SpecError> {
     let edits = format!(r#"{{"deviceNodes": [{{"path": "/dev/x"{keys}}}]}}"#);
     edits_of("1.1.0", &edits).map(|mut edits| edits.nodes.remove(0))

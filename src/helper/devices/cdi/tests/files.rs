@@ -1,4 +1,4 @@
-//! Names resolved by files as the vendors' tools write them.
+//! Resolution of names by files in the form of the vendors' tools.
 
 use super::*;
 use kernel::trust::Distrust;
@@ -6,7 +6,7 @@ use kernel::trust::Distrust;
 const DRIVERS: &str = "Character devices:\n195 nvidia\n195 nvidiactl\n195 nvidia-modeset\n226 drm\n\
                        235 nvidia-caps\n238 kfd\n510 nvidia-uvm\n\nBlock devices:\n7 loop\n";
 
-/// As the vendor's tool wrote it up to version 1.18: paths alone.
+/// A file as NVIDIA's tool wrote it up to version 1.18, with paths alone.
 const OLD: &str = r#"cdiVersion: 0.5.0
 containerEdits:
   deviceNodes:
@@ -26,7 +26,7 @@ devices:
 kind: nvidia.com/gpu
 "#;
 
-/// As it writes it since: majors, and minors but 0.
+/// A file as the tool has written it since, with majors, and minors other than 0.
 const NEW: &str = r#"cdiVersion: 0.7.0
 containerEdits:
   deviceNodes:
@@ -65,7 +65,7 @@ const AMD: &str = r#"{"cdiVersion":"0.6.0","kind":"amd.com/gpu","containerEdits"
     {"path":"/dev/dri/renderD128","type":"c","major":226,"minor":128,"permissions":"rwm"},
     {"path":"/dev/kfd","type":"c","major":238,"permissions":"rwm"}]}}]}"#;
 
-/// A node with the devices of those files.
+/// Lays out a node with the devices of those files.
 fn machine() -> Scratch {
     let scratch = Scratch::new();
     for (name, text) in [
@@ -118,7 +118,7 @@ fn instance_has_its_capabilities_and_no_other_gpu() {
     assert!(rules(&scratch, &["nvidia.com/gpu=1:0"]).is_err());
 }
 
-/// Runtimes do not get to it either.
+/// Container runtimes do not read it either.
 #[test]
 fn second_document_gives_a_warning() {
     let scratch = machine();

@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::Random;
 use crate::testing::Scratch;
 
-/// A node that is asked for by its path alone.
+/// Returns an edit with a path alone.
 pub(super) fn at(path: &str) -> NodeEdit {
     NodeEdit {
         path: path.to_owned(),
@@ -52,7 +52,7 @@ fn paths(found: &ResolvedDevices) -> Vec<&str> {
     found.devices.iter().map(|device| device.node.as_str()).collect()
 }
 
-/// Eight GPUs in two files of one kind, and a control node in each file.
+/// Lays out eight GPUs in two files of one kind, with a control node in each file.
 fn gpus() -> (Scratch, Tree, Catalog) {
     let scratch = Scratch::new();
     for number in 0..8 {
@@ -111,7 +111,7 @@ fn all_is_no_special_name() {
     assert_eq!(resolve(&tree, &catalog, &[]), Ok(ResolvedDevices::default()));
 }
 
-/// Each is compared with all before it, so that as many as a file can hold would take minutes.
+/// Each node is compared with all before it, so that the nodes of a maximum file would take minutes.
 #[test]
 fn more_nodes_than_an_allowlist_needs_are_an_error() {
     let scratch = Scratch::new();

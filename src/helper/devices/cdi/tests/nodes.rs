@@ -1,10 +1,10 @@
-//! From the nodes that a specification asks for to devices.
+//! Resolution of the nodes in a specification.
 
 use super::super::*;
 use crate::devices::cdi::tests::at;
 use crate::testing::Scratch;
 
-/// A node where `/dev/a` is `c 240:5` and `/dev/b` is `b 7:1`.
+/// Lays out a node where `/dev/a` is `c 240:5` and `/dev/b` is `b 7:1`.
 fn machine() -> Scratch {
     let scratch = Scratch::new();
     scratch.file("dev/a", "c 240:5");
@@ -21,7 +21,7 @@ fn found(scratch: &Scratch, edit: &NodeEdit) -> Result<ResolvedDevices, String> 
     resolve_node_edit(&tree, edit).map_err(|error| error.to_string())
 }
 
-/// The device that an edit stands for there.
+/// Returns the device that an edit resolves to on that node.
 fn resolve(edit: &NodeEdit) -> Result<Option<String>, String> {
     let found = found(&machine(), edit)?;
     assert_eq!(found.warnings, [""; 0]);

@@ -1,11 +1,11 @@
-//! Whole specifications by chance: both formats say the same, and no key can be misspelt.
+//! Properties of random specifications: both formats parse the same, and misspelt keys are refused.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::*;
 use crate::testing::Random;
 
-/// A key, and what makes a value for it.
+/// A key, and a function that makes a value for it.
 type Key = (&'static str, fn(&mut Random) -> Json);
 
 impl Random {
@@ -13,12 +13,12 @@ impl Random {
         all[self.below(all.len() as u32) as usize]
     }
 
-    /// Up to three of what `make` makes.
+    /// Returns a list of up to three values of `make`.
     fn list(&mut self, make: fn(&mut Self) -> Json) -> Json {
         (0..self.below(4)).map(|_| make(self)).collect()
     }
 
-    /// Some of these keys, each with what its function makes.
+    /// Returns an object with some of these keys.
     fn some(&mut self, keys: &[Key]) -> Map<String, Json> {
         let mut object = Map::new();
         for (key, make) in keys {
@@ -133,7 +133,8 @@ impl Random {
         Json::Object(spec)
     }
 
-    /// A text as YAML: without quotes now and then where that is the same, else in one of two kinds.
+    /// Returns a text as YAML: sometimes without quotes, if that means the same, else in one of two
+    /// kinds of quotes.
     fn scalar(&mut self, text: &str) -> String {
         let simple = |c: char| c.is_ascii_alphanumeric() || "/=_.-".contains(c);
         let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
@@ -145,7 +146,7 @@ impl Random {
         }
     }
 
-    /// The document as a block of YAML, or now and then as JSON, which YAML has in it.
+    /// Returns the document as a YAML block, or sometimes as JSON, which is YAML too.
     fn yaml(&mut self, value: &Json, indent: usize) -> String {
         let pad = " ".repeat(indent);
         match value {
@@ -207,7 +208,7 @@ fn parsed_specification_has_the_values_of_the_file() {
     }
 }
 
-/// Every document that has one key, outside of annotations, spelt in another way.
+/// Returns every document with one misspelt key outside of annotations.
 fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
     let mut all = Vec::new();
     let parts: Vec<(String, &Json)> = match value {

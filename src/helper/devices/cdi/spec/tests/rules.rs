@@ -1,8 +1,8 @@
-//! Each rule of the specification, from both sides.
+//! Each rule of the standard, with values that follow it and values that break it.
 
 use super::*;
 
-/// Edits, the version that they need, and where a file of the version before is refused.
+/// Edits, the version that introduced them, the version before, and the place of its error.
 const SINCE: [(&str, &str, &str, &str); 10] = [
     (
         r#"{"mounts": [{"hostPath": "/a", "containerPath": "/a", "type": "none"}]}"#,
@@ -279,7 +279,7 @@ fn annotations_accept_texts_and_scalars_only() {
     }
 }
 
-/// As generators write it for the node's own path. Before 0.5.0 there was no such key.
+/// Generators write an empty text for the node's own path. The key came with version 0.5.0.
 #[test]
 fn empty_host_path_counts_as_missing() {
     for (version, host_path, fits) in

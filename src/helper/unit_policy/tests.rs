@@ -3,9 +3,9 @@ use crate::devices::{Settings, Tree};
 use crate::records::Record;
 use crate::testing::Scratch;
 
-const HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
+const UNIT_HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
 
-/// A node with GPUs, and a job of Flux's on it.
+/// A node with GPUs, and a Flux job on it.
 struct Bench {
     scratch: Scratch,
     config: Config,
@@ -36,15 +36,15 @@ impl Bench {
         self.job.record = Some(Record::parse(text.as_bytes()).unwrap());
     }
 
-    fn ask(&self, unit: &str) -> Result<Contained, NoPlan> {
+    fn contain(&self, unit: &str) -> Result<Contained, NoPlan> {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         let resolver = Resolver::new(tree, Settings::default());
-        by_flux(&self.job, unit, &self.config, &resolver, &mut Evidence::default())
+        contain_by_flux(&self.job, unit, &self.config, &resolver, &mut Evidence::default())
     }
 
     #[track_caller]
     fn list(&self, lines: &str) -> String {
-        match self.ask(&format!("{HEAD}{lines}\n")).unwrap().containment {
+        match self.contain(&format!("{UNIT_HEAD}{lines}\n")).unwrap().containment {
             Containment::Enforce(list) => {
                 let rules: Vec<_> = list.rules().iter().map(ToString::to_string).collect();
                 rules.join(" ")
@@ -55,19 +55,19 @@ impl Bench {
 }
 
 #[test]
-fn the_imps_filter_holds() {
+fn filter_of_the_imp_is_inherited() {
     let mut bench = Bench::new();
-    let contained = bench.ask("").unwrap();
+    let contained = bench.contain("").unwrap();
     assert_eq!(contained.containment, Containment::Inherit);
     bench.record(r#""options":{"DevicePolicy":"auto"}"#);
-    assert_eq!(bench.ask("").unwrap().containment, Containment::Inherit);
+    assert_eq!(bench.contain("").unwrap().containment, Containment::Inherit);
     bench.record(r#""options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/nvidia0","rw"]]}"#);
-    let Containment::Both(list) = bench.ask("").unwrap().containment else { panic!() };
+    let Containment::Both(list) = bench.contain("").unwrap().containment else { panic!() };
     assert_eq!(list.rules(), ["c:195:0:rw".parse().unwrap()]);
 }
 
 #[test]
-fn without_it_the_policy_of_the_unit_does() {
+fn policy_of_the_unit_applies_without_a_filter() {
     let mut bench = Bench::new();
     assert_eq!(bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"), "c:195:1:rw");
     assert_eq!(bench.list("DevicePolicy=closed"), "c:1:3:rwm c:136:-1:rw");
@@ -76,7 +76,7 @@ fn without_it_the_policy_of_the_unit_does() {
     assert_eq!(bench.list("DeviceAllow=/dev/nvidia1 rw"), closed);
     assert_eq!(bench.list("DevicePolicy=strict"), "");
     for none in ["", "DevicePolicy=auto", "DeviceAllow=/dev/nvidia1 rw\nDeviceAllow="] {
-        let contained = bench.ask(&format!("{HEAD}{none}\n")).unwrap();
+        let contained = bench.contain(&format!("{UNIT_HEAD}{none}\n")).unwrap();
         assert_eq!(contained.containment, Containment::None, "{none}");
     }
     bench.config.always_allowed = vec!["/dev/fuse rw".parse().unwrap()];
@@ -85,18 +85,18 @@ fn without_it_the_policy_of_the_unit_does() {
 }
 
 #[test]
-fn entries_that_the_imp_would_not_take_are_left_out() {
+fn entries_that_the_imp_would_not_resolve_are_dropped() {
     let bench = Bench::new();
     let lines = "DevicePolicy=strict\nDeviceAllow=char-nvid* rw\nDeviceAllow=@hpc rw\n\
                  DeviceAllow=char-195 rw\nDeviceAllow=/dev/nvidia[01] rw\nDeviceAllow=/dev/none rw\n\
                  DeviceAllow=/dev/null rz\nDeviceAllow=char-misc r";
     assert_eq!(bench.list(lines), "c:10:-1:r");
-    let contained = bench.ask(&format!("{HEAD}{lines}\n")).unwrap();
+    let contained = bench.contain(&format!("{UNIT_HEAD}{lines}\n")).unwrap();
     assert_eq!(contained.dropped.len(), 6, "{:?}", contained.dropped);
 }
 
 #[test]
-fn a_record_and_the_unit_hold_together() {
+fn lists_of_record_and_unit_are_intersected() {
     let mut bench = Bench::new();
     bench.record(
         r#""options":{"DevicePolicy":"strict",
@@ -107,9 +107,9 @@ fn a_record_and_the_unit_hold_together() {
 }
 
 #[test]
-fn a_unit_that_is_not_understood_refuses() {
+fn malformed_unit_refuses_the_login() {
     let bench = Bench::new();
-    let (refusal, cause) = bench.ask("[Service]\nDevicePolicy=open\n").unwrap_err();
+    let (refusal, cause) = bench.contain("[Service]\nDevicePolicy=open\n").unwrap_err();
     assert_eq!(refusal.reason, protocol::Reason::Configuration);
     assert_eq!(
         cause,
