@@ -24,6 +24,11 @@ const COVERED: &[&str] = &[
     "fuzz",
     "packaging",
     "pam.d",
+    "src/helper/callerid",
+    "src/helper/config",
+    "src/helper/devices",
+    "src/helper/environment",
+    "src/helper/unit_policy",
     "tests",
 ];
 

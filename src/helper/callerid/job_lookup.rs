@@ -15,7 +15,7 @@ use schedulers::stepd::{SocketName, call, job_of};
 /// ask about them; the search costs time outside the job's own cgroup.
 const CGROUPS_MAX: usize = 4_096;
 
-/// Where and how long to search the cgroups of jobs.
+/// The place and the time limit of a search of cgroups.
 #[derive(Clone, Copy, Debug)]
 struct CgroupSearch<'a> {
     /// The cgroup v2 mount.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_of_a_job_and_cgroups_below_it_belong_to_the_job() {
+    fn cgroup_of_a_job_and_its_descendants_belong_to_the_job() {
         let scratch = Scratch::new();
         let jobs = [job("1", "/a"), job("2", "/s/b"), job("3", "/gone")];
         let below = inode(&scratch, "a/x/y/z");

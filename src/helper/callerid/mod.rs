@@ -2,8 +2,8 @@
 //!
 //! The node that the client runs on, the *origin*, knows which of its jobs owns a TCP connection. The
 //! login's node queries it by the Identification Protocol (RFC 1413), or looks itself if the client
-//! runs on the same node. An answer is a job's id and nothing else. Whoever gives it, it can only
-//! choose among the user's own jobs.
+//! runs on the same node. An answer is a job's id and nothing else. A wrong answer can only choose
+//! another one of the user's own jobs.
 //!
 //! ```text
 //! login's node                                         origin

@@ -46,7 +46,7 @@ pub struct DeviceRequest<'a> {
 /// A job's allowlist, with what was left out of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobAllowlist {
-    /// What the job may open.
+    /// The devices that the job may open.
     pub list: Allowlist,
     /// Entries that this node cannot resolve, each with the reason. Leaving one out only tightens.
     pub dropped: Vec<String>,

@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_classified_without_opening_them() {
+    fn entries_are_classified_unopened() {
         let scratch = Scratch::new();
         for name in ["d/file", "d/dir/x", "d/open/x"] {
             scratch.file(name, "");

@@ -168,7 +168,7 @@ enum GpuNumbering {
 ///
 /// # Errors
 ///
-/// A list mixes numbers and names.
+/// A list has both numbers and names.
 fn gpu_lists(
     env: &Environment,
     numbering: GpuNumbering,

@@ -319,7 +319,7 @@ mod unit_tests {
     }
 
     #[test]
-    fn intersection_allows_what_both_lists_allow() {
+    fn intersection_allows_the_common_devices() {
         for (one, other, both) in [
             ("c:195:0:rw", "c:195:0:rwm", "c:195:0:rw"),
             ("c:195:-1:rw", "c:195:1:r c:195:2:w", "c:195:1:r c:195:2:w"),

@@ -44,7 +44,7 @@ struct NodeLine {
 /// The resources of one line: they have one name and one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GresRecord {
-    /// Where the line begins.
+    /// The place of the first part of the line.
     pub at: FileLine,
     /// The name of the resource.
     pub name: String,

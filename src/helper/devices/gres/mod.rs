@@ -149,7 +149,7 @@ pub struct Inventory {
     pub files: Vec<String>,
     /// The first file of each GPU.
     gpu_files: Vec<String>,
-    /// Whether Slurm detects the GPUs of the node itself.
+    /// True if Slurm detects the GPUs of the node itself.
     pub auto_detect: bool,
 }
 

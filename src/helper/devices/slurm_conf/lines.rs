@@ -25,7 +25,7 @@ impl fmt::Display for FileLine {
 /// A line that is not empty, with its continuation lines and without its comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogicalLine {
-    /// Where the line begins.
+    /// The place of the first part of the line.
     pub at: FileLine,
     /// The text without blanks at its ends.
     pub text: String,
@@ -34,7 +34,7 @@ pub struct LogicalLine {
 /// The pairs of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValues {
-    /// Where the line begins.
+    /// The place of the first part of the line.
     pub at: FileLine,
     pairs: Vec<(String, String)>,
 }

@@ -69,7 +69,7 @@ impl PathPattern {
     ///
     /// # Errors
     ///
-    /// More than 1,024 nodes match, or more than 65,536 names would have to be compared.
+    /// More than 1,024 nodes match, or a search would compare more than 65,536 names.
     pub(super) fn find_matches(&self, tree: &Tree) -> Result<Matches, DeviceError> {
         let mut matches = Matches::default();
         walk(tree, "", &self.0, &mut matches)?;

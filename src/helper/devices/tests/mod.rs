@@ -288,7 +288,7 @@ fn every_name_of_a_gpu_opens_the_same_devices() {
 
 /// `gres.conf` names the node that programs compute through, and no nodes for drawing.
 #[test]
-fn gres_conf_opens_no_drm_node_that_it_does_not_name() {
+fn gres_conf_opens_only_named_drm_nodes() {
     let node = WholeNode::new();
     let open = |name: DeviceName| {
         let request = Request { names: vec![name], ..Request::new(Policy::Strict) };

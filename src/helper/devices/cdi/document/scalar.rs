@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_parse_as_generators_write_them() {
+    fn numbers_parse_in_the_form_of_generators() {
         let numbers = [
             ("0", Some(0)),
             ("195", Some(195)),

@@ -129,7 +129,7 @@ fn imex_channel_has_the_channel_major_and_its_own_number() {
 }
 
 #[test]
-fn future_node_is_known_by_path_if_a_job_may_have_it() {
+fn future_node_is_known_by_path_unless_jobs_are_denied() {
     let fixture = Fixture::new();
     let unborn = |path: &str| {
         future_node(&fixture.tree(), path).map(|node| node.map(|node| node.to_string()))

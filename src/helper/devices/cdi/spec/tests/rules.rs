@@ -32,7 +32,7 @@ const SINCE: [(&str, &str, &str, &str); 10] = [
 ];
 
 #[test]
-fn key_is_refused_before_the_version_that_introduced_it() {
+fn key_is_refused_before_its_version() {
     for (edits, enough, before, place) in SINCE {
         assert!(edits_of(enough, edits).is_ok(), "{edits}: {:?}", edits_of(enough, edits));
         assert!(edits_of("1.1.0", edits).is_ok(), "{edits}");
