@@ -204,13 +204,13 @@ fn every_prolog_variable_is_in_settings_with_default() {
     for script in scripts.into_iter().flat_map(Result::unwrap) {
         let script = std::fs::read_to_string(script.unwrap().path()).unwrap();
         for (name, default) in variables(&script) {
-            let said = rows.get(&name).unwrap_or_else(|| panic!("{name} has no row"));
+            let documented = rows.get(&name).unwrap_or_else(|| panic!("{name} has no row"));
             if let Some(default) = default {
-                assert_eq!(*said, default, "{name}");
+                assert_eq!(*documented, default, "{name}");
             } else {
                 assert!(
-                    literal_default(said).is_none() && said != "empty",
-                    "{name} has no default: {said}"
+                    literal_default(documented).is_none() && documented != "empty",
+                    "{name} has no default: {documented}"
                 );
             }
             seen.insert(name);

@@ -30,7 +30,7 @@ pub(super) fn measure() {
 /// Runs rounds of each in turn, so that other load affects both.
 fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Goal) {
     let round = |stack: &str| {
-        node.stack(stack);
+        node.write_stack(stack);
         let burst = sshd.burst(ALICE, LOGINS, options, || {});
         assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
         (burst.took, burst.cpu)

@@ -48,17 +48,17 @@ fn entry_instructions(rule: &DeviceRule) -> Vec<Insn> {
         Insn::alu32_imm(BPF_AND, SCRATCH, refused as i32),
         unless_equal(SCRATCH, 0, 2),
     ];
-    let wanted =
+    let compared =
         [(SCRATCH, Some(rule.kind() as u32)), (MAJOR, Some(rule.major())), (MINOR, rule.minor())];
-    let wanted: Vec<(Register, u32)> =
-        wanted.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
+    let compared: Vec<(Register, u32)> =
+        compared.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
 
     let mut block = vec![
         Insn::alu32_reg(BPF_MOV, SCRATCH, ACCESS_TYPE),
         Insn::alu32_imm(BPF_AND, SCRATCH, (1 << ACCESS_SHIFT) - 1),
     ];
-    for (at, (register, value)) in wanted.iter().enumerate() {
-        let rest = wanted.len() - at - 1 + test.len() + answer(true).len();
+    for (at, (register, value)) in compared.iter().enumerate() {
+        let rest = compared.len() - at - 1 + test.len() + answer(true).len();
         block.push(unless_equal(*register, *value, rest as i16));
     }
     block.extend(test);

@@ -36,7 +36,7 @@ fn compare(node: &Node, job: &Cgroup, title: &str, pause: &str) {
     let [permit, bare, session, both] = costs.map(median);
     print_heading(&format!("session set-up, {title}"), "a bare fork + exec + move");
     // With pauses the kernel's wait dominates in all of them.
-    let goal = |most| if pause == "0" { Goal::AtMost(most) } else { Goal::None };
+    let goal = |max| if pause == "0" { Goal::AtMost(max) } else { Goal::None };
     print_row("pam_permit", permit, "us", permit / bare, Goal::None);
     print_row("bare fork + exec + move", bare, "us", 1.0, Goal::None);
     print_row("session", session, "us", session / bare, goal(1.1));

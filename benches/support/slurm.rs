@@ -49,9 +49,9 @@ pub(super) fn measure() {
     on_job(|slurm| {
         for jobs in JOBS {
             let others = Others::start(slurm, jobs - 1);
-            let most = if jobs == 1 { 0.8 } else { 0.9 };
+            let max = if jobs == 1 { 0.8 } else { 0.9 };
             let title = if jobs == 1 { "1 job".to_owned() } else { format!("{jobs} jobs") };
-            compare(slurm, &title, &BACK_TO_BACK, [Goal::AtMost(0.5), Goal::AtMost(most)]);
+            compare(slurm, &title, &BACK_TO_BACK, [Goal::AtMost(0.5), Goal::AtMost(max)]);
             compare(slurm, &title, &APART, [Goal::None, Goal::AtMost(1.0)]);
             others.end(slurm);
         }

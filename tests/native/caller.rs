@@ -61,7 +61,7 @@ fn login_from_inside_job_to_same_node_joins_that_job() {
         let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         for job in [&older, &newer] {
-            login_from(node, &job.cgroup, 22, "127.0.0.1").ok().stands_in(&job.cgroup);
+            login_from(node, &job.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&job.cgroup);
             assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         }
         // A cgroup that the job makes below its own belongs to the job as well.
@@ -69,7 +69,7 @@ fn login_from_inside_job_to_same_node_joins_that_job() {
         below.create();
         login_from(node, &below, 22, "127.0.0.1").ok().says("/job-4250");
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -86,8 +86,8 @@ fn login_over_ipv6_or_dual_stack_socket_joins_job_of_client() {
         let _sshd_of_both = node.serve("::", 2222, &dual);
         let via = |address: &str| {
             let from = |cgroup: &Cgroup| login_from(node, cgroup, 2222, address).ok();
-            from(&node.outside()).stands_in(&newer.cgroup);
-            from(&older.cgroup).stands_in(&older.cgroup)
+            from(&node.outside()).joins_cgroup(&newer.cgroup);
+            from(&older.cgroup).joins_cgroup(&older.cgroup)
         };
         via("::1").says("::1 ");
         via("127.0.0.1").says("127.0.0.1 ");
@@ -99,20 +99,20 @@ fn login_over_ipv6_or_dual_stack_socket_joins_job_of_client() {
 #[test]
 fn login_from_inside_slurm_job_joins_that_job() {
     on_node(|node| {
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
-        node.folder("/etc/slurm", 0o755);
+        node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         let step = node.step_alone(ALICE, &[]);
         let newer = node.job(ALICE, "9999").started(4_000_000_000).start();
         let batch = step.job.child("step_batch");
         batch.create();
         let _sshd = node.sshd();
-        login_from(node, &batch, 22, "127.0.0.1").ok().stands_in(&step.leaf());
+        login_from(node, &batch, 22, "127.0.0.1").ok().joins_cgroup(&step.leaf());
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -123,7 +123,7 @@ fn client_in_job_counts_as_choice_where_site_requires_one() {
         node.arguments("action_unknown=deny");
         let [older, _newer] = start_two_jobs(node);
         let _sshd = node.sshd();
-        login_from(node, &older.cgroup, 22, "127.0.0.1").ok().stands_in(&older.cgroup);
+        login_from(node, &older.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         login_from(node, &node.outside(), 22, "127.0.0.1").fails().says("[JA05]");
     });
@@ -134,15 +134,15 @@ fn job_of_client_precedes_chosen_job() {
     on_node(|node| {
         let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
         let mut choose = node.daemon(&newer.cgroup, "setpriv");
         choose
             .args(["--reuid=alice", "--regid=alice", "--init-groups", "job-adopt", "use", "4250"]);
         Outcome::run(&mut choose).ok();
-        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().stands_in(&older.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("chosen"));
     });
 }
@@ -153,7 +153,7 @@ fn client_in_job_of_another_user_selects_no_job() {
         let [_older, newer] = start_two_jobs(node);
         let his = node.job(BOB, "7").start();
         let _sshd = node.sshd();
-        login_from(node, &his.cgroup, 22, "127.0.0.1").ok().stands_in(&newer.cgroup);
+        login_from(node, &his.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -193,7 +193,7 @@ fn login_from_trusted_network_joins_job_that_origin_reports() {
     on_asking_node(|node, [older, newer]| {
         let truth =
             format!("read -r line; echo \"$line\" >/tmp/asked; printf '{ANSWER}4250\\r\\n'");
-        login_with_origin(node, &truth).ok().stands_in(&older.cgroup);
+        login_with_origin(node, &truth).ok().joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         assert_eq!(node.read("/tmp/asked"), "5000 , 22\r\n");
         let connection = "10.1.0.5 5000 10.1.0.6 22";
@@ -213,7 +213,7 @@ fn login_from_trusted_network_joins_job_that_origin_reports() {
         node.job_adopt(&split).exits(2).says("5000");
         older.finish();
         std::fs::remove_file(node.path("/tmp/asked")).unwrap();
-        login_from_origin(node).ok().stands_in(&newer.cgroup);
+        login_from_origin(node).ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("only-job"));
         assert!(!node.exists("/tmp/asked"), "asked for nothing");
     });
@@ -238,7 +238,7 @@ fn lying_or_malformed_origin_leads_to_no_job_of_another_user() {
             (&unfinished, "10.1.0.5 hung up"),
         ] {
             node.configure(if warning.ends_with("in time") { ASKING } else { PATIENT });
-            let outcome = login_with_origin(node, manner).ok().stands_in(&newer.cgroup);
+            let outcome = login_with_origin(node, manner).ok().joins_cgroup(&newer.cgroup);
             let limit = Duration::from_secs(6);
             assert!(outcome.took < limit, "{manner}: {outcome}");
             node.log.line(&format!("caller: {warning}"));
@@ -250,7 +250,7 @@ fn lying_or_malformed_origin_leads_to_no_job_of_another_user() {
 #[test]
 fn origin_without_service_logs_no_warning() {
     on_asking_node(|node, [_older, newer]| {
-        login_from_origin(node).ok().stands_in(&newer.cgroup);
+        login_from_origin(node).ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
         login_with_origin(node, "read -r line; printf '5000 , 22 : ERROR : NO-USER\\r\\n'").ok();
         node.log.decision("JA00");

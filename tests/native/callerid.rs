@@ -62,7 +62,7 @@ fn question_about_connection_of_job_gets_job_id() {
 #[test]
 fn silent_step_daemon_delays_no_answer() {
     on_origin(|node, origin| {
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("{NETWORKS}slurm_spool = {SPOOL}\n"));
         let _silent = node.step_alone(BOB, &["hang"]);
         let job = node.job(ALICE, "4243").start();

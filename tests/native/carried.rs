@@ -33,7 +33,7 @@ fn public_key_login_asks_helper_once() {
         let job = node.job(ALICE, "4242").start();
         install_helper_for_account_only(node, "4242", &job.cgroup);
         let sshd = node.sshd();
-        sshd.ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         // For keyboard-interactive logins sshd runs `account` in a process of its own.
         node.log.clear();
         sshd.ssh_password(ALICE, LOOK).fails();
@@ -73,7 +73,7 @@ fn different_arguments_ask_helper_again() {
         let job = node.job(ALICE, "4242").start();
         install_helper_for_account_only(node, "4242", &job.cgroup);
         for (arguments, same) in [("log_level=info", true), ("log_level=quiet", false)] {
-            node.stack(&format!(
+            node.write_stack(&format!(
                 "account required pam_job_adopt.so log_level=info\n\
                  session required pam_job_adopt.so {arguments}\n"
             ));
@@ -103,7 +103,7 @@ fn job_that_ended_after_account_is_not_joined() {
         let over = "sh=job-adopt unregister 4243 >/dev/null";
         let outcome = run_steps(node, &["account", over, "session", "sh=cat /proc/self/cgroup"]);
         assert_admitted(&outcome, &[true]);
-        outcome.stands_in(&first.cgroup);
+        outcome.joins_cgroup(&first.cgroup);
         let outcome = run_steps(node, &["account", "sh=job-adopt unregister 4242", "session"]);
         assert_admitted(&outcome, &[false]);
     });

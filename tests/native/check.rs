@@ -47,7 +47,7 @@ fn sound_setup_has_no_finding() {
 #[test]
 fn json_report_has_schema_1() {
     on_node(|node| {
-        node.stack("session required pam_permit.so\n");
+        node.write_stack("session required pam_permit.so\n");
         let outcome = check(node, &["--json"]).exits(1);
         let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
         assert_eq!(report["schema"], 1);
@@ -119,11 +119,11 @@ fn each_fault_is_named() {
             (good.replace("pam_job_adopt.so", "pam_job_adopt.so observe"), "warning pam-open"),
             (good.replace("account required pam_job_adopt.so", ""), "warning pam-account"),
         ] {
-            node.stack(&text);
+            node.write_stack(&text);
             let found = findings(node);
             assert!(found.iter().any(|one| one == expected), "{text}: {found:?}");
         }
-        node.stack(&good);
+        node.write_stack(&good);
         for (text, expected) in [
             (config.replace("UsePAM yes", "UsePAM no"), "error sshd-pam"),
             (format!("{config}NoSuchKey yes\n"), "error sshd-config"),
@@ -144,7 +144,7 @@ fn file_unreadable_to_helper_is_error() {
     on_node(|node| {
         let _sshd = node.sshd();
         node.configure("env = id\n");
-        node.mode("/etc/security/job_adopt.conf", 0o600);
+        node.set_mode("/etc/security/job_adopt.conf", 0o600);
         assert_eq!(findings(node), ["error configuration"]);
         check(node, &[]).exits(1).says("cannot open: Permission denied");
     });

@@ -31,8 +31,8 @@ impl Checked {
     #[track_caller]
     pub(crate) fn says(&self, severity: &str, check: &str, text: &str) -> &Self {
         let says = |finding: &Value| {
-            let told = format!("{} {}", finding["object"], finding["text"]);
-            finding["severity"] == severity && told.contains(text)
+            let line = format!("{} {}", finding["object"], finding["text"]);
+            finding["severity"] == severity && line.contains(text)
         };
         assert!(self.all(check).any(says), "no {severity} {check} {text:?}: {}", self.outcome);
         self
@@ -51,10 +51,10 @@ impl Checked {
     #[track_caller]
     fn finds_nothing(&self, checks: &[&str]) {
         for check in checks {
-            let said: Vec<&Value> = self.all(check).collect();
-            assert!(!said.is_empty(), "{check} says nothing: {}", self.outcome);
+            let reported: Vec<&Value> = self.all(check).collect();
+            assert!(!reported.is_empty(), "{check} says nothing: {}", self.outcome);
             let calm = |finding: &&Value| finding["severity"] == "fine";
-            assert!(said.iter().all(calm), "{check}: {said:?}");
+            assert!(reported.iter().all(calm), "{check}: {reported:?}");
         }
     }
 }
@@ -161,7 +161,7 @@ fn hidden_processes_are_found() {
 
 /// Makes `systemctl show` report every slice but these as closed, as a drop-in does.
 fn fake_closed_slices_except(node: &Node, open: &str) {
-    node.folder("/run/systemd/system", 0o755);
+    node.create_dir("/run/systemd/system", 0o755);
     let text = format!(
         "#!/bin/sh\nfor unit; do case $unit in {open}) echo DevicePolicy=auto;; \
          *.slice) echo DevicePolicy=closed;; esac; done\n"
@@ -176,7 +176,7 @@ fn permissive_bus_policy_is_found() {
     on_node(|node| {
         fake_closed_slices_except(node, "user-0.slice");
         node.configure("flux_user = no-such-user\n");
-        node.folder("/run/dbus", 0o755);
+        node.create_dir("/run/dbus", 0o755);
         node.sh("rm -f /run/dbus/system_bus_socket").ok();
         check(node).says("fine", "bus-closed", "none on this node");
         node.write("/run/dbus/system_bus_socket", "");

@@ -17,7 +17,7 @@ fn login_joins_newest_job_by_default() {
     on_node(|node| {
         node.reporting("");
         with_two_jobs(node, |_, newer| {
-            node.pam(ALICE).ok().stands_in(&newer.cgroup);
+            node.pam(ALICE).ok().joins_cgroup(&newer.cgroup);
             assert_eq!(node.log.decision("JA00").field("rule"), Some("newest"));
         });
     });
@@ -43,7 +43,7 @@ fn login_never_joins_job_of_another_user() {
         node.reporting("");
         let hers = node.job(ALICE, "1").started(1).start();
         let _his = node.job(BOB, "2").started(1_795_300_000).start();
-        node.pam(ALICE).ok().stands_in(&hers.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&hers.cgroup);
     });
 }
 
@@ -59,7 +59,7 @@ fn ended_job_is_not_joined() {
 #[test]
 fn refusal_names_job_that_has_just_ended() {
     on_node(|node| {
-        node.folder("/run/job-adopt/jobs/1001", 0o755);
+        node.create_dir("/run/job-adopt/jobs/1001", 0o755);
         let note = r#"printf '{"version":1,"ended":%s}' "$(date +%s)" >/run/job-adopt/jobs/1001/4242.ended"#;
         let clock = node.sh(&format!("{note}; date +%H:%M")).ok().stdout;
         let outcome = node.account(ALICE).fails().says("[JA03]");

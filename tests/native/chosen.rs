@@ -29,7 +29,7 @@ impl<'a> Two<'a> {
     fn chosen(node: &'a Node) -> Self {
         node.reporting("");
         let two = Self::start(node);
-        node.pam(ALICE).ok().stands_in(&two.newer.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&two.newer.cgroup);
         two.choose(&["4242"]).exits(0);
         two
     }
@@ -43,7 +43,7 @@ impl<'a> Two<'a> {
     #[track_caller]
     fn assert_choice_ignored(&self) -> String {
         self.node.log.clear();
-        self.node.pam(ALICE).ok().stands_in(&self.newer.cgroup);
+        self.node.pam(ALICE).ok().joins_cgroup(&self.newer.cgroup);
         assert_eq!(self.rule(), "newest");
         let entries = self.node.log.entries();
         let texts: Vec<String> = entries.into_iter().map(|entry| entry.text).collect();
@@ -78,14 +78,14 @@ fn refused_user_chooses_from_inside_job() {
         refused.says("choose: job-adopt use 4242").says("(4242, 4250)");
         assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
         assert_eq!(stat(node, USE), "directory 0 0 755");
-        let said = "the next logins of alice to gpu017 join job 4242 while it runs here\n";
-        assert_eq!(two.choose(&["4242"]).exits(0).stdout, said);
-        assert_eq!(two.choose(&[]).exits(0).stdout, said);
+        let message = "the next logins of alice to gpu017 join job 4242 while it runs here\n";
+        assert_eq!(two.choose(&["4242"]).exits(0).stdout, message);
+        assert_eq!(two.choose(&[]).exits(0).stdout, message);
         node.log.clear();
-        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
         assert_eq!(two.rule(), "chosen");
         two.choose(&["4250"]).exits(0);
-        node.pam(ALICE).ok().stands_in(&two.newer.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&two.newer.cgroup);
         two.choose(&["--clear"]).exits(0).says("no job is chosen");
         two.choose(&[]).exits(0).says("no job is chosen");
         node.account(ALICE).fails().says("[JA05]");
@@ -99,10 +99,10 @@ fn login_joins_chosen_job_until_choice_is_withdrawn() {
     on_node(|node| {
         let two = Two::chosen(node);
         for _ in 0..2 {
-            node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+            node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
         }
         two.older.resolved().exits(0).says("rule: chosen (4242)");
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&two.older.cgroup);
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&two.older.cgroup);
         two.choose(&["--clear"]).exits(0);
         two.choose(&["--clear"]).exits(0);
         assert!(!two.assert_choice_ignored().contains("warning="));
@@ -148,10 +148,10 @@ fn foreign_entry_in_place_of_directory_is_left_alone() {
     ] {
         on_node(|node| {
             node.reporting("");
-            node.folder(USE, 0o755);
+            node.create_dir(USE, 0o755);
             node.sh(&make.replace('D', DIR)).ok();
             let job = node.job(ALICE, "4242").start();
-            node.pam(ALICE).ok().stands_in(&job.cgroup);
+            node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
             node.log.line(&format!("warning=\"{DIR}: "));
             assert_eq!(stat(node, DIR), is);
             if is.starts_with("symbolic") {
@@ -168,7 +168,7 @@ fn directory_damaged_by_user_is_repaired_by_next_login() {
         run_as(node, &two.newer, ALICE, &["chmod", "0700", DIR]).ok();
         two.choose(&["4250"]).exits(3).says("has mode 0700").says("log in to gpu017 by ssh once");
         assert!(two.assert_choice_ignored().contains("choice not used"));
-        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
         let right = format!("directory 1001 {} 2750", HELPER.uid);
         assert_eq!(stat(node, DIR), right);
         run_as(node, &two.newer, ALICE, &["chgrp", "1001", DIR]).ok();
@@ -257,14 +257,14 @@ fn file_system_of_user_is_never_read() {
             // The end of the file system frees everything that waits for it.
             node.sh(&format!("umount --force --lazy {DIR}")).ok();
             let (login, choice) = outcomes.expect("somebody waits for the file system");
-            login.ok().stands_in(&two.newer.cgroup);
+            login.ok().joins_cgroup(&two.newer.cgroup);
             choice.exits(3).says("mounted there");
         });
         assert_eq!(two.rule(), "newest");
         let log = node.log.to_string();
         assert_eq!(log.matches("a file system is mounted there").count(), 3, "{log}");
         eventually("it ends", || stuckfs.try_wait().unwrap().is_some());
-        node.pam(ALICE).ok().stands_in(&two.older.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
     });
 }
 
@@ -304,9 +304,9 @@ fn program_made_there_does_not_run_with_helpers_group() {
                         chmod 02755, $name; print `./$name -g`; \
                     }";
         let outcome = run_as(node, &two.newer, ALICE, &["perl", "-e", make, DIR]).ok();
-        let told: Vec<&str> = outcome.stdout.split_whitespace().collect();
-        let made = format!("{}:1001", HELPER.uid);
-        assert_eq!(told, [&*made, "1001", &*made, "1001"], "{outcome}");
+        let groups: Vec<&str> = outcome.stdout.split_whitespace().collect();
+        let owner = format!("{}:1001", HELPER.uid);
+        assert_eq!(groups, [&*owner, "1001", &*owner, "1001"], "{outcome}");
     });
 }
 
@@ -336,10 +336,10 @@ fn use_prints_remedy_for_each_failure() {
         );
         hers(&["--clear"]).exits(0);
         hers(&[]).exits(0).says("no job is chosen");
-        node.mode(USE, 0o777);
+        node.set_mode(USE, 0o777);
         let report = "gpu017 is not set up correctly; not your fault, please report:\n";
         assert_fits_terminal(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
-        node.mode(USE, 0o755);
+        node.set_mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");
         hers(&[]).exits(0).says("join job 4243");

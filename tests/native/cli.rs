@@ -34,7 +34,7 @@ fn register_then_unregister_starts_and_ends_job() {
         node.job_adopt(&register_arguments(&job, &["--device", "/dev/nvidia0"])).ok();
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         node.probe_in(&job.cgroup).devices(&gpus);
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&gpus);
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&gpus);
         node.job_adopt(&["unregister", "4242"]).ok();
         node.pam(ALICE).fails().says("[JA03]");
         assert!(job.cgroup.exists(), "unregister removed a cgroup that it did not make");
@@ -57,7 +57,7 @@ fn register_accepts_record_on_stdin() {
         assert!(written["started"].as_i64().unwrap() > 1_700_000_000, "{written}");
         let owner = node.sh(&format!("stat -c '%u %a' {}", job.record_path())).ok().stdout;
         assert_eq!(owner, "0 644\n");
-        node.pam(ALICE).ok().stands_in(&job.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
     });
 }
 
@@ -108,7 +108,7 @@ fn id_of_another_owner_is_refused() {
         node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).fails();
         assert!(!node.exists("/run/job-adopt/jobs/1002/4242.json"));
         node.reporting("");
-        node.pam(ALICE).ok().stands_in(&hers.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&hers.cgroup);
     });
 }
 
@@ -128,8 +128,8 @@ fn unregister_ends_and_notifies_logins() {
         });
         node.job_adopt(&["unregister", "4242"]).ok();
         let output = login.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(told.contains("*** job 4242 has ended; closing this login ***"), "{told}");
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.contains("*** job 4242 has ended; closing this login ***"), "{output}");
         assert!(!leaf.exists(), "the leaf is ours and should be gone");
         assert_eq!(job.cgroup.pids().len(), 1);
     });
@@ -219,8 +219,8 @@ fn unknown_name_gives_same_error_in_every_command() {
                 vec!["run", "--user", "alice", option, value, "--", "true"],
             ];
             for line in lines {
-                let said = format!("invalid value '{value}' for '{option} ");
-                node.job_adopt(&line).exits(2).says(&said);
+                let message = format!("invalid value '{value}' for '{option} ");
+                node.job_adopt(&line).exits(2).says(&message);
             }
         }
         assert!(!node.exists(&job.record_path()));

@@ -79,7 +79,7 @@ fn our_filter_is_attached_where_there_is_no_other() {
 fn our_filter_joins_multi_filters_at_any_level() {
     on_node(|node| {
         for_each_level(node, Flags::Multi, &Level::ALL, |level, job| {
-            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&job.cgroup));
+            assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&job.cgroup));
             assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
             let effective = job.cgroup.effective();
             assert!(filter_names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
@@ -93,7 +93,7 @@ fn our_filter_joins_multi_filters_at_any_level() {
 fn override_filter_above_is_pinned() {
     on_node(|node| {
         for_each_level(node, Flags::Override, &[Level::Site, Level::Parent], |level, job| {
-            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&job.cgroup));
+            assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&job.cgroup));
             let here = job.cgroup.filters();
             assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
             assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
@@ -107,7 +107,7 @@ fn override_filter_on_job_puts_logins_into_leaf() {
     on_node(|node| {
         let job = start_job_below_filter(node, Flags::Override, Level::Job);
         let leaf = job.cgroup.child("job-adopt");
-        assert_both_lists_hold(node.look(ALICE).ok().stands_in(&leaf));
+        assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&leaf));
         assert_eq!(
             filter_names(&job.cgroup.filters()),
             ["foreign"],
@@ -130,7 +130,7 @@ fn pinned_filter_outlives_its_original() {
             let original = level.cgroup(node);
             original.detach(&original.filters()[0]);
             assert_both_lists_hold(node.probe_in(&leaf));
-            assert_both_lists_hold(node.look(ALICE).ok().stands_in(&leaf));
+            assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&leaf));
         });
     });
 }
@@ -155,7 +155,7 @@ fn nearest_filter_decides_how_ours_is_attached() {
     on_node(|node| {
         let job = start_job_below_filter(node, Flags::Override, Level::Site);
         Level::Parent.cgroup(node).attach(Flags::Multi, "between", &["195:0"]);
-        let outcome = node.look(ALICE).ok().stands_in(&job.cgroup);
+        let outcome = node.look(ALICE).ok().joins_cgroup(&job.cgroup);
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
         assert_eq!(job.cgroup.our_filters().len(), 1);
     });
@@ -204,7 +204,7 @@ fn hundred_logins_leave_as_many_filters_as_one() {
 fn list_of_maximum_length_is_loaded() {
     on_node(|node| {
         let (folder, mode) = ("/dev/many", Mode::from_bits_truncate(0o666));
-        node.folder(folder, 0o755);
+        node.create_dir(folder, 0o755);
         for number in (0..=2000).step_by(2) {
             let path = node.path(&format!("{folder}/{number}"));
             mknod(&path, SFlag::S_IFCHR, mode, makedev(300, number)).unwrap();

@@ -68,7 +68,7 @@ fn login_in_leaf_is_held_to_limit_of_job() {
         let job = node.job(ALICE, "4242").with("leaf", json!("logins")).in_cgroup(cgroup).start();
         let script = "cat /proc/self/cgroup; (true) && echo forked";
         let leaf = job.cgroup.child("logins");
-        node.run_in_session(script, ALICE).ok().says("forked").stands_in(&leaf);
+        node.run_in_session(script, ALICE).ok().says("forked").joins_cgroup(&leaf);
         job.cgroup.write("pids.max", &job.cgroup.read("pids.current"));
         node.session(ALICE).omits("forked");
         eventually("the login was held", || read_count(&job.cgroup, "pids.events", "max") > 0);

@@ -68,7 +68,7 @@ fn stopped_helper_refuses_login_in_time() {
 fn unkillable_helper_refuses_login_in_time() {
     on_node(|node| {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
-        node.folder("/dev/stuck", 0o755);
+        node.create_dir("/dev/stuck", 0o755);
         let _job = node.job(ALICE, "4242").devices(&["/dev/stuck/gpu"]).start();
         node.arguments("timeout=3");
         let before = node.processes().len();

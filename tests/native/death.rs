@@ -13,14 +13,14 @@ fn trace_calls_from_mkdir(node: &Node) -> Vec<(String, usize)> {
     node.session_under_strace("/tmp/strace", &["-s", "200"], ALICE).ok();
     let log = node.read("/tmp/strace");
     let login = log.split_whitespace().next().unwrap();
-    let mut made = BTreeMap::<&str, usize>::new();
+    let mut counts = BTreeMap::<&str, usize>::new();
     let mut calls = Vec::new();
     for line in log.lines().filter_map(|line| line.strip_prefix(login)) {
         let Some((call, rest)) = line.trim().split_once('(') else { continue };
         if call.starts_with('<') {
             continue;
         }
-        let number = made.entry(call).or_default();
+        let number = counts.entry(call).or_default();
         *number += 1;
         if rest.contains("decision=") {
             break;
@@ -55,7 +55,7 @@ fn killed_login_leaves_at_most_an_empty_leaf() {
             assert!(job.cgroup.children().len() <= 1, "{what}");
             assert_eq!(job.cgroup.our_filters().len(), 1, "{what}");
         }
-        node.session(ALICE).ok().stands_in(&leaf);
+        node.session(ALICE).ok().joins_cgroup(&leaf);
     });
 }
 

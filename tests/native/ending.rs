@@ -360,7 +360,7 @@ fn process_left_by_login_ends_with_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let stack = node.read("/etc/pam.d/sshd");
-        node.stack(&format!("{stack}session required pam_loginuid.so\n"));
+        node.write_stack(&format!("{stack}session required pam_loginuid.so\n"));
         let sshd = node.sshd();
         sshd.ssh(ALICE, "setsid -f sleep infinity </dev/null >/dev/null 2>&1").ok();
         eventually("the login is over", || job.cgroup.pids().len() == 2);

@@ -44,15 +44,15 @@ fn variables_reach_login_and_not_sshd() {
         node.log.line("env=\"SLURM_JOB_ID CUDA_VISIBLE_DEVICES\"");
         node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
         let outcome = node.run("cycles", &["alice", "2"]).exits(0);
-        outcome.omits("CHANGED").stands_in(&step.leaf());
+        outcome.omits("CHANGED").joins_cgroup(&step.leaf());
     });
 }
 
 /// Lists the GPU variables of the login's processes, sorted.
 fn gpu_variables(node: &Node) -> Vec<String> {
     let look = "env | grep -e _VISIBLE_DEVICES= -e ZE_AFFINITY_MASK= | sort";
-    let said = node.sshd().ssh(ALICE, look).ok().stdout;
-    said.lines().map(str::to_owned).collect()
+    let output = node.sshd().ssh(ALICE, look).ok().stdout;
+    output.lines().map(str::to_owned).collect()
 }
 
 /// NVIDIA GPUs are named by UUID, AMD GPUs by the number that a process there counts, whatever the
@@ -100,14 +100,14 @@ fn mig_instances_leave_nvidia_gpus_unnamed() {
         let _job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus).start();
         assert_eq!(gpu_variables(node).len(), 1);
         let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
-        node.place(instance, "DeviceFileMinor: 282\n");
+        node.write_root_file(instance, "DeviceFileMinor: 282\n");
         assert!(gpu_variables(node).is_empty());
     });
 }
 
 /// Opens the session in a stack that ignores refusals, and prints PAM's environment.
 fn run_ignored_session(node: &Node) -> crate::support::Outcome {
-    node.stack(
+    node.write_stack(
         "session required pam_permit.so\nsession [default=ignore] pam_job_adopt.so\n\
          session optional pam_exec.so stdout /usr/bin/env\n",
     );
@@ -132,7 +132,7 @@ fn variables_of_another_module_are_kept() {
         let _step = node.step(ALICE, &[]);
         node.answers(&plan_with_variables());
         node.write("/etc/security/pam_env.conf", "SLURM_JOB_ID DEFAULT=roots\n");
-        node.stack(
+        node.write_stack(
             "account required pam_job_adopt.so\nsession required pam_env.so\n\
              session required pam_job_adopt.so\n",
         );
@@ -192,14 +192,14 @@ fn specification_gives_login_only_devices() {
                 "deviceNodes": [{ "path": "/dev/fuse" }], "env": ["THING=one"],
             } }],
         });
-        node.folder("/etc/cdi", 0o755);
+        node.create_dir("/etc/cdi", 0o755);
         node.write("/etc/cdi/site.json", &spec.to_string());
         let job = node.job(ALICE, "4242").with("cdi", json!(["site.org/thing=one"])).start();
         // A line that an update has left behind.
         let stack = node.read("/etc/pam.d/sshd");
-        node.stack(&format!("auth optional pam_job_adopt.so\n{stack}"));
+        node.write_stack(&format!("auth optional pam_job_adopt.so\n{stack}"));
         let look = format!("{TELL}; cat /proc/self/cgroup; test -r /dev/fuse && echo thing opens");
-        let outcome = node.sshd().ssh(ALICE, &look).ok().stands_in(&job.cgroup);
+        let outcome = node.sshd().ssh(ALICE, &look).ok().joins_cgroup(&job.cgroup);
         let outcome = outcome.omits("THING").omits("LD_PRELOAD");
         assert!(!outcome.stdout.contains(" 5044 ") && !outcome.stdout.contains(" 0 "), "{outcome}");
     });

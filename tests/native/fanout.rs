@@ -57,7 +57,7 @@ fn concurrent_logins_are_all_adopted_and_leave_one_filter() {
         node.arguments("log_level=quiet");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        sshd.ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         let servers = |job: &Job<'_>| job.cgroup.pids().len();
         eventually("the login is over", || servers(&job) == 1);
         let first = Left::read(&job, &sshd);
@@ -127,8 +127,8 @@ fn logins_of_two_users_share_no_lock() {
         let his = node.job(BOB, "2").devices(&["/dev/nvidia1"]).start();
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| node.pam(ALICE).ok().stands_in(&hers.cgroup));
-                scope.spawn(|| node.pam(BOB).ok().stands_in(&his.cgroup));
+                scope.spawn(|| node.pam(ALICE).ok().joins_cgroup(&hers.cgroup));
+                scope.spawn(|| node.pam(BOB).ok().joins_cgroup(&his.cgroup));
             }
         });
         assert_eq!((hers.cgroup.filters().len(), his.cgroup.filters().len()), (1, 1));

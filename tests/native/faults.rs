@@ -55,7 +55,7 @@ fn install_our_stack(node: &Node) {
     node.install(&Tool::Inject.path(), "/usr/bin/inject");
     node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
     let ours = format!("required pam_job_adopt.so timeout={}", TIMEOUT / 1000);
-    node.stack(&format!("account {ours}\nsession required pam_permit.so\nsession {ours}\n"));
+    node.write_stack(&format!("account {ours}\nsession required pam_permit.so\nsession {ours}\n"));
 }
 
 /// A job that many logins join, one after the other.
@@ -132,12 +132,12 @@ impl Scene<'_> {
 
     /// Judges a login: returns whether it was admitted. The error describes what is wrong with it.
     fn judge(&self, outcome: &Outcome, before: &[i32], call: &str) -> Result<bool, String> {
-        let told = |phase: &str| {
+        let phase_result = |phase: &str| {
             let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(phase))?;
             let (code, took) = line.strip_suffix(" ms")?.split_once(" after ")?;
             Some((code.parse::<i32>().ok()?, took.parse::<u64>().ok()?))
         };
-        let (account, session) = (told("account "), told("session "));
+        let (account, session) = (phase_result("account "), phase_result("session "));
         let Some((code, _)) = session.or(account) else { return Err("no phase ended".into()) };
         let late =
             |(_, took): &(i32, u64)| *took > (TIMEOUT + MARGIN) * u64::from(timeout_factor());
@@ -145,9 +145,9 @@ impl Scene<'_> {
             return Err(format!("it took {took} ms"));
         }
         let admitted = session.is_some() && code == 0;
-        if let Some((_, told)) = outcome.stdout.split_once("--- before\n") {
-            let (told, _) = told.split_once("--- end\n").unwrap_or((told, ""));
-            let (before, after) = told.split_once("--- after\n").unwrap_or((told, ""));
+        if let Some((_, comparison)) = outcome.stdout.split_once("--- before\n") {
+            let (comparison, _) = comparison.split_once("--- end\n").unwrap_or((comparison, ""));
+            let (before, after) = comparison.split_once("--- after\n").unwrap_or((comparison, ""));
             let of = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
             let mut changed = of(before);
             changed = changed.symmetric_difference(&of(after)).cloned().collect();
@@ -330,9 +330,9 @@ fn inject_into_slurm_job() -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
         install_our_stack(node);
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
-        node.folder("/etc/slurm", 0o755);
+        node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         let step = node.step_alone(ALICE, &[]);
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);

@@ -38,7 +38,7 @@ fn unit_sets_mount_option_repeatedly_and_logins_work() {
     }
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         let checked = node.job_adopt(&["check", "--verbose"]);
         checked.says("fine cgroup-favordynmods /sys/fs/cgroup: moves do not wait");
     });

@@ -54,8 +54,8 @@ fn run_during_login<T>(node: &Node, job: &FluxJob, inside: impl FnOnce() -> T) -
     std::thread::scope(|scope| {
         let login = scope.spawn(|| sshd.ssh(ALICE, "sleep 50"));
         eventually("the login is in", || job.leaf().pids_or_empty().len() > 1);
-        let told = inside();
-        (told, login.join().unwrap())
+        let result = inside();
+        (result, login.join().unwrap())
     })
 }
 
@@ -95,8 +95,8 @@ fn login_with_real_helper_is_confined() {
             let job = node.start_flux_job(ALICE, JOB, options);
             let file = format!("{}/imp-shell-0-{JOB}.service", node.transient());
             node.write(&file, &format!("[Service]\nType=notify\n{policy}"));
-            let told = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
-            told.says(&format!("in force: {containment}"));
+            let resolved = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
+            resolved.says(&format!("in force: {containment}"));
             let login = node.sshd().ssh(ALICE, "cat /proc/self/cgroup; probe /dev/nvidia1").ok();
             assert_eq!(login.cgroup(), job.leaf().path());
             let open = if containment == "none" { OPENS } else { DENIED };
@@ -129,8 +129,8 @@ fn full_unit_delays_logins_of_others_little() {
         assert!(count < 100, "{count} processes of the running job were looked at");
         send_signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
         eventually("its owner reads so", || {
-            let told = node.account(ALICE).fails();
-            told.output().contains("your job f1 here is ending.")
+            let refusal = node.account(ALICE).fails();
+            refusal.output().contains("your job f1 here is ending.")
         });
         // The limit counts twice, since bob's unit has no filter. Without a limit it would be
         // 6,000.
@@ -142,7 +142,7 @@ fn full_unit_delays_logins_of_others_little() {
             node.job_adopt(&["strays", "--user", ALICE.name]).ok();
         }
         node.arguments("");
-        node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().stands_in(&bobs.leaf());
+        node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().joins_cgroup(&bobs.leaf());
     });
 }
 
@@ -430,8 +430,8 @@ fn keeper_that_dies_before_move_refuses_login() {
 fn keeper_terminated_before_move_is_replaced() {
     on_flux(|node| {
         let job = start_contained_job(node);
-        let told = node.keepers();
-        assert!(told.is_empty());
+        let keepers = node.keepers();
+        assert!(keepers.is_empty());
         let mut first = 0;
         delay_move(node, &job, || {
             first = node.keepers()[0];
@@ -542,11 +542,11 @@ fn foreign_unit_file_is_not_read() {
         }),
         ("writable by others", |node, file| {
             node.write(file, "[Service]\n");
-            node.mode(file, 0o666);
+            node.set_mode(file, 0o666);
         }),
         ("too big", |node, file| node.write(file, &"#".repeat(40 * 1024 + 1))),
         ("no text", |node, file| node.write(file, "[Service]\n\0")),
-        ("a directory", |node, file| node.folder(file, 0o755)),
+        ("a directory", |node, file| node.create_dir(file, 0o755)),
     ] {
         on_flux(|node| {
             let job = node.start_flux_job(ALICE, JOB, &[]);

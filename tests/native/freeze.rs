@@ -57,6 +57,6 @@ fn login_to_job_frozen_before_move_continues_after_thaw() {
             eventually("the login is in the job", || job.cgroup.pids().len() == 2);
             job.cgroup.freeze(false);
         });
-        outcome.ok().stands_in(&job.cgroup);
+        outcome.ok().joins_cgroup(&job.cgroup);
     });
 }

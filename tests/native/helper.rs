@@ -62,7 +62,7 @@ fn good_reply_admits() {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
         Fake::new().answers(&admitting_reply("4242", &job.cgroup)).install(node);
-        node.pam(ALICE).ok().stands_in(&job.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
     });
 }
 
@@ -298,7 +298,7 @@ fn unusable_helper_file_refuses_login() {
         damage(&format!("rm {RESOLVE}; mkdir {RESOLVE}"));
         damage(&format!("echo no program >{RESOLVE}"));
         node.account(ALICE).ok();
-        node.mode("/usr/libexec/job-adopt", 0o777);
+        node.set_mode("/usr/libexec/job-adopt", 0o777);
         assert_both_phases_refuse(node, "in a folder that all can write", "[JA09]");
         drop(job);
     });
@@ -323,8 +323,8 @@ fn helper_runs_without_privilege_and_inheritance() {
         Fake::new().verb("describe", 0).install(node);
         node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).fails();
         node.log.line("helper: end");
-        let told = node.log.to_string();
-        let seen: String = told
+        let log = node.log.to_string();
+        let seen: String = log
             .lines()
             .filter_map(|line| Some(format!("{}\n", line.split_once("helper: ")?.1)))
             .collect();
@@ -395,9 +395,9 @@ fn every_descriptor_is_closed_without_close_range() {
         node.run("bash", &["-c", login]).fails();
         node.log.line("helper: end");
         assert!(node.read("/tmp/strace").contains("INJECTED"));
-        let told = node.log.to_string();
+        let log = node.log.to_string();
         let open: Vec<&str> =
-            told.lines().filter_map(|line| Some(line.split_once("helper: fd ")?.1)).collect();
+            log.lines().filter_map(|line| Some(line.split_once("helper: fd ")?.1)).collect();
         assert_eq!(open, ["0", "1", "2"]);
     });
 }

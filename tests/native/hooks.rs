@@ -26,8 +26,8 @@ const JOB: [&str; 8] = [
 fn on_slurm_node(body: impl FnOnce(&Node)) {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        node.place("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");
+        node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        node.write_root_file("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
         for name in ["prolog.sh", "epilog.sh"] {
             node.install(&folder.join(name), &format!("/etc/slurm/{name}"));
@@ -73,9 +73,9 @@ fn configure_slurm(node: &Node, gres: &str, lines: &str) {
 
 /// Returns the device of a GPU in `gres.conf`, without those that all GPUs share.
 fn gpu_device(node: &Node, index: u32) -> String {
-    let said = node.run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")]).ok().stdout;
-    let own = said.lines().filter_map(|line| line.split_whitespace().nth(1));
-    own.filter(|path| path.ends_with(|last: char| last.is_ascii_digit())).collect()
+    let output = node.run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")]).ok().stdout;
+    let devices = output.lines().filter_map(|line| line.split_whitespace().nth(1));
+    devices.filter(|path| path.ends_with(|last: char| last.is_ascii_digit())).collect()
 }
 
 #[test]
@@ -169,16 +169,16 @@ fn index_among_several_types_follows_slurmd() {
         assert_eq!(read_record(node)["gres"], json!({ "gpu": [0, 2] }));
         assert_eq!(gpus(), ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
         // The prolog asks slurmd again only for a reason.
-        let told = "/run/job-adopt/gres.conf";
-        node.sh(&format!("echo '# mark' >>{told}")).ok();
+        let written = "/run/job-adopt/gres.conf";
+        node.sh(&format!("echo '# mark' >>{written}")).ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
-        assert!(node.read(told).ends_with("# mark\n"));
+        assert!(node.read(written).ends_with("# mark\n"));
         configure_slurm(node, "gpu:a:2,gpu:b:1", lines);
-        node.sh(&format!("touch -d yesterday {told}")).ok();
+        node.sh(&format!("touch -d yesterday {written}")).ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert_eq!(gpus(), ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia1"]);
         // Another driver may find other GPUs.
-        node.sh(&format!("sed -i '1s/$/ 1.2/' {told}")).ok();
+        node.sh(&format!("sed -i '1s/$/ 1.2/' {written}")).ok();
         node.run("job-adopt", &["devices", "--gres", "gpu:0"]).says("of another boot or driver");
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert_eq!(gpu_device(node, 2), "/dev/nvidia1");
@@ -227,7 +227,7 @@ fn install_example(node: &Node, name: &str, usual: &str, own: &str) {
     let text = std::fs::read_to_string(examples.join(name)).unwrap();
     assert!(text.contains(usual), "{name}");
     node.write(&format!("/tmp/{name}"), &text.replace(usual, own));
-    node.mode(&format!("/tmp/{name}"), 0o755);
+    node.set_mode(&format!("/tmp/{name}"), 0o755);
 }
 
 /// These schedulers are not installed: the test runs our part of their hooks, on stand-ins for
@@ -261,7 +261,7 @@ fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
         install_example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
         let status = "#!/bin/sh\n[ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
         node.write("/usr/bin/condor_status", status);
-        node.mode("/usr/bin/condor_status", 0o755);
+        node.set_mode("/usr/bin/condor_status", 0o755);
         node.write("/run/claimed", "");
         for _ in 0..2 {
             node.sh("/tmp/htcondor.sh").ok();
@@ -332,7 +332,7 @@ fn lay_traps(node: &Node, shell: &str) {
         let path = format!("/usr/bin/{program}");
         node.sh(&format!("rm -f {path}")).ok();
         node.write(&path, RECORDER);
-        node.mode(&path, 0o755);
+        node.set_mode(&path, 0o755);
     }
     // Files that OpenPBS's daemon keeps for its hooks.
     let event = "type = 1\n    def accept(self): pass\n    class job: id, euser = '77', 'alice'\n";

@@ -15,14 +15,14 @@ fn two_handles_in_one_process_change_nothing() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let outcome = run_cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
-        outcome.stands_in(&job.cgroup);
+        outcome.joins_cgroup(&job.cgroup);
     });
 }
 
 #[test]
 fn refusals_change_nothing() {
     on_node(|node| {
-        run_cycles(node, CAROL, "3").exits(10).omits("CHANGED").stands_in(&node.outside());
+        run_cycles(node, CAROL, "3").exits(10).omits("CHANGED").joins_cgroup(&node.outside());
         node.arguments("timeout=1");
         for fake in [
             Fake::new().verb("sleep", 3600),
@@ -37,8 +37,8 @@ fn refusals_change_nothing() {
         node.sh(&format!("echo no program >{path}")).ok();
         run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();
-        node.stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
-        run_cycles(node, ALICE, "2").exits(10).stands_in(&node.outside());
+        node.write_stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
+        run_cycles(node, ALICE, "2").exits(10).joins_cgroup(&node.outside());
     });
 }
 
@@ -48,7 +48,7 @@ fn logins_through_step_daemon_change_nothing() {
         let step = node.step(ALICE, &["no-user"]);
         let outcome = run_cycles(node, ALICE, "2").exits(0).omits("CHANGED");
         assert_eq!(outcome.stdout.matches("session 0").count(), 2, "{outcome}");
-        outcome.stands_in(&step.leaf());
+        outcome.joins_cgroup(&step.leaf());
     });
 }
 
@@ -62,10 +62,10 @@ fn refusals_through_step_daemon_change_nothing() {
             node.session_alone("timeout=1");
             let before = node.processes().len();
             let outcome = run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
-            outcome.says("[JA0").stands_in(&node.outside());
+            outcome.says("[JA0").joins_cgroup(&node.outside());
             let daemon = usize::from(!fault.starts_with("exit"));
             eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
-            step.empty();
+            step.assert_empty();
         });
     }
 }

@@ -8,7 +8,7 @@ fn job_with_children_gets_leaf_beside_children() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         job.cgroup.child("step").create();
         let outcome = node.look(ALICE).ok();
-        let outcome = outcome.stands_in(&job.cgroup.child("job-adopt"));
+        let outcome = outcome.joins_cgroup(&job.cgroup.child("job-adopt"));
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }
@@ -27,7 +27,7 @@ fn job_that_enables_controllers_gets_leaf() {
         if let Some(controller) = available.split_whitespace().next() {
             job.cgroup.write("cgroup.subtree_control", &format!("+{controller}"));
         }
-        node.look(ALICE).ok().stands_in(&job.cgroup.child("job-adopt"));
+        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("job-adopt"));
     });
 }
 
@@ -35,7 +35,7 @@ fn job_that_enables_controllers_gets_leaf() {
 fn record_names_leaf() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
-        node.look(ALICE).ok().stands_in(&job.cgroup.child("logins"));
+        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("logins"));
     });
 }
 

@@ -13,9 +13,10 @@ fn command_login_joins_job() {
     for mount in [Mount::Unified, Mount::Hybrid] {
         on_node_with(mount, |node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-            let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+            let outcome =
+                node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
             assert_eq!(outcome.stderr, "", "a command's output has to stay clean");
-            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).stands_in(&node.outside());
+            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).joins_cgroup(&node.outside());
         });
     }
 }
@@ -25,8 +26,9 @@ fn terminal_login_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        sshd.ssh_tty(ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
-        let shell = sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().stands_in(&job.cgroup);
+        sshd.ssh_tty(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
+        let shell =
+            sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().joins_cgroup(&job.cgroup);
         shell.devices(&GPU0).says("/dev/pts/");
     });
 }
@@ -49,7 +51,7 @@ fn password_login_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let outcome = node.sshd().ssh_password(ALICE, LOOK).ok();
-        outcome.stands_in(&job.cgroup).devices(&GPU0);
+        outcome.joins_cgroup(&job.cgroup).devices(&GPU0);
         node.log.line("Accepted keyboard-interactive/pam for alice");
     });
 }
@@ -80,9 +82,9 @@ fn second_channel_of_connection_joins_job() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
         let master = ["-M", "-S", "/root/mux", "-o", "ControlPersist=yes"];
-        sshd.ssh_with(&master, ALICE, LOOK).ok().stands_in(&job.cgroup);
+        sshd.ssh_with(&master, ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         let mux = ["-S", "/root/mux"];
-        sshd.ssh_with(&mux, ALICE, LOOK).ok().stands_in(&job.cgroup).devices(&GPU0);
+        sshd.ssh_with(&mux, ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
         let accepted = |node: &Node| {
             node.log
                 .entries()
@@ -105,7 +107,7 @@ fn process_that_outlives_its_login_stays_in_job() {
         node.sshd().ssh(ALICE, &later).ok();
         node.write("/home/alice/over", "");
         eventually("it has looked", || node.read("/home/alice/late").contains("end"));
-        node.sh("cat /home/alice/late").stands_in(&job.cgroup).devices(&GPU0);
+        node.sh("cat /home/alice/late").joins_cgroup(&job.cgroup).devices(&GPU0);
     });
 }
 
@@ -116,8 +118,8 @@ fn logins_of_two_users_join_their_own_jobs() {
         let his = node.job(BOB, "4243").devices(&["/dev/nvidia1"]).start();
         let sshd = node.sshd();
         std::thread::scope(|scope| {
-            let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().stands_in(&his.cgroup));
-            sshd.ssh(ALICE, LOOK).ok().stands_in(&hers.cgroup).devices(&GPU0);
+            let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().joins_cgroup(&his.cgroup));
+            sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&hers.cgroup).devices(&GPU0);
             let swapped = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
             bob.join().unwrap().devices(&swapped);
         });
@@ -177,7 +179,7 @@ fn mount_on_non_utf8_name_refuses_no_login() {
                 LC_ALL=C grep -aF $d /proc/self/mountinfo";
             node.sh(mounts).ok();
             node.session(ALICE).ok();
-            node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+            node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         });
     }
 }

@@ -113,7 +113,7 @@ fn rank_that_outlives_its_launcher_ends_with_job() {
         for node in cluster.nodes {
             node.sh("cp /usr/bin/sleep /usr/bin/survivor").ok();
             node.write("/usr/bin/outlive", &format!("#!/bin/sh\n{OUTLIVE}\n"));
-            node.mode("/usr/bin/outlive", 0o755);
+            node.set_mode("/usr/bin/outlive", 0o755);
         }
         let launcher = "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
         cluster.sshds[0].ssh(ALICE, launcher).ok();

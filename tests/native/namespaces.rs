@@ -42,8 +42,8 @@ fn make_changed_namespace(node: &Node, script: &str) -> String {
 /// Runs a session that prints its state behind our line, admitted or refused.
 fn print_session(node: &Node, arguments: &str) -> Outcome {
     node.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{LOOK}\nenv\n"));
-    node.mode("/usr/bin/in-session", 0o755);
-    node.stack(&format!(
+    node.set_mode("/usr/bin/in-session", 0o755);
+    node.write_stack(&format!(
         "account required pam_permit.so\nsession required pam_permit.so\n\
          session [default=ignore] pam_job_adopt.so timeout=3 {arguments}\n\
          session optional pam_exec.so stdout /usr/bin/in-session\n"
@@ -54,7 +54,7 @@ fn print_session(node: &Node, arguments: &str) -> Outcome {
 /// Asserts that the session was admitted, with the job's /tmp.
 #[track_caller]
 fn assert_inside(outcome: Outcome, leaf: &Cgroup) -> Outcome {
-    outcome.says("successfully opened").says("job\n").says("at /srv").stands_in(leaf)
+    outcome.says("successfully opened").says("job\n").says("at /srv").joins_cgroup(leaf)
 }
 
 /// Asserts that the session left no trace: the process is in the node's namespace, directory and
@@ -62,7 +62,12 @@ fn assert_inside(outcome: Outcome, leaf: &Cgroup) -> Outcome {
 #[track_caller]
 fn assert_undone(node: &Node, outcome: Outcome, code: &str) {
     let own = node.sh("readlink /proc/self/ns/mnt").ok().stdout;
-    outcome.says(code).says("node\n").says("at /srv").says(own.trim()).stands_in(&node.outside());
+    outcome
+        .says(code)
+        .says("node\n")
+        .says("at /srv")
+        .says(own.trim())
+        .joins_cgroup(&node.outside());
 }
 
 /// Asserts that a step with these faults is refused for this reason, because of the namespace that
@@ -74,9 +79,9 @@ fn assert_refused(faults: &[&str], make: impl FnOnce(&Node), why: &str) {
         let step = node.step(ALICE, faults);
         assert_undone(node, print_session(node, ""), "[JA0");
         node.log.line(why);
-        step.empty();
+        step.assert_empty();
         // A site that does not want the namespaces admits all the same.
-        print_session(node, "join_container=false").says("node\n").stands_in(&step.leaf());
+        print_session(node, "join_container=false").says("node\n").joins_cgroup(&step.leaf());
     });
 }
 
@@ -96,7 +101,7 @@ fn login_has_files_of_its_job() {
             assert_inside(print_session(node, ""), &step.leaf());
             assert_inside(print_session(node, "join_container=true"), &step.leaf());
             let outside = print_session(node, "join_container=false");
-            outside.says("successfully opened").says("node\n").stands_in(&step.leaf());
+            outside.says("successfully opened").says("node\n").joins_cgroup(&step.leaf());
         });
     }
 }
@@ -112,7 +117,7 @@ fn ssh_sftp_and_scp_enter_namespace_and_sshd_stays_outside() {
         for outcome in
             [sshd.ssh(ALICE, LOOK), sshd.ssh_tty(ALICE, LOOK), sshd.ssh_password(ALICE, LOOK)]
         {
-            outcome.ok().says("job").says("at /home/alice").stands_in(&step.leaf());
+            outcome.ok().says("job").says("at /home/alice").joins_cgroup(&step.leaf());
         }
         sshd.sftp(ALICE, "get /tmp/whose /root/got\nput /etc/hosts /home/alice/put\n").ok();
         assert_eq!(node.read("/root/got"), "job\n");
@@ -131,7 +136,7 @@ fn job_without_namespaces_changes_nothing() {
         on_node(|node| {
             make_private_namespace(node);
             let step = start_step(node, version, &[]);
-            print_session(node, "").says("successfully").says("node\n").stands_in(&step.leaf());
+            print_session(node, "").says("successfully").says("node\n").joins_cgroup(&step.leaf());
         });
     }
 }
@@ -145,7 +150,7 @@ fn namespaces_of_sshd_itself_change_nothing() {
             .says("successfully")
             .says("node\n")
             .says("at /srv")
-            .stands_in(&step.leaf());
+            .joins_cgroup(&step.leaf());
     });
 }
 
@@ -166,7 +171,7 @@ fn login_is_in_pid_namespace_of_its_job() {
         let step = start_step(node, FULL, &["ns", &processes, "ns2", &mounts]);
         let sshd = node.sshd();
         let outcome = sshd.ssh(ALICE, &format!("{LOOK}; cat /proc/1/comm")).ok();
-        outcome.says("job").says("sleep").stands_in(&step.leaf());
+        outcome.says("job").says("sleep").joins_cgroup(&step.leaf());
         let _ = first.kill();
         let _ = first.wait();
     });
@@ -229,7 +234,7 @@ fn namespace_with_other_system_files_refuses_login() {
 #[test]
 fn namespace_without_working_directory_of_sshd_refuses_login() {
     let make = |node: &Node| {
-        node.folder("/srv/a", 0o755);
+        node.create_dir("/srv/a", 0o755);
         make_changed_namespace(node, "mount -t tmpfs tmpfs /srv");
     };
     on_node(|node| {
@@ -239,11 +244,11 @@ fn namespace_without_working_directory_of_sshd_refuses_login() {
         print_session(node, "private_dirs=/tmp,/srv")
             .says("successfully")
             .says("job\n")
-            .stands_in(&step.leaf());
+            .joins_cgroup(&step.leaf());
         let login = node.sh("cd /srv/a && exec pamtester sshd alice open_session");
-        login.says("[JA07]").says("node\n").says("at /srv/a").stands_in(&node.outside());
+        login.says("[JA07]").says("node\n").says("at /srv/a").joins_cgroup(&node.outside());
         node.log.line("No such file or directory");
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -281,7 +286,7 @@ fn multithreaded_process_joins_no_namespace() {
             "cd /srv && strace -qq -o /dev/null -e inject=setns:error=EINVAL pamtester sshd alice open_session",
         );
         assert_undone(node, shared, "[JA07]");
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -375,7 +380,7 @@ fn registered_job_has_namespace_that_root_named() {
         print_session(node, "join_container=false")
             .says("successfully")
             .says("node\n")
-            .stands_in(job);
+            .joins_cgroup(job);
         node.sh(&format!("umount {path}")).ok();
         assert_undone(node, print_session(node, ""), "[JA07]");
         node.log.line("is no namespace of mounts");
@@ -392,7 +397,7 @@ fn registered_job_has_namespace_that_root_named() {
             "closed",
         ])
         .ok();
-        print_session(node, "").says("successfully").says("node\n").stands_in(job);
+        print_session(node, "").says("successfully").says("node\n").joins_cgroup(job);
     });
 }
 
@@ -479,7 +484,7 @@ fn number_of_process_from_before_an_upgrade_refuses_login() {
         let mark = "import os, sys; os.setxattr(sys.argv[1], 'trusted.job_adopt_namespace', b'1')";
         let path = format!("/sys/fs/cgroup{}", job.cgroup.path());
         node.run("python3", &["-c", mark, &path]).ok();
-        print_session(node, "").says("[JA07]").stands_in(&node.outside());
+        print_session(node, "").says("[JA07]").joins_cgroup(&node.outside());
     });
 }
 
@@ -505,10 +510,10 @@ const CLOSING: &str = "chown 1001 /tmp; chmod 700 /tmp; ln -s /root/victim /tmp/
 /// Installs a stack with a module above our session line that writes to /tmp at the end of a session.
 fn install_closing_stack(node: &Node, first: &str) {
     node.write("/usr/bin/at-close", "#!/bin/sh\nPATH=/usr/bin:/bin\necho closed >>/tmp/closed\n");
-    node.mode("/usr/bin/at-close", 0o755);
+    node.set_mode("/usr/bin/at-close", 0o755);
     node.sh("echo root >/root/victim; rm -f /tmp/closed").ok();
     let exec = "session optional pam_exec.so type=close_session /usr/bin/at-close";
-    node.stack(&format!(
+    node.write_stack(&format!(
         "auth required pam_unix.so\naccount required pam_job_adopt.so\n\
          account required pam_unix.so\n{first}{exec}\nsession required pam_permit.so\n\
          session required pam_job_adopt.so\n{exec}\n"
@@ -577,13 +582,13 @@ fn session_line_goes_back_for_later_modules_and_both_lines_once() {
         assert_eq!(node.read("/tmp/closed"), "closed\nclosed\n");
         // Two of our session lines go back once.
         let own = "session required pam_job_adopt.so\n";
-        node.stack(&format!(
+        node.write_stack(&format!(
             "account required pam_job_adopt.so\n{CLOSE_ONLY}{own}{own}\
              session optional pam_exec.so type=close_session stdout /usr/bin/readlink /proc/self/ns/mnt\n"
         ));
         let outside = node.sh("readlink /proc/self/ns/mnt").stdout;
         node.run("pamtester", &phases).ok().says(outside.trim());
-        step.empty();
+        step.assert_empty();
     });
 }
 

@@ -84,7 +84,7 @@ fn assert_login_refused(
 fn cdi_name_opens_its_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         assert!(!node.exists("/run/hook-ran"), "a hook was run");
     });
@@ -94,8 +94,8 @@ fn cdi_name_opens_its_device() {
 fn directory_opens_its_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
         assert_login_devices(node, "device_dir", json!("/run/site/4242"), &SECOND);
     });
 }
@@ -104,8 +104,8 @@ fn directory_opens_its_devices() {
 fn cdi_name_in_directory_opens_its_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/run/cdi/nvidia.yaml", NVIDIA);
-        node.place("/run/site/4242/cdi/nvidia.com/gpu/1", "");
+        node.write_root_file("/run/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/run/site/4242/cdi/nvidia.com/gpu/1", "");
         assert_login_devices(node, "device_dir", json!("/run/site/4242"), &SECOND);
     });
 }
@@ -114,7 +114,7 @@ fn cdi_name_in_directory_opens_its_device() {
 fn empty_directory_opens_no_gpu() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.folder("/run/site/4242", 0o755);
+        node.create_dir("/run/site/4242", 0o755);
         let none = [("/dev/nvidia0", DENIED), ("/dev/nvidiactl", DENIED), ("/dev/null", "ok")];
         assert_login_devices(node, "device_dir", json!("/run/site/4242"), &none);
     });
@@ -124,9 +124,9 @@ fn empty_directory_opens_no_gpu() {
 fn unknown_entry_refuses_whole_directory() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.place("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
-        node.place("/run/site/4242/nvidia1", "");
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
+        node.write_root_file("/run/site/4242/nvidia1", "");
         assert_login_refused(
             node,
             "device_dir",
@@ -170,8 +170,8 @@ fn slurm_index_opens_its_device() {
         node.add_nvidia_driver(510);
         let lines = "NodeName=gpu018 Name=gpu File=/dev/nvidia3\n\
                      NodeName=gpu[017,019] Name=gpu Type=h100 File=/dev/nvidia[2,1]\n";
-        node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        node.place("/etc/slurm/gres.conf", lines);
+        node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        node.write_root_file("/etc/slurm/gres.conf", lines);
         assert_login_devices(node, "gres", json!({ "gpu": [1] }), &SECOND);
     });
 }
@@ -183,8 +183,8 @@ fn configured_nodename_selects_lines_of_gres_conf() {
         node.add_nvidia_driver(510);
         let lines = "NodeName=gpu017 Name=gpu File=/dev/nvidia3\n\
                      NodeName=rack1-n7 Name=gpu File=/dev/nvidia1\n";
-        node.place("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        node.place("/etc/slurm/gres.conf", lines);
+        node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
+        node.write_root_file("/etc/slurm/gres.conf", lines);
         node.configure("nodename = rack1-n7\n");
         node.job_adopt(&["devices", "--gres", "gpu:0"]).ok().says("/dev/nvidia1");
         assert_login_devices(node, "gres", json!({ "gpu": [0] }), &SECOND);
@@ -201,7 +201,7 @@ fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
             "  - path: /dev/nvidia-uvm\n    major: 511\n    permissions: rwm\n    type: c\n",
         );
         assert!(numbered.contains("511"));
-        node.place("/etc/cdi/nvidia.yaml", &numbered);
+        node.write_root_file("/etc/cdi/nvidia.yaml", &numbered);
         assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "511");
     });
 }
@@ -211,7 +211,7 @@ fn device_node_of_another_driver_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229").ok();
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         assert_login_refused(
             node,
             "cdi",
@@ -226,8 +226,8 @@ fn device_node_of_another_driver_refuses_login() {
 fn specification_writable_by_others_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.mode("/etc/cdi/nvidia.yaml", 0o666);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.set_mode("/etc/cdi/nvidia.yaml", 0o666);
         assert_login_refused(
             node,
             "cdi",
@@ -242,16 +242,19 @@ fn specification_writable_by_others_refuses_login() {
 fn broken_specification_hides_no_other_kind() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         let broken = r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#;
-        node.place("/etc/cdi/beside.json", broken);
-        node.place("/run/cdi/broken.json", broken);
+        node.write_root_file("/etc/cdi/beside.json", broken);
+        node.write_root_file("/run/cdi/broken.json", broken);
         assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         // A broken file of the same kind might replace the definition.
         node.log.line("broken.json");
     });
     on_node(|node| {
-        node.place("/etc/cdi/broken.json", r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#);
+        node.write_root_file(
+            "/etc/cdi/broken.json",
+            r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#,
+        );
         assert_login_refused(
             node,
             "cdi",
@@ -267,13 +270,13 @@ fn broken_specification_hides_no_other_kind() {
 fn specification_readable_only_by_root_is_logged_and_hides_only_its_kind() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.place("/run/cdi/site.org-fpga_7.json", "{}");
-        node.mode("/run/cdi/site.org-fpga_7.json", 0o600);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/run/cdi/site.org-fpga_7.json", "{}");
+        node.set_mode("/run/cdi/site.org-fpga_7.json", 0o600);
         assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         let fpga = node.job_adopt(&["devices", "site.org/fpga=0"]);
         fpga.exits(1).says("/run/cdi/site.org-fpga_7.json").says("may not read it: chmod 644");
-        node.mode("/etc/cdi/nvidia.yaml", 0o600);
+        node.set_mode("/etc/cdi/nvidia.yaml", 0o600);
         let cause =
             "/etc/cdi/nvidia.yaml: job-adopt, as whom logins look, may not read it: chmod 644";
         node.job_adopt(&["devices", "nvidia.com/gpu=1"]).exits(1).says(cause);
@@ -290,8 +293,8 @@ fn specification_readable_only_by_root_is_logged_and_hides_only_its_kind() {
 fn broken_specification_revives_no_older_definition() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.place("/run/cdi/nvidia.yaml", &NVIDIA.replace("deviceNodes", "devicenodes"));
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/run/cdi/nvidia.yaml", &NVIDIA.replace("deviceNodes", "devicenodes"));
         let cause = "/run/cdi/nvidia.yaml";
         assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
     });
@@ -302,7 +305,7 @@ fn broken_specification_revives_no_older_definition() {
 fn register_confines_job_to_named_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
         let register = ["register", "--id", "4242", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
         node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat()).ok();
@@ -344,8 +347,11 @@ fn configured_pattern_and_preset_open_devices() {
 fn variable_of_user_opens_no_device() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.place("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.place("/home/alice/.pam_environment", "NVIDIA_VISIBLE_DEVICES DEFAULT=all\n");
+        node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
+        node.write_root_file(
+            "/home/alice/.pam_environment",
+            "NVIDIA_VISIBLE_DEVICES DEFAULT=all\n",
+        );
         let _job = node.job(ALICE, "4242").with("cdi", json!(["nvidia.com/gpu=1"])).start();
         let look = format!("export NVIDIA_VISIBLE_DEVICES=all CUDA_VISIBLE_DEVICES=0; {LOOK}");
         node.sshd().ssh(ALICE, &look).ok().devices(&SECOND);

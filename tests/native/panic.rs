@@ -9,7 +9,7 @@ fn panic_after_move_is_undone_and_refused() {
         node.install(&built_path(Artifact::Module), &node.module());
         node.reporting("");
         let sound = node.job(ALICE, "4242").start();
-        node.pam(ALICE).ok().stands_in(&sound.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&sound.cgroup);
         let fatal = node.job(ALICE, "provoke-panic").started(1_795_300_000).start();
         let outcome = node.session(ALICE).exits(1);
         assert_eq!(fatal.cgroup.pids().len(), 1, "{outcome}");
@@ -18,6 +18,6 @@ fn panic_after_move_is_undone_and_refused() {
         let sshd = node.sshd();
         sshd.ssh(ALICE, "echo a''shell").fails().omits("ashell");
         std::fs::remove_file(node.path(&fatal.record_path())).unwrap();
-        node.pam(ALICE).ok().stands_in(&sound.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&sound.cgroup);
     });
 }

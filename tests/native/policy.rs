@@ -64,7 +64,7 @@ fn auto_without_list_contains_nothing() {
     on_node(|node| {
         let auto = json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
-        let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&job.cgroup);
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS)]);
         assert!(job.cgroup.filters().is_empty());
     });

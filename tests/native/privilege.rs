@@ -58,10 +58,10 @@ fn setuid_helper_file_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for mode in [0o4755, 0o2755] {
-            node.mode("/usr/libexec/job-adopt/resolve", mode);
+            node.set_mode("/usr/libexec/job-adopt/resolve", mode);
             node.account(ALICE).fails().says("[JA09]");
         }
-        node.mode("/usr/libexec/job-adopt/resolve", 0o755);
+        node.set_mode("/usr/libexec/job-adopt/resolve", 0o755);
         node.account(ALICE).ok();
     });
 }
@@ -71,9 +71,9 @@ fn helper_in_folder_writable_by_others_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for folder in ["/usr/libexec", "/usr"] {
-            node.mode(folder, 0o777);
+            node.set_mode(folder, 0o777);
             node.account(ALICE).fails().says("[JA09]");
-            node.mode(folder, 0o755);
+            node.set_mode(folder, 0o755);
         }
         node.account(ALICE).ok();
     });

@@ -28,7 +28,7 @@ fn end_job_at_every(call: &str, at_least: u32) {
         let mut held = false;
         on_node(|node| {
             // Only the session: an account phase before it would be the one to refuse.
-            node.stack(
+            node.write_stack(
                 "account required pam_permit.so\nsession required pam_permit.so\n\
                  session required pam_job_adopt.so\n",
             );

@@ -90,10 +90,10 @@ fn record_writable_by_others_refuses_login() {
         chown(node.path(&job.record_path()), Some(ALICE.uid), None).unwrap();
     });
     assert_damage_refused("group-writable", "[JA09]", |node, job| {
-        node.mode(&job.record_path(), 0o664)
+        node.set_mode(&job.record_path(), 0o664)
     });
     assert_damage_refused("writable by all", "[JA09]", |node, job| {
-        node.mode(&job.record_path(), 0o646)
+        node.set_mode(&job.record_path(), 0o646)
     });
     assert_damage_refused("a link's second name", "[JA09]", |node, job| {
         let path = node.path(&job.record_path());
@@ -103,7 +103,7 @@ fn record_writable_by_others_refuses_login() {
         chown(node.path("/run/job-adopt/jobs/1001"), Some(ALICE.uid), None).unwrap();
     });
     assert_damage_refused("folder writable by all", "[JA09]", |node, _| {
-        node.mode("/run/job-adopt/jobs/1001", 0o777);
+        node.set_mode("/run/job-adopt/jobs/1001", 0o777);
     });
 }
 
@@ -179,9 +179,9 @@ fn broken_record_hides_no_sound_one() {
         let good = node.job(ALICE, "1").start();
         let bad = node.job(ALICE, "2").start();
         bad.record("{");
-        node.pam(ALICE).ok().stands_in(&good.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&good.cgroup);
         node.log.line("2.json");
         let other = node.job(BOB, "3").start();
-        node.pam(BOB).ok().stands_in(&other.cgroup);
+        node.pam(BOB).ok().joins_cgroup(&other.cgroup);
     });
 }

@@ -47,7 +47,7 @@ fn refusal_text_is_short_and_names_no_other_user() {
 #[test]
 fn refused_session_starts_no_shell() {
     on_node(|node| {
-        node.stack(
+        node.write_stack(
             "auth required pam_unix.so\naccount required pam_unix.so\n\
              session required pam_permit.so\nsession required pam_job_adopt.so\n",
         );
@@ -116,7 +116,7 @@ fn account_with_effective_session_line_admits() {
 }
 
 fn write_stack(node: &Node, session: &str) {
-    node.stack(&format!(
+    node.write_stack(&format!(
         "account required pam_job_adopt.so\naccount required pam_unix.so\n\
          session required pam_unix.so\n{session}"
     ));
@@ -130,7 +130,7 @@ fn root_is_never_refused() {
         node.arguments("no_such_argument");
         sshd.ssh(ROOT, "id -u").ok();
         node.arguments("helper=/nonexistent");
-        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().stands_in(&node.outside());
+        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().joins_cgroup(&node.outside());
     });
 }
 
@@ -170,7 +170,7 @@ fn line_for_another_service_is_logged() {
                  session required pam_permit.so\nsession required pam_job_adopt.so {argument}\n"
             )
         };
-        node.stack(&lines("service=shhd"));
+        node.write_stack(&lines("service=shhd"));
         for phase in ["acct_mgmt", "open_session"] {
             node.log.clear();
             node.phases("sshd", CAROL, &[phase]).ok();
@@ -196,7 +196,7 @@ fn unknown_user_of_another_service_is_ignored() {
                      session required pam_permit.so\nsession required pam_job_adopt.so\n";
         node.write("/etc/pam.d/other", lines);
         node.phases("other", virtual_user, &phases).ok();
-        node.stack(lines);
+        node.write_stack(lines);
         node.phases("sshd", virtual_user, &phases).fails();
         node.write("/run/job-adopt/off", "");
         node.phases("sshd", virtual_user, &phases).ok();

@@ -19,9 +19,9 @@ fn broken_configuration_is_named() {
 #[test]
 fn stack_without_session_line_is_named_beside_cause() {
     on_node(|node| {
-        node.folder("/run/job-adopt/jobs/1001", 0o755);
+        node.create_dir("/run/job-adopt/jobs/1001", 0o755);
         node.write("/run/job-adopt/jobs/1001/4242.json", "{");
-        node.stack("account required pam_job_adopt.so\nsession required pam_permit.so\n");
+        node.write_stack("account required pam_job_adopt.so\nsession required pam_permit.so\n");
         let outcome = run_resolve(node, &[]).exits(1).says("[JA09]");
         outcome.says("cause: /run/job-adopt/jobs/1001/4242.json: ").says("warning: service sshd: ");
     });
@@ -33,12 +33,12 @@ fn file_unreadable_to_helper_is_named_to_root() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.configure("env = id\n");
-        node.mode("/etc/security/job_adopt.conf", 0o600);
+        node.set_mode("/etc/security/job_adopt.conf", 0o600);
         node.account(ALICE).fails().says("[JA09]");
         let cause = "cause: /etc/security/job_adopt.conf: cannot open: Permission denied; jobs are \
                      looked up as the user job-adopt";
         run_resolve(node, &[]).exits(1).says("[JA09]").says(cause);
-        node.mode("/etc/security/job_adopt.conf", 0o644);
+        node.set_mode("/etc/security/job_adopt.conf", 0o644);
         run_resolve(node, &[]).exits(0).says("JA00");
     });
 }

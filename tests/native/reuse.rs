@@ -41,7 +41,7 @@ fn directory_of_next_job_refuses_previous_user() {
         let cgroup = job.cgroup.path();
         let register = ["register", "--id", "7", "--user", "bob", "--policy", "closed"];
         node.job_adopt(&[&register[..], &["--cgroup", cgroup]].concat()).ok();
-        node.pam(BOB).ok().stands_in(&job.cgroup);
+        node.pam(BOB).ok().joins_cgroup(&job.cgroup);
         node.account(ALICE).fails().says("[JA03]");
     });
 }
@@ -105,7 +105,7 @@ fn cgroup_without_processes_admits_logins() {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
         end_without_epilog(&job);
-        node.pam(ALICE).ok().stands_in(&job.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
     });
 }
 

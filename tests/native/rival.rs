@@ -136,14 +136,14 @@ fn pin_is_replaced_by_successor() {
 fn swap_record(node: &Node, job: &Job<'_>, text: &str) {
     let new = "/run/job-adopt/jobs/1001/.new";
     node.write(new, text);
-    node.mode(new, 0o644);
+    node.set_mode(new, 0o644);
     std::fs::rename(node.path(new), node.path(&job.record_path())).unwrap();
 }
 
 /// Asserts that the login is in the job, or refused with a code.
 fn assert_inside_or_refused(outcome: Outcome, job: &Job<'_>) {
     if outcome.code == 0 {
-        outcome.stands_in(&job.cgroup);
+        outcome.joins_cgroup(&job.cgroup);
     } else {
         outcome.says("[JA0");
     }
@@ -191,7 +191,7 @@ fn slow_logins_take_turns_under_lock() {
                 })
                 .collect();
             for login in logins {
-                login.join().unwrap().ok().stands_in(&job.cgroup);
+                login.join().unwrap().ok().joins_cgroup(&job.cgroup);
             }
         });
         assert_eq!(job.cgroup.filters().len(), 1);

@@ -10,10 +10,10 @@ fn observe_changes_no_decision_and_logs_each() {
         node.arguments("observe");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        let outcome = sshd.ssh(ALICE, LOOK).ok().stands_in(&node.outside());
+        let outcome = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&node.outside());
         outcome.devices(&[("/dev/nvidia1", OPENS)]);
         assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
-        sshd.ssh(CAROL, LOOK).ok().stands_in(&node.outside()).omits("JA01");
+        sshd.ssh(CAROL, LOOK).ok().joins_cgroup(&node.outside()).omits("JA01");
         node.log.line("code=JA01");
         // No other module has put the logins into a job.
         let entry = node.log.line("agree=no");
@@ -37,8 +37,8 @@ fn off_switch_admits_with_alert() {
 fn exempt_users_and_groups_are_ignored() {
     on_node(|node| {
         node.reporting("exempt_uids=1003 exempt_groups=ops");
-        node.pam(CAROL).ok().stands_in(&node.outside());
-        node.pam(OPS).ok().stands_in(&node.outside());
+        node.pam(CAROL).ok().joins_cgroup(&node.outside());
+        node.pam(OPS).ok().joins_cgroup(&node.outside());
         node.pam(ALICE).fails().says("[JA01]");
         node.arguments("exempt_groups=no-such-group");
         node.pam(OPS).fails();
@@ -83,14 +83,14 @@ fn each_opening_argument_logs_its_use() {
             node.log.clear();
         };
         node.reporting("action_no_jobs=ignore");
-        node.pam(CAROL).ok().stands_in(&node.outside());
+        node.pam(CAROL).ok().joins_cgroup(&node.outside());
         opened("action_no_jobs");
         node.reporting("action_generic_failure=allow helper=/nonexistent");
-        node.pam(CAROL).ok().stands_in(&node.outside());
+        node.pam(CAROL).ok().joins_cgroup(&node.outside());
         opened("action_generic_failure");
         let job = node.job(ALICE, "4242").unstamped().start();
         node.reporting("action_adopt_failure=allow");
-        node.pam(ALICE).ok().stands_in(&node.outside());
+        node.pam(ALICE).ok().joins_cgroup(&node.outside());
         opened("action_adopt_failure");
         drop(job);
     });
@@ -102,7 +102,7 @@ fn require_devices_refuses_job_without_containment() {
         let auto = serde_json::json!({ "DevicePolicy": "auto" });
         let job = node.job(ALICE, "4242").with("options", auto).start();
         node.reporting("");
-        node.pam(ALICE).ok().stands_in(&job.cgroup);
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
         assert_eq!(node.log.decision("JA00").field("containment"), Some("none"));
         node.reporting("require_devices");
         node.pam(ALICE).fails();
@@ -143,7 +143,7 @@ fn wrong_configuration_refuses_and_is_named() {
         }
         node.configure("");
         node.account(ALICE).ok();
-        node.mode("/etc/security/job_adopt.conf", 0o666);
+        node.set_mode("/etc/security/job_adopt.conf", 0o666);
         node.account(ALICE).fails().says("[JA09]");
         node.sh("chmod 644 /etc/security/job_adopt.conf; chown alice /etc/security/job_adopt.conf")
             .ok();

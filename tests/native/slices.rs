@@ -44,7 +44,7 @@ fn drop_ins_are_shown_and_written_once() {
             .says("# /etc/systemd/system/user-1002.slice.d/job-adopt.conf\n")
             .says("opsuser: in the group ops");
         node.sh("! test -e /etc/systemd/system/user-.slice.d").ok();
-        node.folder("/run/image", 0o755);
+        node.create_dir("/run/image", 0o755);
         let write = ["slices", "--write", "--root", "/run/image"];
         node.job_adopt(&write)
             .ok()

@@ -90,14 +90,14 @@ struct History {
 }
 
 /// A login, as its client reports it.
-struct Told {
+struct LoginReport {
     user: User,
     span: Span,
     status: i32,
     text: String,
 }
 
-impl Told {
+impl LoginReport {
     fn read(user: User, text: String) -> Self {
         let line = text.lines().find_map(|line| line.strip_prefix("over "));
         let words: Vec<&str> = line.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
@@ -117,59 +117,59 @@ impl Told {
 
 impl History {
     /// Returns the result of a login in one word. The error describes what is wrong with it.
-    fn judge(&self, told: &Told) -> Result<String, String> {
+    fn judge(&self, report: &LoginReport) -> Result<String, String> {
         let over = self.over.lock().unwrap();
-        let lines = told.text.lines().filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
+        let lines = report.text.lines().filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
         let cgroups: Vec<&str> = lines.filter(|cgroup| cgroup.starts_with('/')).collect();
         if cgroups.is_empty() {
-            return self.judge_refusal(&over, told);
+            return self.judge_refusal(&over, report);
         }
         let within = |job: &Past, cgroup: &str| {
             let rest = cgroup.strip_prefix(&job.path);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let here = |job: &Past| cgroups.iter().filter(|cgroup| within(job, cgroup)).count();
-        let mut jobs = over.iter().filter(|job| here(job) > 0 && overlap(job.seen, told.span));
+        let mut jobs = over.iter().filter(|job| here(job) > 0 && overlap(job.seen, report.span));
         let job = jobs.next().ok_or(format!("is in {cgroups:?}"))?;
         let whole = here(job) == job.hierarchies && jobs.all(|other| other.path == job.path);
-        if job.owner != told.user || !whole {
+        if job.owner != report.user || !whole {
             return Err(format!("is in {cgroups:?}, {} being {}'s", job.path, job.owner.name));
         }
-        Self::judge_devices(job, told)
+        Self::judge_devices(job, report)
     }
 
-    fn judge_devices(job: &Past, told: &Told) -> Result<String, String> {
+    fn judge_devices(job: &Past, report: &LoginReport) -> Result<String, String> {
         for gpu in 0..GPUS {
-            let foreign = job.foreign.iter().any(|span| overlap(*span, told.span));
-            match told.device(gpu) {
+            let foreign = job.foreign.iter().any(|span| overlap(*span, report.span));
+            match report.device(gpu) {
                 Some(DENIED) if gpu != job.gpu || foreign => {}
                 Some(OPENS) if gpu == job.gpu => {}
                 Some(answer) => return Err(format!("in {}, GPU {gpu}: {answer}", job.path)),
-                None if overlap((job.whole.1, job.seen.1), told.span) => {
+                None if overlap((job.whole.1, job.seen.1), report.span) => {
                     return Ok("ended with their job".into());
                 }
                 None => return Err(format!("in {}, and ended", job.path)),
             }
         }
-        if told.status == 0 || overlap((job.whole.1, job.seen.1), told.span) {
+        if report.status == 0 || overlap((job.whole.1, job.seen.1), report.span) {
             let slurms = if job.is_slurms() { " by Slurm" } else { "" };
             return Ok(format!("adopted{slurms}"));
         }
-        Err(format!("in {}, and ended with status {}", job.path, told.status))
+        Err(format!("in {}, and ended with status {}", job.path, report.status))
     }
 
-    fn judge_refusal(&self, over: &[Past], told: &Told) -> Result<String, String> {
-        let own: Vec<&Past> = over.iter().filter(|job| job.owner == told.user).collect();
+    fn judge_refusal(&self, over: &[Past], report: &LoginReport) -> Result<String, String> {
+        let own: Vec<&Past> = over.iter().filter(|job| job.owner == report.user).collect();
         let any = |fits: &dyn Fn(&Past) -> bool| own.iter().any(|job| fits(job));
         // The helper reads one source after the other, and one record after the other.
-        let none = !any(&|job| job.whole.0 < told.span.0 && told.span.1 < job.whole.1);
-        let ended = any(&|job| overlap((job.whole.1, job.seen.1), told.span));
-        let started = any(&|job| overlap((job.seen.0, job.whole.0), told.span));
-        let frozen = any(&|job| job.frozen.iter().any(|span| overlap(*span, told.span)));
+        let none = !any(&|job| job.whole.0 < report.span.0 && report.span.1 < job.whole.1);
+        let ended = any(&|job| overlap((job.whole.1, job.seen.1), report.span));
+        let started = any(&|job| overlap((job.seen.0, job.whole.0), report.span));
+        let frozen = any(&|job| job.frozen.iter().any(|span| overlap(*span, report.span)));
         let above = self.above.lock().unwrap();
-        let foreign = any(&|job| job.foreign.iter().any(|span| overlap(*span, told.span)))
-            || above.iter().any(|span| overlap(*span, told.span));
-        let fits = match told.code() {
+        let foreign = any(&|job| job.foreign.iter().any(|span| overlap(*span, report.span)))
+            || above.iter().any(|span| overlap(*span, report.span));
+        let fits = match report.code() {
             "01" => none,
             "02" => started || none,
             "03" => ended || none,
@@ -182,7 +182,7 @@ impl History {
             "" => ended,
             _ => false,
         };
-        match told.code() {
+        match report.code() {
             code if !fits => Err(format!("JA{code} does not fit")),
             "" => Ok("ended with their job on the way".into()),
             code => Ok(format!("refused, JA{code}")),
@@ -446,16 +446,16 @@ fn private_memory(sshd: &Sshd<'_>) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn run_wave(node: &Node, users: &[User]) -> Vec<Told> {
+fn run_wave(node: &Node, users: &[User]) -> Vec<LoginReport> {
     let names = users.iter().map(|user| user.name);
     let mut clients = node.command("bash");
     clients.args(["-c", CLIENTS, "wave"]).args(names);
     crate::support::Outcome::run(&mut clients).ok();
-    let told = |(at, user): (usize, &User)| {
+    let read_report = |(at, user): (usize, &User)| {
         let bytes = fs::read(node.path(&format!("/root/wave/{}.new", at + 1))).unwrap();
-        Told::read(*user, String::from_utf8_lossy(&bytes).into_owned())
+        LoginReport::read(*user, String::from_utf8_lossy(&bytes).into_owned())
     };
-    users.iter().enumerate().map(told).collect()
+    users.iter().enumerate().map(read_report).collect()
 }
 
 /// Returns the names of our programs for these jobs.
@@ -485,9 +485,9 @@ fn waves_of_logins_on_cgroup_v1_are_confined_and_leave_nothing() {
 fn waves_of_logins_on_cgroup_v2_are_confined_and_leave_nothing() {
     on_node_alone(|node| {
         node.install(&Tool::Extern.path(), "/usr/bin/extern");
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
-        node.folder("/etc/slurm", 0o755);
+        node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         run_soak(node, None);
     });
@@ -512,7 +512,7 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     let own = private_memory(&sshd);
     let (history, over) = (History::default(), AtomicBool::new(false));
     let began = Instant::now();
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     std::thread::scope(|scope| {
         let (history, over) = (&history, &over);
         // The stand-in has one job at a time.
@@ -523,19 +523,19 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         scope.spawn(move || toggle_filters_above(node, history, over));
         let done = || over.store(true, Ordering::Relaxed);
         let _done = Done(&done);
-        while told.len() < logins {
-            let count = WAVE.min(logins - told.len());
+        while reports.len() < logins {
+            let count = WAVE.min(logins - reports.len());
             let users = (0..count).map(|at| USERS[at % USERS.len()]);
-            told.extend(run_wave(node, &users.collect::<Vec<_>>()));
+            reports.extend(run_wave(node, &users.collect::<Vec<_>>()));
         }
     });
     let took = began.elapsed();
     let mut came = BTreeMap::<String, usize>::new();
     let mut wrong = Vec::new();
-    for told in &told {
-        match history.judge(told) {
+    for report in &reports {
+        match history.judge(report) {
             Ok(what) => *came.entry(what).or_default() += 1,
-            Err(why) => wrong.push(format!("{}: {why}\n{}", told.user.name, told.text)),
+            Err(why) => wrong.push(format!("{}: {why}\n{}", report.user.name, report.text)),
         }
     }
     let mut last = Left::read(&sshd, slurm, &names);
@@ -546,7 +546,7 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     }
     let over = history.over.lock().unwrap();
     let (count, jobs, daemon) =
-        (told.len(), over.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
+        (reports.len(), over.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
     let many = over.iter().filter(|job| job.is_slurms()).count();
     let mut report = format!(
         "soak: {count} logins, {jobs} jobs, {many} of them of {daemon}, in {} s\n",

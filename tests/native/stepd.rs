@@ -24,8 +24,8 @@ fn assert_refused(code: &str, faults: &[&str]) {
     on_node(|node| {
         let (step, outcome) = run_session_against(node, "timeout=3", faults);
         assert!(outcome.took < Duration::from_secs(8), "{faults:?}: {outcome}");
-        outcome.says(code).stands_in(&node.outside());
-        step.empty();
+        outcome.says(code).joins_cgroup(&node.outside());
+        step.assert_empty();
     });
 }
 
@@ -33,7 +33,7 @@ fn assert_refused(code: &str, faults: &[&str]) {
 fn login_joins_extern_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf());
         let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
         let fields = ["code", "job", "source", "cgroup", "containment"].map(|key| entry.field(key));
         let leaf = step.leaf();
@@ -49,7 +49,7 @@ fn first_login_joins_step_without_login_cgroup() {
         node.arguments("");
         node.account(ALICE).ok();
         assert!(!step.cgroup().child("user").exists(), "something was made");
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf());
     });
 }
 
@@ -60,7 +60,7 @@ fn account_and_observe_send_no_order() {
         let step = node.step(ALICE, &[]);
         node.account(ALICE).ok();
         node.session_reporting("observe");
-        node.session(ALICE).stands_in(&node.outside());
+        node.session(ALICE).joins_cgroup(&node.outside());
         let entry = node.log.find("observe", |entry| entry.field("would") == Some("adopt"));
         assert_eq!(entry.field("cgroup"), Some(step.leaf().path()), "{}", entry.text);
         step.assert_untouched();
@@ -109,9 +109,9 @@ fn daemon_reporting_success_without_move_refuses_login() {
     assert_refused("JA07", &["lie"]);
     on_node(|node| {
         let (step, first) = run_session_against(node, "", &["lie-later"]);
-        first.ok().stands_in(&step.leaf());
+        first.ok().joins_cgroup(&step.leaf());
         let second = node.phases("sshd", ALICE, &["open_session"]);
-        second.says("JA07").stands_in(&node.outside());
+        second.says("JA07").joins_cgroup(&node.outside());
     });
 }
 
@@ -133,7 +133,7 @@ fn login_moved_out_again_is_refused() {
             node.outside().write("cgroup.procs", &pid.to_string());
         };
         run_while_held(node, login, harm).fails().says("JA07");
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -238,10 +238,10 @@ fn login_admitted_without_adoption_is_outside() {
     for fault in ["lie", "elsewhere", "refuse"] {
         on_node(|node| {
             let (step, outcome) = run_session_against(node, "action_adopt_failure=allow", &[fault]);
-            outcome.ok().stands_in(&node.outside());
+            outcome.ok().joins_cgroup(&node.outside());
             let entry = node.log.decision("JA07");
             assert_eq!(entry.field("decision"), Some("opened"), "{}", entry.text);
-            step.empty();
+            step.assert_empty();
         });
     }
 }
@@ -266,7 +266,7 @@ fn login_stuck_in_job_is_admitted_by_no_argument() {
 fn missing_containment_refuses_where_devices_are_required() {
     on_node(|node| {
         let (step, outcome) = run_session_against(node, "require_devices", &[]);
-        outcome.says("JA06").stands_in(&node.outside());
+        outcome.says("JA06").joins_cgroup(&node.outside());
         step.assert_untouched();
     });
 }

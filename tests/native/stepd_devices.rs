@@ -58,7 +58,7 @@ fn filter_of_slurm_is_pinned_only_at_leaf() {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             let before = step.job.filters();
-            assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
             let pins = step.leaf().filters();
             assert_eq!(filter_names(&pins), [SLURM], "{pins:?}");
             assert!(pins[0].flags == Flags::Multi, "{pins:?}");
@@ -80,7 +80,9 @@ fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
         node.answers(&plan(Containment::Both(two_gpu_list())));
         let user = step.cgroup().child("user");
         for _ in 0..2 {
-            assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&user.child("task_3")));
+            assert_both_devices(
+                node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&user.child("task_3")),
+            );
             assert_eq!(user.filters().len(), 2, "{:?}", user.filters());
             assert!(user.filters().iter().all(|filter| filter.flags == Flags::Multi));
             assert!(user.child("task_3").filters().is_empty() && !step.leaf().exists());
@@ -126,7 +128,7 @@ fn filter_removed_after_login_opens_nothing() {
             };
             assert_devices(node.probe_in(&step.leaf()));
             // The pin keeps Slurm's filter in force, for the next login as well.
-            assert_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            assert_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
         });
     }
 }
@@ -147,7 +149,7 @@ fn filter_removed_during_login_refuses_login() {
             node.answers(&Plan { probes: probes(), ..plan(containment.clone()) });
             let login = || node.session_under_strace("/tmp/strace", &AT_PROBES, ALICE);
             run_while_held(node, login, harm).fails().says("JA06");
-            step.empty();
+            step.assert_empty();
         });
     }
 }
@@ -164,7 +166,7 @@ fn filter_removed_before_move_refuses_required_devices() {
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let harm = || step.job.detach(&step.job.filters()[0]);
         run_while_held(node, login, harm).fails().says("JA06");
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -173,7 +175,7 @@ fn list_and_filter_of_slurm_hold_together() {
     for containment in [Containment::Both(two_gpu_list()), Containment::Enforce(two_gpu_list())] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
-            assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+            assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
             assert_eq!((step.leaf().filters().len(), step.leaf().our_filters().len()), (2, 1));
             assert_eq!(filter_names(&step.job.filters()), [SLURM]);
             let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
@@ -187,7 +189,7 @@ fn list_is_attached_to_leaf_and_never_to_cgroup_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.answers(&plan(Containment::Enforce(two_gpu_list())));
-        let outcome = node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
+        let outcome = node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf());
         outcome.devices(&[("/dev/nvidia1", OPENS), ("/dev/nvidia2", DENIED)]);
         assert_eq!(step.leaf().our_filters().len(), 1);
         for above in [step.job.clone(), step.cgroup(), step.cgroup().child("user")] {
@@ -221,7 +223,7 @@ fn filter_above_job_with_ours_does_not_count_as_filter_of_slurm() {
         node.session(ALICE).ok();
         node.answers(&plan(Containment::Inherit));
         node.session(ALICE).fails().says("JA06");
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -232,7 +234,7 @@ fn filter_directly_above_leaf_is_pinned_before_first_login() {
         step.cgroup().child("user").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
         node.account(ALICE).ok();
-        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
         assert_eq!(filter_names(&step.leaf().filters()), [SLURM]);
     });
 }
@@ -248,7 +250,7 @@ fn our_filter_does_not_count_as_filter_of_slurm() {
             node.answers(&plan(containment));
             node.session(ALICE).fails().says("JA06");
         }
-        step.empty();
+        step.assert_empty();
     });
 }
 
@@ -290,7 +292,7 @@ fn hundred_logins_leave_one_pin() {
         node.sh(script).ok();
         assert_eq!(step.leaf().filters(), first);
         assert_eq!((first.len(), step.leaf().children().len()), (1, 0));
-        step.empty();
+        step.assert_empty();
         assert!(step.finish(), "a cgroup is left");
     });
 }
@@ -303,7 +305,7 @@ fn exclusive_filter_is_inherited_or_refuses_login() {
         let step = node.step(ALICE, &[]);
         step.job.attach(Flags::None, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
-        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf()));
+        assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
         node.answers(&plan(Containment::Both(two_gpu_list())));
         node.session(ALICE).fails().says("JA06");
     });
@@ -319,7 +321,7 @@ fn gpus_that_open_are_counted() {
         node.session(ALICE).ok().says("Joined job 4242 on gpu017: GPUs 2.");
         let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
         assert_eq!(entry.field("devices"), Some("2"), "{}", entry.text);
-        step.empty();
+        step.assert_empty();
     });
 }
 

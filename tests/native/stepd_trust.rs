@@ -29,7 +29,7 @@ fn daemon_of_another_user_refuses_login() {
 #[test]
 fn socket_of_user_refuses_login() {
     on_node(|node| {
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.answers(&plan(Containment::None));
         let _listener = UnixListener::bind(node.path(SOCKET)).unwrap();
         chown(node.path(SOCKET), Some(ALICE.uid), Some(ALICE.uid)).unwrap();
@@ -41,19 +41,19 @@ fn socket_of_user_refuses_login() {
 #[test]
 fn socket_without_permission_is_retried() {
     on_node(|node| {
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
-        node.folder("/etc/slurm", 0o755);
+        node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         let _step = node.step_alone(ALICE, &[]);
-        node.mode(SOCKET, 0o755);
+        node.set_mode(SOCKET, 0o755);
         assert_distrusted(node, "connect: Permission denied");
         let early = || {
-            node.mode(SOCKET, 0o755);
+            node.set_mode(SOCKET, 0o755);
             std::thread::scope(|scope| {
                 let login = scope.spawn(|| node.account(ALICE));
                 std::thread::sleep(std::time::Duration::from_millis(100));
-                node.mode(SOCKET, 0o777);
+                node.set_mode(SOCKET, 0o777);
                 login.join().unwrap()
             })
         };
@@ -89,7 +89,7 @@ fn directory_writable_by_others_refuses_login() {
     for mode in [0o775, 0o757, 0o1777] {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
-            node.mode(SPOOL, mode);
+            node.set_mode(SPOOL, mode);
             assert_distrusted(node, "writable by others");
             step.assert_untouched();
         });
@@ -128,7 +128,7 @@ fn directory_of_slurm_account_is_trusted() {
         let step = node.step(ALICE, &[]);
         chown(node.path(SPOOL), Some(SLURM.uid), None).unwrap();
         node.account(ALICE).ok();
-        node.sshd().ssh(ALICE, LOOK).ok().stands_in(&step.leaf());
+        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf());
         // No other account may.
         chown(node.path(SPOOL), Some(BOB.uid), None).unwrap();
         assert_distrusted(node, "owned by uid 1002");

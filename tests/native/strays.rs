@@ -55,7 +55,7 @@ fn strays_are_ended_with_their_children() {
         let deaf = Process::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
         let stopped = Process::new(node, ALICE, "kill -STOP $$; sleep infinity");
         node.write("/usr/bin/chain", "#!/bin/sh\ntrap '' TERM\nsleep 0.02\nsetsid -f \"$0\"\n");
-        node.mode("/usr/bin/chain", 0o755);
+        node.set_mode("/usr/bin/chain", 0o755);
         let _chain = Process::new(node, ALICE, "setsid -f chain; exec sleep infinity");
         let theirs = Process::new(node, BOB, STAYS);
         node.job_adopt(&["strays", "--kill", "--user", "alice"]).ok();
@@ -174,7 +174,7 @@ fn failing_group_lookup_exempts_every_user() {
 fn slurm_job_without_extern_step_spares_every_user() {
     on_node(|node| {
         let stray = Process::new(node, ALICE, STAYS);
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         let socket = format!("{SPOOL}/{}_77.0", node.name());
         node.write(&socket, "");
@@ -205,7 +205,7 @@ fn second_call_ends_strays_that_first_left() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         let stray = Process::new(node, ALICE, STAYS);
-        node.folder(SPOOL, 0o755);
+        node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         let socket = format!("{SPOOL}/{}_77.0", node.name());
         node.write(&socket, "");
@@ -223,7 +223,7 @@ fn second_call_ends_strays_that_first_left() {
 #[test]
 fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
     on_node(|node| {
-        node.folder("/mnt/hangs", 0o755);
+        node.create_dir("/mnt/hangs", 0o755);
         // Answers the first request (FUSE_INIT of linux/fuse.h), and reads the second.
         node.write(
             "/usr/bin/hang",
@@ -238,8 +238,8 @@ fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
                 sh -c 'dd bs=65536 count=1 <&3 >/dev/null 2>&1; echo >/tmp/read; exec sleep infinity'
             "#,
         );
-        node.mode("/usr/bin/hang", 0o755);
-        node.folder("/tmp", 0o1777);
+        node.set_mode("/usr/bin/hang", 0o755);
+        node.create_dir("/tmp", 0o1777);
         let stray = Process::new(node, ROOT, "exec hang");
         eventually("the stray is the user's", || stray.uids().starts_with("1001\t"));
         let job = node.job(ALICE, "4242").start();

@@ -11,7 +11,7 @@ fn install_shape(node: &Node, shape: &str) -> String {
     node.sh("rm -f /etc/pam.d/sshd").ok();
     for folder in ["etc/pam.d", "usr/lib/pam.d"] {
         let Ok(files) = std::fs::read_dir(fixtures.join(folder)) else { continue };
-        node.folder(&format!("/{folder}"), 0o755);
+        node.create_dir(&format!("/{folder}"), 0o755);
         for file in files.map(Result::unwrap) {
             let text = std::fs::read_to_string(file.path()).unwrap();
             let line = |line: &str| {
@@ -49,7 +49,7 @@ fn every_shape_of_stack_is_switched_on_and_off() {
             node.sh("echo 'session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup' \
                      >>/etc/pam.d/sshd")
                 .ok();
-            node.pam(ALICE).ok().stands_in(&job.cgroup);
+            node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
             node.sh("sed -i '$d' /etc/pam.d/sshd").ok();
             let new = node.read("/etc/pam.d/sshd");
             node.job_adopt(&install).exits(0).says("unchanged");

@@ -17,7 +17,7 @@ fn assert_refused_and_undone(options: &[&str], file: Option<&str>) {
         let children = job.cgroup.children();
         assert!(children.is_empty(), "{options:?}: {children:?} is left");
         assert_eq!(job.cgroup.pids().len(), 1, "{options:?}");
-        outcome.stands_in(&node.outside());
+        outcome.joins_cgroup(&node.outside());
     });
 }
 
@@ -90,7 +90,7 @@ fn leaf_of_job_with_new_owner_is_not_made_again() {
                 after.filter(|line| line.contains("ENOENT") && line.contains("INJECTED"));
             lost.set(lost.get() + lost_then.count());
             assert!(job.cgroup.children().is_empty(), "{number}");
-            outcome.stands_in(&node.outside());
+            outcome.joins_cgroup(&node.outside());
         });
     }
     assert!(lost.get() > 0, "no leaf was lost");
@@ -120,7 +120,7 @@ fn require_devices_counts_in_session_too() {
         let outcome = node.session(ALICE);
         node.log.decision("JA06");
         assert!(job.cgroup.children().is_empty() && job.cgroup.pids().len() == 1);
-        outcome.stands_in(&node.outside());
+        outcome.joins_cgroup(&node.outside());
     });
 }
 
@@ -132,7 +132,7 @@ fn kernel_without_openat2_admits() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let without = ["-e", "inject=openat2:error=ENOSYS"];
         let outcome = node.session_under_strace("/tmp/strace", &without, ALICE).ok();
-        outcome.stands_in(&job.cgroup);
+        outcome.joins_cgroup(&job.cgroup);
         assert_eq!(job.cgroup.our_filters().len(), 1);
     });
 }
@@ -147,7 +147,7 @@ fn frozen_leaf_refuses_login_before_move() {
         leaf.create().freeze(true);
         let took = || {
             node.log.clear();
-            node.session(ALICE).stands_in(&node.outside());
+            node.session(ALICE).joins_cgroup(&node.outside());
             node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
         };
         // By the module's own measure; a busy machine delays some attempts.

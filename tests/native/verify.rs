@@ -13,7 +13,7 @@ fn assert_harm_refuses(node: &Node, job: &Job<'_>, options: &[&str], harm: impl 
 
 /// Installs the session line alone, so that the calls can be counted.
 fn install_session_line(node: &Node) {
-    node.stack(
+    node.write_stack(
         "account required pam_permit.so\nsession required pam_permit.so\n\
          session required pam_job_adopt.so\n",
     );

@@ -8,7 +8,7 @@ use crate::support::{
 fn node_devices_distinguish_denial_from_absence() {
     on_node(|node| {
         let all = [("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS), ("/dev/null", "ok")];
-        node.sh(LOOK).ok().devices(&all).stands_in(&node.outside());
+        node.sh(LOOK).ok().devices(&all).joins_cgroup(&node.outside());
         node.outside().attach(Flags::Multi, "foreign", &["195:0"]);
         node.sh(LOOK).ok().devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia3", OPENS)]);
     });
@@ -49,7 +49,7 @@ fn node_with_cgroup_namespace_has_root_cgroup() {
 #[test]
 fn node_has_working_sshd_and_log() {
     on_node(|node| {
-        node.stack("auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n");
+        node.write_stack("auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n");
         let sshd = node.sshd();
         sshd.ssh(ALICE, "id -un").ok().says("alice");
         sshd.ssh_password(ALICE, "id -un").ok().says("alice");

@@ -100,10 +100,10 @@ impl Row {
 
     /// Returns the first line that the user reads.
     fn printed(&self) -> &str {
-        let told = |line: &&str| {
+        let is_text_for_user = |line: &&str| {
             line.contains("refused") || line.contains("denied by") || line.contains("job")
         };
-        self.login.stderr.lines().find(told).unwrap_or("")
+        self.login.stderr.lines().find(is_text_for_user).unwrap_or("")
     }
 }
 
@@ -125,7 +125,7 @@ impl Table<'_> {
         login: impl Fn(&Sshd<'_>) -> Outcome,
     ) -> [usize; 3] {
         Module::ALL.map(|module| {
-            self.slurm.node.stack(&module.stack());
+            self.slurm.node.write_stack(&module.stack());
             let login = login(&self.sshd);
             self.rows.push(Row { what, module, login });
             self.rows.len() - 1
@@ -201,7 +201,7 @@ fn same_logins_get_documented_verdicts_from_both() {
 fn observe_logs_where_rival_has_put_login() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        node.stack(
+        node.write_stack(
             "auth required pam_unix.so\naccount required pam_job_adopt.so observe\n\
              account required pam_unix.so\naccount required pam_slurm_adopt.so\n\
              session required pam_permit.so\nsession required pam_job_adopt.so observe\n",

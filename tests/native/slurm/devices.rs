@@ -31,7 +31,7 @@ fn allowlist_on_cgroup_v1_refuses_login() {
         node.configure("slurm_devices = closed\n");
         refused();
         node.configure("");
-        node.folder("/run/job-adopt/jobs/1001", 0o755);
+        node.create_dir("/run/job-adopt/jobs/1001", 0o755);
         let path = format!("/run/job-adopt/jobs/1001/{}.json", job.id);
         let closed = json!({ "DevicePolicy": "closed", "DeviceAllow": [["/dev/nvidia0", "rw"]] });
         node.write(&path, &job_record(&job, closed));

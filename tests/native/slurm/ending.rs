@@ -47,7 +47,7 @@ fn login_ends_with_script_after_restart_of_slurmd() {
         let login = start_login(&sshd, &job);
         slurm.restart_slurmd();
         slurm.node.write("/home/alice/end", "");
-        job.ends();
+        job.await_end();
         assert_over(slurm, login);
     });
 }

@@ -278,8 +278,8 @@ fn unenforceable_list_refuses_before_move() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         slurm.node.session_reporting("");
-        for wanted in [Containment::Enforce, Containment::Both] {
-            install_helper_with(&job, slurm, wanted(Allowlist::default()));
+        for requested in [Containment::Enforce, Containment::Both] {
+            install_helper_with(&job, slurm, requested(Allowlist::default()));
             slurm.node.log.clear();
             let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
             slurm.node.log.line("a list of devices cannot be enforced on cgroup v1");

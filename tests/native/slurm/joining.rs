@@ -41,8 +41,8 @@ fn login_of_any_kind_joins_job() {
         assert_like_step(sshd.ssh_password(ALICE, LOOK).ok(), &job);
         assert_like_step(sshd.ssh_tty(ALICE, LOOK).ok(), &job);
         let shell = sshd.shell(ALICE, &format!("{LOOK}\nexit\n")).ok();
-        let told = format!("Joined job {} on {}: GPUs 1.", job.id, slurm.node.name());
-        assert_like_step(shell, &job).says(&told);
+        let welcome = format!("Joined job {} on {}: GPUs 1.", job.id, slurm.node.name());
+        assert_like_step(shell, &job).says(&welcome);
         assert_file_transfers(slurm, &sshd, &job);
     });
 }
@@ -137,7 +137,7 @@ fn account_and_observe_move_no_process() {
         let node = slurm.node;
         let report = "pam_exec.so stdout /usr/bin/cat /proc/self/cgroup\n";
         let session = "session required pam_job_adopt.so\n";
-        node.stack(&format!(
+        node.write_stack(&format!(
             "account required pam_job_adopt.so\naccount optional {report}{session}"
         ));
         node.account(ALICE).ok().stays_outside();

@@ -11,8 +11,8 @@ fn slurm_commands_in_login_find_job() {
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();
         let step = "srun --overlap sh -c 'hostname; echo $SLURM_JOB_ID'";
-        let said = sshd.ssh(ALICE, step).ok().stdout;
-        assert_eq!(said, format!("{}\n{}\n", slurm.node.name(), job.id));
+        let output = sshd.ssh(ALICE, step).ok().stdout;
+        assert_eq!(output, format!("{}\n{}\n", slurm.node.name(), job.id));
         sshd.ssh(ALICE, "squeue --me --noheader --format=%i").ok().says(&job.id);
         job.cancel();
     });

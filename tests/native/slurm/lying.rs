@@ -40,7 +40,7 @@ fn reply_naming_untrusted_directory_refuses() {
     on_slurm(|slurm| {
         let node = slurm.node;
         let hers = slurm.alloc(ALICE, 1);
-        node.folder("/var/spool/alices", 0o755);
+        node.create_dir("/var/spool/alices", 0o755);
         // The daemon's own socket, in another directory.
         let copy = hers.socket().replace(SPOOL, "/var/spool/alices");
         node.sh(&format!("ln {} {copy}", hers.socket())).ok();

@@ -64,7 +64,7 @@ fn each_part_of_heterogeneous_job_is_a_job() {
         let [one, other] = &parts;
         known.says(&format!("{0}+0 {0}", one.id)).says(&format!("{}+1 {}", one.id, other.id));
         parts[0].cancel();
-        parts[1].ends();
+        parts[1].await_end();
         slurm.assert_nothing_left();
     });
 }

@@ -8,7 +8,7 @@ use crate::support::{ALICE, LOOK, Outcome, Slurm, eventually, on_slurm};
 fn install_slow_prolog(slurm: &Slurm<'_>) {
     let node = slurm.node;
     node.write("/etc/slurm/slow.sh", "#!/bin/sh\nuntil test -e /run/go; do sleep 0.05; done\n");
-    node.mode("/etc/slurm/slow.sh", 0o755);
+    node.set_mode("/etc/slurm/slow.sh", 0o755);
     let conf = node.read("/etc/slurm/slurm.conf");
     node.write("/etc/slurm/slurm.conf", &format!("{conf}Prolog=/etc/slurm/slow.sh\n"));
     node.sh("scontrol reconfigure").ok();
@@ -73,7 +73,7 @@ fn each_task_of_array_is_a_job() {
         sshd.ssh(ALICE, LOOK).ok();
         // Slurm itself names a task by the array's number and its own.
         slurm.node.run("scancel", &[&format!("{}_1", tasks[0].id)]).ok();
-        tasks[1].ends();
+        tasks[1].await_end();
         let login = sshd.ssh(ALICE, LOOK).ok().joins(&tasks[0]);
         assert_eq!(login.gpus(), tasks[0].gpus());
         assert_eq!(login.gpus().len(), 1);

@@ -27,9 +27,9 @@ fn assert_ignored(
 /// Starts a process of `owner` behind a socket that it could create there.
 fn start_stand_in_of<'a>(slurm: &'a Slurm<'_>, owner: User) -> StandIn<'a> {
     let node = slurm.node;
-    node.mode(SPOOL, 0o777);
+    node.set_mode(SPOOL, 0o777);
     let planted = slurm.start_stand_in(owner.uid, &slurm.extern_socket(FORGED), owner, "2");
-    node.mode(SPOOL, 0o755);
+    node.set_mode(SPOOL, 0o755);
     planted
 }
 
@@ -100,12 +100,12 @@ fn directory_of_other_than_root_or_slurm_refuses() {
         node.pam(ALICE).ok().joins(&job);
         for (owner, mode) in [("bob", 0o755), ("root", 0o777), ("alice", 0o755)] {
             chown(owner);
-            node.mode(SPOOL, mode);
+            node.set_mode(SPOOL, mode);
             node.account(ALICE).fails().says("[JA09]");
             node.session(ALICE).fails();
         }
         chown("root");
-        node.mode(SPOOL, 0o755);
+        node.set_mode(SPOOL, 0o755);
         node.pam(ALICE).ok().joins(&job);
     });
 }

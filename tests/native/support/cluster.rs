@@ -73,22 +73,22 @@ fn configure_network(node: &Node, number: u8) {
         .map(|number| format!("10.77.0.{number} gpu0{number}\nfd77::{number} gpu0{number}-v6\n"))
         .collect();
     node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{hosts}"));
-    node.folder("/etc/ssh", 0o755);
+    node.create_dir("/etc/ssh", 0o755);
     node.write("/etc/ssh/ssh_config", SSH_CONFIG);
     let key = fs::read_to_string(tool::key("host-key.pub")).unwrap();
     node.write("/etc/ssh/ssh_known_hosts", &format!("* {key}"));
     PEOPLE.iter().for_each(|user| install_user_key(node, *user));
     node.write("/usr/bin/rank", RANK);
-    node.mode("/usr/bin/rank", 0o755);
+    node.set_mode("/usr/bin/rank", 0o755);
 }
 
 /// Gives the user the key that every node accepts.
 fn install_user_key(node: &Node, user: User) {
     let folder = format!("{}/.ssh", user.home());
     let key = format!("{folder}/id_ed25519");
-    node.folder(&folder, 0o700);
+    node.create_dir(&folder, 0o700);
     node.install(&tool::key("user-key"), &key);
-    node.mode(&key, 0o600);
+    node.set_mode(&key, 0o600);
     for path in [folder, key] {
         chown(node.path(&path), Some(user.uid), Some(user.uid)).unwrap();
     }

@@ -46,7 +46,7 @@ pub(crate) fn probes() -> Vec<Probe> {
 impl Node {
     /// Starts job 4242 of `owner` with these faults, and a helper that answers with it.
     pub(crate) fn step(&self, owner: User, faults: &[&str]) -> Step {
-        self.folder(SPOOL, 0o755);
+        self.create_dir(SPOOL, 0o755);
         self.answers(&plan(Containment::None));
         self.step_alone(owner, faults)
     }
@@ -111,7 +111,7 @@ impl Step {
 
     /// Asserts that the job has no process but its daemon.
     #[track_caller]
-    pub(crate) fn empty(&self) {
+    pub(crate) fn assert_empty(&self) {
         let user = self.cgroup().child("user");
         eventually("nobody is in the step", || !user.exists() || user.is_empty());
     }

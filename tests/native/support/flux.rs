@@ -115,7 +115,7 @@ impl Node {
     /// Creates the directory in which the account's service manager keeps units.
     pub(crate) fn transient(&self) -> String {
         let folder = format!("/run/user/{}/systemd/transient", FLUX.uid);
-        self.folder(&folder, 0o755);
+        self.create_dir(&folder, 0o755);
         let user = FLUX.uid.to_string();
         self.sh(&format!("chown -R {user} /run/user/{user}; chmod -R go-w /run/user/{user}")).ok();
         folder

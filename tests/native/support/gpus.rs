@@ -35,19 +35,22 @@ impl Node {
                        mount -t tmpfs -o mode=0755 tmpfs /sys/class
                        mkdir /run/amdgpu";
         self.sh(&format!("set -e; {devices}")).ok();
-        self.place("/sys/class/kfd/kfd/dev", "238:0\n");
+        self.write_root_file("/sys/class/kfd/kfd/dev", "238:0\n");
         let nodes = "/sys/class/kfd/kfd/topology/nodes";
-        self.place(&format!("{nodes}/0/properties"), "cpu_cores_count 96\nsimd_count 0\n");
+        self.write_root_file(
+            &format!("{nodes}/0/properties"),
+            "cpu_cores_count 96\nsimd_count 0\n",
+        );
         for (node, bus, minor) in [(1, 0x03, 129), (2, 0x83, 128)] {
             let function = format!("/sys/bus/pci/devices/0000:{bus:02x}:00.0");
             let drm = format!("{function}/drm/renderD{minor}/dev");
-            self.place(&drm, &format!("226:{minor}\n"));
+            self.write_root_file(&drm, &format!("226:{minor}\n"));
             self.sh(&format!("ln -s /run/amdgpu {function}/driver")).ok();
             let properties = format!(
                 "simd_count 304\nvendor_id 4098\nlocation_id {}\ndomain 0\ndrm_render_minor {minor}\n",
                 bus << 8
             );
-            self.place(&format!("{nodes}/{node}/properties"), &properties);
+            self.write_root_file(&format!("{nodes}/{node}/properties"), &properties);
         }
     }
 
@@ -61,10 +64,10 @@ impl Node {
         for minor in 0..4 {
             let address = format!("0000:{:02x}:00.0", 0x10 + minor);
             let function = format!("/sys/bus/pci/devices/{address}");
-            self.folder(&function, 0o755);
+            self.create_dir(&function, 0o755);
             self.sh(&format!("ln -s /run/nvidia {function}/driver")).ok();
             let text = format!("GPU UUID: \t {}\nDevice Minor: \t {minor}\n", Self::uuid(minor));
-            self.place(&format!("/proc/driver/nvidia/gpus/{address}/information"), &text);
+            self.write_root_file(&format!("/proc/driver/nvidia/gpus/{address}/information"), &text);
         }
     }
 
@@ -74,11 +77,11 @@ impl Node {
     }
 
     /// Writes a file of root, and creates its folder.
-    pub(crate) fn place(&self, path: &str, text: &str) {
+    pub(crate) fn write_root_file(&self, path: &str, text: &str) {
         if let Some((folder, _)) = path.rsplit_once('/') {
-            self.folder(folder, 0o755);
+            self.create_dir(folder, 0o755);
         }
         self.write(path, text);
-        self.mode(path, 0o644);
+        self.set_mode(path, 0o644);
     }
 }

@@ -144,9 +144,9 @@ impl<'a> Job<'a> {
 
     /// Replaces the record with `text`, valid or not.
     pub(crate) fn record(&self, text: &str) {
-        self.node.folder(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
+        self.node.create_dir(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
         self.node.write(&self.record_path(), text);
-        self.node.mode(&self.record_path(), 0o644);
+        self.node.set_mode(&self.record_path(), 0o644);
     }
 
     /// Stamps the cgroup with this owner and id (`UID:ID`).

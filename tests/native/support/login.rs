@@ -24,7 +24,7 @@ impl Node {
     /// Runs a shell script as root in a session with both of our lines, and returns its output.
     pub(crate) fn run_in_session(&self, script: &str, user: User) -> Outcome {
         self.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n"));
-        self.mode("/usr/bin/in-session", 0o755);
+        self.set_mode("/usr/bin/in-session", 0o755);
         self.running("/usr/bin/in-session");
         self.pam(user)
     }
@@ -69,7 +69,7 @@ impl Outcome {
 
     /// Asserts that the printed cgroup is this one.
     #[track_caller]
-    pub(crate) fn stands_in(self, cgroup: &Cgroup) -> Self {
+    pub(crate) fn joins_cgroup(self, cgroup: &Cgroup) -> Self {
         assert!(self.cgroup() == cgroup.path(), "not in {}: {self}", cgroup.path());
         self
     }

@@ -90,16 +90,16 @@ impl Node {
         );
         self.write("/etc/hosts", &format!("127.0.0.1 localhost {}\n", self.name));
         for person in PEOPLE {
-            self.folder(&person.home(), 0o700);
+            self.create_dir(&person.home(), 0o700);
             chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
         }
-        self.folder(LIBEXEC, 0o755);
+        self.create_dir(LIBEXEC, 0o755);
         self.install(&artifact_path(Artifact::Module), &self.module());
         self.install(&artifact_path(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
         self.install(&artifact_path(Artifact::Keeper), &format!("{LIBEXEC}/keeper"));
         self.install(&artifact_path(Artifact::Program), "/usr/bin/job-adopt");
         self.install(&Tool::Probe.path(), "/usr/bin/probe");
-        self.stack(&super::pam::stack(""));
+        self.write_stack(&super::pam::stack(""));
     }
 
     /// Returns the host name.
@@ -156,18 +156,18 @@ impl Node {
         self.path(path).symlink_metadata().is_ok()
     }
 
-    pub(crate) fn mode(&self, path: &str, mode: u32) {
+    pub(crate) fn set_mode(&self, path: &str, mode: u32) {
         fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    pub(crate) fn folder(&self, path: &str, mode: u32) {
+    pub(crate) fn create_dir(&self, path: &str, mode: u32) {
         fs::create_dir_all(self.path(path)).unwrap();
-        self.mode(path, mode);
+        self.set_mode(path, mode);
     }
 
     /// Replaces `/etc/pam.d/sshd`. Our lines without `timeout=` get a longer one than the default:
     /// a small machine is slow, and slower while calls are traced.
-    pub(crate) fn stack(&self, text: &str) {
+    pub(crate) fn write_stack(&self, text: &str) {
         let patient = |line: &str| {
             let ours = line.contains("pam_job_adopt.so") && !line.contains("timeout=");
             format!("{line}{}\n", if ours { " timeout=40" } else { "" })

@@ -26,19 +26,19 @@ fn session_stack(control: &str, arguments: &str) -> String {
 impl Node {
     /// Installs both of our lines with these arguments.
     pub(crate) fn arguments(&self, arguments: &str) {
-        self.stack(&stack(arguments));
+        self.write_stack(&stack(arguments));
     }
 
     /// Installs both of our lines like [`Node::arguments`], with a line behind ours that prints the
     /// cgroup.
     pub(crate) fn reporting(&self, arguments: &str) {
-        self.stack(&format!("{}{REPORT}", stack(arguments)));
+        self.write_stack(&format!("{}{REPORT}", stack(arguments)));
     }
 
     /// Installs both of our lines, and behind them a line that runs a program and prints its
     /// output.
     pub(super) fn running(&self, program: &str) {
-        self.stack(&format!("{}session optional pam_exec.so stdout {program}\n", stack("")));
+        self.write_stack(&format!("{}session optional pam_exec.so stdout {program}\n", stack("")));
     }
 
     /// Runs account and session of service sshd in one process.
@@ -75,13 +75,13 @@ impl Node {
     /// Installs our session line alone, with these arguments, so that no other line refuses first.
     /// A line behind it prints the cgroup, also after a refusal.
     pub(crate) fn session_alone(&self, arguments: &str) {
-        self.stack(&session_stack("required", arguments));
+        self.write_stack(&session_stack("required", arguments));
     }
 
     /// Installs our session line like [`Node::session_alone`], but the stack ignores a refusal: the
     /// process then shows where it is.
     pub(crate) fn session_reporting(&self, arguments: &str) {
-        self.stack(&session_stack("[default=ignore]", arguments));
+        self.write_stack(&session_stack("[default=ignore]", arguments));
     }
 
     /// Runs the session phase under `strace` with these options; strace writes to `log`.

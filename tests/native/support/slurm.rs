@@ -88,10 +88,10 @@ impl<'a> Slurm<'a> {
         let slurm = Self { node };
         node.sh(&format!("ip address add {ADDRESS}/24 dev lo")).ok();
         node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{ADDRESS} {}\n", node.name()));
-        node.folder("/etc/slurm", 0o755);
-        node.folder(SPOOL, 0o755);
+        node.create_dir("/etc/slurm", 0o755);
+        node.create_dir(SPOOL, 0o755);
         for folder in ["/run/munge", "/run/slurm", "/var/spool/slurmctld", "/var/log/slurm"] {
-            node.folder(folder, 0o755);
+            node.create_dir(folder, 0o755);
         }
         node.write("/etc/slurm/slurm.conf", &slurm_conf(node.name()));
         node.write("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");

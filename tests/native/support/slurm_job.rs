@@ -209,8 +209,8 @@ impl SlurmJob<'_> {
 
     /// Returns the index of the GPU that Slurm allocated; of several, the first.
     pub(crate) fn gpu(&self) -> usize {
-        let told = self.slurm.node.run("scontrol", &["show", "--details", "job", &self.id]).ok();
-        let (_, rest) = told.stdout.split_once("(IDX:").unwrap_or_else(|| panic!("{told}"));
+        let details = self.slurm.node.run("scontrol", &["show", "--details", "job", &self.id]).ok();
+        let (_, rest) = details.stdout.split_once("(IDX:").unwrap_or_else(|| panic!("{details}"));
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
@@ -244,12 +244,12 @@ impl SlurmJob<'_> {
     /// Cancels the job, and waits until Slurm has ended it.
     pub(crate) fn cancel(&self) {
         self.slurm.node.run("scancel", &[&self.id]).ok();
-        self.ends();
+        self.await_end();
     }
 
     /// Waits until Slurm has ended the job with its logins.
     #[track_caller]
-    pub(crate) fn ends(&self) {
+    pub(crate) fn await_end(&self) {
         eventually("the job's cgroups are removed", || {
             !HIERARCHIES.iter().any(|hierarchy| self.dir(hierarchy).exists())
         });

@@ -46,7 +46,7 @@ pub(crate) struct Sshd<'a> {
 impl Node {
     /// Starts `sshd`, which accepts the test's key for every user.
     pub(crate) fn sshd(&self) -> Sshd<'_> {
-        self.folder("/etc/ssh", 0o755);
+        self.create_dir("/etc/ssh", 0o755);
         self.write("/etc/ssh/sshd_config", CONFIG);
         self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
         self.install_secret(&tool::key("user-key"), "/root/key");
@@ -54,7 +54,7 @@ impl Node {
         self.write("/root/known_hosts", &format!("127.0.0.1 {host}"));
         self.write("/root/ssh_config", CLIENT_CONFIG);
         self.write("/root/askpass", ASKPASS);
-        self.mode("/root/askpass", 0o700);
+        self.set_mode("/root/askpass", 0o700);
         for user in PEOPLE.into_iter().chain([ROOT]) {
             self.authorise(user);
         }
@@ -71,12 +71,12 @@ impl Node {
 
     fn install_secret(&self, from: &std::path::Path, to: &str) {
         self.install(from, to);
-        self.mode(to, 0o600);
+        self.set_mode(to, 0o600);
     }
 
     fn authorise(&self, user: User) {
         let folder = format!("{}/.ssh", user.home());
-        self.folder(&folder, 0o700);
+        self.create_dir(&folder, 0o700);
         let public = fs::read_to_string(tool::key("user-key.pub")).unwrap();
         self.write(&format!("{folder}/authorized_keys"), &public);
         for path in [folder.clone(), format!("{folder}/authorized_keys")] {
