@@ -301,7 +301,7 @@ fn login_that_joins_namespaces_late_is_refused_outside() {
              pamtester sshd alice open_session");
         assert_undone(node, late, "[JA08]");
         node.log.line("was used up during joining");
-        step.empty();
+        step.assert_empty();
     });
 }
 

@@ -47,7 +47,7 @@ fn login_whose_cgroup_is_gone_goes_back_to_the_one_above() {
         ));
         node.log.decision("JA08");
         assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
-        outcome.says("[JA08]").stands_in(&node.outside());
+        outcome.says("[JA08]").joins_cgroup(&node.outside());
     });
 }
 

@@ -55,7 +55,7 @@ fn login_that_a_slow_move_made_late_is_moved_back() {
         let outcome = node.session_under_strace("/tmp/strace", &held, ALICE);
         node.log.decision("JA08");
         assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
-        outcome.stands_in(&node.outside());
+        outcome.joins_cgroup(&node.outside());
     });
 }
 
