@@ -10,10 +10,9 @@ use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 /// Longest file that is read: some millions of process numbers.
 const FILE_MAX: u64 = 64 * 1024 * 1024;
@@ -100,16 +99,14 @@ impl Dir {
     /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
     /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
     pub fn children(&self) -> Result<Vec<OsString>> {
-        let error = |errno: Errno| self.failed("list", "", errno);
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut listing = nix::dir::Dir::openat(self, ".", flags, Mode::empty()).map_err(error)?;
+        // By a path: where fdopendir(3) fails, nix 0.30 keeps the descriptor open.
+        let path = format!("/proc/self/fd/{}", self.as_fd().as_raw_fd());
+        let failed = |error: io::Error| self.failed("list", "", error);
         let mut names = Vec::new();
-        for entry in listing.iter() {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            let directory = entry.file_type() == Some(nix::dir::Type::Directory);
-            if directory && name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(name).to_owned());
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                names.push(entry.file_name());
             }
         }
         Ok(names)
