@@ -269,6 +269,7 @@ pub(super) fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn a_long_list_is_read_to_its_end() {
