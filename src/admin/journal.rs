@@ -113,14 +113,21 @@ struct Exported {
     /// Numbers, where it is no text.
     #[serde(rename = "MESSAGE", default)]
     message: serde_json::Value,
-    /// The file that the process ran. Missing if the process was gone before the journal looked.
-    #[serde(rename = "_EXE", default)]
-    executable: String,
+    /// The file that the process ran. Missing if the process was gone before the journal looked, as
+    /// sshd's often is after a refusal.
+    #[serde(rename = "_EXE")]
+    executable: Option<PathBuf>,
+    /// The name that the process gave itself.
+    #[serde(rename = "SYSLOG_IDENTIFIER", default)]
+    identifier: serde_json::Value,
 }
 
 impl Exported {
     fn entry(&self) -> Option<Entry> {
-        let program = Path::new(&self.executable).file_name()?.to_str()?;
+        let program = match &self.executable {
+            Some(file) => file.file_name()?.to_str()?,
+            None => self.identifier.as_str()?,
+        };
         let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
         if PROGRAMS.contains(&program) { Entry::parse(self.message.as_str()?, at) } else { None }
     }
@@ -130,7 +137,12 @@ impl Exported {
 fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Option<Cursor>, Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::failed("run", "journalctl", cause);
     let mut command = Command::new("journalctl");
-    command.args(["--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_EXE"]);
+    command.args([
+        "--quiet",
+        "--no-pager",
+        "--output=json",
+        "--output-fields=MESSAGE,_EXE,SYSLOG_IDENTIFIER",
+    ]);
     match after {
         Some(cursor) => command.arg(format!("--after-cursor={cursor}")),
         None => command.arg("--boot"),
@@ -247,6 +259,12 @@ mod tests {
         for file in ["/usr/bin/su", "/usr/bin/logger", "/", ""] {
             assert_eq!(ours(file), None, "{file}");
         }
+        let gone =
+            |name: &str| entry(&format!(r#","MESSAGE":"{FORGED}","SYSLOG_IDENTIFIER":"{name}""#));
+        assert!(gone("sshd").is_some(), "its name is all that is known");
+        assert_eq!(gone("su"), None);
+        let named_sshd = r#","_EXE":"/usr/bin/su","SYSLOG_IDENTIFIER":"sshd""#;
+        assert_eq!(entry(&format!(r#","MESSAGE":"{FORGED}"{named_sshd}"#)), None);
         assert_eq!(entry(&format!(r#","MESSAGE":"{FORGED}""#)), None, "nobody knows the program");
         assert_eq!(entry(r#","MESSAGE":[112,97],"_EXE":"/usr/sbin/sshd""#), None);
     }
