@@ -227,6 +227,21 @@ fn keeper_keeps_no_mounts_of_its_login() {
     });
 }
 
+/// pam_limits may have set the nice value of its user.
+#[test]
+fn keeper_has_the_usual_nice_value() {
+    on_flux(|node| {
+        let job = start_contained_job(node);
+        node.sh("exec nice -n 7 pamtester sshd alice open_session").ok();
+        let keeper = node.keepers()[0];
+        let stat = std::fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+        let fields = stat.rsplit(')').next().unwrap();
+        assert_eq!(fields.split_whitespace().nth(16), Some("0"), "{stat}");
+        job.end_shell();
+        eventually("it ends", || node.keepers().is_empty());
+    });
+}
+
 /// Flux ends a job so: the shell ends, the IMP waits until it is alone, and exits.
 #[test]
 fn login_ends_with_imp() {

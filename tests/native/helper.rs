@@ -355,6 +355,18 @@ fn helper_runs_without_privilege_and_inheritance() {
     });
 }
 
+/// pam_keyinit gives sshd the session keyring that the user's keys go to.
+#[test]
+fn helper_has_no_keys_of_the_login() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        Fake::new().verb("describe", 0).install(node);
+        node.in_keyring(&["pamtester", "sshd", "alice", "acct_mgmt"]).fails();
+        node.log.line("helper: end");
+        node.log.line("helper: key -1");
+    });
+}
+
 /// No process of another user, nor another one of the helper's account, may read the helper's
 /// memory.
 #[test]

@@ -84,6 +84,18 @@ impl Node {
         self.write_stack(&session_stack("[default=ignore]", arguments));
     }
 
+    /// Runs a program with a session keyring called `login-keys`, in which there is a key.
+    pub(crate) fn in_keyring(&self, program: &[&str]) -> Outcome {
+        // The wrappers of keyctl(2) are in a library that no other test needs.
+        let script = "import ctypes, os, platform, sys\n\
+            call = ctypes.CDLL(None).syscall\n\
+            add, control = (248, 250) if platform.machine() == 'x86_64' else (217, 219)\n\
+            assert call(control, 1, b'login-keys') > 0\n\
+            assert call(add, b'user', b'secret', b'x', 1, -3) > 0\n\
+            os.execvp(sys.argv[1], sys.argv[1:])\n";
+        self.run("python3", &[&["-c", script], program].concat())
+    }
+
     /// Runs the session phase under `strace` with these options; strace writes to `log`.
     pub(crate) fn session_under_strace(&self, log: &str, options: &[&str], user: User) -> Outcome {
         self.under_strace(log, options, user, &["open_session"])

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/keyctl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,8 @@ static void log_description(void)
     setpriority(PRIO_PROCESS, 0, 0);
     setpriority(PRIO_PROCESS, 0, -1);
     syslog(LOG_DEBUG, "helper: then nice %d", getpriority(PRIO_PROCESS, 0));
+    syslog(LOG_DEBUG, "helper: key %ld",
+           syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_SESSION_KEYRING, "user", "secret", 0));
     log_lines("/proc/self/status");
     log_lines("/proc/self/limits");
     for (char **entry = environ; *entry; entry++)

@@ -122,6 +122,10 @@ unsafe fn become_keeper(order: &mut Order<'_>) -> Result<Infallible, SpawnFailur
             limit(resource, libc::RLIM_INFINITY);
         }
         limit(libc::RLIMIT_CORE, 0);
+        // So may its nice value and its class of scheduling be, and jobs compute on every core.
+        let usual = libc::sched_param { sched_priority: 0 };
+        sys!(SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const usual);
+        sys!(SYS_setpriority, libc::PRIO_PROCESS, 0, 0);
         execute(EXECUTABLE, order.title)
     }
 }

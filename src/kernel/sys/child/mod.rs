@@ -94,7 +94,7 @@ unsafe fn vfork_with<T>(
 }
 
 /// What every program of ours begins with: these descriptors as 0, 1, 2 and so on, the last of them
-/// closed on exec, and no other; no context of SELinux's; directory and umask of its own.
+/// closed on exec, and no other; no context of SELinux's; keyring, directory and umask of its own.
 ///
 /// # Safety
 /// Only in a new process, which has a table of descriptors of its own.
@@ -108,6 +108,15 @@ unsafe fn arrange<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), SpawnFailu
         if sys!(SYS_faccessat, libc::AT_FDCWD, selinux.as_ptr(), 0) == 0 {
             let fd = sys!(SYS_openat, libc::AT_FDCWD, own.as_ptr(), libc::O_WRONLY, 0);
             sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
+        }
+        // An empty keyring of its own: the session's has the user's keys by now. A kernel without keys, or a
+        // filter in front of them, keeps them from this process as well.
+        let join = usize::try_from(libc::KEYCTL_JOIN_SESSION_KEYRING).unwrap_or_default();
+        if sys!(SYS_keyctl, join, std::ptr::null::<libc::c_char>()) == -1 {
+            let errno = Errno::last();
+            if !matches!(errno, Errno::ENOSYS | Errno::EPERM) {
+                return Err(SpawnFailure { step: "keyctl", errno });
+            }
         }
         // Out of the way of each other first.
         for fd in fds.iter_mut().filter(|fd| **fd < count) {
