@@ -130,7 +130,7 @@ impl Log {
         Ok(Self(socket))
     }
 
-    /// Does the same as [`write`], through this connection.
+    /// Does the same as [`write()`], through this connection.
     pub fn write(&self, lines: &[Line], least: Severity, process: &str, prefix: &str) {
         for line in lines.iter().filter(|line| line.severity <= least) {
             if self.0.send(record(line, process, prefix).as_bytes()).is_err() {

@@ -164,7 +164,7 @@ impl MountTable {
     /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's. Jobs may
     /// have the `private` directories to themselves. Tolerated besides, since neither gives system files
     /// to whoever made the namespace: what the node mounted or automounts since then outside of the trees of
-    /// programs and settings, users' own file systems there, and [`VOLATILE`] trees.
+    /// programs and settings, users' own file systems there, and `VOLATILE` trees.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
         let mut absent: Vec<&str> = Vec::new();
         let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();
