@@ -37,6 +37,9 @@ pub(super) fn root(mounts: &[Mounted], controllers: &str) -> Option<Dir> {
 /// The extern step's own cgroup in each hierarchy.
 const STEP: &str = "/step_extern";
 
+/// Controllers whose limits hold for a login wherever the step's daemon is.
+const LIMITS: [&str; 2] = ["cpuset", "memory"];
+
 /// Where a job is, as the place of its extern step's daemon tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -59,6 +62,28 @@ impl Job {
         let used = daemon.legacy().filter(|(_, place)| *place == path || *place == step);
         let hierarchies = used.map(|(controllers, _)| controllers.to_owned()).collect();
         Some(Self { path: path.to_owned(), hierarchies })
+    }
+
+    /// Adds the hierarchies with limits in which the step has a cgroup, although its daemon is
+    /// elsewhere: that of Slurm 24.11 stays out of the job's memory cgroup.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::child`], but for a cgroup that does not exist.
+    pub fn add_limits(&mut self, daemon: &Membership, mounts: &[Mounted]) -> Result<()> {
+        for (controllers, _) in daemon.legacy() {
+            let limits = controllers.split(',').any(|name| LIMITS.contains(&name));
+            if !limits || self.hierarchies.iter().any(|known| known == controllers) {
+                continue;
+            }
+            let Some(root) = root(mounts, controllers) else { continue };
+            match self.step().split('/').skip(1).try_fold(root, |dir, name| dir.child(name)) {
+                Ok(_) => self.hierarchies.push(controllers.to_owned()),
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The cgroup of its logins, the same in each hierarchy.
@@ -150,6 +175,32 @@ mod tests {
         assert!(!Job::of(&membership(&unconstrained)).unwrap().holds_devices());
         let shared = DAEMON.replace("5:devices:", "5:pids,devices:");
         assert!(Job::of(&membership(&shared)).unwrap().holds_devices(), "one mount of two");
+    }
+
+    #[test]
+    fn step_cgroup_with_limits_is_required_without_its_daemon() {
+        let scratch = Scratch::new();
+        let device = fstat(std::fs::File::open(scratch.path()).unwrap()).unwrap().st_dev;
+        let mounts = ["memory", "cpu,cpuacct", "cpuset"].map(|controllers| {
+            let line = format!("32 31 0:29 / / rw - cgroup cgroup rw,{controllers}");
+            let at = format!("{}/{controllers}", scratch.path().display());
+            let device = (major(device), minor(device));
+            scratch.dir(controllers);
+            Mounted { at, device, ..Mounted::parse(&line).unwrap() }
+        });
+        for controllers in ["memory", "cpu,cpuacct"] {
+            scratch.dir(&format!("{controllers}/slurm_n/uid_1001/job_7/step_extern"));
+        }
+        let daemon = membership(
+            "6:freezer:/slurm_n/uid_1001/job_7\n4:memory:/\n3:cpuset:/\n2:cpu,cpuacct:/\n0::/\n",
+        );
+        let mut job = Job::of(&daemon).unwrap();
+        job.add_limits(&daemon, &[]).unwrap();
+        assert_eq!(job.hierarchies, ["freezer"], "not mounted");
+        job.add_limits(&daemon, &mounts).unwrap();
+        assert_eq!(job.hierarchies, ["freezer", "memory"]);
+        job.add_limits(&daemon, &mounts).unwrap();
+        assert_eq!(job.hierarchies, ["freezer", "memory"], "again");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn open(
         return Ok(Job::Slurm(daemon, step));
     }
     if let Some(job) = v1::Job::of(&place) {
-        return Ok(Job::SlurmV1(daemon, StepV1::open(job)?));
+        return Ok(Job::SlurmV1(daemon, StepV1::open(job, &place)?));
     }
     // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
     require(adoption, daemon.ask_again(adoption.deadline()).map_err(of_daemon)?)?;
@@ -283,8 +283,9 @@ impl StepV1 {
     /// Opens them.
     /// Errors: [`Failure::Gone`] for a step that ended meanwhile; where the freezer is not mounted; for a
     /// frozen job.
-    fn open(job: v1::Job) -> Result<Self, Failure> {
+    fn open(mut job: v1::Job, daemon: &Membership) -> Result<Self, Failure> {
         let mounts = Mounted::all()?;
+        job.add_limits(daemon, &mounts)?;
         let step = Self { freezers: job.freezers(&mounts)?, job, mounts };
         step.not_frozen()?;
         Ok(step)

@@ -7,6 +7,10 @@ use crate::support::{ALICE, CAROL, Outcome, Slurm, Tool, User, on_slurm};
 /// Runs accounts and sessions in one process, which compares itself before and after each.
 fn run_cycles(slurm: &Slurm<'_>, user: User) -> Outcome {
     slurm.node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
+    // Debian 13's pam_unix sets SIGCHLD itself.
+    slurm.node.write_stack(
+        "account required pam_job_adopt.so\nsession required pam_permit.so\nsession required pam_job_adopt.so\n",
+    );
     slurm.node.run("cycles", &[user.name, "3"]).omits("CHANGED")
 }
 

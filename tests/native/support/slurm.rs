@@ -218,8 +218,16 @@ impl<'a> Slurm<'a> {
         eventually("Slurm has removed its cgroups", || self.job_cgroups().is_empty());
         eventually("step daemons have ended", || self.running("slurmstepd").is_empty());
         eventually("nobody is left to wait for", || self.zombies().is_empty());
-        let sockets = format!("ls -R {SPOOL} | grep '\\.[0-9]*$'");
-        self.node.sh(&sockets).fails();
+        if self.is_release_22() {
+            let sockets = format!("ls -R {SPOOL} | grep '\\.[0-9]*$'");
+            self.node.sh(&sockets).fails();
+        }
+    }
+
+    /// Returns whether this is Slurm 22.05. On cgroup v1 a step daemon of 24.11 cannot leave its job's
+    /// freezer cgroup, and ends by its own kill: empty cgroups and its socket remain.
+    pub(crate) fn is_release_22(&self) -> bool {
+        self.node.run("slurmd", &["-V"]).ok().stdout.contains(" 22.")
     }
 
     /// Prepares a command of that user, in their home.

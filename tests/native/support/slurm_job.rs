@@ -250,7 +250,13 @@ impl SlurmJob<'_> {
     /// Waits until Slurm has ended the job with its logins.
     #[track_caller]
     pub(crate) fn await_end(&self) {
+        let left_empty = !self.slurm.is_release_22();
         eventually("the job's cgroups are removed", || {
+            if left_empty && self.find_daemon().is_none() {
+                for dir in walk_tree(&self.dir("freezer")).iter().rev() {
+                    let _ = std::fs::remove_dir(dir);
+                }
+            }
             !HIERARCHIES.iter().any(|hierarchy| self.dir(hierarchy).exists())
         });
         self.is_over();
