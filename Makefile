@@ -115,7 +115,7 @@ FRESH_NEEDS = mmdebstrap=mmdebstrap cpio=cpio git=git
 # Programs of all tests, benchmarks, fuzz targets and lint: one list, installed by one call.
 NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) $(FRESH_NEEDS) \
     pamtester=pamtester strace=strace valgrind=valgrind setfattr=attr openssl=openssl \
-    /usr/bin/python3=python3 mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh lintian=lintian rpmlint=rpmlint \
+    /usr/bin/python3=python3 pgrep=procps mpirun=openmpi-bin mpiexec.hydra=mpich pdsh=pdsh lintian=lintian rpmlint=rpmlint \
     slurmctld=slurmctld slurmd=slurmd sbatch=slurm-client munged=munge \
     /lib/security/$(RIVAL)|/lib/*/security/$(RIVAL)=libpam-slurm-adopt \
     qemu-system-x86_64=qemu-system-x86 setfiles=policycoreutils mke2fs=e2fsprogs)
