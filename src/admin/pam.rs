@@ -6,7 +6,8 @@ use super::command_line::service;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
 use helper::stack::{
-    Entry, Finding, Group, Line, MODULES, Place, closes, entries_with, judge_with, lines,
+    Entry, FileLine, Finding, Group, LogicalLine, MODULE_FILES, is_close_only, judge_stack_with,
+    parse_lines, read_entries_with,
 };
 use module::Settings;
 use std::fs::{self, File, Metadata};
@@ -100,7 +101,7 @@ fn remove(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     }
     let mut left = false;
     for group in [Group::Account, Group::Session] {
-        for entry in stack.entries(group, &text)?.iter().filter(|entry| entry.names_ours()) {
+        for entry in stack.entries(group, &text)?.iter().filter(|entry| entry.is_our_module()) {
             left = true;
             output.warn(format_args!(
                 "{}: a line of pam_job_adopt.so is left; {SHARED}",
@@ -171,11 +172,11 @@ impl<'a> Stack<'a> {
 
     fn entries(&self, group: Group, text: &str) -> Result<Vec<Entry>, Error> {
         let instead = Some((self.path.as_path(), text));
-        entries_with(self.root, &self.service, group, instead).map_err(|why| self.refused(why))
+        read_entries_with(self.root, &self.service, group, instead).map_err(|why| self.refused(why))
     }
 
-    fn lines(&self) -> Result<Vec<Line>, Error> {
-        lines(&self.text).ok_or_else(|| self.refused("ends in a line's middle"))
+    fn lines(&self) -> Result<Vec<LogicalLine>, Error> {
+        parse_lines(&self.text).ok_or_else(|| self.refused("ends in a line's middle"))
     }
 
     /// The file without lines of ours, and with those that they stand in for.
@@ -191,7 +192,8 @@ impl<'a> Stack<'a> {
     /// stack or that takes another file in, session below everything.
     /// Fails: [`Error::Failed`] naming what stands in the way.
     pub(super) fn with_ours(&self, arguments: Option<&str>) -> Result<Plan, Error> {
-        let is = self.lines()?.into_iter().find(|line| is_ours(line) && !closes(&line.words));
+        let is =
+            self.lines()?.into_iter().find(|line| is_ours(line) && !is_close_only(&line.words));
         let text = self.without_ours()?;
         let account = self.entries(Group::Account, &text)?;
         let session = self.entries(Group::Session, &text)?;
@@ -201,7 +203,7 @@ impl<'a> Stack<'a> {
                 let why = "line, so libpam takes those of \"other\"; ours would replace them";
                 return Err(self.refused(format!("has no {group} {why}")));
             }
-            if let Some(entry) = entries.iter().find(|entry| entry.names_ours()) {
+            if let Some(entry) = entries.iter().find(|entry| entry.is_our_module()) {
                 let why =
                     format!("a line of pam_job_adopt.so is at {} already; {SHARED}", entry.place);
                 return Err(self.refused(why));
@@ -232,7 +234,7 @@ impl<'a> Stack<'a> {
             let exempts = !(settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty());
             let passed = account.iter().take_while(|entry| entry.file() != SLURM);
             let mut lists =
-                passed.filter(|entry| LISTS.contains(&entry.file()) && !entry.goes_on());
+                passed.filter(|entry| LISTS.contains(&entry.file()) && !entry.is_pass_through());
             if let (Some(_), false, Some(list)) = (theirs, exempts, lists.next()) {
                 let why = format!(
                     "{} at {} lets users in before {SLURM} is asked; name them by --arguments \
@@ -246,7 +248,8 @@ impl<'a> Stack<'a> {
         }
         // Whom another module refuses is observed too.
         let watched = |one: &Entry| settings.observe && RIVALS.contains(&one.file());
-        let ends = |one: &Entry| self.is_elsewhere(&one.place) || !one.goes_on() || watched(one);
+        let ends =
+            |one: &Entry| self.is_elsewhere(&one.place) || !one.is_pass_through() || watched(one);
         let before = account.iter().find(|one| ends(one)).map_or(usize::MAX, |entry| entry.top);
         let first = session.first().map_or(0, |entry| entry.top);
         let text = self.assembled(&text, (before, first), &outs, &words.join(" "));
@@ -255,7 +258,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Whether a line is of another file, which other services have too and which may grow.
-    fn is_elsewhere(&self, place: &Place) -> bool {
+    fn is_elsewhere(&self, place: &FileLine) -> bool {
         place.file != self.path
     }
 
@@ -271,8 +274,8 @@ impl<'a> Stack<'a> {
     }
 
     /// The lines that ours stand in for.
-    fn replaced(&self, rivals: &[&Entry], text: &str) -> Result<Vec<Line>, Error> {
-        let mut own = lines(text).unwrap_or_default();
+    fn replaced(&self, rivals: &[&Entry], text: &str) -> Result<Vec<LogicalLine>, Error> {
+        let mut own = parse_lines(text).unwrap_or_default();
         for entry in rivals {
             let (file, place) = (entry.file(), &entry.place);
             if file != SLURM {
@@ -296,7 +299,7 @@ impl<'a> Stack<'a> {
         &self,
         text: &str,
         (account, session): (usize, usize),
-        outs: &[Line],
+        outs: &[LogicalLine],
         words: &str,
     ) -> String {
         let ours = |group: &str| {
@@ -325,7 +328,7 @@ impl<'a> Stack<'a> {
     fn judged(&self, text: &str) -> Result<(), Error> {
         for group in [Group::Account, Group::Session] {
             let instead = Some((self.path.as_path(), text));
-            match judge_with(self.root, &self.service, group, instead) {
+            match judge_stack_with(self.root, &self.service, group, instead) {
                 Finding::Effective(_) => {}
                 other => {
                     let text = other.to_string().replace("session", group.as_str());
@@ -354,8 +357,8 @@ impl<'a> Stack<'a> {
     /// Fails: [`Error::Failed`] without our module, which libpam would refuse everybody for, root
     /// too.
     pub(super) fn write(&self, text: &str) -> Result<(), Error> {
-        let names_ours = lines(text).unwrap_or_default().iter().any(is_ours);
-        let module = module_folder(self.root).map(|folder| folder.join(MODULES[0]));
+        let names_ours = parse_lines(text).unwrap_or_default().iter().any(is_ours);
+        let module = module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]));
         if names_ours && !module.is_some_and(|module| module.exists()) {
             return Err(self.refused("pam_job_adopt.so is not installed: nobody could log in"));
         }
@@ -367,13 +370,13 @@ const DEFAULTS: &str = "note: what pam_slurm_adopt.so leaves open unless told ot
                         action_adopt_failure and action_generic_failure are deny unless given";
 
 /// Whether one of these lines stands in the file's line of that number, or goes on there.
-fn has(lines: &[Line], number: usize) -> bool {
+fn has(lines: &[LogicalLine], number: usize) -> bool {
     lines.iter().any(|line| (line.number..=line.last).contains(&number))
 }
 
-fn is_ours(line: &Line) -> bool {
+fn is_ours(line: &LogicalLine) -> bool {
     let module = line.words.get(2).map(|word| word.rsplit('/').next().unwrap_or_default());
-    module.is_some_and(|module| MODULES.contains(&module))
+    module.is_some_and(|module| MODULE_FILES.contains(&module))
 }
 
 /// Their arguments, each replaced by a given one of its name.

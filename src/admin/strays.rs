@@ -8,7 +8,7 @@ use clap::Args;
 use helper::devices::{DeviceNode, Resolver, Tree};
 use helper::records::{Place, ReadError};
 use helper::sources::{SourceError, account_uid, processes};
-use helper::stack::{Entry, Group as Stack, entries};
+use helper::stack::{Entry, Group as Stack, read_entries};
 use helper::{Config, printable};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, unless_gone};
 use kernel::log::{Line, Severity};
@@ -107,14 +107,14 @@ pub(super) fn end_all(config: &Config, uid: u32, output: &mut Output<'_>) -> Res
 
 /// The session lines of sshd's stack.
 fn lines() -> Vec<Entry> {
-    entries(Path::new("/"), "sshd", Stack::Session).unwrap_or_default()
+    read_entries(Path::new("/"), "sshd", Stack::Session).unwrap_or_default()
 }
 
 /// Whether logins are taken into jobs on this node. Where they are not, or where users without a job may
 /// log in, somebody is outside by the admin's will.
 fn joined(config: &Config) -> Result<(), &'static str> {
     let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
-    match lines().iter().any(|line| line.is_fit() && !line.observes() && !opens(line)) {
+    match lines().iter().any(|line| line.is_fit() && !line.is_observing() && !opens(line)) {
         _ if config.missing_enforce_path().is_some() => {
             Err("logins are not judged on this node (enforce)")
         }

@@ -3,7 +3,7 @@
 use super::caller::Caller;
 use super::choose::{Choice, choose, rule_among_answers};
 use super::plan::plan;
-use super::stack::judge;
+use super::stack::judge_session_stack;
 use super::survey::Survey;
 use super::{Config, Evidence, refusal, reply};
 use crate::devices::{Resolver, Settings, Tree};
@@ -88,8 +88,8 @@ impl Node {
         }
         self.decide(request, config, reply, evidence);
         if request.phase == Phase::Account {
-            let finding = judge(&self.root, &request.service);
-            reply.stack = finding.stack();
+            let finding = judge_session_stack(&self.root, &request.service);
+            reply.stack = finding.to_stack();
             evidence.add("stack", &finding);
             if reply.stack == Stack::Missing {
                 reply.warnings.insert(0, format!("service {}: {finding}", request.service));

@@ -3,7 +3,7 @@
 //! At most 1024 bytes.
 #![no_main]
 
-use helper::stack::{Finding, judge};
+use helper::stack::{Finding, judge_session_stack};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 use protocol::Stack;
@@ -31,12 +31,12 @@ fuzz_target!(|text: &str| {
         assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
     }
     let more = read_stack(laid, &format!("{HARMLESS}{own}"));
-    if finding.stack() == Stack::Missing {
-        assert_eq!(more.stack(), Stack::Missing, "a line of others made {finding} into {more}");
+    if finding.to_stack() == Stack::Missing {
+        assert_eq!(more.to_stack(), Stack::Missing, "a line of others made {finding} into {more}");
     }
 });
 
 fn read_stack(laid: &Laid, text: &str) -> Finding {
     laid.file("etc/pam.d/sshd", text);
-    judge(laid.path(), "sshd")
+    judge_session_stack(laid.path(), "sshd")
 }

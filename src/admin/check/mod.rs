@@ -29,7 +29,7 @@ use finding::{Check, Finding, Report};
 use helper::Config;
 use helper::devices::Tree;
 use helper::sources::processes;
-use helper::stack::{Entry, Group, entries};
+use helper::stack::{Entry, Group, read_entries};
 use module::Settings;
 use nix::unistd::{Uid, User};
 use protocol::decimal;
@@ -118,7 +118,7 @@ struct Site {
 
 impl Site {
     fn of(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
-        let read = |group| entries(&root, service, group).unwrap_or_default();
+        let read = |group| read_entries(&root, service, group).unwrap_or_default();
         let (account, session) = (read(Group::Account), read(Group::Session));
         let trust = match root == Path::new("/") {
             true => Trust::root(),

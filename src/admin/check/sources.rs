@@ -337,7 +337,7 @@ fn pam(site: &Site) -> Option<Finding> {
     if !site.at("/etc/pam.d/flux").exists() {
         return None;
     }
-    let mover = match stack::entries(&site.root, "flux", Group::Session) {
+    let mover = match stack::read_entries(&site.root, "flux", Group::Session) {
         Ok(lines) => {
             lines.into_iter().find(|line| MOVERS.iter().any(|(one, _)| line.file() == *one))
         }

@@ -3,7 +3,7 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{self, Entry, Group, Unfit, judge_group};
+use helper::stack::{self, Entry, Group, LineFault, judge_stack};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;
@@ -98,7 +98,7 @@ fn phase(site: &Site, group: Group) -> Finding {
     let new = |object: &dyn Display, text: &str, remedy: &str| {
         Finding::new(severity, check, object, text, remedy)
     };
-    match judge_group(&site.root, &site.service, group) {
+    match judge_stack(&site.root, &site.service, group) {
         stack::Finding::Effective(place) => {
             Finding::fine(check, place, "nobody is let in past this line")
         }
@@ -117,16 +117,18 @@ fn phase(site: &Site, group: Group) -> Finding {
         }
         stack::Finding::Unfit(place, why) => {
             let remedy = match &why {
-                Unfit::Control => "write \"required\" for its control".to_owned(),
-                Unfit::Dash => "take the leading \"-\" away".to_owned(),
-                Unfit::Observe => "take observe away, or add it to the account line".to_owned(),
-                Unfit::Service(other) => {
+                LineFault::NotRequired => "write \"required\" for its control".to_owned(),
+                LineFault::LeadingDash => "take the leading \"-\" away".to_owned(),
+                LineFault::ObservesAlone => {
+                    "take observe away, or add it to the account line".to_owned()
+                }
+                LineFault::OtherService(other) => {
                     format!("take service={other} away, or run: job-adopt check --service {other}")
                 }
             };
             new(&place, &format!("this line of pam_job_adopt.so {why}"), &remedy)
         }
-        stack::Finding::Maze => {
+        stack::Finding::TooManyPaths => {
             let text = "has too many ways through it to tell whether one leads past our line";
             new(&service, text, "leap less in it")
         }
@@ -218,7 +220,7 @@ fn close(site: &Site) -> Option<Finding> {
     if !site.settings().join_container {
         return None;
     }
-    let before = site.session.iter().take(last).take_while(|entry| !entry.closes());
+    let before = site.session.iter().take(last).take_while(|entry| !entry.is_close_only());
     let is_loud = |entry: &&Entry| ![&QUIET[..], &RIVALS].concat().contains(&entry.file());
     let Some(entry) = before.into_iter().find(is_loud) else {
         let service = format!("service {}", site.service);

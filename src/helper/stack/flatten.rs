@@ -1,5 +1,6 @@
-//! A service's lines of one group in the order in which libpam runs them, includes resolved: put together
-//! and cut into words as libpam does, each with what its control field says (pam.conf(5)).
+//! Flattens the service files of one group into the lines that libpam runs, in its order and with
+//! includes resolved. Continuations, words and control fields are parsed as libpam does
+//! (pam.conf(5)).
 
 use super::Group;
 use nix::fcntl::OFlag;
@@ -9,29 +10,29 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Deepest nesting of includes and substacks, libpam's own.
+/// Maximum nesting of includes and substacks, as in libpam.
 const DEPTH_MAX: usize = 16;
-const FILE_MAX: u64 = 1024 * 1024;
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const ENTRIES_MAX: usize = 1000;
-/// The service whose lines stand in for those that a service lacks.
-const OTHER: &str = "other";
-/// What a line may begin with.
-const TYPES: [&str; 4] = ["auth", "account", "password", "session"];
-/// Where our module is called when its line does not say.
+/// The service whose lines apply if a service has none.
+const FALLBACK_SERVICE: &str = "other";
+/// Words that a line may begin with.
+const GROUP_NAMES: [&str; 4] = ["auth", "account", "password", "session"];
+/// The service that a line of ours without `service=` is for.
 const DEFAULT_SERVICE: &str = "sshd";
-/// What the file of our module is called.
-pub const MODULES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
+/// File names of our module.
+pub const MODULE_FILES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
 
-/// Where a line stands.
+/// A line of a service file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLine {
     /// The file.
     pub file: PathBuf,
     /// The number of its first line, from 1.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FileLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.display(), self.line)
     }
@@ -40,187 +41,197 @@ impl fmt::Display for Place {
 /// A line of a flattened stack that calls a module, or begins a substack.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it stands.
-    pub place: Place,
-    /// The module, as the line names it.
+    /// Its file and line.
+    pub place: FileLine,
+    /// The module as the line names it.
     pub module: String,
-    /// What follows that.
+    /// The module's arguments.
     pub arguments: Vec<String>,
-    /// Whether it is a line of ours, and then whether it can be relied on.
-    pub ours: Option<Result<(), Unfit>>,
-    /// The line of the service's own file that it stands in, or that takes its file in; 0 for those
-    /// of `other`.
+    /// `None` for other modules; for a line of ours, whether it can be relied on.
+    pub ours: Option<Result<(), LineFault>>,
+    /// The line of the service's own file that is or includes this one; 0 for lines of `other`.
     pub top: usize,
-    /// How many substacks it stands in.
+    /// The number of substacks around it.
     pub(super) level: usize,
-    /// None where a substack begins, which calls nothing.
+    /// `None` for the start of a substack, which calls no module.
     pub(super) control: Option<Control>,
 }
 
 impl Entry {
-    /// The name of the module's file.
+    /// Returns the file name of the module.
     pub fn file(&self) -> &str {
         self.module.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether every line below it is asked as well, unless this one refuses.
-    pub fn goes_on(&self) -> bool {
+    /// Returns whether the lines below run too, unless this one refuses.
+    pub fn is_pass_through(&self) -> bool {
         let ends = |action| matches!(action, Action::Done | Action::Jump(_) | Action::Reset);
         let control = self.control.as_ref();
         control.is_some_and(|control| control.outcomes().iter().all(|(_, action)| !ends(*action)))
     }
 
-    /// Returns whether it names our module, whatever the line is for.
-    pub fn names_ours(&self) -> bool {
-        MODULES.contains(&self.file())
+    /// Returns whether the line names our module, for whatever service.
+    pub fn is_our_module(&self) -> bool {
+        MODULE_FILES.contains(&self.file())
     }
 
     /// Returns whether it is a line of ours that only leaves the job's namespaces at the end of a session.
-    pub fn closes(&self) -> bool {
-        self.names_ours() && closes(&self.arguments)
+    pub fn is_close_only(&self) -> bool {
+        self.is_our_module() && is_close_only(&self.arguments)
     }
 
-    /// Whether it is a line of ours that can be relied on.
+    /// Returns whether it is a line of ours that can be relied on.
     pub fn is_fit(&self) -> bool {
         self.ours == Some(Ok(()))
     }
 
-    /// Whether it is a line of ours for this service, fit or not.
+    /// Returns whether it is a line of ours for this service, reliable or not.
     pub fn is_for_service(&self) -> bool {
-        !matches!(self.ours, None | Some(Err(Unfit::Service(_))))
+        !matches!(self.ours, None | Some(Err(LineFault::OtherService(_))))
     }
 
-    /// Whether it is one that confines nobody.
-    pub fn observes(&self) -> bool {
+    /// Returns whether it is a line of ours for this service that only observes.
+    pub fn is_observing(&self) -> bool {
         self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
     }
 }
 
 /// Why a line of ours cannot be relied on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unfit {
+pub enum LineFault {
     /// Its control lets a session open although the module failed.
     #[error("is not required, requisite or an equal of theirs")]
-    Control,
-    /// Its leading `-` lets a session open where the module cannot be loaded.
+    NotRequired,
+    /// Its leading `-` lets a session open if the module cannot be loaded.
     #[error("has a leading -")]
-    Dash,
+    LeadingDash,
     /// Its `service=` names another service.
     #[error("is for service {0}")]
-    Service(String),
-    /// It observes, where an account line admits users for it to confine.
+    OtherService(String),
+    /// It observes, while an account line admits users.
     #[error("observes, and the account line does not")]
-    Observe,
+    ObservesAlone,
 }
 
-/// The lines of `service` in that group, from the service files below `root`.
-/// Fails: a text that names the file that libpam or we cannot read.
+/// Returns the lines of `service` in that group, from the service files below `root`.
+///
+/// # Errors
+///
+/// A text that names the file that neither libpam nor we can read.
 pub(super) fn flatten(
     root: &Path,
     service: &str,
     group: Group,
-    instead: Instead<'_>,
+    replacement: Replacement<'_>,
 ) -> Result<Vec<Entry>, String> {
-    let mut stack = Flattener { root, service, group, instead, entries: Vec::new() };
+    let mut stack = Flattener { root, service, group, replacement, entries: Vec::new() };
     stack.load_service(service)?;
     if stack.entries.is_empty() {
-        stack.load_service(OTHER)?;
+        stack.load_service(FALLBACK_SERVICE)?;
         stack.entries.iter_mut().for_each(|entry| entry.top = 0);
     }
     Ok(stack.entries)
 }
 
-/// A file with a text that counts in place of what is on the disk.
-pub(super) type Instead<'a> = Option<(&'a Path, &'a str)>;
+/// A file and the text that replaces its content on the disk.
+pub(super) type Replacement<'a> = Option<(&'a Path, &'a str)>;
 
 struct Flattener<'a> {
     root: &'a Path,
     service: &'a str,
     group: Group,
-    instead: Instead<'a>,
+    replacement: Replacement<'a>,
     entries: Vec<Entry>,
 }
 
-/// Where a file stands.
+/// How a file came to be included.
 #[derive(Clone, Copy, Default)]
-struct Within {
-    /// Whether a line with `include` or `substack` took it in.
+struct Inclusion {
+    /// Whether a line with `include` or `substack` included it.
     included: bool,
-    /// In how many files.
+    /// The number of files around it.
     depth: usize,
-    /// In how many substacks.
+    /// The number of substacks around it.
     level: usize,
-    /// By which line of the service's own file.
+    /// The line of the service's own file that included it.
     top: usize,
 }
 
-fn included_name<'a>(place: &Place, name: Option<&'a str>) -> Result<&'a str, String> {
+fn require_included_name<'a>(place: &FileLine, name: Option<&'a str>) -> Result<&'a str, String> {
     name.ok_or_else(|| format!("{place}: includes nothing"))
 }
 
 impl Flattener<'_> {
-    /// A file that a line takes in.
-    fn load(&mut self, name: &str, within: Within) -> Result<(), String> {
-        if within.depth >= DEPTH_MAX {
+    /// Adds the lines of a file that a line includes.
+    fn load(&mut self, name: &str, inclusion: Inclusion) -> Result<(), String> {
+        if inclusion.depth >= DEPTH_MAX {
             return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
         }
-        let file = self.open(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
-        self.take_file(&file, within)
+        let file =
+            self.find_service_file(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
+        self.add_file(&file, inclusion)
     }
 
-    /// A service of its own; without a file it has no lines.
+    /// Adds the lines of a service; a service without a file has none.
     fn load_service(&mut self, name: &str) -> Result<(), String> {
-        match self.open(name)? {
-            Some(file) => self.take_file(&file, Within::default()),
+        match self.find_service_file(name)? {
+            Some(file) => self.add_file(&file, Inclusion::default()),
             None => Ok(()),
         }
     }
 
-    fn take_file(&mut self, file: &(PathBuf, String), within: Within) -> Result<(), String> {
+    fn add_file(&mut self, file: &(PathBuf, String), inclusion: Inclusion) -> Result<(), String> {
         let (path, text) = file;
-        let lines =
-            lines(text).ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
+        let lines = parse_lines(text)
+            .ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
         for line in lines {
-            let place = Place { file: path.clone(), line: line.number };
-            let top = if within.depth == 0 { line.number } else { within.top };
-            self.take(&line, &place, Within { top, ..within })?;
+            let place = FileLine { file: path.clone(), line: line.number };
+            let top = if inclusion.depth == 0 { line.number } else { inclusion.top };
+            self.add_line(&line, &place, Inclusion { top, ..inclusion })?;
         }
         Ok(())
     }
 
-    fn take(&mut self, line: &Line, place: &Place, within: Within) -> Result<(), String> {
-        let Within { included, level, top, .. } = within;
-        let deeper = Within { depth: within.depth + 1, ..within };
+    fn add_line(
+        &mut self,
+        line: &LogicalLine,
+        place: &FileLine,
+        inclusion: Inclusion,
+    ) -> Result<(), String> {
+        let Inclusion { included, level, top, .. } = inclusion;
+        let deeper = Inclusion { depth: inclusion.depth + 1, ..inclusion };
         let word = |index: usize| line.words.get(index).map(String::as_str);
         let first = word(0).unwrap_or_default();
         if first.eq_ignore_ascii_case("@include") {
-            return self.load(included_name(place, word(1))?, deeper);
+            return self.load(require_included_name(place, word(1))?, deeper);
         }
         let kind = first.strip_prefix('-').unwrap_or(first);
         let is_own = kind.eq_ignore_ascii_case(self.group.as_str());
-        let is_other = !is_own && TYPES.iter().any(|other| kind.eq_ignore_ascii_case(other));
-        // A line of no type at all goes to auth, and to the group of the line that includes it.
-        let takes_any = included || self.group == Group::Auth;
-        if is_other || (!is_own && !takes_any) {
+        let is_other = !is_own && GROUP_NAMES.iter().any(|other| kind.eq_ignore_ascii_case(other));
+        // A line without a group belongs to auth, and to the group of the line that includes it.
+        let accepts_any = included || self.group == Group::Auth;
+        if is_other || (!is_own && !accepts_any) {
             return Ok(());
         }
         let control = word(1).unwrap_or_default();
         let is_substack = control.eq_ignore_ascii_case("substack");
         if is_substack {
-            self.push(line, place, None, (level, top))?;
+            self.push_entry(line, place, None, (level, top))?;
         }
         if is_substack || control.eq_ignore_ascii_case("include") {
             let level = level + usize::from(is_substack);
-            return self
-                .load(included_name(place, word(2))?, Within { included: true, level, ..deeper });
+            return self.load(
+                require_included_name(place, word(2))?,
+                Inclusion { included: true, level, ..deeper },
+            );
         }
-        self.push(line, place, Some(Control::parse(control)), (level, top))
+        self.push_entry(line, place, Some(Control::parse(control)), (level, top))
     }
 
-    fn push(
+    fn push_entry(
         &mut self,
-        line: &Line,
-        place: &Place,
+        line: &LogicalLine,
+        place: &FileLine,
         control: Option<Control>,
         (level, top): (usize, usize),
     ) -> Result<(), String> {
@@ -239,38 +250,47 @@ impl Flattener<'_> {
             level,
             control,
         };
-        // In the session group a line that only closes confines nobody.
-        let is_ours = entry.names_ours() && !(entry.closes() && self.group == Group::Session);
+        // In the session group a line with `close_only` confines no login.
+        let is_ours =
+            entry.is_our_module() && !(entry.is_close_only() && self.group == Group::Session);
         if let (true, Some(control)) = (is_ours, &entry.control) {
             let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
-            entry.ours = Some(self.fitness(&entry.arguments, control, dash));
+            entry.ours = Some(self.check_fitness(&entry.arguments, control, dash));
         }
         self.entries.push(entry);
         Ok(())
     }
 
-    /// Whether a line of ours can be relied on.
-    fn fitness(&self, arguments: &[String], control: &Control, dash: bool) -> Result<(), Unfit> {
-        let service = arguments.iter().filter_map(|word| service(word)).next_back();
+    /// Checks whether a line of ours can be relied on.
+    fn check_fitness(
+        &self,
+        arguments: &[String],
+        control: &Control,
+        dash: bool,
+    ) -> Result<(), LineFault> {
+        let service = arguments.iter().filter_map(|word| service_argument(word)).next_back();
         match service.unwrap_or_else(|| DEFAULT_SERVICE.to_owned()) {
-            other if other != self.service => Err(Unfit::Service(other)),
-            _ if dash => Err(Unfit::Dash),
-            _ if !control.is_required() => Err(Unfit::Control),
+            other if other != self.service => Err(LineFault::OtherService(other)),
+            _ if dash => Err(LineFault::LeadingDash),
+            _ if !control.is_required() => Err(LineFault::NotRequired),
             _ => Ok(()),
         }
     }
 
-    /// The service file of that name: absolute, else the site's, else the distribution's.
-    fn open(&self, name: &str) -> Result<Option<(PathBuf, String)>, String> {
+    /// Reads the service file of that name: an absolute path, or else the site's file, or else the
+    /// distribution's.
+    fn find_service_file(&self, name: &str) -> Result<Option<(PathBuf, String)>, String> {
         let candidates = match name.strip_prefix('/') {
             Some(relative) => vec![self.root.join(relative)],
             None => ["etc/pam.d", "usr/lib/pam.d"].map(|dir| self.root.join(dir).join(name)).into(),
         };
         for path in candidates {
-            if let Some((_, text)) = self.instead.filter(|(instead, _)| *instead == path) {
+            if let Some((_, text)) =
+                self.replacement.filter(|(replacement, _)| *replacement == path)
+            {
                 return Ok(Some((path, text.to_owned())));
             }
-            match read(&path) {
+            match read_service_file(&path) {
                 Ok(text) => return Ok(Some((path, text))),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -280,28 +300,29 @@ impl Flattener<'_> {
     }
 }
 
-/// Returns whether these arguments are of a line that only closes.
-pub fn closes(arguments: &[String]) -> bool {
+/// Returns whether a line with these arguments only leaves the job's namespaces.
+pub fn is_close_only(arguments: &[String]) -> bool {
     arguments.iter().any(|word| word == "close_only")
 }
 
-/// What `service=` names, which the module takes in any case, as `pam_slurm_adopt` does.
-fn service(word: &str) -> Option<String> {
+/// Returns the value of a `service=` argument. The module ignores case there, as
+/// `pam_slurm_adopt` does.
+fn service_argument(word: &str) -> Option<String> {
     let (key, name) = word.split_once('=')?;
     key.eq_ignore_ascii_case("service").then(|| name.to_ascii_lowercase())
 }
 
-/// Reads a service file as libpam does, links and all; who owns it is libpam's affair.
-fn read(path: &Path) -> std::io::Result<String> {
+/// Reads a service file as libpam does: it follows links and checks no owner.
+fn read_service_file(path: &Path) -> std::io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }
-    // In one piece: most are shorter.
+    // One read is enough: most files are shorter.
     let mut bytes = Vec::with_capacity(4096);
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_MAX || bytes.contains(&0) {
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX || bytes.contains(&0) {
         return Err(std::io::Error::other("too large, or not a text"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -338,24 +359,24 @@ const ACTIONS: [(&str, Action); 6] = [
     ("reset", Action::Reset),
 ];
 
-/// Which return value it was, as far as the analysis tells them apart.
+/// Return values, as far as the analysis distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Return {
     Success,
-    /// `PAM_IGNORE`, by which our module says that a login is none of its business.
+    /// `PAM_IGNORE`, which our module returns for logins that it does not judge.
     Ignore,
-    /// `PAM_NEW_AUTHTOK_REQD`, with which applications let an account in all the same.
+    /// `PAM_NEW_AUTHTOK_REQD`, with which applications admit an account all the same.
     Renew,
-    /// Anything else that lets the stack go on.
+    /// Any other value with which the stack continues.
     Other,
 }
 
-/// The action of every return value; one that nothing was said about is bad.
+/// The action of every return value; `None` counts as bad.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Control([Option<Action>; 32]);
 
 impl Control {
-    /// The control that a word stands for, `include` and `substack` aside.
+    /// Parses a control field other than `include` and `substack`.
     pub(super) fn parse(word: &str) -> Self {
         let word = match word.to_ascii_lowercase().as_str() {
             "required" => "success=ok new_authtok_reqd=ok ignore=ignore default=bad",
@@ -367,22 +388,23 @@ impl Control {
         Self::parse_pairs(word).unwrap_or(Self([None; 32]))
     }
 
-    /// `return=action` pairs. As in libpam, a name ends where it is complete, so that the blank
-    /// before the next pair may be missing. `None` where a pair is malformed.
+    /// Parses `return=action` pairs; `None` if one is malformed. As in libpam, a name ends as soon as
+    /// it is complete, so that the blank before the next pair may be missing.
     fn parse_pairs(text: &str) -> Option<Self> {
         let mut control = Self([None; 32]);
         let mut rest = text.trim_start();
         while !rest.is_empty() {
-            let (code, after) = return_value(rest)?;
+            let (code, after) = parse_return(rest)?;
             let after = after.trim_start().strip_prefix('=')?.trim_start();
-            let (action, after) = action(after)?;
+            let (action, after) = parse_action(after)?;
             control.set(code, action);
             rest = after.trim_start();
         }
         Some(control)
     }
 
-    /// `default` fills in what has no action yet; a later pair replaces an earlier one.
+    /// Sets one action. `default` fills in the values that have none yet; a later pair replaces an
+    /// earlier one.
     fn set(&mut self, code: Option<usize>, action: Action) {
         match code {
             Some(code) => {
@@ -396,14 +418,14 @@ impl Control {
         }
     }
 
-    /// Every return value that lets the stack go on, with its action, each pair once.
+    /// Returns every return value with which the stack continues, and its action, each pair once.
     pub(super) fn outcomes(&self) -> Vec<(Return, Action)> {
         let outcome = |(name, action): (&&str, &Option<Action>)| {
             let code = match *name {
                 "success" => Return::Success,
                 "ignore" => Return::Ignore,
                 "new_authtok_reqd" => Return::Renew,
-                // The application asks again; no session is open after it.
+                // The application calls again; no session is open afterwards.
                 "incomplete" => return None,
                 _ => Return::Other,
             };
@@ -415,10 +437,10 @@ impl Control {
         outcomes
     }
 
-    /// Whether it does as `required` or `requisite` do: success is taken, every failure refuses.
-    /// What stands for `new_authtok_reqd` does not matter, since our module never returns it.
+    /// Returns whether it acts as `required` or `requisite` do: success counts, every failure
+    /// refuses. The action of `new_authtok_reqd` does not matter: our module never returns it.
     pub(super) fn is_required(&self) -> bool {
-        let good = |(name, action): (&&str, &Option<Action>)| {
+        let is_accepted = |(name, action): (&&str, &Option<Action>)| {
             let action = action.unwrap_or(Action::Bad);
             match *name {
                 "success" => matches!(action, Action::Ok | Action::Done),
@@ -427,19 +449,20 @@ impl Control {
                 _ => matches!(action, Action::Bad | Action::Die),
             }
         };
-        RETURNS.iter().zip(&self.0).all(good)
+        RETURNS.iter().zip(&self.0).all(is_accepted)
     }
 }
 
-/// The index of the return value in front, `None` for `default`, and what follows it.
-fn return_value(text: &str) -> Option<(Option<usize>, &str)> {
+/// Parses a return value: its index, or `None` for `default`, and the text after it.
+fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
     let named = RETURNS.iter().enumerate();
     let found =
         named.filter_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?))).next();
     found.or_else(|| Some((None, text.strip_prefix("default")?)))
 }
 
-fn action(text: &str) -> Option<(Action, &str)> {
+/// Parses an action; returns it and the text after it.
+fn parse_action(text: &str) -> Option<(Action, &str)> {
     let named = ACTIONS.iter();
     if let Some(found) =
         named.filter_map(|(name, act)| Some((*act, text.strip_prefix(name)?))).next()
@@ -448,36 +471,36 @@ fn action(text: &str) -> Option<(Action, &str)> {
     }
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, rest) = text.split_at_checked(digits)?;
-    // A jump over nothing is refused, as is a number that libpam's own would wrap around.
+    // libpam rejects 0, and wraps around at numbers that its integer cannot hold.
     let count = number.parse().ok().filter(|count| (1..=i32::MAX as usize).contains(count))?;
     Some((Action::Jump(count), rest))
 }
 
-/// A line as libpam reads it.
+/// A line as libpam reads it, with its continuations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LogicalLine {
     /// Number of its first physical line, from 1.
     pub number: usize,
     /// Number of its last one.
     pub last: usize,
-    /// Its words; a bracketed one is without its brackets.
+    /// Its words, without the brackets of bracketed ones.
     pub words: Vec<String>,
 }
 
-/// Puts a file's lines together: a backslash at the end joins the next line that is neither blank
-/// nor a comment, and `#` ends a line wherever it stands. `None` where the file ends after a
-/// backslash, which libpam refuses.
-pub fn lines(text: &str) -> Option<Vec<Line>> {
+/// Parses a file's lines: a backslash at the end joins the next line that is neither blank nor a
+/// comment, and `#` ends a line at any position. `None` if the file ends after a backslash, which
+/// libpam refuses.
+pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     let mut lines = Vec::new();
     let mut pending: Option<(usize, String)> = None;
-    // Not `str::lines`: to libpam a carriage return is part of a word.
+    // `str::lines` would drop a carriage return, which libpam takes as part of a word.
     for (index, physical) in text.split('\n').enumerate() {
         let part = physical.trim_start_matches(BLANK);
         if part.is_empty() || part.starts_with('#') {
             continue;
         }
         let (number, mut joined) = pending.take().unwrap_or((index + 1, String::new()));
-        let (part, goes_on) = match part.split_once('#') {
+        let (part, is_continued) = match part.split_once('#') {
             Some((before, _)) => (before, false),
             None => {
                 let part = part.trim_end_matches(BLANK);
@@ -485,11 +508,11 @@ pub fn lines(text: &str) -> Option<Vec<Line>> {
             }
         };
         joined.push_str(part);
-        if goes_on {
+        if is_continued {
             joined.push(' ');
             pending = Some((number, joined));
         } else {
-            lines.push(Line { number, last: index + 1, words: words(&joined) });
+            lines.push(LogicalLine { number, last: index + 1, words: split_words(&joined) });
         }
     }
     pending.is_none().then_some(lines)
@@ -497,13 +520,14 @@ pub fn lines(text: &str) -> Option<Vec<Line>> {
 
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// Blanks separate words; one that begins with `[` ends at the first `]`, and `\]` stands for `]`.
-fn words(text: &str) -> Vec<String> {
+/// Splits a line at its blanks. A word that begins with `[` ends at the first `]`, and `\]` stands
+/// for `]`.
+fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start_matches(BLANK);
     while !rest.is_empty() {
         let (word, after) = match rest.strip_prefix('[') {
-            Some(inner) => bracketed(inner),
+            Some(inner) => split_bracketed(inner),
             None => {
                 let end = rest.find(BLANK).unwrap_or(rest.len());
                 let (word, after) = rest.split_at(end);
@@ -516,7 +540,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-fn bracketed(inner: &str) -> (String, &str) {
+fn split_bracketed(inner: &str) -> (String, &str) {
     let mut word = String::new();
     let mut chars = inner.chars();
     while let Some(c) = chars.next() {
@@ -534,7 +558,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_brackets() {
+    fn control_words_equal_their_pairs() {
         let pairs = Control::parse("success=ok new_authtok_reqd=ok ignore=ignore default=bad");
         assert_eq!(Control::parse("required"), pairs);
         assert_eq!(Control::parse("Required"), pairs);
@@ -543,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_bad_throughout() {
+    fn malformed_control_is_bad_for_all_returns() {
         for word in [
             "", "x", "success", "success=", "success=0", "success=okay", "success=-1",
             "ok=success", "success=99999999999",
@@ -554,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_told_apart() {
+    fn outcomes_distinguish_success_ignore_and_renew() {
         let outcomes = Control::parse("success=2 default=ignore").outcomes();
         let expected = [
             (Return::Success, Action::Jump(2)),
@@ -566,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn required_in_other_words() {
+    fn pairs_that_act_as_required_are_required() {
         for word in [
             "required",
             "requisite",
@@ -598,20 +622,20 @@ mod line_tests {
     use super::*;
 
     fn parse(text: &str) -> Vec<(usize, String)> {
-        let joined = |line: Line| (line.number, line.words.join("|"));
-        lines(text).unwrap().into_iter().map(joined).collect()
+        let joined = |line: LogicalLine| (line.number, line.words.join("|"));
+        parse_lines(text).unwrap().into_iter().map(joined).collect()
     }
 
     #[test]
-    fn blanks_comments_and_continuations() {
+    fn lines_join_continuations_and_skip_comments() {
         assert_eq!(parse(" \n# c\n\ta  b#c\nd \\# e\n"), [(3, "a|b".into()), (4, "d|\\".into())]);
         assert_eq!(parse("a \\\n\n # c\n  b\\ \nc\nd"), [(1, "a|b|c".into()), (6, "d".into())]);
         assert_eq!(parse("a b\r\n"), [(1, "a|b\r".into())]);
-        assert_eq!(lines("a \\\n"), None);
+        assert_eq!(parse_lines("a \\\n"), None);
     }
 
     #[test]
-    fn brackets_are_one_word() {
+    fn bracketed_text_is_one_word() {
         assert_eq!(parse("s [a=1 b=2]x [c d] e[f g]"), [(1, "s|a=1 b=2|x|c d|e[f|g]".into())]);
         assert_eq!(parse("[a\\]b] [open c"), [(1, "a]b|open c".into())]);
     }

@@ -1,31 +1,33 @@
-//! Whether a service's PAM stack really runs our module.
+//! Finds out whether a service's PAM stack runs our module in every login that succeeds.
 //!
-//! The account phase only admits; it is the session phase that puts the login into its job. A
-//! stack with the one and without the other would admit users to the bare node, so the account
-//! phase asks this module. It reads the service files as libpam does.
+//! The account phase only admits; the session phase puts the login into its job. A stack with the
+//! one and without the other would admit users to the bare node, so the account phase asks this
+//! module. It reads the service files as libpam does.
 
 mod flatten;
 
-use flatten::{Action, Instead, Return, flatten};
-pub use flatten::{Entry, Line, MODULES, Place, Unfit, closes, lines};
+use flatten::{Action, Replacement, Return, flatten};
+pub use flatten::{
+    Entry, FileLine, LineFault, LogicalLine, MODULE_FILES, is_close_only, parse_lines,
+};
 use protocol::Stack;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
-/// A group of PAM's: which of a module's functions a line has called.
+/// A PAM management group: the function of a module that a line calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Who it is.
+    /// Authentication.
     Auth,
-    /// Whether they may log in.
+    /// Permission to log in.
     Account,
-    /// What is set up for the login.
+    /// Setting up the login.
     Session,
 }
 
 impl Group {
-    /// The word that lines of it begin with.
+    /// Returns the word that lines of the group begin with.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",
@@ -35,36 +37,36 @@ impl Group {
     }
 }
 
-/// What was found out about a service's stack.
+/// The result of analysing a service's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Nothing goes on unless the module of this line, or of another of ours, is content.
-    Effective(Place),
-    /// There is a line of ours, but this one can leap over it.
+    /// No login succeeds unless our module accepts it, in this line or another.
+    Effective(FileLine),
+    /// The stack has a line of ours, but another line can jump over it.
     Skipped {
         /// The line of ours.
-        ours: Place,
-        /// The line that leaps.
-        by: Place,
+        ours: FileLine,
+        /// The line that jumps.
+        by: FileLine,
     },
-    /// There is a line of ours, but this one can undo its refusal.
+    /// The stack has a line of ours, but another line can undo its refusal.
     Undone {
         /// The line that undoes.
-        by: Place,
+        by: FileLine,
     },
-    /// The only lines of ours are unfit; the first one, and why.
-    Unfit(Place, Unfit),
-    /// There is no line of ours.
+    /// No line of ours can be relied on; the first one, and why.
+    Unfit(FileLine, LineFault),
+    /// The stack has no line of ours.
     Absent,
-    /// The stack has too many ways through it to look at all.
-    Maze,
-    /// A file cannot be read, by libpam or by us.
+    /// The stack has too many paths to check them all.
+    TooManyPaths,
+    /// Neither libpam nor we can read a file that the text names.
     Unreadable(String),
 }
 
 impl Finding {
-    /// The finding in one word, as the other half wants it.
-    pub fn stack(&self) -> Stack {
+    /// Returns the value of the reply's key `stack`.
+    pub fn to_stack(&self) -> Stack {
         match self {
             Self::Effective(_) => Stack::Effective,
             _ => Stack::Missing,
@@ -82,66 +84,77 @@ impl fmt::Display for Finding {
             Self::Undone { by } => write!(f, "refusal of the session line can be undone by {by}"),
             Self::Unfit(ours, why) => write!(f, "session line at {ours} {why}"),
             Self::Absent => f.write_str("no session line for pam_job_adopt.so"),
-            Self::Maze => f.write_str("session stack has too many ways through it"),
+            Self::TooManyPaths => f.write_str("session stack has too many ways through it"),
             Self::Unreadable(what) => f.write_str(what),
         }
     }
 }
 
-/// Judges the session stack of `service` by the service files below `root`, which is `/` but in
-/// tests.
-pub fn judge(root: &Path, service: &str) -> Finding {
-    judge_group(root, service, Group::Session)
+/// Analyses the session stack of `service` in the service files below `root`, which is `/` except
+/// in tests.
+pub fn judge_session_stack(root: &Path, service: &str) -> Finding {
+    judge_stack(root, service, Group::Session)
 }
 
-/// The same of any group.
-pub fn judge_group(root: &Path, service: &str, group: Group) -> Finding {
-    judge_with(root, service, group, None)
+/// Analyses the stack of `service` in one group.
+pub fn judge_stack(root: &Path, service: &str, group: Group) -> Finding {
+    judge_stack_with(root, service, group, None)
 }
 
-/// The same, while one of the files has another text than it has on the disk.
-pub fn judge_with(root: &Path, service: &str, group: Group, instead: Instead<'_>) -> Finding {
-    match entries_with(root, service, group, instead) {
-        Ok(stack) => judge_flat(&stack, group),
+/// Analyses the stack of `service` as if one file had the text of `replacement`.
+pub fn judge_stack_with(
+    root: &Path,
+    service: &str,
+    group: Group,
+    replacement: Replacement<'_>,
+) -> Finding {
+    match read_entries_with(root, service, group, replacement) {
+        Ok(stack) => judge_entries(&stack, group),
         Err(what) => Finding::Unreadable(what),
     }
 }
 
-/// The lines of the stack in the order in which libpam comes to them, includes resolved.
-/// Fails: a text that names the file that libpam or we cannot read.
-pub fn entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
-    let mut stack = entries_with(root, service, group, None)?;
+/// Returns the stack's lines in the order in which libpam runs them, with includes resolved.
+///
+/// # Errors
+///
+/// A text that names the file that neither libpam nor we can read.
+pub fn read_entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
+    let mut stack = read_entries_with(root, service, group, None)?;
     stack.retain(|entry| entry.control.is_some());
     Ok(stack)
 }
 
-/// The same with the lines that begin substacks, while one of the files has another text than it
-/// has on the disk.
-/// Fails: as [`entries`].
-pub fn entries_with(
+/// Returns the lines of [`read_entries`] and those that begin substacks, as if one file had the
+/// text of `replacement`.
+///
+/// # Errors
+///
+/// As [`read_entries`].
+pub fn read_entries_with(
     root: &Path,
     service: &str,
     group: Group,
-    instead: Instead<'_>,
+    replacement: Replacement<'_>,
 ) -> Result<Vec<Entry>, String> {
-    // As pam_start(3) does: the last component, in lower case.
+    // pam_start(3) takes the last component, in lower case.
     let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
-    let mut stack = flatten(root, &file, group, instead)?;
-    // While both lines observe, the site is only trying us.
-    if group == Group::Session && stack.iter().any(Entry::observes) {
-        let account = flatten(root, &file, Group::Account, instead)?;
-        if account.iter().any(|entry| entry.is_for_service() && !entry.observes()) {
-            let observing = stack.iter_mut().filter(|entry| entry.is_fit() && entry.observes());
-            observing.for_each(|entry| entry.ours = Some(Err(Unfit::Observe)));
+    let mut stack = flatten(root, &file, group, replacement)?;
+    // If both lines observe, the site only tries the module.
+    if group == Group::Session && stack.iter().any(Entry::is_observing) {
+        let account = flatten(root, &file, Group::Account, replacement)?;
+        if account.iter().any(|entry| entry.is_for_service() && !entry.is_observing()) {
+            let observing = stack.iter_mut().filter(|entry| entry.is_fit() && entry.is_observing());
+            observing.for_each(|entry| entry.ours = Some(Err(LineFault::ObservesAlone)));
         }
     }
     Ok(stack)
 }
 
-fn judge_flat(stack: &[Entry], group: Group) -> Finding {
+fn judge_entries(stack: &[Entry], group: Group) -> Finding {
     let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
     let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
     else {
@@ -151,79 +164,84 @@ fn judge_flat(stack: &[Entry], group: Group) -> Finding {
         });
         return unfit.unwrap_or(Finding::Absent);
     };
-    match bypass(stack, group) {
+    match find_bypass(stack, group) {
         None => Finding::Effective(ours),
-        Some(Bypass::Maze) => Finding::Maze,
+        Some(Bypass::TooManyPaths) => Finding::TooManyPaths,
         Some(Bypass::Reset { by }) => Finding::Undone { by: place(by).unwrap_or(ours) },
-        Some(Bypass::Leap { by, ours: leapt }) => Finding::Skipped {
+        Some(Bypass::Jump { by, ours: skipped }) => Finding::Skipped {
             by: place(by).unwrap_or_else(|| ours.clone()),
-            ours: place(leapt).unwrap_or(ours),
+            ours: place(skipped).unwrap_or(ours),
         },
     }
 }
 
-/// Most states that are looked at; a real stack has some hundreds.
+/// Maximum states that are visited; a real stack has some hundreds.
 const STATES_MAX: usize = 100_000;
 
-/// The verdict that libpam has formed so far.
+/// The verdict that libpam has formed up to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Verdict {
-    /// None yet.
+enum StackVerdict {
+    /// No line has decided.
     Open,
     /// Favourable, with the value to return.
     Positive(Return),
-    /// Unfavourable, whatever follows but a reset.
+    /// Unfavourable; only a reset can change it.
     Negative,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
-    at: usize,
-    /// Level of the line before.
+struct WalkState {
+    /// Index of the next line.
+    index: usize,
+    /// Level of the previous line.
     level: usize,
-    verdict: Verdict,
-    /// The verdict at the entry to each level, which a reset goes back to.
-    entries: Vec<Verdict>,
+    verdict: StackVerdict,
+    /// The verdict at the entry to each level, which a reset restores.
+    entries: Vec<StackVerdict>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bypass {
-    /// The line `by` can leap over the line `ours`.
-    Leap { by: usize, ours: usize },
+    /// The line `by` can jump over the line `ours`.
+    Jump { by: usize, ours: usize },
     /// The line `by` can undo the refusal of ours.
     Reset { by: usize },
-    /// There are too many ways to look at.
-    Maze,
+    /// The stack has too many states to visit.
+    TooManyPaths,
 }
 
-/// A way to success on which our module has answered neither success nor `PAM_IGNORE`, its word for
-/// "not my business"; `None` where there is none. Other modules may return anything: nothing is
-/// known of them. An account whose password is due is let in by applications, which then have it
-/// changed.
-fn bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
-    let lets_in = |verdict| match verdict {
-        Verdict::Positive(Return::Success) => true,
-        Verdict::Positive(Return::Renew) => group == Group::Account,
+/// Finds a path to success on which our module has returned neither success nor `PAM_IGNORE`;
+/// `None` if every path to success passes our module. The analysis assumes that other modules can
+/// return anything. Applications admit an account whose password is due and then ask for a new one.
+fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
+    let admits = |verdict| match verdict {
+        StackVerdict::Positive(Return::Success) => true,
+        StackVerdict::Positive(Return::Renew) => group == Group::Account,
         _ => false,
     };
-    let start = State { at: 0, level: 0, verdict: Verdict::Open, entries: vec![Verdict::Open] };
-    let mut seen = HashSet::from([start.clone()]);
-    // States with the index of the one that they follow.
+    let start = WalkState {
+        index: 0,
+        level: 0,
+        verdict: StackVerdict::Open,
+        entries: vec![StackVerdict::Open],
+    };
+    let mut visited = HashSet::from([start.clone()]);
+    // Each state with the index of its predecessor.
     let mut trail = vec![(start, None)];
     let mut next = 0;
     while let Some((state, _)) = trail.get(next) {
-        let Some(entry) = stack.get(state.at) else {
-            if lets_in(state.verdict) {
-                return Some(blame(stack, &trail, next));
+        let Some(entry) = stack.get(state.index) else {
+            if admits(state.verdict) {
+                return Some(blame_line(stack, &trail, next));
             }
             next += 1;
             continue;
         };
-        for follower in step(stack, entry, state) {
-            if seen.len() >= STATES_MAX {
-                return Some(Bypass::Maze);
+        for follower in next_states(stack, entry, state) {
+            if visited.len() >= STATES_MAX {
+                return Some(Bypass::TooManyPaths);
             }
-            if seen.insert(follower.clone()) {
+            if visited.insert(follower.clone()) {
                 trail.push((follower, Some(next)));
             }
         }
@@ -232,67 +250,69 @@ fn bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     None
 }
 
-/// Every state that can follow, those aside in which our module was content.
-fn step(stack: &[Entry], entry: &Entry, state: &State) -> Vec<State> {
+/// Returns every state that can follow, except those in which our module accepted the login.
+fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
     let mut state = state.clone();
     if state.level < entry.level {
-        state.entries.resize(entry.level, Verdict::Open);
+        state.entries.resize(entry.level, StackVerdict::Open);
         state.entries.push(state.verdict);
     }
     state.level = entry.level;
     let Some(control) = &entry.control else {
-        state.at += 1;
+        state.index += 1;
         return vec![state];
     };
     let is_ours = entry.is_fit();
-    // Of ours only failures go on here, all of which are bad or die (`Control::is_required`).
+    // Only failures of ours continue here; all of them are bad or die (`Control::is_required`).
     let goes_on = |action: &Action| !is_ours || matches!(action, Action::Bad | Action::Die);
     let outcomes = control.outcomes().into_iter().filter(|(_, action)| goes_on(action));
-    outcomes.map(|(code, action)| act(stack, &state, code, action)).collect()
+    outcomes.map(|(code, action)| apply_action(stack, &state, code, action)).collect()
 }
 
-fn act(stack: &[Entry], state: &State, code: Return, action: Action) -> State {
+fn apply_action(stack: &[Entry], state: &WalkState, code: Return, action: Action) -> WalkState {
     let mut state = state.clone();
-    let mut last = state.at;
+    let mut last = state.index;
     match action {
         Action::Ignore => {}
         Action::Reset => {
-            state.verdict = state.entries.get(state.level).copied().unwrap_or(Verdict::Open);
+            state.verdict = state.entries.get(state.level).copied().unwrap_or(StackVerdict::Open);
         }
         Action::Ok | Action::Done => {
-            if matches!(state.verdict, Verdict::Open | Verdict::Positive(Return::Success)) {
-                state.verdict = Verdict::Positive(code);
+            if matches!(state.verdict, StackVerdict::Open | StackVerdict::Positive(Return::Success))
+            {
+                state.verdict = StackVerdict::Positive(code);
             }
-            if action == Action::Done && state.verdict != Verdict::Negative {
-                last = end_of_level(stack, last, state.level);
+            if action == Action::Done && state.verdict != StackVerdict::Negative {
+                last = last_of_level(stack, last, state.level);
             }
         }
         Action::Bad | Action::Die => {
-            state.verdict = Verdict::Negative;
+            state.verdict = StackVerdict::Negative;
             if action == Action::Die {
-                last = end_of_level(stack, last, state.level);
+                last = last_of_level(stack, last, state.level);
             }
         }
-        Action::Jump(count) => match jump(stack, last, state.level, count) {
+        Action::Jump(count) => match find_jump_target(stack, last, state.level, count) {
             Some(target) => last = target,
             None => {
-                state.verdict = Verdict::Negative;
-                last = end_of_level(stack, last, state.level);
+                state.verdict = StackVerdict::Negative;
+                last = last_of_level(stack, last, state.level);
             }
         },
     }
-    state.at = last + 1;
+    state.index = last + 1;
     state
 }
 
-/// The last line of the substack, or of the stack, that `at` stands in.
-fn end_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
+/// Returns the index of the last line of the substack, or of the stack, that contains `at`.
+fn last_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
     let rest = stack.iter().skip(at + 1);
     at + rest.take_while(|entry| entry.level >= level).count()
 }
 
-/// The last of `count` lines after `at`, a substack counting as one; `None` where fewer follow.
-fn jump(stack: &[Entry], at: usize, level: usize, count: usize) -> Option<usize> {
+/// Returns the index of the last of `count` lines after `at`, counting a substack as one line;
+/// `None` if fewer follow.
+fn find_jump_target(stack: &[Entry], at: usize, level: usize, count: usize) -> Option<usize> {
     let level_of = |index: usize| stack.get(index).map(|entry| entry.level);
     let mut last = at;
     for _ in 0..count {
@@ -307,23 +327,23 @@ fn jump(stack: &[Entry], at: usize, level: usize, count: usize) -> Option<usize>
     Some(last)
 }
 
-/// Which line is to blame for the way to the state `end`: the last that leapt over one of ours,
-/// else the last that undid a refusal.
-fn blame(stack: &[Entry], trail: &[(State, Option<usize>)], end: usize) -> Bypass {
+/// Returns the line that makes the path to the state `end` possible: the last one that jumped over
+/// a line of ours, or else the last one that undid a refusal.
+fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
     let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;
-    let mut to = trail.get(end);
-    while let Some((state, Some(parent))) = to {
+    let mut current = trail.get(end);
+    while let Some((state, Some(parent))) = current {
         let from = trail.get(*parent);
         if let Some((before, _)) = from {
-            if let Some(ours) = (before.at + 1..state.at).find(is_ours) {
-                return Bypass::Leap { by: before.at, ours };
+            if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
+                return Bypass::Jump { by: before.index, ours };
             }
-            if before.verdict == Verdict::Negative && state.verdict != Verdict::Negative {
-                reset = reset.or(Some(before.at));
+            if before.verdict == StackVerdict::Negative && state.verdict != StackVerdict::Negative {
+                reset = reset.or(Some(before.index));
             }
         }
-        to = from;
+        current = from;
     }
     Bypass::Reset { by: reset.unwrap_or_default() }
 }

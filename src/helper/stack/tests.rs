@@ -1,28 +1,28 @@
 use super::*;
 use crate::testing::Scratch;
 
-/// The finding on service `sshd`, with the scratch directory cut out of its text.
-fn found(files: &[(&str, &str)]) -> (Stack, String) {
+/// Analyses the service `sshd`; cuts the scratch directory out of the text.
+fn judge_files(files: &[(&str, &str)]) -> (Stack, String) {
     let scratch = Scratch::new();
     for (name, text) in files {
         let name =
             if name.contains('/') { (*name).to_owned() } else { format!("etc/pam.d/{name}") };
         scratch.file(&name, text);
     }
-    let finding = judge(scratch.path(), "sshd");
+    let finding = judge_session_stack(scratch.path(), "sshd");
     let text = finding.to_string().replace(&format!("{}/", scratch.path().display()), "");
-    (finding.stack(), text)
+    (finding.to_stack(), text)
 }
 
 #[track_caller]
-fn effective(files: &[(&str, &str)]) {
-    let (stack, text) = found(files);
+fn assert_effective(files: &[(&str, &str)]) {
+    let (stack, text) = judge_files(files);
     assert_eq!(stack, Stack::Effective, "{text}");
 }
 
 #[track_caller]
-fn missing(files: &[(&str, &str)], part: &str) {
-    let (stack, text) = found(files);
+fn assert_missing(files: &[(&str, &str)], part: &str) {
+    let (stack, text) = judge_files(files);
     assert_eq!(stack, Stack::Missing);
     assert!(text.contains(part), "{text:?} lacks {part:?}");
 }
@@ -30,23 +30,29 @@ fn missing(files: &[(&str, &str)], part: &str) {
 const OURS: &str = "session required pam_job_adopt.so\n";
 
 #[test]
-fn plain_lines() {
-    effective(&[("sshd", OURS)]);
-    effective(&[("sshd", "SESSION\tRequisite /usr/lib/security/pam_job_adopt.so service=sshd")]);
-    effective(&[("sshd", "session required pam_job_adopt.so Service=SSHd")]);
-    effective(&[("sshd", "session [success=ok ignore=ignore default=die] libpam_job_adopt.so")]);
-    effective(&[("sshd", "session \\\n# why\n required pam_job_adopt.so # last\n")]);
-    missing(
+fn required_line_for_service_is_effective() {
+    assert_effective(&[("sshd", OURS)]);
+    assert_effective(&[(
+        "sshd",
+        "SESSION\tRequisite /usr/lib/security/pam_job_adopt.so service=sshd",
+    )]);
+    assert_effective(&[("sshd", "session required pam_job_adopt.so Service=SSHd")]);
+    assert_effective(&[(
+        "sshd",
+        "session [success=ok ignore=ignore default=die] libpam_job_adopt.so",
+    )]);
+    assert_effective(&[("sshd", "session \\\n# why\n required pam_job_adopt.so # last\n")]);
+    assert_missing(
         &[("sshd", "account required pam_job_adopt.so\nsession required pam_unix.so")],
         "no session",
     );
-    missing(&[("sshd", "# session required pam_job_adopt.so\n")], "no session line");
-    missing(&[("sshd", "session required pam_job_adopt.so.bak\n")], "no session line");
-    missing(&[], "no session line");
+    assert_missing(&[("sshd", "# session required pam_job_adopt.so\n")], "no session line");
+    assert_missing(&[("sshd", "session required pam_job_adopt.so.bak\n")], "no session line");
+    assert_missing(&[], "no session line");
 }
 
 #[test]
-fn unfit_lines() {
+fn unreliable_line_is_missing_with_its_fault() {
     for (line, why) in [
         ("session optional pam_job_adopt.so", "is not required"),
         ("session sufficient pam_job_adopt.so", "is not required"),
@@ -58,32 +64,32 @@ fn unfit_lines() {
         ("session required pam_job_adopt.so SERVICE=login", "is for service login"),
         ("session required pam_job_adopt.so service=sshd service=su", "is for service su"),
     ] {
-        missing(&[("sshd", line)], &format!("etc/pam.d/sshd:1 {why}"));
+        assert_missing(&[("sshd", line)], &format!("etc/pam.d/sshd:1 {why}"));
         if !line.contains("sufficient") {
-            effective(&[("sshd", &format!("{line}\n{OURS}"))]);
+            assert_effective(&[("sshd", &format!("{line}\n{OURS}"))]);
         }
     }
 }
 
-/// A session line that only observes confines nobody whom an account line has admitted.
+/// A session line that observes does not confine the users whom an account line admits.
 #[test]
-fn a_session_line_that_observes() {
+fn observing_session_line_beside_judging_account_line_is_missing() {
     let lines = |account: &str, session: &str| {
         format!(
             "account required pam_job_adopt.so {account}\nsession required pam_job_adopt.so {session}\n"
         )
     };
     let why = "etc/pam.d/sshd:2 observes, and the account line does not";
-    missing(&[("sshd", &lines("", "observe"))], why);
-    missing(&[("sshd", &lines("debug", "conf=/c observe"))], why);
-    effective(&[("sshd", &lines("observe", "observe"))]);
-    effective(&[("sshd", &lines("observe", ""))]);
-    effective(&[("sshd", &lines("service=su", "observe"))]);
-    effective(&[("sshd", &format!("{}{OURS}", lines("", "observe")))]);
+    assert_missing(&[("sshd", &lines("", "observe"))], why);
+    assert_missing(&[("sshd", &lines("debug", "conf=/c observe"))], why);
+    assert_effective(&[("sshd", &lines("observe", "observe"))]);
+    assert_effective(&[("sshd", &lines("observe", ""))]);
+    assert_effective(&[("sshd", &lines("service=su", "observe"))]);
+    assert_effective(&[("sshd", &format!("{}{OURS}", lines("", "observe")))]);
 }
 
 #[test]
-fn earlier_lines_that_may_end_the_stack() {
+fn earlier_line_that_can_skip_ours_is_named() {
     let ours_after = |line: &str| format!("{line}\n{OURS}");
     for line in [
         "session sufficient pam_x.so",
@@ -94,7 +100,7 @@ fn earlier_lines_that_may_end_the_stack() {
         "session required pam_permit.so\nsession sufficient pam_x.so",
     ] {
         let text = format!("{}session required pam_permit.so", ours_after(line));
-        missing(&[("sshd", &text)], "can be skipped by etc/pam.d/sshd:");
+        assert_missing(&[("sshd", &text)], "can be skipped by etc/pam.d/sshd:");
     }
     for line in [
         "session required pam_x.so",
@@ -107,53 +113,56 @@ fn earlier_lines_that_may_end_the_stack() {
         "session [success=junk] pam_x.so",
         "session [default=reset] pam_x.so",
     ] {
-        effective(&[("sshd", &format!("{}session required pam_permit.so", ours_after(line)))]);
+        assert_effective(&[(
+            "sshd",
+            &format!("{}session required pam_permit.so", ours_after(line)),
+        )]);
     }
 }
 
 #[test]
-fn a_jump_past_the_end_is_a_failure() {
-    effective(&[("sshd", &format!("session [success=2 default=ignore] pam_x.so\n{OURS}"))]);
-    // Over ours onto nothing: the stack ends without a favourable word, which is none.
-    effective(&[("sshd", &format!("session [success=1 default=ignore] pam_x.so\n{OURS}"))]);
+fn jump_past_end_refuses() {
+    assert_effective(&[("sshd", &format!("session [success=2 default=ignore] pam_x.so\n{OURS}"))]);
+    // The jump over ours ends the stack without a favourable verdict, which is a refusal.
+    assert_effective(&[("sshd", &format!("session [success=1 default=ignore] pam_x.so\n{OURS}"))]);
 }
 
 #[test]
-fn later_lines_matter_only_by_undoing() {
-    effective(&[(
+fn later_line_matters_only_if_it_resets() {
+    assert_effective(&[(
         "sshd",
         &format!("{OURS}session sufficient pam_x.so\nsession optional pam_y.so"),
     )]);
-    effective(&[("sshd", &format!("{OURS}session [default=1] pam_x.so\n{OURS}"))]);
+    assert_effective(&[("sshd", &format!("{OURS}session [default=1] pam_x.so\n{OURS}"))]);
     let undone = format!("{OURS}session [default=reset] pam_x.so\nsession required pam_y.so");
-    missing(&[("sshd", &undone)], "can be undone by etc/pam.d/sshd:2");
+    assert_missing(&[("sshd", &undone)], "can be undone by etc/pam.d/sshd:2");
     let requisite = undone.replace("required pam_job", "requisite pam_job");
-    effective(&[("sshd", &requisite)]);
+    assert_effective(&[("sshd", &requisite)]);
 }
 
-/// A `sufficient` line ends what includes it, but only the substack that it stands in.
+/// A `sufficient` line ends the file that includes it, but of substacks only its own.
 #[test]
-fn includes_share_a_fate_and_substacks_do_not() {
+fn sufficient_line_ends_includes_but_not_substacks() {
     let auth = ("password-auth", "session sufficient pam_localuser.so\nsession required pam_y.so");
     let after = |word: &str| format!("session {word} password-auth\n{OURS}");
     let by = "skipped by etc/pam.d/password-auth:1";
-    missing(&[("sshd", &after("include")), auth], by);
-    effective(&[("sshd", &after("substack")), auth]);
-    effective(&[("sshd", &format!("{OURS}session include password-auth")), auth]);
-    missing(&[("sshd", &format!("@include password-auth\n{OURS}")), auth], by);
+    assert_missing(&[("sshd", &after("include")), auth], by);
+    assert_effective(&[("sshd", &after("substack")), auth]);
+    assert_effective(&[("sshd", &format!("{OURS}session include password-auth")), auth]);
+    assert_missing(&[("sshd", &format!("@include password-auth\n{OURS}")), auth], by);
 }
 
 /// The end of an included file does not stop a jump; the end of a substack does.
 #[test]
-fn jumps_reach_out_of_includes() {
+fn jump_leaves_include_but_not_substack() {
     let x = ("x", "session required pam_y.so\nsession [success=1 default=ignore] pam_x.so");
     let after = |word: &str| format!("session {word} x\n{OURS}session optional pam_z.so");
-    missing(&[("sshd", &after("include")), x], "sshd:2 can be skipped by etc/pam.d/x:2");
-    effective(&[("sshd", &after("substack")), x]);
+    assert_missing(&[("sshd", &after("include")), x], "sshd:2 can be skipped by etc/pam.d/x:2");
+    assert_effective(&[("sshd", &after("substack")), x]);
 }
 
 #[test]
-fn a_jump_counts_a_substack_as_one() {
+fn jump_counts_substack_as_one_line() {
     let x = ("x", "session required pam_a.so\nsession required pam_b.so");
     let ours = |count: u32| {
         format!(
@@ -161,14 +170,17 @@ fn a_jump_counts_a_substack_as_one() {
              session substack x\n{OURS}session required pam_z.so"
         )
     };
-    effective(&[("sshd", &ours(1)), x]);
-    missing(&[("sshd", &ours(2)), x], "skipped by etc/pam.d/sshd:2");
+    assert_effective(&[("sshd", &ours(1)), x]);
+    assert_missing(&[("sshd", &ours(2)), x], "skipped by etc/pam.d/sshd:2");
     let in_substack = (
         "x",
         "session [success=1 default=ignore] pam_a.so\nsession required pam_job_adopt.so\nsession required pam_b.so",
     );
-    missing(&[("sshd", "session substack x"), in_substack], "etc/pam.d/x:2 can be skipped by");
-    missing(
+    assert_missing(
+        &[("sshd", "session substack x"), in_substack],
+        "etc/pam.d/x:2 can be skipped by",
+    );
+    assert_missing(
         &[
             (
                 "sshd",
@@ -178,70 +190,73 @@ fn a_jump_counts_a_substack_as_one() {
         ],
         "etc/pam.d/x:1 can be skipped by etc/pam.d/sshd:2",
     );
-    effective(&[("sshd", "session required pam_p.so\nsession substack x"), ("x", OURS)]);
+    assert_effective(&[("sshd", "session required pam_p.so\nsession substack x"), ("x", OURS)]);
 }
 
-/// A reset within a substack goes back to the verdict at its entry, not before.
+/// A reset within a substack restores the verdict at its entry.
 #[test]
-fn a_reset_reaches_to_the_entry_of_its_substack() {
+fn reset_in_substack_restores_verdict_at_its_entry() {
     let x = ("x", "session [default=reset] pam_x.so");
     let files = |word: &str| format!("{OURS}session {word} x\nsession required pam_y.so");
-    effective(&[("sshd", &files("substack")), x]);
-    missing(&[("sshd", &files("include")), x], "undone by etc/pam.d/x:1");
+    assert_effective(&[("sshd", &files("substack")), x]);
+    assert_missing(&[("sshd", &files("include")), x], "undone by etc/pam.d/x:1");
 }
 
 #[test]
-fn files_are_found_where_libpam_finds_them() {
-    effective(&[("usr/lib/pam.d/sshd", OURS)]);
-    missing(
+fn service_files_are_found_in_libpams_order() {
+    assert_effective(&[("usr/lib/pam.d/sshd", OURS)]);
+    assert_missing(
         &[("usr/lib/pam.d/sshd", OURS), ("sshd", "session required pam_unix.so")],
         "no session",
     );
-    effective(&[("sshd", "session include a"), ("usr/lib/pam.d/a", OURS)]);
-    effective(&[("sshd", "session include /opt/a"), ("opt/a", OURS)]);
-    effective(&[("other", OURS)]);
-    effective(&[("sshd", "auth required pam_unix.so"), ("other", OURS)]);
-    missing(&[("sshd", "session required pam_unix.so"), ("other", OURS)], "no session line");
+    assert_effective(&[("sshd", "session include a"), ("usr/lib/pam.d/a", OURS)]);
+    assert_effective(&[("sshd", "session include /opt/a"), ("opt/a", OURS)]);
+    assert_effective(&[("other", OURS)]);
+    assert_effective(&[("sshd", "auth required pam_unix.so"), ("other", OURS)]);
+    assert_missing(&[("sshd", "session required pam_unix.so"), ("other", OURS)], "no session line");
 }
 
 #[test]
-fn what_cannot_be_read_is_not_effective() {
-    missing(&[("sshd", &format!("{OURS}session include gone"))], "gone: no such service file");
-    missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2: includes nothing");
-    missing(&[("sshd", &format!("{OURS}@include sshd"))], "more than 16 deep");
-    missing(&[("sshd", &format!("{OURS}session substack sshd"))], "more than 16 deep");
-    missing(&[("sshd", "session required pam_job_adopt.so \\\n")], "line's middle");
-    missing(&[("sshd", &OURS.repeat(1001))], "more than 1000 session lines");
-    effective(&[("sshd", &format!("{OURS}auth include gone"))]);
+fn unreadable_stack_is_missing() {
+    assert_missing(
+        &[("sshd", &format!("{OURS}session include gone"))],
+        "gone: no such service file",
+    );
+    assert_missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2: includes nothing");
+    assert_missing(&[("sshd", &format!("{OURS}@include sshd"))], "more than 16 deep");
+    assert_missing(&[("sshd", &format!("{OURS}session substack sshd"))], "more than 16 deep");
+    assert_missing(&[("sshd", "session required pam_job_adopt.so \\\n")], "line's middle");
+    assert_missing(&[("sshd", &OURS.repeat(1001))], "more than 1000 session lines");
+    assert_effective(&[("sshd", &format!("{OURS}auth include gone"))]);
 }
 
-fn account(files: &[(&str, &str)]) -> String {
+fn judge_account(files: &[(&str, &str)]) -> String {
     let scratch = Scratch::new();
     for (name, text) in files {
         scratch.file(&format!("etc/pam.d/{name}"), text);
     }
-    let finding = judge_group(scratch.path(), "sshd", Group::Account);
+    let finding = judge_stack(scratch.path(), "sshd", Group::Account);
     finding.to_string().replace(&format!("{}/", scratch.path().display()), "")
 }
 
-/// A password that is due lets an account in (pam_acct_mgmt(3)), but opens no session.
+/// An account whose password is due is admitted (pam_acct_mgmt(3)), but gets no session.
 #[test]
-fn an_account_stack_that_ends_in_a_new_password_lets_in() {
+fn account_stack_done_at_expired_password_skips_ours() {
     let ours = "account required pam_job_adopt.so\n";
     let common = "account [success=1 new_authtok_reqd=done default=ignore] pam_unix.so\n\
                   account requisite pam_deny.so\naccount required pam_permit.so\n";
-    let after = account(&[("sshd", &format!("{common}{ours}"))]);
+    let after = judge_account(&[("sshd", &format!("{common}{ours}"))]);
     assert!(after.ends_with("sshd:4 can be skipped by etc/pam.d/sshd:1"), "{after}");
-    let before = account(&[("sshd", &format!("{ours}{common}"))]);
+    let before = judge_account(&[("sshd", &format!("{ours}{common}"))]);
     assert!(before.ends_with("sshd:1 is effective"), "{before}");
     let stays = common.replace("=done", "=ok");
-    let after = account(&[("sshd", &format!("{stays}{ours}"))]);
+    let after = judge_account(&[("sshd", &format!("{stays}{ours}"))]);
     assert!(after.ends_with("sshd:4 is effective"), "{after}");
-    effective(&[("sshd", &format!("{}{OURS}", common.replace("account", "session")))]);
+    assert_effective(&[("sshd", &format!("{}{OURS}", common.replace("account", "session")))]);
 }
 
 #[test]
-fn entries_are_the_lines_of_a_group_in_their_order() {
+fn entries_are_lines_of_one_group_in_order() {
     let scratch = Scratch::new();
     let sshd = "auth required pam_a.so\naccount include x\nsession substack x\n\
                 session [success=ok default=bad] /lib/pam_b.so a [b c]\n-session required \
@@ -249,7 +264,7 @@ fn entries_are_the_lines_of_a_group_in_their_order() {
     scratch.file("etc/pam.d/sshd", sshd);
     scratch.file("etc/pam.d/x", "account required pam_c.so\nsession required pam_d.so\n");
     let shown = |group| {
-        let entries = entries(scratch.path(), "sshd", group).unwrap();
+        let entries = read_entries(scratch.path(), "sshd", group).unwrap();
         let entry = |entry: &Entry| {
             let line = entry.place.line;
             format!("{line} {} {} {:?}", entry.file(), entry.arguments.join("|"), entry.ours)
@@ -258,14 +273,17 @@ fn entries_are_the_lines_of_a_group_in_their_order() {
     };
     assert_eq!(shown(Group::Auth), ["1 pam_a.so  None", "6   None"]);
     assert_eq!(shown(Group::Account), ["1 pam_c.so  None"]);
-    let session =
-        ["2 pam_d.so  None", "4 pam_b.so a|b c None", "5 pam_job_adopt.so conf=/c Some(Err(Dash))"];
+    let session = [
+        "2 pam_d.so  None",
+        "4 pam_b.so a|b c None",
+        "5 pam_job_adopt.so conf=/c Some(Err(LeadingDash))",
+    ];
     assert_eq!(shown(Group::Session), session);
 }
 
-/// The stacks that distributions ship, with the line where our fragments put it.
+/// Tests the stacks that distributions ship, with our line at the place of our fragments.
 #[test]
-fn distributions() {
+fn stacks_of_distributions_are_effective_with_our_fragment() {
     let debian = "auth required pam_x.so\n@include common-account\n\
         session [success=ok ignore=ignore module_unknown=ignore default=bad] pam_selinux.so close\n\
         session    required     pam_loginuid.so\nsession    optional     pam_keyinit.so force revoke\n\
@@ -275,7 +293,7 @@ fn distributions() {
         session\trequired\t\t\tpam_permit.so\nsession\trequired\tpam_unix.so \nsession\toptional\tpam_systemd.so \n";
     let account = "account sufficient pam_localuser.so\n";
     let files = |text: &str| {
-        found(&[("sshd", text), ("common-session", common), ("common-account", account)])
+        judge_files(&[("sshd", text), ("common-session", common), ("common-account", account)])
     };
     let (stack, text) = files(&format!("{debian}{OURS}"));
     assert_eq!(stack, Stack::Effective, "{text}");
@@ -293,9 +311,9 @@ fn distributions() {
         session     [default=1]   pam_lastlog.so nowtmp showfailed\n\
         session     optional      pam_lastlog.so silent noupdate showfailed\n";
     let text = format!("{redhat}{OURS}");
-    effective(&[("sshd", &text), ("password-auth", password), ("postlogin", postlogin)]);
+    assert_effective(&[("sshd", &text), ("password-auth", password), ("postlogin", postlogin)]);
     let edited = postlogin.lines().take(2).collect::<Vec<_>>().join("\n");
-    missing(
+    assert_missing(
         &[
             ("sshd", &format!("{text}session optional pam_z.so")),
             ("password-auth", password),
