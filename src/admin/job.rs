@@ -7,7 +7,7 @@ use super::{Error, Output, people};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;
-use helper::records::{Environment, Gpu, Options as Policies, Place, Record};
+use helper::records::{Environment, Gpu, LoginTarget, Options as Policies, Record};
 use protocol::{JobId, LeafName, decimal};
 use std::collections::BTreeMap;
 
@@ -35,14 +35,14 @@ fn policy() -> impl TypedValueParser<Value = Policy> {
 }
 
 impl JobOptions {
-    /// The record that they describe, of the job `id` of `uid` at `place`.
+    /// The record that they describe, of the job `id` of `uid` with `target`.
     /// Fails: [`Error::Input`] for what is given twice, and for a record that is none.
     pub(super) fn record(
         &self,
         command: &str,
         id: &JobId,
         uid: u32,
-        place: Place,
+        target: LoginTarget,
     ) -> Result<Record, Error> {
         let DeviceOptions { cdi, gpu: gpus, device_dir, .. } = &self.devices;
         if device_dir.len() > 1 {
@@ -51,7 +51,7 @@ impl JobOptions {
         let record = Record {
             id: id.clone(),
             uid,
-            place,
+            target,
             started: None,
             ends: self.ends,
             leaf: self.leaf.clone(),
@@ -98,8 +98,8 @@ pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Resul
     let needed = |what| Error::usage("register", what);
     let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
     let place = match (&options.cgroup, options.via) {
-        (Some(path), None) => Place::Cgroup(path.clone()),
-        (None, Some(via)) => Place::Via(via),
+        (Some(path), None) => LoginTarget::Cgroup(path.clone()),
+        (None, Some(via)) => LoginTarget::Via(via),
         _ => return Err(needed("exactly one of --cgroup and --via is needed")),
     };
     let uid = match (options.uid, &options.user) {
@@ -131,7 +131,7 @@ fn environment(
 ) -> Result<Option<Environment>, Error> {
     let mut variables = BTreeMap::new();
     for (name, value) in given {
-        if !Environment::may_be(name, value) {
+        if !Environment::is_valid_value(name, value) {
             output.warn(format_args!(
                 "warning: left out: the value of {name} is not printable, empty or too long"
             ));
@@ -192,7 +192,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((record.id.as_str(), record.uid), ("7", 5));
-        assert_eq!(record.place, Place::Cgroup("/a/b".parse().unwrap()));
+        assert_eq!(record.target, LoginTarget::Cgroup("/a/b".parse().unwrap()));
         let options = record.options.unwrap();
         assert_eq!(options.device_policy, Some(Policy::Strict));
         let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));

@@ -4,7 +4,7 @@ use super::ending::{Process, process_table};
 use super::{Conf, Error, Output, people};
 use clap::Args;
 use helper::devices::{Resolver, Tree};
-use helper::records::{Place, ReadError, Record};
+use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
 use helper::{Config, contained};
 use kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
@@ -36,7 +36,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let user = options.user.as_deref().map(people::number).transpose()?;
     let users = match user {
         Some(uid) => vec![uid],
-        None => config.registry.users()?,
+        None => config.registry.list_users()?,
     };
     let resolver = Resolver::new(Tree::host(), config.devices.clone());
     let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
@@ -45,7 +45,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             Ok(found) => {
                 for record in &found.records {
                     let mut job = Job::of(record, &config, &resolver);
-                    if let Err(error) = job.look(&record.place) {
+                    if let Err(error) = job.look(&record.target) {
                         job.state = "unknown";
                         job.why.push(format!("job {}: {error}", record.id));
                         code = super::EXIT_FAILED;
@@ -154,14 +154,14 @@ impl Job {
         (self.cgroup, self.started) = (None, Some(job.started));
         if let Placement::Unit { path, .. } = &job.placement {
             // It may be over by now, and what cannot be told is left empty.
-            let _ = self.look(&Place::Cgroup(path.clone()));
+            let _ = self.look(&LoginTarget::Cgroup(path.clone()));
         }
     }
 
-    fn look(&mut self, place: &Place) -> cgroup::Result<()> {
+    fn look(&mut self, place: &LoginTarget) -> cgroup::Result<()> {
         let path = match place {
-            Place::Cgroup(path) => path,
-            Place::Via(via) => {
+            LoginTarget::Cgroup(path) => path,
+            LoginTarget::Via(via) => {
                 self.via = Some(via.as_str());
                 return Ok(());
             }
@@ -313,7 +313,7 @@ mod tests {
         let record = Record::parse(text.as_bytes()).unwrap();
         let resolver = Resolver::new(Tree::host(), helper::devices::Settings::default());
         let mut job = Job::of(&record, &Config::default(), &resolver);
-        job.look(&record.place).unwrap();
+        job.look(&record.target).unwrap();
         assert_eq!(
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]

@@ -45,7 +45,7 @@ pub(super) fn name_of(uid: u32) -> String {
 /// The number of a user who can own a job.
 /// Fails: a text, for a number that no job can belong to.
 pub(super) fn owner(text: &str) -> Result<u32, String> {
-    let uid = decimal(text).filter(|uid| Record::may_own(*uid));
+    let uid = decimal(text).filter(|uid| Record::can_own_job(*uid));
     uid.ok_or_else(|| "not the number of a user who can own a job".into())
 }
 
@@ -53,7 +53,7 @@ pub(super) fn owner(text: &str) -> Result<u32, String> {
 /// Fails: [`Error::Input`] for a user who cannot, else as [`account`].
 pub(super) fn owning(name: &str, command: &str) -> Result<User, Error> {
     let account = account(name)?;
-    match Record::may_own(account.uid.as_raw()) {
+    match Record::can_own_job(account.uid.as_raw()) {
         true => Ok(account),
         false => Err(Error::usage(command, format!("user {name} can own no job"))),
     }

@@ -59,7 +59,7 @@ pub(super) fn sweep(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     for entry in fs::read_dir(DIR).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if let Some(id) = name.to_str().and_then(|name| name.parse::<JobId>().ok()) {
-            if registry.find(trust, &id)?.is_empty() {
+            if registry.find_jobs(trust, &id)?.is_empty() {
                 unknown.push(entry.path());
             }
         }

@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::{Resolver, Tree};
 use helper::printable;
-use helper::records::{Devices, Place, Record, Registry, Via};
+use helper::records::{LoginTarget, Record, RecordDevices, Registry, Via};
 use helper::{Config, Contained, contained};
 use kernel::cgroup::Stamp;
 use kernel::lock::Lock;
@@ -71,7 +71,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 
 fn read_record() -> Result<Record, Error> {
     let mut bytes = Vec::new();
-    let limit = Registry::FILE_MAX;
+    let limit = Registry::FILE_BYTES_MAX;
     let read = std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| Error::failed("read", "standard input", error))?;
     if bytes.len() as u64 > limit {
@@ -92,7 +92,7 @@ pub(super) fn register(
     let deadline = Instant::now() + PATIENCE;
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, deadline)?;
-    config.registry.purge(&trust, clock::now())?;
+    config.registry.remove_old_notes(&trust, clock::now())?;
     let result = place(record, config, &trust, deadline, output);
     // Pins of jobs whose end nobody reported, and of this one if it is not registered now.
     let swept = sweep(&config.registry, &trust);
@@ -108,13 +108,13 @@ fn place(
 ) -> Result<(), Error> {
     let before = alone(&record, &config.registry, trust)?;
     // Before the cgroup is touched: a filter would stay.
-    config.registry.prepare(trust, record.uid)?;
+    config.registry.make_user_dir(trust, record.uid)?;
     record.started = record.started.or(before).or_else(|| Some(clock::now()));
     let wanted = wanted(&record, config, output)?;
     let accounts = record.accounts.iter().flatten().map(|name| people::number(name));
     let accounts = accounts.collect::<Result<_, _>>()?;
     let mut stamped = None;
-    if let Place::Cgroup(path) = &record.place {
+    if let LoginTarget::Cgroup(path) = &record.target {
         let known = |stamp: &Stamp| known(&config.registry, trust, stamp);
         let placed = Placed::stamp(path, &record, accounts, known, deadline)?;
         placed.not_in_closed_slice()?;
@@ -122,7 +122,7 @@ fn place(
         placed.confine(&wanted, deadline, output)?;
         stamped = Some(placed);
     }
-    config.registry.put(trust, &record)?;
+    config.registry.write_record(trust, &record)?;
     if let Some(placed) = stamped {
         placed.keep();
     }
@@ -135,12 +135,12 @@ fn place(
 fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i64>, Error> {
     let mut started = None;
     let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
-    for known in registry.find(trust, &record.id)? {
-        let is_via = |place: &Place| matches!(place, Place::Via(_));
+    for known in registry.find_jobs(trust, &record.id)? {
+        let is_via = |place: &LoginTarget| matches!(place, LoginTarget::Via(_));
         if known.ending {
             // Nothing of it was ours to end: an unregister was cut short, and the job is back.
-            if is_via(&record.place) && known.record.is_ok_and(|other| is_via(&other.place)) {
-                registry.forget(known.uid, &known.id)?;
+            if is_via(&record.target) && known.record.is_ok_and(|other| is_via(&other.target)) {
+                registry.forget_job(known.uid, &known.id)?;
                 continue;
             }
             return refuse("a job of this id is still ending; unregister it first".into());
@@ -149,7 +149,7 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i
             _ if known.uid != record.uid => {
                 return refuse(format!("this id is registered for uid {}", known.uid));
             }
-            Ok(other) if other.place != record.place => {
+            Ok(other) if other.target != record.target => {
                 return refuse("this id is registered for another cgroup".into());
             }
             Ok(other) => started = other.started,
@@ -162,14 +162,14 @@ fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i
 
 /// Whether a stamp is of a job that the registry has, be it on its way out.
 fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
-    Ok(registry.find(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
+    Ok(registry.find_jobs(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
 }
 
 /// What the job's devices need.
 /// Fails: [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a
 /// name that has to resolve and does not: a job that is not confined would run with every device.
 fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<Containment, Error> {
-    if record.devices() == Devices::Unsaid {
+    if record.devices() == RecordDevices::Unspecified {
         let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
                      leave the job unconfined, --policy auto";
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
@@ -197,9 +197,9 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
 }
 
 fn line(record: &Record, wanted: &Containment) -> Line {
-    let place = match &record.place {
-        Place::Cgroup(path) => path.to_string(),
-        Place::Via(via) => format!("via {}", via.as_str()),
+    let place = match &record.target {
+        LoginTarget::Cgroup(path) => path.to_string(),
+        LoginTarget::Via(via) => format!("via {}", via.as_str()),
     };
     let line = Line::new(Severity::Info)
         .with("action", "register")

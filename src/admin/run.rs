@@ -10,7 +10,7 @@ use super::unregister::unregister;
 use super::{Conf, Error, Output, PATIENCE, ending, people, require_root};
 use crate::sys::process::{fork_and, heed_children, keep_standard_descriptors_only};
 use clap::Args;
-use helper::records::Place;
+use helper::records::LoginTarget;
 use keeper::subtree;
 use kernel::cgroup::{self, Dir, MADE, Membership, Mount, Stamp, is_marked, mark};
 use kernel::proc::{self, Proc};
@@ -72,7 +72,7 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
     let id: JobId = id.map_err(|error| Error::failed("run", &own, error))?;
     // Which cgroup it will be is known once the process is there.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
-    let pending = Place::Cgroup(pending);
+    let pending = LoginTarget::Cgroup(pending);
     let mut record = options.job.record("run", &id, account.uid.as_raw(), pending)?;
     require_root("run job")?;
     let config = options.conf.read()?;
@@ -87,7 +87,7 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
 
     let mut child = Waiting::start(&command, &before)?;
     let cgroup = make_cgroup(&id, child.pid)?;
-    record.place = Place::Cgroup(cgroup.clone());
+    record.target = LoginTarget::Cgroup(cgroup.clone());
     if let Err(error) = register(record, &config, output) {
         drop(child);
         discard(&cgroup);

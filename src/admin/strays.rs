@@ -6,7 +6,7 @@ use super::placed::lineage;
 use super::{Conf, Error, Output, PATIENCE, people, require_root, slices};
 use clap::Args;
 use helper::devices::{DeviceNode, Resolver, Tree};
-use helper::records::{Place, ReadError};
+use helper::records::{LoginTarget, ReadError};
 use helper::sources::{SourceError, account_uid, processes};
 use helper::stack::{Entry, Group as Stack, read_entries};
 use helper::{Config, printable};
@@ -251,7 +251,7 @@ impl Look {
 
     /// Asks who has a job. What cannot be read of a user's records may stand for one.
     fn ask(&mut self, config: &Config) -> Result<(), Error> {
-        for uid in config.registry.users()? {
+        for uid in config.registry.list_users()? {
             let found = config.registry.read_user(&Trust::root(), uid);
             if !matches!(&found, Err(ReadError::NoRegistry))
                 && !found.as_ref().is_ok_and(|found| found.broken.is_empty())
@@ -260,7 +260,7 @@ impl Look {
             }
             for record in found.map(|found| found.records).unwrap_or_default() {
                 // A scheduler tells itself which of its jobs are there.
-                let Place::Cgroup(path) = &record.place else { continue };
+                let LoginTarget::Cgroup(path) = &record.target else { continue };
                 let lost = match unless_gone(Mount::open()?.place(path)) {
                     Ok(None) => continue,
                     Ok(Some(place)) => is_lost(place.dir()?, uid),

@@ -4,7 +4,7 @@ use super::ending::{Ending, end};
 use super::{Conf, Error, Output, PATIENCE, names, pin, require_root, strays};
 use clap::Args;
 use helper::Config;
-use helper::records::{Known as KnownJob, Place, Record, Registry};
+use helper::records::{LoginTarget, Record, RegisteredJob, Registry};
 use kernel::cgroup::{self, Mount, Stamp, unless_gone};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
@@ -103,20 +103,20 @@ fn withdraw(
     id: &JobId,
     registry: &Registry,
     troubles: &mut Vec<Error>,
-) -> Result<Vec<(KnownJob, Option<Record>)>, Error> {
+) -> Result<Vec<(RegisteredJob, Option<Record>)>, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
-    let purged = registry.purge(&trust, clock::now());
+    let purged = registry.remove_old_notes(&trust, clock::now());
     troubles.extend(purged.err().map(Error::from));
     let mut placed = Vec::new();
-    for job in registry.find(&trust, id)? {
+    for job in registry.find_jobs(&trust, id)? {
         let record = withdraw_stamp(&job).unwrap_or_else(|error| {
             troubles.push(error);
             job.record.clone().ok()
         });
-        match registry.withdraw(job.uid, &job.id) {
+        match registry.withdraw_job(job.uid, &job.id) {
             Ok(true) => {
-                let noted = registry.note_end(job.uid, &job.id, clock::now());
+                let noted = registry.write_end_note(job.uid, &job.id, clock::now());
                 troubles.extend(noted.err().map(Error::from));
             }
             Ok(false) => {}
@@ -130,7 +130,7 @@ fn withdraw(
 /// Withdraws the stamp of a job. Returns what tells where it is: its record, or what is left of a
 /// broken one, which is believed only where the job's own stamp stood, or where an earlier call has
 /// withdrawn it.
-fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
+fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
     let own = Stamp { uid: record.uid, job: record.id.clone() };
     let place = cgroup_of(record)?;
@@ -150,7 +150,7 @@ fn withdraw_stamp(job: &KnownJob) -> Result<Option<Record>, Error> {
 
 /// The job's cgroup, where its record names one and it is still there.
 fn cgroup_of(record: &Record) -> Result<Option<cgroup::Place>, Error> {
-    let Place::Cgroup(path) = &record.place else { return Ok(None) };
+    let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
     Ok(unless_gone(Mount::open()?.place(path))?)
 }
 
@@ -164,9 +164,9 @@ fn end_job(record: Option<&Record>, deadline: Instant) -> Result<Ending, Error> 
 }
 
 /// Forgets a job that has ended.
-fn forget(job: &KnownJob, registry: &Registry, ending: Ending) -> Result<(), Error> {
+fn forget(job: &RegisteredJob, registry: &Registry, ending: Ending) -> Result<(), Error> {
     let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
-    registry.forget(job.uid, &job.id)?;
+    registry.forget_job(job.uid, &job.id)?;
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));
     }
@@ -176,6 +176,6 @@ fn forget(job: &KnownJob, registry: &Registry, ending: Ending) -> Result<(), Err
     Ok(())
 }
 
-fn line(severity: Severity, job: &KnownJob) -> Line {
+fn line(severity: Severity, job: &RegisteredJob) -> Line {
     Line::new(severity).with("action", "unregister").with("job", &job.id).with("uid", job.uid)
 }

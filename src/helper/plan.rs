@@ -8,7 +8,7 @@ use crate::devices::slurm_conf::{SlurmConfFiles, read_constrain_devices};
 use crate::devices::{
     AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist, gpu_count,
 };
-use crate::records::{Devices, Record};
+use crate::records::{Record, RecordDevices};
 use crate::sources::Job;
 use protocol::{Allowlist, Containment, JobId, Placement, Plan, Probe, Reason, Refusal, Rule};
 
@@ -72,7 +72,7 @@ pub(super) fn plan(
 /// Whether a record says which devices are the job's: one of a scheduler's job may as well say that
 /// this is the scheduler's matter (`DevicePolicy` of `auto`).
 pub(super) fn has_list(job: &Job) -> bool {
-    job.record.as_ref().is_some_and(|record| record.devices() != Devices::Uncontained)
+    job.record.as_ref().is_some_and(|record| record.devices() != RecordDevices::Uncontained)
 }
 
 /// The refusal of a job that the node is set up wrongly for.
@@ -117,9 +117,9 @@ pub fn contained(
     resolver: &Resolver,
 ) -> Result<Contained, NoPlan> {
     match record.devices() {
-        Devices::Uncontained => Ok(Contained::none()),
-        Devices::Wanted(wanted) => enforce(record, &wanted, config, resolver),
-        Devices::Unsaid => {
+        RecordDevices::Uncontained => Ok(Contained::none()),
+        RecordDevices::Requested(wanted) => enforce(record, &wanted, config, resolver),
+        RecordDevices::Unspecified => {
             let cause = format!("record of job {} says nothing about devices", record.id);
             Err(misconfigured(&record.id, cause))
         }

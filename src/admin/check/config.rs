@@ -101,7 +101,7 @@ fn registry(site: &Site) -> Vec<Finding> {
         }
         Ok(_) => {}
     }
-    let users = match registry.users() {
+    let users = match registry.list_users() {
         Ok(users) => users,
         Err(error) => return vec![Finding::unknown(REGISTRY, object, error, "run this as root")],
     };

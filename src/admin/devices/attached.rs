@@ -181,9 +181,9 @@ pub(super) fn target(options: &Options) -> Result<Option<Place>, Error> {
         (None, None) => return Ok(None),
     };
     let record = record(id, options)?;
-    let path = match &record.place {
-        records::Place::Cgroup(path) => path,
-        records::Place::Via(via) => {
+    let path = match &record.target {
+        records::LoginTarget::Cgroup(path) => path,
+        records::LoginTarget::Via(via) => {
             let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
             return Err(Error::failed("find cgroup of job", id, cause));
         }
@@ -212,7 +212,7 @@ fn not_opened(error: cgroup::Error) -> Error {
 /// The one record of this id.
 fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
-    let mut known = options.conf.read()?.registry.find(&Trust::root(), id)?;
+    let mut known = options.conf.read()?.registry.find_jobs(&Trust::root(), id)?;
     match (known.pop(), known.len()) {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),

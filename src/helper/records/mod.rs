@@ -1,8 +1,8 @@
-//! Job records: where they lie, what they say, and how they are read.
+//! Reads and writes job records.
 //!
-//! `REGISTRY/UID/ID.json` is a running job, `REGISTRY/UID/ID.ended` the note that one ended a
-//! moment ago. Everything is root's and readable by all. Only the directory of the user who logs
-//! in is ever looked at, so that a login costs the same however many jobs others have.
+//! `REGISTRY/UID/ID.json` is a running job, `REGISTRY/UID/ID.ended` notes that a job ended recently.
+//! Root owns all files, and everybody can read them. A login reads only its own user's directory,
+//! so that it costs the same however many jobs others have.
 
 mod read;
 mod record;
@@ -12,22 +12,22 @@ use thiserror::Error;
 
 use self::record::VERSION;
 
-pub use read::{Broken, Note, ReadError, Registry, UserRecords};
-pub use record::{Devices, Environment, Gpu, Options, Place, Record, Via};
-pub use write::Known;
+pub use read::{Note, ReadError, Registry, UnusableFile, UserRecords};
+pub use record::{Environment, Gpu, LoginTarget, Options, Record, RecordDevices, Via};
+pub use write::RegisteredJob;
 
-/// Why bytes are no record.
+/// Reason why bytes are not a record.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct RecordError(String);
 
 impl RecordError {
-    fn version(version: u32) -> Self {
+    fn unknown_version(version: u32) -> Self {
         Self(format!("record version {version}, known is {VERSION}"))
     }
 
-    /// The value of this key is out of its range.
-    fn key(key: &str) -> Self {
+    /// Returns the error for a key whose value is not allowed.
+    fn invalid_value(key: &str) -> Self {
         Self(match key {
             "env" => {
                 "key env is for records via slurm, with the names that job-adopt-record(5) has"

@@ -1,7 +1,7 @@
-//! Where records lie, how they are read, and the note that a job ended.
+//! Reads records, and the notes that jobs ended, from a user's directory.
 
 use super::record::{MapOnly, VERSION, json_error};
-use super::{Place, Record, RecordError};
+use super::{LoginTarget, Record, RecordError};
 use crate::devices::tree;
 use kernel::trust::{Trust, TrustError, TrustedDir};
 use protocol::{CgroupPath, JobId};
@@ -10,48 +10,52 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// What a user's directory holds.
+/// The content of a user's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRecords {
     /// The records that can be used, in the order of their ids.
     pub records: Vec<Record>,
-    /// The jobs that ended, in the order of their ids.
+    /// Notes of jobs that ended, in the order of their ids.
     pub ended: Vec<(JobId, Note)>,
-    /// What is not used, and why. Something broken never hides something good.
-    pub broken: Vec<Broken>,
+    /// Files that cannot be used. None of them hides a usable one.
+    pub broken: Vec<UnusableFile>,
 }
 
-/// A file that is not used.
+/// A file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The file.
+pub struct UnusableFile {
+    /// The file's path.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The reason.
     pub cause: String,
-    /// The running job that it may stand for, unlike a note or a file of someone else's.
+    /// The running job whose record it may be; `None` for notes and unknown names.
     pub job: Option<JobId>,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for UnusableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.cause)
     }
 }
 
-/// Why no record of the user can be read.
+/// Reason why no record of a user can be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The registry itself is not there.
+    /// The registry's directory does not exist.
     #[error("the registry does not exist")]
     NoRegistry,
-    /// The registry or the user's directory is not believed.
+    /// The registry or the user's directory cannot be trusted.
     #[error("{0}")]
     Distrusted(TrustError),
 }
 
 impl Registry {
-    /// Reads every record and note of `uid`. No directory for the user means no jobs.
-    /// Fails: [`ReadError`] where a directory is missing above the user's, or is not believed.
+    /// Reads every record and note of `uid`. A user without a directory has no jobs.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::NoRegistry`] if the registry is missing, [`ReadError::Distrusted`] if a directory
+    /// cannot be trusted or listed.
     pub fn read_user(&self, trust: &Trust, uid: u32) -> Result<UserRecords, ReadError> {
         let registry = trust.dir(self.dir()).map_err(|error| {
             if error.is_missing() { ReadError::NoRegistry } else { ReadError::Distrusted(error) }
@@ -62,7 +66,7 @@ impl Registry {
             Err(error) => return Err(ReadError::Distrusted(error)),
         };
         let names =
-            tree::list_visible_names(&dir, Self::USER_MAX).map_err(ReadError::Distrusted)?;
+            tree::list_visible_names(&dir, Self::USER_FILES_MAX).map_err(ReadError::Distrusted)?;
         let mut found = UserRecords::default();
         for name in names {
             found.add(&dir, &name, uid);
@@ -70,11 +74,11 @@ impl Registry {
         Ok(found)
     }
 
-    /// The notes of `uid` that can be read, however many there are.
-    pub(super) fn notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
+    /// Reads all usable notes of `uid`; their number is not limited.
+    pub(super) fn read_notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
         let Ok(dir) = trust.dir(&self.user_dir(uid)) else { return Vec::new() };
-        let note = |name: String| match Entry::of(&name) {
-            Entry::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
+        let note = |name: String| match UserFile::parse(&name) {
+            UserFile::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
             _ => None,
         };
         let names = tree::list_visible_names(&dir, usize::MAX).unwrap_or_default();
@@ -84,20 +88,21 @@ impl Registry {
 
 impl UserRecords {
     fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
-        let (read, job) = match Entry::of(name) {
-            Entry::Record(id) => {
-                let record = read_file(dir, name)
-                    .and_then(|bytes| bytes.map(|bytes| Record::of(&bytes, uid, &id)).transpose());
+        let (result, job) = match UserFile::parse(name) {
+            UserFile::Record(id) => {
+                let record = read_file(dir, name).and_then(|bytes| {
+                    bytes.map(|bytes| Record::parse_for_job(&bytes, uid, &id)).transpose()
+                });
                 (record.map(|record| self.records.extend(record)), Some(id))
             }
-            Entry::Note(id) => {
+            UserFile::Note(id) => {
                 let note = read_note(dir, name);
                 (note.map(|note| self.ended.extend(note.map(|note| (id, note)))), None)
             }
-            Entry::Foreign => (Err("neither a record nor a note".to_owned()), None),
+            UserFile::Foreign => (Err("neither a record nor a note".to_owned()), None),
         };
-        if let Err(cause) = read {
-            self.broken.push(Broken { path: dir.path().join(name), cause, job });
+        if let Err(cause) = result {
+            self.broken.push(UnusableFile { path: dir.path().join(name), cause, job });
         }
     }
 }
@@ -108,9 +113,9 @@ fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
     read_file(dir, name)?.map(parse).transpose()
 }
 
-/// `None` where the file went away since it was listed: the job has ended.
+/// Reads a file; `None` if it disappeared since it was listed: the job has ended.
 fn read_file(dir: &TrustedDir, name: &str) -> Result<Option<Vec<u8>>, String> {
-    match dir.read(Path::new(name), Registry::FILE_MAX) {
+    match dir.read(Path::new(name), Registry::FILE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error.cause().to_string()),
@@ -118,19 +123,22 @@ fn read_file(dir: &TrustedDir, name: &str) -> Result<Option<Vec<u8>>, String> {
 }
 
 impl Record {
-    /// Reads the record of this job of this user.
-    /// Fails: why it is none.
-    pub(super) fn of(bytes: &[u8], uid: u32, id: &JobId) -> Result<Self, String> {
+    /// Parses the record of the job `id` of `uid`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the bytes are no record, or which other job they describe.
+    pub(super) fn parse_for_job(bytes: &[u8], uid: u32, id: &JobId) -> Result<Self, String> {
         match Self::parse(bytes) {
-            Ok(record) if record.uid == uid && record.is_of(id) => Ok(record),
+            Ok(record) if record.uid == uid && record.has_name(id) => Ok(record),
             Ok(record) => Err(format!("is of job {} of uid {}", record.id, record.uid)),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// The place of the job `id` of `uid`, out of JSON that is no record any more; `None` where
-    /// not even the path of its cgroup is there. Good for nothing but to end what carries the
-    /// job's own stamp: the devices are lost.
+    /// Returns the cgroup of the job `id` of `uid` from JSON that is not a valid record; `None`
+    /// without a valid path. The result lacks the devices: use it only to end cgroups that carry
+    /// the job's stamp.
     pub(super) fn salvage(bytes: &[u8], uid: u32, id: &JobId) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
@@ -138,7 +146,7 @@ impl Record {
         Some(Self {
             id: id.clone(),
             uid,
-            place: Place::Cgroup(path),
+            target: LoginTarget::Cgroup(path),
             started: None,
             ends: None,
             leaf: text("leaf").and_then(|leaf| leaf.parse().ok()),
@@ -161,70 +169,70 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry of a node whose configuration names none.
+    /// The registry's path if the configuration names none.
     pub const DEFAULT: &str = "/run/job-adopt/jobs";
-    /// Mode of records and notes: the unprivileged half has to read them.
+    /// Mode of records and notes: the unprivileged half must be able to read them.
     pub const FILE_MODE: u32 = 0o644;
-    /// Most bytes of a record or note.
-    pub const FILE_MAX: u64 = 64 * 1024;
-    /// Most records and notes of one user.
-    pub const USER_MAX: usize = 4096;
+    /// Maximum bytes of a record or note.
+    pub const FILE_BYTES_MAX: u64 = 64 * 1024;
+    /// Maximum records and notes of one user.
+    pub const USER_FILES_MAX: usize = 4096;
 
-    const RECORD: &str = "json";
-    const NOTE: &str = "ended";
+    const RECORD_SUFFIX: &str = "json";
+    const NOTE_SUFFIX: &str = "ended";
 
-    /// The registry in `dir`, an absolute path.
+    /// A registry in `dir`, which is an absolute path.
     pub fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
-    /// The registry itself.
+    /// Returns the registry's own directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The directory of one user's jobs.
+    /// Returns the path of a user's directory.
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
 
-    /// The record of a job.
-    pub fn record(&self, uid: u32, id: &JobId) -> PathBuf {
-        self.user_dir(uid).join(format!("{id}.{}", Self::RECORD))
+    /// Returns the path of a job's record.
+    pub fn record_path(&self, uid: u32, id: &JobId) -> PathBuf {
+        self.user_dir(uid).join(format!("{id}.{}", Self::RECORD_SUFFIX))
     }
 
-    /// The note that a job has ended.
-    pub fn note(&self, uid: u32, id: &JobId) -> PathBuf {
-        self.user_dir(uid).join(format!("{id}.{}", Self::NOTE))
+    /// Returns the path of the note that a job ended.
+    pub fn note_path(&self, uid: u32, id: &JobId) -> PathBuf {
+        self.user_dir(uid).join(format!("{id}.{}", Self::NOTE_SUFFIX))
     }
 }
 
-/// What a name in a user's directory stands for.
+/// A name in a user's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum UserFile {
     /// The record of this job.
     Record(JobId),
     /// The note of this job's end.
     Note(JobId),
-    /// Nothing of ours.
+    /// Any other name.
     Foreign,
 }
 
-impl Entry {
-    pub(super) fn of(name: &str) -> Self {
+impl UserFile {
+    pub(super) fn parse(name: &str) -> Self {
         let Some((stem, kind)) = name.rsplit_once('.') else { return Self::Foreign };
         match (stem.parse(), kind) {
-            (Ok(id), Registry::RECORD) => Self::Record(id),
-            (Ok(id), Registry::NOTE) => Self::Note(id),
+            (Ok(id), Registry::RECORD_SUFFIX) => Self::Record(id),
+            (Ok(id), Registry::NOTE_SUFFIX) => Self::Note(id),
             _ => Self::Foreign,
         }
     }
 }
 
-/// Seconds for which a note of the end is told to users.
-const NOTE_VALID: i64 = 600;
+/// How long users are told that a job ended.
+const NOTE_VALID_SECONDS: i64 = 600;
 
-/// When a job ended.
+/// The note that a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
@@ -238,33 +246,36 @@ impl Note {
         Self { version: VERSION, ended }
     }
 
-    /// Reads a note.
-    /// Fails: [`RecordError`] for anything but a JSON object of its two keys.
+    /// Parses a note.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] for anything but a JSON object with exactly the two keys of a note.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let MapOnly(note): MapOnly<Self> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if note.version != VERSION {
-            return Err(RecordError::version(note.version));
+            return Err(RecordError::unknown_version(note.version));
         }
         if note.ended <= 0 {
-            return Err(RecordError::key("ended"));
+            return Err(RecordError::invalid_value("ended"));
         }
         Ok(note)
     }
 
-    /// The note as one line of JSON.
+    /// Returns the note as one line of JSON.
     pub fn to_json(&self) -> String {
         format!("{{\"version\":{},\"ended\":{}}}\n", self.version, self.ended)
     }
 
-    /// When the job ended, in seconds since the epoch.
+    /// Returns when the job ended, in seconds since the epoch.
     pub fn ended(&self) -> i64 {
         self.ended
     }
 
-    /// Whether the end is at most `NOTE_VALID` seconds before `now`.
+    /// Returns whether the end is at most `NOTE_VALID_SECONDS` seconds before `now`.
     pub fn is_valid(&self, now: i64) -> bool {
-        (0..=NOTE_VALID).contains(&now.saturating_sub(self.ended))
+        (0..=NOTE_VALID_SECONDS).contains(&now.saturating_sub(self.ended))
     }
 }
 
@@ -290,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_users_own_directory_is_read() {
+    fn only_the_users_directory_is_read() {
         let scratch = Scratch::new();
         scratch.file("jobs/5/a.json", &record("a", 5));
         scratch.file("jobs/6/b.json", "broken");
@@ -303,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn no_directory_means_no_jobs_but_no_registry_is_told() {
+    fn missing_directory_is_no_jobs_and_missing_registry_is_an_error() {
         let scratch = Scratch::new();
         assert_eq!(read(&scratch), Err(ReadError::NoRegistry));
         scratch.dir("jobs");
@@ -311,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_record_never_hides_a_good_one() {
+    fn unusable_record_hides_no_usable_one() {
         let scratch = Scratch::new();
         scratch.file("jobs/5/a.json", "{");
         scratch.file("jobs/5/b.json", &record("b", 6));
@@ -334,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_write_is_not_believed() {
+    fn directory_that_others_can_write_is_distrusted() {
         let scratch = Scratch::new();
         scratch.file("jobs/5/a.json", &record("a", 5));
         for dir in ["jobs/5", "jobs"] {
@@ -346,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_outlives_what_stands_beside_it() {
+    fn cgroup_is_salvaged_from_invalid_record() {
         let salvage = |text: &str| Record::salvage(text.as_bytes(), 5, &"7".parse().unwrap());
         let left = salvage(r#"{"version":9,"cgroup":"/a","leaf":"l","options":7}"#).unwrap();
-        assert_eq!((left.uid, left.place), (5, Place::Cgroup("/a".parse().unwrap())));
+        assert_eq!((left.uid, left.target), (5, LoginTarget::Cgroup("/a".parse().unwrap())));
         assert_eq!(left.leaf.unwrap().as_str(), "l");
         for text in ["", "{", "[]", "{}", r#"{"cgroup":7}"#, r#"{"cgroup":"/a/../b"}"#] {
             assert_eq!(salvage(text), None, "{text}");
@@ -362,20 +373,20 @@ mod layout_tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_have_uid_id_and_suffix() {
         let registry = Registry::new(Path::new("/r"));
         let id: JobId = "4242.a".parse().unwrap();
-        assert_eq!(registry.record(1001, &id), Path::new("/r/1001/4242.a.json"));
-        assert_eq!(registry.note(1001, &id), Path::new("/r/1001/4242.a.ended"));
+        assert_eq!(registry.record_path(1001, &id), Path::new("/r/1001/4242.a.json"));
+        assert_eq!(registry.note_path(1001, &id), Path::new("/r/1001/4242.a.ended"));
     }
 
     #[test]
-    fn names() {
+    fn names_parse_as_record_note_or_foreign() {
         let id = || "4242.a".parse().unwrap();
-        assert_eq!(Entry::of("4242.a.json"), Entry::Record(id()));
-        assert_eq!(Entry::of("4242.a.ended"), Entry::Note(id()));
+        assert_eq!(UserFile::parse("4242.a.json"), UserFile::Record(id()));
+        assert_eq!(UserFile::parse("4242.a.ended"), UserFile::Note(id()));
         for name in ["json", ".json", "4242", "4242.JSON", "4242.json~", "a b.json", "-1.ended"] {
-            assert_eq!(Entry::of(name), Entry::Foreign, "{name:?}");
+            assert_eq!(UserFile::parse(name), UserFile::Foreign, "{name:?}");
         }
     }
 }
@@ -385,13 +396,13 @@ mod note_tests {
     use super::*;
 
     #[test]
-    fn round_trip() {
+    fn note_round_trips() {
         let note = Note::new(1_795_201_200);
         assert_eq!(Note::parse(note.to_json().as_bytes()), Ok(note));
     }
 
     #[test]
-    fn ten_minutes() {
+    fn note_is_valid_for_ten_minutes() {
         let note = Note::new(1000);
         for (now, valid) in [(999, false), (1000, true), (1600, true), (1601, false)] {
             assert_eq!(note.is_valid(now), valid, "{now}");
@@ -400,7 +411,7 @@ mod note_tests {
     }
 
     #[test]
-    fn nothing_else_is_a_note() {
+    fn malformed_notes_are_refused() {
         for text in [
             "",
             "{}",

@@ -1,4 +1,4 @@
-//! What a job record says, checked.
+//! Parses and checks job records.
 
 use super::RecordError;
 use crate::devices::{DeviceName, DeviceRequest, Policy};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Most characters of a device name, and most entries of a list of them.
-const TEXT_MAX: usize = 4096;
+/// Maximum bytes of a device name, an account's name and a path.
+const TEXT_BYTES_MAX: usize = 4096;
 
 /// A job of one user on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,19 +21,19 @@ pub struct Record {
     pub id: JobId,
     /// The user whose job it is.
     pub uid: u32,
-    /// What places the login.
-    pub place: Place,
+    /// What determines where logins go.
+    pub target: LoginTarget,
     /// When the job started, in seconds since the epoch.
     pub started: Option<i64>,
     /// When the job will end, in seconds since the epoch.
     pub ends: Option<i64>,
     /// The child of the job's cgroup that logins go to.
     pub leaf: Option<LeafName>,
-    /// `options`, where the record has them.
+    /// systemd properties of the job's devices.
     pub options: Option<Options>,
     /// CDI names, as `nvidia.com/gpu=0`.
     pub cdi: Option<Vec<String>>,
-    /// GPUs.
+    /// GPUs of the job.
     pub gpus: Option<Vec<Gpu>>,
     /// Generic resources: numbers by name.
     pub gres: Option<BTreeMap<String, Vec<u32>>>,
@@ -42,18 +42,18 @@ pub struct Record {
     /// Accounts of the scheduler, by name or number, that may have processes in the job's cgroup. Beside
     /// `cgroup` only.
     pub accounts: Option<Vec<String>>,
-    /// Where the job's mounts are: a process of the job, or a path. Beside `cgroup` only.
+    /// The job's mount namespace: a process of the job, or a path. Beside `cgroup` only.
     pub namespaces: Option<String>,
-    /// What the scheduler's prolog knows of the job's environment; beside `via: slurm` only.
+    /// Environment of the job as the scheduler's prolog sees it. Beside `via: slurm` only.
     pub env: Option<Environment>,
 }
 
-/// What places a login into the job.
+/// What determines where a job's logins go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// This cgroup is the job's.
+pub enum LoginTarget {
+    /// The job's cgroup.
     Cgroup(CgroupPath),
-    /// A scheduler's source places it; the record only adds devices.
+    /// A scheduler's source determines the place; the record only adds devices.
     Via(Via),
 }
 
@@ -71,21 +71,21 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Options {
-    /// What is allowed besides the list.
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    /// Whether devices besides the list are allowed.
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub device_policy: Option<Policy>,
-    /// Specifiers and accesses, not looked at yet.
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    /// Specifiers and accesses, not parsed yet.
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub device_allow: Option<Vec<(String, String)>>,
 }
 
-/// How a record names a GPU.
+/// A GPU as a record names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "not the index, UUID or PCI address of a GPU")]
 pub enum Gpu {
-    /// By its index.
+    /// Its index.
     Index(u32),
-    /// By UUID or PCI address.
+    /// Its UUID or PCI address.
     Name(String),
 }
 
@@ -98,40 +98,43 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// What a record says about devices.
+/// The containment that a record asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Devices<'a> {
-    /// Nothing. Such a record places no login, since whoever wrote it may have meant either.
-    Unsaid,
-    /// That there is no containment: `DevicePolicy` is `auto` and no device key is there.
+pub enum RecordDevices<'a> {
+    /// The record has no device key. It refuses logins, since its author may have meant either.
+    Unspecified,
+    /// No containment: `DevicePolicy` is `auto` and the record has no device key.
     Uncontained,
-    /// That these devices are the job's.
-    Wanted(DeviceRequest<'a>),
+    /// These devices are the job's.
+    Requested(DeviceRequest<'a>),
 }
 
 impl Record {
-    /// Reads a record.
-    /// Fails: [`RecordError`] for anything but a JSON object of the keys of a record, each of its
-    /// type.
+    /// Parses a record.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] for anything but a JSON object with the keys of a record, each of its type
+    /// and within its range.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let MapOnly(wire): MapOnly<WireRecord> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if wire.version != VERSION {
-            return Err(RecordError::version(wire.version));
+            return Err(RecordError::unknown_version(wire.version));
         }
-        let key = RecordError::key;
-        let place = Place::of(wire.cgroup.as_deref(), wire.via.as_deref())?;
-        let id = match place {
-            Place::Via(Via::Flux) => FluxId::job(&wire.id),
+        let invalid = RecordError::invalid_value;
+        let target = LoginTarget::from_keys(wire.cgroup.as_deref(), wire.via.as_deref())?;
+        let id = match target {
+            LoginTarget::Via(Via::Flux) => FluxId::job(&wire.id),
             _ => wire.id.parse().ok(),
         };
         let record = Self {
-            id: id.ok_or_else(|| key("id"))?,
+            id: id.ok_or_else(|| invalid("id"))?,
             uid: wire.uid,
-            place,
+            target,
             started: wire.started,
             ends: wire.ends,
-            leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| key("leaf"))).transpose()?,
+            leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| invalid("leaf"))).transpose()?,
             options: wire.options.map(|MapOnly(options)| options),
             cdi: wire.cdi,
             gpus: wire.gpus,
@@ -139,18 +142,21 @@ impl Record {
             device_dir: wire.device_dir,
             accounts: wire.accounts,
             namespaces: wire.namespaces,
-            env: wire.env.map(environment).transpose()?,
+            env: wire.env.map(parse_environment).transpose()?,
         };
         record.check()?;
         Ok(record)
     }
 
-    /// The record as one line of JSON, as [`Record::parse`] reads it.
-    /// Fails: [`RecordError`], which no record of this type causes.
+    /// Returns the record as one line of JSON, which [`Record::parse`] accepts.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] if serde cannot encode the record, which does not occur with this type.
     pub fn to_json(&self) -> Result<String, RecordError> {
-        let (cgroup, via) = match &self.place {
-            Place::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
-            Place::Via(via) => (None, Some(via.as_str().to_owned())),
+        let (cgroup, via) = match &self.target {
+            LoginTarget::Cgroup(cgroup) => (Some(cgroup.as_str().to_owned()), None),
+            LoginTarget::Via(via) => (None, Some(via.as_str().to_owned())),
         };
         let wire = WireRecord {
             version: VERSION,
@@ -175,20 +181,21 @@ impl Record {
         Ok(text)
     }
 
-    /// What the record says about devices. Any device key, even an empty list, means containment.
-    pub fn devices(&self) -> Devices<'_> {
+    /// Returns the containment that the record asks for. Any device key, even an empty list, means
+    /// containment.
+    pub fn devices(&self) -> RecordDevices<'_> {
         let options = self.options.as_ref();
         let policy = options.and_then(|options| options.device_policy);
         let allow = options.and_then(|options| options.device_allow.as_deref());
-        let key = allow.is_some()
+        let has_device_key = allow.is_some()
             || self.cdi.is_some()
             || self.gpus.is_some()
             || self.gres.is_some()
             || self.device_dir.is_some();
-        match (policy, key) {
-            (None, false) => Devices::Unsaid,
-            (Some(Policy::Auto), false) => Devices::Uncontained,
-            (policy, _) => Devices::Wanted(DeviceRequest {
+        match (policy, has_device_key) {
+            (None, false) => RecordDevices::Unspecified,
+            (Some(Policy::Auto), false) => RecordDevices::Uncontained,
+            (policy, _) => RecordDevices::Requested(DeviceRequest {
                 policy: match policy {
                     Some(Policy::Strict) => Policy::Strict,
                     _ => Policy::Closed,
@@ -199,15 +206,15 @@ impl Record {
         }
     }
 
-    /// Whether it may be in a file of this name: a record of Flux's in whatever notation.
-    pub fn is_of(&self, name: &JobId) -> bool {
-        let of_flux = self.place == Place::Via(Via::Flux);
+    /// Returns whether the record may be in a file of this name: Flux ids have several notations.
+    pub fn has_name(&self, name: &JobId) -> bool {
+        let of_flux = self.target == LoginTarget::Via(Via::Flux);
         self.id == *name || (of_flux && FluxId::job(name.as_str()).as_ref() == Some(&self.id))
     }
 
-    /// Whether a user of this number can own a job: neither root, who is never judged, nor the
-    /// number that stands for none (setuid(2)).
-    pub fn may_own(uid: u32) -> bool {
+    /// Returns whether a user with this uid can own a job: root is never judged, and the largest
+    /// number means no user (setuid(2)).
+    pub fn can_own_job(uid: u32) -> bool {
         uid != 0 && uid != u32::MAX
     }
 
@@ -225,68 +232,71 @@ impl Record {
         let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
         let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
         let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
-        let in_cgroup = matches!(self.place, Place::Cgroup(_));
+        let in_cgroup = matches!(self.target, LoginTarget::Cgroup(_));
         let checks = [
-            ("uid", Self::may_own(self.uid)),
+            ("uid", Self::can_own_job(self.uid)),
             ("started", time(self.started)),
             ("ends", time(self.ends)),
             ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
             ("gpus", self.gpus.iter().flatten().all(gpu)),
             ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
             ("device_dir", self.device_dir.iter().all(dir)),
-            ("accounts", self.accounts.iter().all(|names| in_cgroup && are_accounts(names))),
+            ("accounts", self.accounts.iter().all(|names| in_cgroup && is_account_list(names))),
             ("namespaces", self.namespaces.iter().all(|name| in_cgroup && is_namespace(name))),
-            ("env", self.env.is_none() || self.place == Place::Via(Via::Slurm)),
+            ("env", self.env.is_none() || self.target == LoginTarget::Via(Via::Slurm)),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
-            Some((key, _)) => Err(RecordError::key(key)),
+            Some((key, _)) => Err(RecordError::invalid_value(key)),
             None => Ok(()),
         }
     }
 }
 
-fn environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
-    Environment::new(variables).ok_or_else(|| RecordError::key("env"))
+fn parse_environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
+    Environment::new(variables).ok_or_else(|| RecordError::invalid_value("env"))
 }
 
 /// Maximum accounts of a record: their numbers fit one mark on a cgroup.
 const ACCOUNTS_MAX: usize = 8;
 
-fn are_accounts(names: &[String]) -> bool {
+fn is_account_list(names: &[String]) -> bool {
     names.len() <= ACCOUNTS_MAX && names.iter().all(|name| is_text(name))
 }
 
-/// The number of a process, or an absolute path that fits a mark on a cgroup.
+/// Returns whether the text is a process id, or an absolute path that fits a mark on a cgroup.
 fn is_namespace(name: &str) -> bool {
     decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
 }
 
 fn is_text(text: &str) -> bool {
-    (1..=TEXT_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+    (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-impl Place {
-    fn of(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
+impl LoginTarget {
+    fn from_keys(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
         match (cgroup, via) {
             (Some(path), None) => {
-                path.parse().map(Self::Cgroup).map_err(|_| RecordError::key("cgroup"))
+                path.parse().map(Self::Cgroup).map_err(|_| RecordError::invalid_value("cgroup"))
             }
-            (None, Some(name)) => name.parse().map(Self::Via).map_err(|_| RecordError::key("via")),
+            (None, Some(name)) => {
+                name.parse().map(Self::Via).map_err(|_| RecordError::invalid_value("via"))
+            }
             _ => Err(RecordError("a record has exactly one of cgroup and via".to_owned())),
         }
     }
 }
 
-const VARIABLE_MAX: usize = 1024;
+/// Maximum bytes of a variable with its name and `=`.
+const VARIABLE_BYTES_MAX: usize = 1024;
 
-/// Variables of a job by their names in Slurm's prolog, out of a fixed table: what a login is given
-/// is made of these, and what is not needed for that is not kept.
+/// Variables of a job by their names in Slurm's prolog. The names are those of a fixed table: the
+/// variables from which a login's environment is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// The names that a record may have (slurm.conf(5), prolog and epilog). Slurm sets them, not
-    /// the job; of one alone, the working directory, the user chooses the value.
+    /// the job; the user chooses only the value of the working directory.
     pub const NAMES: [&str; 13] = [
         "CUDA_VISIBLE_DEVICES",
         "GPU_DEVICE_ORDINAL",
@@ -303,28 +313,27 @@ impl Environment {
         "ZE_AFFINITY_MASK",
     ];
 
-    /// The variables, where every name is one of [`Self::NAMES`] and every value can be kept; `None`
-    /// otherwise.
+    /// The variables, if every name is one of [`Self::NAMES`] and every value is valid.
     pub fn new(variables: BTreeMap<String, String>) -> Option<Self> {
-        let good = |(name, value): (&String, &String)| {
-            Self::NAMES.contains(&name.as_str()) && Self::may_be(name, value)
+        let is_valid = |(name, value): (&String, &String)| {
+            Self::NAMES.contains(&name.as_str()) && Self::is_valid_value(name, value)
         };
-        variables.iter().all(good).then_some(Self(variables))
+        variables.iter().all(is_valid).then_some(Self(variables))
     }
 
-    /// Whether a value can be kept: printable, neither empty nor too long.
-    pub fn may_be(name: &str, value: &str) -> bool {
+    /// Returns whether a value is valid: printable, not empty and not too long.
+    pub fn is_valid_value(name: &str, value: &str) -> bool {
         let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
+        let short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
         short && !value.is_empty() && value.bytes().all(printable)
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The variables by their names.
+    /// Returns the variables by their names.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.0
     }
@@ -332,49 +341,49 @@ impl Environment {
 
 pub(super) const VERSION: u32 = 1;
 
-/// A record's keys. serde refuses unknown and doubled ones of a structure.
+/// The keys of a record. serde refuses unknown and repeated keys of a structure.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WireRecord {
     pub(super) version: u32,
     pub(super) id: String,
     pub(super) uid: u32,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) cgroup: Option<String>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) via: Option<String>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) started: Option<i64>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) ends: Option<i64>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) leaf: Option<String>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) options: Option<MapOnly<Options>>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) cdi: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) gpus: Option<Vec<Gpu>>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) gres: Option<ByName<Vec<u32>>>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) device_dir: Option<String>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) accounts: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) namespaces: Option<String>,
-    #[serde(default, deserialize_with = "stated", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) env: Option<ByName<String>>,
 }
 
-/// An optional key that is there has a value: `null` is none, unlike to `Option`.
-pub(super) fn stated<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// Deserializes an optional key that is present. It refuses `null`, which `Option` accepts.
+pub(super) fn require_value<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     input: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
 
-/// A structure that has to be written as an object: serde alone takes an array of its values too.
+/// A structure that must be an object: serde alone accepts an array of its values too.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct MapOnly<T>(pub(super) T);
@@ -399,7 +408,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
     }
 }
 
-/// An object of values of one kind, each name once.
+/// An object with values of one type; each name occurs once.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 pub(super) struct ByName<T>(pub(super) BTreeMap<String, T>);
@@ -430,7 +439,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
     }
 }
 
-/// A parser's error with its place, on one line.
+/// Returns a parser's error, with its position, on one line.
 pub(super) fn json_error(error: &serde_json::Error) -> RecordError {
     RecordError(printable(&error.to_string()))
 }
@@ -447,18 +456,20 @@ mod tests {
     "gpus": ["GPU-edfee158-11c1-52b8-0517-92f30e7fac88", 3, "0000:65:00.0"],
     "gres": {"gpu": [0, 1]}, "device_dir": "/run/devices/4242", "accounts": ["oar"], "namespaces": "/run/ns/4242" }"#;
 
-    /// A record of the required keys, with `more` in front of the closing brace.
-    fn with(more: &str) -> Result<Record, RecordError> {
+    /// Parses a record with the required keys and, before the closing brace, `more`.
+    fn parse_with(more: &str) -> Result<Record, RecordError> {
         Record::parse(format!(r#"{{"version":1,"id":"1","uid":5,"cgroup":"/a"{more}}}"#).as_bytes())
     }
 
     #[test]
-    fn a_full_record_round_trips() {
+    fn full_record_round_trips() {
         let record = Record::parse(FULL.as_bytes()).unwrap();
         assert_eq!(record.started, Some(1_795_201_200));
         assert_eq!(record.gpus.as_ref().unwrap().get(1), Some(&Gpu::Index(3)));
         assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record.clone()));
-        let Devices::Wanted(wanted) = record.devices() else { panic!("{:?}", record.devices()) };
+        let RecordDevices::Requested(wanted) = record.devices() else {
+            panic!("{:?}", record.devices())
+        };
         assert_eq!(wanted.policy, Policy::Closed);
         assert_eq!(wanted.allow.len(), 2);
         assert_eq!(wanted.names.first().unwrap().to_string(), "nvidia.com/gpu=0");
@@ -466,12 +477,12 @@ mod tests {
     }
 
     #[test]
-    fn a_small_record_round_trips() {
-        let record = with("").unwrap();
+    fn small_record_round_trips() {
+        let record = parse_with("").unwrap();
         assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record));
         let via = br#"{"version":1,"id":"1","uid":5,"via":"flux","options":{}}"#;
         let via = Record::parse(via).unwrap();
-        assert_eq!(via.place, Place::Via(Via::Flux));
+        assert_eq!(via.target, LoginTarget::Via(Via::Flux));
         assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
         let via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
                    "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
@@ -480,11 +491,11 @@ mod tests {
         assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
     }
 
-    /// As the same job of any other scheduler it keeps its id.
+    /// Ids of other schedulers stay as they are.
     #[test]
-    fn a_job_of_flux_has_one_id_whatever_its_notation() {
-        let with = |id: &str, place: &str| {
-            let text = format!(r#"{{"version":1,"id":"{id}","uid":5,{place},"cdi":[]}}"#);
+    fn flux_ids_are_canonical_in_each_notation() {
+        let with = |id: &str, target: &str| {
+            let text = format!(r#"{{"version":1,"id":"{id}","uid":5,{target},"cdi":[]}}"#);
             Record::parse(text.as_bytes()).map(|record| record.id.to_string())
         };
         for id in ["fxyzzy", "\u{192}xyzzy", "633528662", "0x25c2e156", "0000.0000.25c2.e156"] {
@@ -498,11 +509,11 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_about_devices() {
-        let policy = |more: &str| match with(more).unwrap().devices() {
-            Devices::Unsaid => "unsaid",
-            Devices::Uncontained => "uncontained",
-            Devices::Wanted(wanted) => wanted.policy.as_str(),
+    fn device_keys_determine_containment() {
+        let policy = |more: &str| match parse_with(more).unwrap().devices() {
+            RecordDevices::Unspecified => "unsaid",
+            RecordDevices::Uncontained => "uncontained",
+            RecordDevices::Requested(wanted) => wanted.policy.as_str(),
         };
         for (more, says) in [
             ("", "unsaid"),
@@ -568,7 +579,7 @@ mod tests {
             r#","device_dir":"run""#,
             r#","device_dir":"/a\u000ab""#,
         ] {
-            assert!(with(more).is_err(), "{more} was taken");
+            assert!(parse_with(more).is_err(), "{more} was taken");
         }
         for text in [
             "",
@@ -607,14 +618,14 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_an_error() {
+    fn deep_nesting_is_refused() {
         let deep = format!(r#","gpus":{}"#, "[".repeat(100_000));
-        assert!(with(&deep).is_err());
+        assert!(parse_with(&deep).is_err());
     }
 
     #[test]
-    fn errors_fit_one_line() {
-        let error = with(",\"a\\nb\":1").unwrap_err().to_string();
+    fn error_has_one_line() {
+        let error = parse_with(",\"a\\nb\":1").unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error:?}");
     }
 }
@@ -623,26 +634,26 @@ mod tests {
 mod environment_tests {
     use super::*;
 
-    fn made(name: &str, value: &str) -> Option<Environment> {
+    fn environment(name: &str, value: &str) -> Option<Environment> {
         Environment::new([(name.to_owned(), value.to_owned())].into())
     }
 
     #[test]
-    fn every_name_of_the_table_is_kept() {
+    fn variable_with_known_name_is_valid() {
         for name in Environment::NAMES {
-            assert_eq!(made(name, "x").unwrap().get(name), Some("x"), "{name}");
+            assert_eq!(environment(name, "x").unwrap().get(name), Some("x"), "{name}");
         }
         assert!(Environment::NAMES.is_sorted());
     }
 
     #[test]
-    fn neither_other_names_nor_other_values_are_kept() {
+    fn unknown_name_or_unprintable_value_is_refused() {
         for name in ["PATH", "LD_PRELOAD", "SLURM_PROCID", "SLURM_JOB_COMMENT", "", "A=B"] {
-            assert_eq!(made(name, "x"), None, "{name}");
+            assert_eq!(environment(name, "x"), None, "{name}");
         }
         let long = "x".repeat(1024);
         for value in ["", "a\nb", "\u{e4}", "\u{1b}[2J", &long] {
-            assert_eq!(made("SLURM_JOB_WORK_DIR", value), None, "{value:?}");
+            assert_eq!(environment("SLURM_JOB_WORK_DIR", value), None, "{value:?}");
         }
     }
 }

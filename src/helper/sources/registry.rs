@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{Addition, Found, Job, Source, SourceError};
-use crate::records::{Devices, Place, ReadError, Record, Registry, Via};
+use crate::records::{LoginTarget, ReadError, Record, RecordDevices, Registry, Via};
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 
@@ -26,21 +26,21 @@ impl RegistrySource {
 
     /// Sorts one record by what can be done with it.
     fn take(&self, record: Record, found: &mut Found) {
-        let path = self.registry.record(record.uid, &record.id);
+        let path = self.registry.record_path(record.uid, &record.id);
         let path = path.display();
-        let unsaid = record.devices() == Devices::Unsaid;
-        let otherwise = match &record.place {
-            Place::Via(_) if unsaid => {
+        let unsaid = record.devices() == RecordDevices::Unspecified;
+        let otherwise = match &record.target {
+            LoginTarget::Via(_) if unsaid => {
                 return found.unusable(&record.id, format!("{path}: {UNSAID}"));
             }
-            Place::Via(via) => {
+            LoginTarget::Via(via) => {
                 let prolog = super::flux::prolog(&record.id).filter(|_| *via == Via::Flux);
                 if prolog.is_some_and(|cgroup| self.is_there(&cgroup).unwrap_or(false)) {
                     found.starting.push(record.id.clone());
                 }
                 format!("{path}: not running, {} has no such job", via.as_str())
             }
-            Place::Cgroup(cgroup) => match self.is_there(cgroup) {
+            LoginTarget::Cgroup(cgroup) => match self.is_there(cgroup) {
                 Ok(true) if unsaid => {
                     return found.unusable(&record.id, format!("{path}: {UNSAID}"));
                 }
