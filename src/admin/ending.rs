@@ -354,14 +354,14 @@ pub(super) fn process_table(dir: &Dir, deadline: Instant) -> Found<Process> {
 /// Reads one process; `None` where it is gone.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
     let processes::Stat { parent, terminal, start, .. } =
-        processes::stat(&Proc::here(), pid).ok()?;
+        processes::read_stat(&Proc::here(), pid).ok()?;
     let is_sshd = runs_sshd(pid) && (runs_sshd(parent) || !listens(pid));
     Some(Process { pid, parent, start, terminal, is_sshd, login: login(pid) })
 }
 
 /// When the process of that number started; `None` where there is none.
 pub(super) fn started(pid: i32) -> Option<u64> {
-    processes::stat(&Proc::here(), pid).ok().map(|stat| stat.start)
+    processes::read_stat(&Proc::here(), pid).ok().map(|stat| stat.start)
 }
 
 /// Whose login a process comes from. That this command has come from the same one says nothing:
@@ -394,7 +394,7 @@ fn listens(pid: i32) -> bool {
         .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
         .collect();
     let dir = dir.join("fd");
-    let Ok(descriptors) = processes::numbers::<u32>(&dir) else { return false };
+    let Ok(descriptors) = processes::list_numbers::<u32>(&dir) else { return false };
     let mut targets = descriptors
         .flatten()
         .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());

@@ -245,18 +245,18 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn running(
     source: SourceName,
     config: &Config,
-) -> Result<(Vec<(u32, sources::Job)>, sources::Found), SourceError> {
+) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
     let deadline = Instant::now() + PATIENCE;
     match source {
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {
             let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
-            SlurmSource::new(Tree::host(), settings, spool).everyones(deadline)
+            SlurmSource::new(Tree::host(), settings, spool).jobs_of_all_users(deadline)
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
             FluxSource::new(&config.flux_user, PathBuf::from(mount.path()), Path::new("/"))
-                .everyones(deadline)
+                .jobs_of_all_users(deadline)
         }
     }
 }
@@ -279,7 +279,7 @@ fn add(
         }
     };
     for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
-        let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.goes_by(&id));
+        let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.has_name(&id));
         match jobs.iter_mut().find(|own| own.uid == uid && is_own(own)) {
             Some(own) => own.runs_in(&job),
             None => {

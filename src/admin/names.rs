@@ -43,7 +43,7 @@ pub(super) type Gres = (String, Vec<u32>);
 /// A job's id. With Flux's own sign in front it is put into the form that is stored.
 /// Fails: as for a [`JobId`].
 pub(super) fn job_id(text: &str) -> Result<JobId, protocol::Invalid> {
-    let of_flux = text.starts_with('\u{192}').then(|| FluxId::job(text)).flatten();
+    let of_flux = text.starts_with('\u{192}').then(|| FluxId::parse_job_id(text)).flatten();
     of_flux.map_or_else(|| text.parse(), Ok)
 }
 

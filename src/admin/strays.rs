@@ -210,7 +210,7 @@ impl Look {
     pub(super) fn at(config: &Config) -> Result<Self, Error> {
         let (mut people, mut look, ours) = (People::of(config)?, Self::default(), lineage());
         let flux = account_uid(&config.flux_user).ok();
-        let numbers = processes::numbers::<i32>(Path::new("/proc"));
+        let numbers = processes::list_numbers::<i32>(Path::new("/proc"));
         let numbers = numbers.map_err(|error| Error::failed("list", "/proc", error))?.flatten();
         let table: BTreeMap<i32, Seen> =
             numbers.filter_map(|pid| Some((pid, Seen::of(pid, flux)?))).collect();
@@ -323,10 +323,10 @@ impl Seen {
     /// `None` where it is gone, or over: then only its parent has not heard of that.
     fn of(pid: i32, flux: Option<u32>) -> Option<Self> {
         let proc = Proc::here();
-        let (stat, process) = (processes::stat(&proc, pid).ok()?, proc.process(pid).ok()?);
+        let (stat, process) = (processes::read_stat(&proc, pid).ok()?, proc.process(pid).ok()?);
         let membership = Membership::of(pid).ok().or_else(|| Membership::parse(""))?;
         let threads =
-            || processes::numbers::<i32>(&proc.dir(pid).join("task")).map(Iterator::count);
+            || processes::list_numbers::<i32>(&proc.dir(pid).join("task")).map(Iterator::count);
         // Else the number has passed to another meanwhile.
         let same = started(pid) == Some(stat.start);
         let over = process.ended && threads().is_ok_and(|threads| threads < 2);
@@ -495,7 +495,9 @@ fn uid_min(defs: &str) -> Option<u32> {
 fn refused(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
     let (dir, tree) = (Proc::here().dir(pid).join("fd"), Tree::host());
     let mut names = BTreeSet::new();
-    for link in processes::numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string())) {
+    for link in
+        processes::list_numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string()))
+    {
         let Some(node) = device(&link) else { continue };
         let lets = |rule: &DeviceRule| {
             (rule.kind(), rule.major()) == (node.kind, node.major)

@@ -5,7 +5,7 @@ use super::{Error, Output, names, people};
 use clap::Args;
 use helper::printable;
 use helper::read_choice;
-use helper::sources::{Job, meant};
+use helper::sources::{Job, find_by_name};
 use helper::{Config, Node};
 use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use kernel::trust::{Distrust, Trust, TrustError};
@@ -62,7 +62,7 @@ struct Desk {
 impl Desk {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let (jobs, unsure) = self.running();
-        let found = meant(&jobs, job).map(|job| &job.id);
+        let found = find_by_name(&jobs, job).map(|job| &job.id);
         let job = found.unwrap_or(job);
         if found.is_none() {
             if unsure.is_empty() {
@@ -91,7 +91,7 @@ impl Desk {
             Err(error) => return Err(self.explained(&error)),
         };
         let (jobs, unsure) = self.running();
-        if meant(&jobs, &job).is_some() || !unsure.is_empty() {
+        if find_by_name(&jobs, &job).is_some() || !unsure.is_empty() {
             return self.say(Some(&job), output);
         }
         let why = self.not_among(&jobs);

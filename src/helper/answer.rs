@@ -241,7 +241,7 @@ fn ask(sources: &[Box<dyn Source>], request: &Request) -> Survey {
     let wait = Duration::from_millis(request.wait_ms.into()).min(budget);
     let began = Instant::now();
     loop {
-        let survey = Survey::of(sources, request.uid, Instant::now() + budget / SHARE);
+        let survey = Survey::query(sources, request.uid, Instant::now() + budget / SHARE);
         let left = wait.saturating_sub(began.elapsed());
         if !survey.may_change() || left.is_zero() {
             return survey;

@@ -2,7 +2,7 @@
 //! privilege.
 
 use super::{Evidence, Node};
-use crate::sources::{Job, meant};
+use crate::sources::{Job, find_by_name};
 use kernel::choice::{Choices, FILE, UserDir, facts_of, permissions};
 use kernel::sys::file::Facts;
 use kernel::trust::{Distrust, TrustError};
@@ -91,11 +91,11 @@ impl Node {
                 return None;
             }
         };
-        let meant = meant(jobs, &id);
-        if meant.is_none() {
+        let job = find_by_name(jobs, &id);
+        if job.is_none() {
             warnings.push(format!("chosen job {id} is not running here"));
         }
-        meant.map(|job| job.id.clone())
+        job.map(|job| job.id.clone())
     }
 }
 

@@ -4,13 +4,13 @@ use crate::sources;
 use std::time::{Duration, Instant};
 
 use super::{Config, Evidence, Node, refusal};
-use crate::sources::{Addition, Found, Job, Source, SourceError};
+use crate::sources::{Addition, Job, Source, SourceError, SourceReport};
 use protocol::{JobId, Reason, Refusal, SourceName};
 
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     /// What the sources found together; among what is broken are sources that failed.
-    pub(super) found: Found,
+    pub(super) found: SourceReport,
     /// The sources that are on this node.
     pub(super) present: Vec<SourceName>,
     /// What sources are not on this node.
@@ -23,7 +23,7 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Asks the sources, which wait no longer than to `deadline`.
-    pub(super) fn of(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
+    pub(super) fn query(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
         let mut survey = Self::default();
         for source in sources {
             let name = source.name();
@@ -43,7 +43,7 @@ impl Survey {
         survey
     }
 
-    fn add(&mut self, name: SourceName, own: Found) {
+    fn add(&mut self, name: SourceName, own: SourceReport) {
         self.present.push(name);
         self.seen.extend(own.seen.into_iter().map(|text| (name, text)));
         let all = &mut self.found;
@@ -63,28 +63,28 @@ impl Survey {
     /// the record adds devices. A job of which the record is there and cannot be used is not
     /// joined: its devices would be more than the record says.
     fn merge(&mut self) {
-        let Found { jobs, additions, unusable, broken, skipped, .. } = &mut self.found;
+        let SourceReport { jobs, additions, unusable, broken, skipped, .. } = &mut self.found;
         let (mut placed, own): (Vec<Job>, Vec<Job>) =
             jobs.drain(..).partition(|job| job.placement.source() != SourceName::Registry);
         for own in own {
             match own.record {
                 Some(record) if placed.iter().any(|job| job.id == record.id) => {
-                    additions.push(Addition { record, otherwise: String::new() });
+                    additions.push(Addition { record, absence_cause: String::new() });
                 }
                 record => jobs.push(Job { record, ..own }),
             }
         }
-        for Addition { record, otherwise } in additions.drain(..) {
+        for Addition { record, absence_cause } in additions.drain(..) {
             match placed.iter_mut().find(|job| job.id == record.id) {
                 Some(job) => {
                     job.ends = job.ends.or(record.ends);
                     job.record = Some(record);
                 }
-                None => skipped.push(otherwise),
+                None => skipped.push(absence_cause),
             }
         }
         placed.retain(|job| {
-            let usable = !self.unread && !unusable.iter().any(|id| job.goes_by(id));
+            let usable = !self.unread && !unusable.iter().any(|id| job.has_name(id));
             if !usable {
                 broken.push(format!("job {}: not joined without its record", job.id));
             }
@@ -96,7 +96,7 @@ impl Survey {
     /// Whether it is of use to ask again: there is no job yet, and either one is about to run or
     /// nothing can have hidden one.
     pub(super) fn may_change(&self) -> bool {
-        let Found { jobs, broken, silent, starting, .. } = &self.found;
+        let SourceReport { jobs, broken, silent, starting, .. } = &self.found;
         jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
     }
 
@@ -109,7 +109,7 @@ impl Survey {
             let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
             (refusal, texts.join("; "))
         };
-        let Found { broken, silent, starting, ending, ended, skipped, .. } = &self.found;
+        let SourceReport { broken, silent, starting, ending, ended, skipped, .. } = &self.found;
         if !broken.is_empty() {
             return because(Reason::Configuration, broken);
         }
@@ -150,11 +150,12 @@ impl Survey {
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
         }
-        let Found { jobs, starting, ending, ended, broken, silent, foreign, skipped, .. } =
-            &self.found;
+        let SourceReport {
+            jobs, starting, ending, ended, broken, silent, foreign, skipped, ..
+        } = &self.found;
         for job in jobs {
             let (id, source) = (&job.id, job.placement.source().as_str());
-            let (started, place) = (job.started, sources::shown(&job.placement, id));
+            let (started, place) = (job.started, sources::describe_placement(&job.placement, id));
             evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
             if source != SourceName::Registry.as_str() && job.record.is_some() {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
@@ -183,7 +184,7 @@ pub struct Health {
     /// Which source.
     pub source: SourceName,
     /// Its answer.
-    pub answer: Result<Found, SourceError>,
+    pub answer: Result<SourceReport, SourceError>,
     /// How long that took.
     pub took: Duration,
 }
@@ -200,7 +201,7 @@ impl Node {
         deadline: Instant,
     ) -> Result<(Vec<Job>, Vec<String>), String> {
         let sources = self.sources(&self.tree(), node, config)?;
-        let mut survey = Survey::of(&sources, uid, deadline);
+        let mut survey = Survey::query(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.found.jobs);
         Ok((jobs, survey.warnings()))
     }

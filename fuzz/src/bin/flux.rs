@@ -7,12 +7,12 @@ use protocol::{CgroupPath, JobId};
 use schedulers::flux::{Unit, folders, unit_at};
 
 fuzz_target!(|text: &str| {
-    if let Some(id) = FluxId::canonical(text) {
+    if let Some(id) = FluxId::parse_canonical(text) {
         assert_eq!(id.to_string(), text, "two texts for one id");
         assert!(text.parse::<JobId>().is_ok(), "{text:?} is no job's id");
     }
-    if let Some(id) = FluxId::read(text) {
-        assert_eq!(FluxId::canonical(&id.to_string()), Some(id));
+    if let Some(id) = FluxId::parse(text) {
+        assert_eq!(FluxId::parse_canonical(&id.to_string()), Some(id));
     }
     if let Some(unit) = Unit::parse(text) {
         assert_eq!(format!("imp-shell-{}-{}.service", unit.rank, unit.id), text);

@@ -195,9 +195,9 @@ impl Site {
 
 /// Root's processes with these names, in order: name and number.
 fn roots(names: &[&str]) -> Vec<(String, i32)> {
-    let pids = processes::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let named = |pid: i32| {
-        let name = processes::stat(&Proc::here(), pid).ok()?.name;
+        let name = processes::read_stat(&Proc::here(), pid).ok()?.name;
         let is_roots = real_uid(pid).is_some_and(Uid::is_root);
         (is_roots && names.contains(&name.as_str())).then_some((name, pid))
     };

@@ -45,8 +45,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     };
     let mut found: Vec<Finding> = exempt.intersection(&closed).map(not_exempt).collect();
     // Whether logins are taken into jobs on this node.
-    let joins =
-        site.config.missing_enforce_path().is_none() && !site.session.iter().any(Entry::is_observing);
+    let joins = site.config.missing_enforce_path().is_none()
+        && !site.session.iter().any(Entry::is_observing);
     found.push(match (closed.contains(&NOBODYS), joins) {
         (true, true) => Finding::fine(DROP_IN, all, "users' slices are closed"),
         (true, false) => Finding::warning(

@@ -360,12 +360,13 @@ fn pam(site: &Site) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use helper::sources::Found;
+    use helper::sources::SourceReport;
 
-    fn severities(answer: Result<Found, SourceError>, has_slurm: bool) -> Vec<Severity> {
+    fn severities(answer: Result<SourceReport, SourceError>, has_slurm: bool) -> Vec<Severity> {
         let took = Duration::ZERO;
         let slurm = Health { source: SourceName::Slurm, answer, took };
-        let registry = Health { source: SourceName::Registry, answer: Ok(Found::default()), took };
+        let registry =
+            Health { source: SourceName::Registry, answer: Ok(SourceReport::default()), took };
         let found = judge(&[slurm, registry], has_slurm);
         let slurms = found.into_iter().filter(|one| one.object == "slurm");
         slurms.map(|one| one.severity).collect()
@@ -375,12 +376,12 @@ mod tests {
     fn answers_are_told_apart() {
         use Severity::{Error, Fine, Warning};
         let absent = || Err(SourceError::Absent("x".into()));
-        assert_eq!(severities(Ok(Found::default()), true), [Fine]);
+        assert_eq!(severities(Ok(SourceReport::default()), true), [Fine]);
         assert_eq!(severities(absent(), false), [Fine]);
         assert_eq!(severities(absent(), true), [Warning]);
         assert_eq!(severities(Err(SourceError::Failed("x".into())), false), [Error]);
         let one = || vec!["x".to_owned()];
-        let broken = Found { broken: one(), silent: one(), ..Found::default() };
+        let broken = SourceReport { broken: one(), silent: one(), ..SourceReport::default() };
         assert_eq!(severities(Ok(broken), true), [Warning, Warning]);
     }
 

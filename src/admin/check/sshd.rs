@@ -49,7 +49,7 @@ const NEEDED: [(&str, u32, bool); 5] = [
 const SYS_ADMIN: u32 = 21;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let pids = processes::numbers(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
     let servers: Vec<i32> = pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect();
     let mut found = configurations(&servers, site);
     found.extend(servers.iter().flat_map(|pid| views(*pid, site)));

@@ -36,7 +36,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 fn old(site: &Site) -> Vec<i32> {
     let own = site.account(HELPER_USER).map(|account| account.uid);
     let is_own = |pid: i32| own.is_some() && real_uid(pid).map(Uid::as_raw) == own;
-    let pids = listed::numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = listed::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     pids.filter(|pid| is_own(*pid) && age(*pid) > Some(LONGEST)).take(NAMED).collect()
 }
 
@@ -52,7 +52,7 @@ fn left(old: &[i32]) -> Finding {
 
 /// For how many seconds a process has been there.
 fn age(pid: i32) -> Option<i64> {
-    Some(now() - processes::started(&Proc::here(), pid)?)
+    Some(now() - processes::start_time(&Proc::here(), pid)?)
 }
 
 fn strays(counts: &BTreeMap<u32, usize>) -> Finding {

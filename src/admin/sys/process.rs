@@ -33,14 +33,14 @@ pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
 }
 
 fn is_single_threaded() -> io::Result<bool> {
-    Ok(processes::numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
+    Ok(processes::list_numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
 }
 
 /// Has every descriptor above standard error close when a program is executed, whoever opened it
 /// and left it open to programs. Until then all of them stay usable.
 /// Fails: as `readdir(3)` of `/proc/self/fd`.
 pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
-    for number in processes::numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
+    for number in processes::list_numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
         let number = number?;
         if number > 2 {
             // SAFETY: sets a flag by which nobody's memory is affected; that of the listing, which

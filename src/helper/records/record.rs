@@ -125,7 +125,7 @@ impl Record {
         let invalid = RecordError::invalid_value;
         let target = LoginTarget::from_keys(wire.cgroup.as_deref(), wire.via.as_deref())?;
         let id = match target {
-            LoginTarget::Via(Via::Flux) => FluxId::job(&wire.id),
+            LoginTarget::Via(Via::Flux) => FluxId::parse_job_id(&wire.id),
             _ => wire.id.parse().ok(),
         };
         let record = Self {
@@ -209,7 +209,8 @@ impl Record {
     /// Returns whether the record may be in a file of this name: Flux ids have several notations.
     pub fn has_name(&self, name: &JobId) -> bool {
         let of_flux = self.target == LoginTarget::Via(Via::Flux);
-        self.id == *name || (of_flux && FluxId::job(name.as_str()).as_ref() == Some(&self.id))
+        self.id == *name
+            || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
     }
 
     /// Returns whether a user with this uid can own a job: root is never judged, and the largest

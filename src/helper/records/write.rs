@@ -40,7 +40,7 @@ impl Registry {
     /// [`Failed`] if the registry cannot be listed.
     pub fn find_jobs(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, Failed> {
         let found = self.find_by_id(trust, id)?;
-        let of_flux = FluxId::job(id.as_str()).filter(|_| found.is_empty());
+        let of_flux = FluxId::parse_job_id(id.as_str()).filter(|_| found.is_empty());
         let Some(of_flux) = of_flux else { return Ok(found) };
         let mut found = self.find_by_id(trust, &of_flux)?;
         found.retain(|job| job.record.as_ref().map_or(true, |record| record.has_name(id)));

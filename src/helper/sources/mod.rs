@@ -1,7 +1,7 @@
-//! Where jobs are looked up.
+//! Sources of jobs: the registry, Slurm and Flux.
 //!
-//! A source knows the jobs of one user on this node. It reads and judges nothing else: which job
-//! a login joins is [`crate`]'s to decide.
+//! A source finds the jobs of one user on this node. It decides nothing: `crate::choice` chooses the
+//! job that a login joins.
 
 mod flux;
 pub mod processes;
@@ -18,20 +18,23 @@ pub use flux::{FluxId, FluxSource, account_uid};
 pub use registry::RegistrySource;
 pub use slurm::SlurmSource;
 
-/// One place where jobs are looked up.
+/// A source of jobs.
 pub trait Source {
-    /// Its name in configuration, protocol and log.
+    /// Returns its name in configuration, protocol and log.
     fn name(&self) -> SourceName;
 
-    /// The running jobs of `uid` on this node, and what else the source knows about them. A source
-    /// that waits for others does so no longer than to `deadline`.
-    /// Fails: [`SourceError`]; a user without jobs is none.
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError>;
+    /// Returns the running jobs of `uid` on this node, and all else that the source knows of the
+    /// user. A source that waits for others stops at `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] if the source is absent or cannot be read; a user without jobs is no error.
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError>;
 }
 
-/// What evidence and log call the place of this job.
+/// Returns the text by which evidence and log name a job's place.
 #[must_use]
-pub fn shown(placement: &Placement, job: &JobId) -> String {
+pub fn describe_placement(placement: &Placement, job: &JobId) -> String {
     match placement {
         Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.to_string(),
         Placement::Extern { spool, node } => format!("{spool}/{node}_{job}"),
@@ -43,75 +46,77 @@ pub fn shown(placement: &Placement, job: &JobId) -> String {
 pub struct Job {
     /// Its id, in the source's canonical form.
     pub id: JobId,
-    /// When it started, in seconds since the epoch; 0 where nobody knows.
+    /// When it started, in seconds since the epoch; 0 if unknown.
     pub started: i64,
-    /// When it ends, in seconds since the epoch, where the source knows it.
+    /// When it ends, in seconds since the epoch, if known.
     pub ends: Option<i64>,
     /// Where its logins go.
     pub placement: Placement,
-    /// The record that says which devices are its own; a scheduler's job may do without.
+    /// The record with its devices; a scheduler's job may have none.
     pub record: Option<Record>,
 }
 
 impl Job {
-    /// Whether a name that was given for a job means this one. Flux has several notations, and
-    /// people write the one that they have.
-    pub fn goes_by(&self, name: &JobId) -> bool {
+    /// Returns whether a name means this job. Flux ids have several notations, and people write
+    /// the one that they have.
+    pub fn has_name(&self, name: &JobId) -> bool {
         let of_flux = matches!(self.placement, Placement::Unit { .. });
-        self.id == *name || (of_flux && FluxId::job(name.as_str()).as_ref() == Some(&self.id))
+        self.id == *name
+            || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
     }
 }
 
-/// The job that a name means: the one of this very id, or else the one that goes by it.
-pub fn meant<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
+/// Returns the job that a name means: the one with this very id, or else one with it in another
+/// notation.
+pub fn find_by_name<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
     let exactly = jobs.iter().find(|job| job.id == *name);
-    exactly.or_else(|| jobs.iter().find(|job| job.goes_by(name)))
+    exactly.or_else(|| jobs.iter().find(|job| job.has_name(name)))
 }
 
-/// A record that adds devices to a job of a scheduler's.
+/// A record that adds devices to a scheduler's job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addition {
     /// The record.
     pub record: Record,
-    /// What there is to say where no scheduler has the job.
-    pub otherwise: String,
+    /// The text for the log if no scheduler has the job.
+    pub absence_cause: String,
 }
 
-/// What a source knows about one user.
+/// All that a source knows about one user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SourceReport {
     /// The running jobs.
     pub jobs: Vec<Job>,
-    /// Records that place no login themselves; they add devices to jobs of a scheduler's.
+    /// Records that place no login themselves; they add devices to a scheduler's jobs.
     pub additions: Vec<Addition>,
-    /// Jobs that are about to run, and take no logins yet.
+    /// Jobs that are starting, and accept no logins yet.
     pub starting: Vec<JobId>,
-    /// Jobs that take none any more.
+    /// Jobs that are ending, and accept no logins any more.
     pub ending: Vec<JobId>,
-    /// The jobs that ended and of whose end there is a note, however old.
+    /// The jobs that ended, with their notes, of whatever age.
     pub ended: Vec<(JobId, Note)>,
-    /// Jobs of which there is a record that cannot be used. What a scheduler knows of such a job is
-    /// not all that was said about it.
+    /// Jobs with a record that cannot be used: a scheduler's view of such a job is incomplete.
     pub unusable: Vec<JobId>,
-    /// What may stand for a running job and cannot be used: file and cause.
+    /// Files that may stand for a running job and cannot be used: path and cause.
     pub broken: Vec<String>,
-    /// What may stand for a running job and did not answer in time.
+    /// Daemons and units that may have a running job of the user and did not answer in time.
     pub silent: Vec<String>,
-    /// What did not answer in time and stands for other users' jobs.
+    /// Daemons that did not answer in time and have other users' jobs.
     pub foreign: Vec<String>,
-    /// What else was found and is not used: file and cause.
+    /// All else that is not used: path and cause.
     pub skipped: Vec<String>,
-    /// Where it looked, and what there was.
+    /// What the source read, and what it had.
     pub seen: Vec<String>,
 }
 
-/// Why a source does not answer.
+/// Reason why a source cannot report.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceError {
-    /// What the source looks at is not on this node; it has no jobs. The text says what is missing.
+    /// The scheduler or registry is not on this node, so there are no jobs. The text names what is
+    /// missing.
     #[error("{0}")]
     Absent(String),
-    /// The source is there and cannot be read.
+    /// The source exists and cannot be read.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! What the helper and the command read about processes besides: when and from where they started.
+//! Reads when and by which parent processes were started, for the helper and the command.
 
 use std::fs::read_dir;
 use std::io::{self, ErrorKind};
@@ -9,22 +9,25 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use kernel::proc::{Proc, field, read};
 
-/// What `stat` tells of a process, as far as it matters here (proc_pid_stat(5)).
+/// The fields of a process's `stat` that matter here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The number of its parent.
+    /// The process id of its parent.
     pub parent: i32,
     /// Device number of its controlling terminal, 0 for none.
     pub terminal: u32,
-    /// When it started, in ticks since boot: with the number, its identity.
+    /// When it started, in ticks since boot: with the process id, its identity.
     pub start: u64,
-    /// What it calls itself.
+    /// The name that it gave itself.
     pub name: String,
 }
 
-/// The names of a directory that are numbers: processes, threads, descriptors.
-/// Fails: as `opendir(3)`, and for each entry as `readdir(3)`.
-pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
+/// Returns the names of a directory that are numbers: processes, threads, descriptors.
+///
+/// # Errors
+///
+/// As `opendir(3)`, and for each entry as `readdir(3)`.
+pub fn list_numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
     let number = |entry: io::Result<std::fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
         Err(error) => Some(Err(error)),
@@ -32,23 +35,27 @@ pub fn numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Re
     Ok(read_dir(dir)?.filter_map(number))
 }
 
-/// Reads when and from where a process was started.
-pub fn stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
+/// Reads a process's `stat`.
+///
+/// # Errors
+///
+/// As `open(2)` and `read(2)`, and [`ErrorKind::InvalidData`] for a malformed text.
+pub fn read_stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
     let text = read(proc.dir(pid).join("stat"))?;
     Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// When a process started, in seconds since the epoch (proc_stat(5)); `None` for one that is
-/// gone.
-pub fn started(proc: &Proc, pid: i32) -> Option<i64> {
-    let start = i64::try_from(stat(proc, pid).ok()?.start).ok()?;
+/// Returns when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone.
+pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
+    let start = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
     let booted = read(proc.at.join("stat")).ok()?;
     let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
     booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
 }
 
 impl Stat {
-    /// The second field is the name, in brackets, and may have any sign in it.
+    /// Parses a `stat` text. The second field is the name, in parentheses; it may contain any
+    /// character.
     fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.rsplit_once(')')?;
         let (_, name) = name.split_once('(')?;
@@ -68,7 +75,7 @@ mod tests {
     use kernel::sys::clock;
 
     #[test]
-    fn a_name_is_no_field() {
+    fn name_with_parentheses_is_one_field() {
         let tail = "S 3 7 7 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
         for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
             let expected = Stat { parent: 3, terminal: 34817, start: 123, name: name.to_owned() };
@@ -78,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn this_process_started_a_moment_ago() {
-        let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
-        assert_eq!(stat(&proc, own).unwrap().parent, nix::unistd::getppid().as_raw());
-        let started = super::started(&proc, own).unwrap();
+    fn start_time_of_this_process_is_recent() {
+        let (proc, current) = (Proc::here(), nix::unistd::getpid().as_raw());
+        assert_eq!(read_stat(&proc, current).unwrap().parent, nix::unistd::getppid().as_raw());
+        let started = super::start_time(&proc, current).unwrap();
         assert!((0..3600).contains(&(clock::now() - started)), "{started}");
-        assert!(stat(&proc, -1).is_err());
-        assert_eq!(super::started(&proc, -1), None);
-        let pids = numbers::<i32>(Path::new("/proc")).unwrap();
-        assert!(pids.flatten().any(|pid| pid == own));
+        assert!(read_stat(&proc, -1).is_err());
+        assert_eq!(super::start_time(&proc, -1), None);
+        let pids = list_numbers::<i32>(Path::new("/proc")).unwrap();
+        assert!(pids.flatten().any(|pid| pid == current));
     }
 }

@@ -1,17 +1,16 @@
-//! Jobs of Flux's, by the units that its system instance runs them in.
+//! Finds Flux jobs by the units in which the system instance runs them.
 //!
-//! No broker is asked: the service manager of Flux's account has a unit for each job here, and who
-//! the job's shell is in it says whose the job is. A unit without an IMP is what a job left behind,
-//! and units of the same name in a user's own service manager are nobody's. The privileged half
-//! looks at the chosen one once more.
+//! This source queries no broker: the service manager of Flux's account has a unit for each job on
+//! this node, and the user of the job's shell owns the job. A unit without an IMP is left over from
+//! a job. Units of the same name in a user's own service manager do not count. The privileged half
+//! checks the chosen unit again.
 
-mod look;
+mod unit;
 
-use super::shown;
-use super::{Found, Job, Source, SourceError};
+use super::describe_placement;
+use super::{Job, Source, SourceError, SourceReport};
 use crate::{local_uid, printable};
 use kernel::proc::{self, Proc};
-use look::{Look, Seen};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::flux::{self, Unit, folders};
 use std::collections::BTreeMap;
@@ -19,11 +18,12 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use unit::{UnitInspector, UnitState};
 
-/// Most names of a folder of units.
+/// Maximum names read from a directory of units.
 const NAMES_MAX: usize = 65_536;
 
-/// Flux as a source.
+/// The source of Flux jobs.
 #[derive(Debug)]
 pub struct FluxSource {
     account: String,
@@ -31,104 +31,114 @@ pub struct FluxSource {
     root: PathBuf,
 }
 
-/// Jobs that run and jobs that are ending, with their owners, and what else was found.
-type All = (Vec<(u32, Job)>, Vec<(u32, JobId)>, Found);
+/// Running jobs and ending jobs with their owners, and the report of all else.
+type InspectedUnits = (Vec<(u32, Job)>, Vec<(u32, JobId)>, SourceReport);
 
-/// A unit of a job's, by its id and its broker's rank, and its cgroup's path below the mount.
+/// Units of jobs: id, broker's rank and cgroup path below the mount, with the directory.
 type Units = BTreeMap<(FluxId, u32, String), PathBuf>;
 
 impl FluxSource {
-    /// A source over the units of an account, given by name or number, of cgroups at `mount`, on the
-    /// node whose `proc` and `run` are below `root`.
+    /// A source that reads the units of an account, given by name or number, in the cgroups at
+    /// `mount`, on the node whose `proc` and `run` are below `root`.
     pub fn new(account: &str, mount: PathBuf, root: &Path) -> Self {
         Self { account: account.to_owned(), mount, root: root.to_owned() }
     }
 
-    /// The running jobs of all users, each with its owner, and what cannot be told.
-    pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
-        self.all(deadline).map(|(jobs, _, found)| (jobs, found))
+    /// Returns the running jobs of all users, each with its owner, and a report of all else.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
+    pub fn jobs_of_all_users(
+        &self,
+        deadline: Instant,
+    ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
+        self.inspect_units(deadline).map(|(jobs, _, report)| (jobs, report))
     }
 
-    /// The same, and the jobs that are ending, each with its owner.
-    fn all(&self, deadline: Instant) -> Result<All, SourceError> {
+    /// Inspects all units; returns the running and the ending jobs, each with its owner.
+    fn inspect_units(&self, deadline: Instant) -> Result<InspectedUnits, SourceError> {
         let flux = account_uid(&self.account)?;
-        let mut found = Found::default();
-        let units = self.units(flux, &mut found)?;
-        let look = Look { proc: &Proc::at(self.root.join("proc")), flux, deadline };
+        let mut report = SourceReport::default();
+        let units = self.list_units(flux, &mut report)?;
+        let inspector = UnitInspector { proc: &Proc::at(self.root.join("proc")), flux, deadline };
         let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
         let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
         for ((id, _, path), dir) in units {
-            match look.at(&dir) {
-                Seen::Running { owner, started } => {
+            match inspector.inspect(&dir) {
+                UnitState::Running { owner, started } => {
                     running += 1;
-                    // Of several brokers' units of one job, that of the lowest rank comes first.
-                    let job = job(id, &path, flux, started);
-                    let other = |job: Job| found.skipped.extend(second(&job));
+                    // If several brokers have a unit of the job, the lowest rank comes first.
+                    let job = unit_job(id, &path, flux, started);
+                    let skip = |job: Job| report.skipped.extend(describe_second_broker(&job));
                     match jobs.get(&(id, owner)) {
-                        Some(_) => job.map(other),
+                        Some(_) => job.map(skip),
                         None => job.map(|job| drop(jobs.insert((id, owner), job))),
                     };
                 }
-                Seen::Waiting => {
+                UnitState::NoShell => {
                     waiting += 1;
-                    found.skipped.push(format!("{path}: its shell is not there yet"));
+                    report.skipped.push(format!("{path}: its shell is not there yet"));
                 }
-                Seen::Ending(owner) => {
+                UnitState::Ending(owner) => {
                     waiting += 1;
                     ending.extend(id.to_string().parse().map(|id| (owner, id)));
-                    found.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
+                    report.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
                 }
-                Seen::Full => {
+                UnitState::TooManyProcesses => {
                     left += 1;
-                    let most = flux::LOOKED_AT;
-                    found.skipped.push(format!("{path}: no IMP among its first {most} processes"));
+                    let max = flux::LOOKED_AT;
+                    report.skipped.push(format!("{path}: no IMP among its first {max} processes"));
                 }
-                Seen::Left => left += 1,
-                Seen::Strange(why) => found.broken.push(format!("{path}: {why}")),
-                Seen::Late => late += 1,
+                UnitState::Over => left += 1,
+                UnitState::Invalid(why) => report.broken.push(format!("{path}: {why}")),
+                UnitState::TimedOut => late += 1,
             }
         }
         if late > 0 {
-            found.silent.push(format!("flux: {late} units could not be looked at in time"));
+            report.silent.push(format!("flux: {late} units could not be looked at in time"));
         }
-        found.seen.push(format!(
+        report.seen.push(format!(
             "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
             self.account
         ));
         let jobs = jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect();
-        Ok((jobs, ending, found))
+        Ok((jobs, ending, report))
     }
 
-    /// The jobs of this user whose prolog runs. Its wrapper leaves the environment in a file for the
-    /// time; since flux-core 0.89 only root can read that.
-    fn starting(&self, uid: u32) -> impl Iterator<Item = JobId> {
-        let own = format!("FLUX_JOB_USERID={uid}");
+    /// Returns the user's jobs whose prolog runs. Meanwhile its wrapper keeps the environment in a
+    /// file; since flux-core 0.89 only root can read it.
+    fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
+        let owner_line = format!("FLUX_JOB_USERID={uid}");
         let entries = std::fs::read_dir(self.root.join("run")).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
             let name = entry.file_name();
             let id = name.to_str()?.strip_prefix("flux-prolog@")?.strip_suffix(".env")?;
             let text = proc::read(entry.path()).ok()?;
-            text.lines().any(|line| line == own).then(|| FluxId::job(id))?
+            text.lines().any(|line| line == owner_line).then(|| FluxId::parse_job_id(id))?
         })
     }
 
-    /// The units of jobs that there are.
-    /// Fails: [`SourceError::Absent`] where the account has no slice here.
-    fn units(&self, flux: u32, found: &mut Found) -> Result<Units, SourceError> {
+    /// Returns the units of jobs.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Absent`] if the account has no slice on this node.
+    fn list_units(&self, flux: u32, report: &mut SourceReport) -> Result<Units, SourceError> {
         let slice = format!("/user.slice/user-{flux}.slice");
         let mut units = Units::new();
-        if !self.at(&slice).is_dir() {
+        if !self.locate(&slice).is_dir() {
             return Err(SourceError::Absent(format!(
                 "account {} has no cgroup {slice}: Flux runs no jobs here by sdexec",
                 self.account
             )));
         }
         for folder in folders(flux) {
-            let entries = match std::fs::read_dir(self.at(&folder)) {
+            let entries = match std::fs::read_dir(self.locate(&folder)) {
                 Ok(entries) => entries.take(NAMES_MAX),
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
-                    found.broken.push(format!("{folder}: {error}"));
+                    report.broken.push(format!("{folder}: {error}"));
                     continue;
                 }
             };
@@ -137,19 +147,19 @@ impl FluxSource {
                     Ok(entry) => {
                         let name = entry.file_name();
                         let unit = name.to_str().and_then(Unit::parse);
-                        let id =
-                            unit.and_then(|unit| Some((FluxId::canonical(unit.id)?, unit.rank)));
+                        let id = unit
+                            .and_then(|unit| Some((FluxId::parse_canonical(unit.id)?, unit.rank)));
                         let path = format!("{folder}/{}", name.to_string_lossy());
                         units.extend(id.map(|(id, rank)| ((id, rank, path), entry.path())));
                     }
-                    Err(error) => found.broken.push(format!("{folder}: {error}")),
+                    Err(error) => report.broken.push(format!("{folder}: {error}")),
                 }
             }
         }
         Ok(units)
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn locate(&self, path: &str) -> PathBuf {
         self.mount.join(path.trim_start_matches('/'))
     }
 }
@@ -159,37 +169,41 @@ impl Source for FluxSource {
         SourceName::Flux
     }
 
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError> {
-        let (jobs, ending, mut found) = self.all(deadline)?;
-        found.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
-        if found.jobs.is_empty() {
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError> {
+        let (jobs, ending, mut report) = self.inspect_units(deadline)?;
+        report.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
+        if report.jobs.is_empty() {
             let ending = ending.into_iter().filter(|(owner, _)| *owner == uid);
-            found.starting.extend(self.starting(uid));
-            found.ending.extend(ending.map(|(_, id)| id));
+            report.starting.extend(self.jobs_in_prolog(uid));
+            report.ending.extend(ending.map(|(_, id)| id));
         }
-        Ok(found)
+        Ok(report)
     }
 }
 
-/// The cgroup in which the prolog of a job runs, by the unit that flux-core has for it.
-pub(super) fn prolog(id: &JobId) -> Option<CgroupPath> {
+/// Returns the cgroup of flux-core's unit for a job's prolog.
+pub(super) fn prolog_cgroup(id: &JobId) -> Option<CgroupPath> {
     format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
 }
 
-fn job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
+fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
     let (id, path): (JobId, CgroupPath) = (id.to_string().parse().ok()?, path.parse().ok()?);
     let placement = Placement::Unit { path, flux };
     Some(Job { id, started, ends: None, placement, record: None })
 }
 
-fn second(job: &Job) -> Option<String> {
-    let shown = printable(&shown(&job.placement, &job.id));
+fn describe_second_broker(job: &Job) -> Option<String> {
+    let shown = printable(&describe_placement(&job.placement, &job.id));
     Some(format!("{shown}: another broker of this node has the job as well"))
 }
 
-/// The number of an account of `/etc/passwd`, or the number itself; never root's, since everything of
-/// root's would look like an IMP.
-/// Errors: [`SourceError::Absent`] where there is no such account.
+/// Returns the uid of an account of `/etc/passwd`, or of a number. It is never root's: all processes
+/// of root would look like an IMP.
+///
+/// # Errors
+///
+/// [`SourceError::Absent`] if there is no such account, [`SourceError::Failed`] for root and if
+/// `/etc/passwd` cannot be read.
 pub fn account_uid(account: &str) -> Result<u32, SourceError> {
     match local_uid(account) {
         Ok(Some(0)) => {
@@ -201,29 +215,29 @@ pub fn account_uid(account: &str) -> Result<u32, SourceError> {
     }
 }
 
-/// The digits of Flux's notation F58 (RFC 19): those of base 58, by value.
-const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+/// The digits of Flux's notation F58 (RFC 19), by value.
+const F58_DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// A job's id. It is shown in F58 with an ASCII `f` in front, as names of units have it, which is
-/// its canonical form here.
+/// The id of a Flux job. `Display` writes the canonical form: F58 after an ASCII `f`, as in names of
+/// units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FluxId(pub u64);
 
 impl FluxId {
-    /// Reads the canonical form alone.
-    pub fn canonical(text: &str) -> Option<Self> {
+    /// Parses the canonical form only.
+    pub fn parse_canonical(text: &str) -> Option<Self> {
         let number = text.strip_prefix('f')?.bytes().try_fold(0_u64, |number, digit| {
-            let value = DIGITS.iter().position(|known| *known == digit)?;
+            let value = F58_DIGITS.iter().position(|known| *known == digit)?;
             number.checked_mul(58)?.checked_add(u64::try_from(value).ok()?)
         });
         number.map(Self).filter(|id| id.to_string() == text)
     }
 
-    /// Reads an id in the notations that Flux prints and takes (RFC 19): F58 with either sign in
-    /// front, decimal, hexadecimal, dotted hexadecimal, and the key of the KVS that has the last.
-    /// Words and emoji are not taken.
+    /// Parses an id in the notations that Flux prints and accepts (RFC 19): F58 with either prefix,
+    /// decimal, hexadecimal, dotted hexadecimal, and the KVS key with the latter. Words and emoji
+    /// are refused.
     #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let hexadecimal = |digits: &str| {
             let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
             u64::from_str_radix(digits, 16).ok().filter(|_| all && digits.len() <= 16)
@@ -238,16 +252,16 @@ impl FluxId {
             text.parse().ok().filter(|number: &u64| number.to_string() == text)
         } else {
             let digits = text.strip_prefix(['\u{192}', 'f'])?;
-            return Self::canonical(&format!("f{digits}"));
+            return Self::parse_canonical(&format!("f{digits}"));
         };
         number.map(Self)
     }
 
-    /// The id of Flux that this text stands for, in the one form that records, choices, units and
-    /// the log have.
+    /// Parses an id in any notation into the canonical form, which records, choices, units and the
+    /// log have.
     #[must_use]
-    pub fn job(text: &str) -> Option<JobId> {
-        Self::read(text)?.to_string().parse().ok()
+    pub fn parse_job_id(text: &str) -> Option<JobId> {
+        Self::parse(text)?.to_string().parse().ok()
     }
 }
 
@@ -260,7 +274,7 @@ impl fmt::Display for FluxId {
         f.write_str("f")?;
         while place > 0 {
             let value = usize::try_from(self.0 / place % 58).unwrap_or_default();
-            let digit = DIGITS.get(value).copied().unwrap_or_default();
+            let digit = F58_DIGITS.get(value).copied().unwrap_or_default();
             fmt::Write::write_char(f, char::from(digit))?;
             place /= 58;
         }
@@ -295,15 +309,15 @@ mod id_tests {
     ];
 
     #[test]
-    fn known_ids() {
+    fn ids_of_rfc_19_are_parsed() {
         for (number, text) in VECTORS {
             assert_eq!(FluxId(number).to_string(), text);
-            assert_eq!(FluxId::canonical(text), Some(FluxId(number)), "{text}");
-            assert_eq!(FluxId::read(text), Some(FluxId(number)), "{text}");
+            assert_eq!(FluxId::parse_canonical(text), Some(FluxId(number)), "{text}");
+            assert_eq!(FluxId::parse(text), Some(FluxId(number)), "{text}");
             let signed = text.replacen('f', "\u{192}", 1);
-            assert_eq!(FluxId::read(&signed), Some(FluxId(number)), "{signed}");
-            assert_eq!(FluxId::read(&number.to_string()), Some(FluxId(number)));
-            assert_eq!(FluxId::canonical(&signed), None, "{signed}");
+            assert_eq!(FluxId::parse(&signed), Some(FluxId(number)), "{signed}");
+            assert_eq!(FluxId::parse(&number.to_string()), Some(FluxId(number)));
+            assert_eq!(FluxId::parse_canonical(&signed), None, "{signed}");
         }
         for text in [
             "6731191091817518",
@@ -314,16 +328,16 @@ mod id_tests {
             "0017.e9fb.8df1.6c2e",
             "job.0017.e9fb.8df1.6c2e",
         ] {
-            assert_eq!(FluxId::read(text), Some(FluxId(6_731_191_091_817_518)), "{text}");
-            assert_eq!(FluxId::job(text).unwrap().as_str(), "fuZZybuNNy");
+            assert_eq!(FluxId::parse(text), Some(FluxId(6_731_191_091_817_518)), "{text}");
+            assert_eq!(FluxId::parse_job_id(text).unwrap().as_str(), "fuZZybuNNy");
         }
         for text in ["000e.daf9.7d00.0000", "0xedaf97d000000", "\u{192}ZemgA8Bzf"] {
-            assert_eq!(FluxId::read(text), Some(FluxId(0x000e_daf9_7d00_0000)), "{text}");
+            assert_eq!(FluxId::parse(text), Some(FluxId(0x000e_daf9_7d00_0000)), "{text}");
         }
     }
 
     #[test]
-    fn every_notation_of_a_number_is_read_as_that_number() {
+    fn each_notation_parses_to_its_number() {
         let mut random = Random::new(1958);
         for _ in 0..20_000 {
             let wide = u64::from(random.below(u32::MAX)) << 32 | u64::from(random.below(u32::MAX));
@@ -338,21 +352,21 @@ mod id_tests {
                 format!("job.{a:04x}.{b:04x}.{c:04x}.{d:04x}"),
                 f58.clone(),
             ] {
-                assert_eq!(FluxId::job(&text).unwrap().as_str(), f58, "{text}");
+                assert_eq!(FluxId::parse_job_id(&text).unwrap().as_str(), f58, "{text}");
             }
         }
     }
 
     #[test]
-    fn what_is_no_id() {
+    fn malformed_ids_are_refused() {
         for text in [
             "", "f", "\u{192}", "ff1 ", "aaa", "flux", "f1230", "x1", "f-1", "f 1", "F1", "f1\0",
             "f\u{e4}", "f\u{192}1", "f0", "fO", "fI", "fl", "f111", "f11", "f12",
             // One more than 64 bits hold, more digits than they take, and many more.
             "fjpXCZedGfVR", "fzzzzzzzzzzz", "f211111111111", "fjpXCZedGfVQ1",
         ] {
-            assert_eq!(FluxId::canonical(text), None, "{text:?}");
-            assert_eq!(FluxId::read(text), None, "{text:?}");
+            assert_eq!(FluxId::parse_canonical(text), None, "{text:?}");
+            assert_eq!(FluxId::parse(text), None, "{text:?}");
         }
         for text in [
             "-1",
@@ -376,21 +390,21 @@ mod id_tests {
             "0017.e9fb.8df1.6c2",
             "reform-remote-galileo--heart-package-academy",
         ] {
-            assert_eq!(FluxId::read(text), None, "{text:?}");
+            assert_eq!(FluxId::parse(text), None, "{text:?}");
         }
-        assert_eq!(FluxId::canonical("1234"), None);
-        assert_eq!(FluxId::canonical(&format!("f{}", "z".repeat(5000))), None);
+        assert_eq!(FluxId::parse_canonical("1234"), None);
+        assert_eq!(FluxId::parse_canonical(&format!("f{}", "z".repeat(5000))), None);
     }
 
     #[test]
-    fn every_number_has_one_text() {
+    fn each_number_has_one_canonical_form() {
         let mut random = Random::new(19);
         let mut previous: Option<(u64, String)> = None;
         for _ in 0..20_000 {
             let wide = u64::from(random.below(u32::MAX)) << 32 | u64::from(random.below(u32::MAX));
             let number = wide >> random.below(64);
             let text = FluxId(number).to_string();
-            assert_eq!(FluxId::canonical(&text), Some(FluxId(number)), "{text}");
+            assert_eq!(FluxId::parse_canonical(&text), Some(FluxId(number)), "{text}");
             if let Some((other, shown)) = previous {
                 assert_eq!(other == number, shown == text);
             }
@@ -399,13 +413,13 @@ mod id_tests {
     }
 
     #[test]
-    fn whatever_is_read_is_shown_as_it_was() {
+    fn canonical_form_is_displayed_unchanged() {
         let mut random = Random::new(58);
         let signs: Vec<char> = "f12zQOl0 \u{192}\u{e4}".chars().collect();
         for _ in 0..20_000 {
             let length = random.index(14);
             let text: String = (0..length).map(|_| random.one_of(&signs)).collect();
-            if let Some(id) = FluxId::canonical(&text) {
+            if let Some(id) = FluxId::parse_canonical(&text) {
                 assert_eq!(id.to_string(), text);
             }
         }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::sources::meant;
+use crate::sources::find_by_name;
 use crate::testing::Scratch;
 
 const FLUX: u32 = 992;
@@ -21,7 +21,7 @@ impl Bench {
         bench
     }
 
-    /// A process, which started `pid` seconds after the node.
+    /// Writes a process that started `pid` seconds after boot.
     fn process(&self, pid: i32, parent: i32, uids: [u32; 4]) {
         let [real, effective, saved, files] = uids;
         let status = format!(
@@ -39,7 +39,7 @@ impl Bench {
         self.scratch.file(&format!("proc/{pid}/task/{pid}/children"), list);
     }
 
-    /// A unit with these processes.
+    /// Writes a unit with these processes.
     fn unit(&self, manager: u32, below: &str, name: &str, pids: &[i32]) {
         let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
         let path =
@@ -47,7 +47,7 @@ impl Bench {
         self.scratch.file(&format!("{path}/cgroup.procs"), &pids);
     }
 
-    /// A unit of Flux's in which an IMP has a shell of `owner`'s.
+    /// Writes a Flux unit in which an IMP has a shell of `owner`.
     fn running(&self, name: &str, imp: i32, owner: u32) {
         self.process(imp, 1, [FLUX, 0, 0, 0]);
         self.process(imp + 1, imp, [owner; 4]);
@@ -60,7 +60,7 @@ impl Bench {
         FluxSource::new(&FLUX.to_string(), path.join("cg"), path)
     }
 
-    fn found(&self) -> Found {
+    fn report(&self) -> SourceReport {
         self.source().jobs(5, Instant::now() + Duration::from_secs(4)).unwrap()
     }
 }
@@ -69,12 +69,12 @@ fn sysconf_ticks() -> i64 {
     nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).unwrap().unwrap()
 }
 
-fn ids(found: &Found) -> Vec<&str> {
-    found.jobs.iter().map(|job| job.id.as_str()).collect()
+fn ids(report: &SourceReport) -> Vec<&str> {
+    report.jobs.iter().map(|job| job.id.as_str()).collect()
 }
 
 #[test]
-fn the_jobs_of_the_user_are_found_and_no_others() {
+fn only_the_users_jobs_are_found() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.running("imp-shell-0-fzz.service", 20, 6);
@@ -82,118 +82,119 @@ fn the_jobs_of_the_user_are_found_and_no_others() {
     bench.process(30, 1, [FLUX, 0, 0, 0]);
     bench.process(31, 30, [5; 4]);
     bench.unit(FLUX, "", "imp-shell-3-fxyzzy.service", &[30, 31]);
-    let found = bench.found();
-    assert_eq!(ids(&found), ["f1", "fxyzzy"]);
+    let report = bench.report();
+    assert_eq!(ids(&report), ["f1", "fxyzzy"]);
     let manager = "/user.slice/user-992.slice/user@992.service";
     let at = |path: String| Placement::Unit { path: path.parse().unwrap(), flux: FLUX };
-    let [one, two] = found.jobs.as_slice() else { panic!() };
+    let [one, two] = report.jobs.as_slice() else { panic!() };
     assert_eq!(one.placement, at(format!("{manager}/app.slice/imp-shell-0-f1.service")));
     assert_eq!(two.placement, at(format!("{manager}/imp-shell-3-fxyzzy.service")));
     assert_eq!((one.started, two.started), (1010, 1030));
-    assert!(found.broken.is_empty() && found.silent.is_empty() && found.skipped.is_empty());
-    assert_eq!(found.seen, ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]);
-    let (all, _) = bench.source().everyones(Instant::now() + Duration::from_secs(4)).unwrap();
+    assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
+    assert_eq!(report.seen, ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]);
+    let (all, _) =
+        bench.source().jobs_of_all_users(Instant::now() + Duration::from_secs(4)).unwrap();
     let all: Vec<_> = all.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
     assert_eq!(all, [(5, "f1"), (6, "fzz"), (5, "fxyzzy")]);
 }
 
 #[test]
-fn what_others_call_so_is_no_job() {
+fn unit_outside_flux_manager_is_no_job() {
     let bench = Bench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [5; 4]);
-    // A user's own service manager, and other places of Flux's.
+    // A user's own service manager, and other cgroups of the Flux account.
     bench.unit(5, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
     bench.unit(FLUX, "background.slice/", "imp-shell-0-f2.service", &[10, 11]);
     bench.unit(FLUX, "app.slice/x.service/", "imp-shell-0-f3.service", &[10, 11]);
     for name in ["shell-0-f4.service", "imp-shell-0-f11.service", "imp-shell-0-f5.scope"] {
         bench.unit(FLUX, "app.slice/", name, &[10, 11]);
     }
-    assert_eq!(bench.found().jobs, []);
+    assert_eq!(bench.report().jobs, []);
     assert_eq!(
-        bench.found().seen,
+        bench.report().seen,
         ["account 992: 0 units run a job, 0 have no shell, 0 are left over"]
     );
 }
 
 #[test]
-fn a_unit_without_an_imp_is_left_over() {
+fn unit_without_imp_is_left_over() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     let left = |uids| {
         bench.process(10, 1, uids);
-        let found = bench.found();
-        assert_eq!(ids(&found), Vec::<&str>::new(), "{uids:?}");
-        assert!(found.seen.first().unwrap().ends_with("1 are left over"), "{uids:?} {found:?}");
-        assert!(found.broken.is_empty() && found.skipped.is_empty());
+        let report = bench.report();
+        assert_eq!(ids(&report), Vec::<&str>::new(), "{uids:?}");
+        assert!(report.seen.first().unwrap().ends_with("1 are left over"), "{uids:?} {report:?}");
+        assert!(report.broken.is_empty() && report.skipped.is_empty());
     };
-    // What a user starts has not the uids of an IMP.
+    // A user's processes do not have the uids of an IMP.
     for uids in [[5; 4], [5, 0, 0, 0], [0; 4], [FLUX; 4], [FLUX, FLUX, 0, 0]] {
         left(uids);
     }
     let text = "Name:\tx\nState:\tZ (zombie)\nPPid:\t1\nUid:\t992\t0\t0\t0\n";
     bench.scratch.file("proc/10/status", text);
-    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+    assert_eq!(ids(&bench.report()), Vec::<&str>::new());
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[]);
-    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+    assert_eq!(ids(&bench.report()), Vec::<&str>::new());
 }
 
 #[test]
-fn a_unit_without_a_shell_is_nobodys_yet() {
+fn unit_without_shell_is_skipped() {
     let bench = Bench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [FLUX; 4]);
     bench.children(10, "11 ");
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
-    let found = bench.found();
-    assert_eq!((found.jobs.as_slice(), found.broken.as_slice()), (&[][..], &[][..]));
-    let [skipped] = found.skipped.as_slice() else { panic!("{found:?}") };
+    let report = bench.report();
+    assert_eq!((report.jobs.as_slice(), report.broken.as_slice()), (&[][..], &[][..]));
+    let [skipped] = report.skipped.as_slice() else { panic!("{report:?}") };
     assert!(skipped.contains("imp-shell-0-f1.service: its shell is not there"), "{skipped}");
 }
 
 #[test]
-fn processes_that_cannot_be_seen_are_not_taken_for_none() {
+fn hidden_processes_are_a_fault() {
     let bench = Bench::new();
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10]);
-    // Gone between the two looks: a fault of nobody's.
-    assert!(bench.found().broken.is_empty());
+    // A process that ended in between is no fault.
+    assert!(bench.report().broken.is_empty());
     std::fs::remove_dir_all(bench.scratch.path().join("proc/1")).unwrap();
-    let found = bench.found();
-    assert!(found.broken.first().unwrap().contains("hidepid"), "{found:?}");
+    let report = bench.report();
+    assert!(report.broken.first().unwrap().contains("hidepid"), "{report:?}");
     bench.process(1, 0, [0; 4]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[0]);
-    assert!(bench.found().broken.first().unwrap().contains("no numbers here"));
+    assert!(bench.report().broken.first().unwrap().contains("no numbers here"));
 }
 
 #[test]
-fn several_brokers_of_a_node_have_one_job() {
+fn units_of_several_brokers_are_one_job() {
     let bench = Bench::new();
     bench.running("imp-shell-10-f1.service", 10, 5);
     bench.running("imp-shell-9-f1.service", 20, 5);
-    let found = bench.found();
-    let [job] = found.jobs.as_slice() else { panic!("{found:?}") };
+    let report = bench.report();
+    let [job] = report.jobs.as_slice() else { panic!("{report:?}") };
     assert!(job.placement.cgroup().ends_with("/imp-shell-9-f1.service"), "{job:?}");
-    assert!(found.skipped.first().unwrap().contains("imp-shell-10-f1.service"));
-    // The one of which the IMP is over does not hide the other.
+    assert!(report.skipped.first().unwrap().contains("imp-shell-10-f1.service"));
+    // A unit whose IMP has ended does not hide the other.
     bench.process(20, 1, [5; 4]);
-    let job = bench.found().jobs.pop().unwrap();
+    let job = bench.report().jobs.pop().unwrap();
     assert!(job.placement.cgroup().ends_with("/imp-shell-10-f1.service"), "{job:?}");
 }
 
 #[test]
-fn an_imp_with_children_of_two_users_is_strange() {
+fn imp_with_children_of_two_users_is_a_fault() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.running("imp-shell-0-f2.service", 20, 5);
     bench.process(12, 10, [6; 4]);
     bench.children(10, "11 12 ");
-    let found = bench.found();
-    assert_eq!(ids(&found), ["f2"]);
-    assert!(found.broken.first().unwrap().contains("several users'"), "{found:?}");
+    let report = bench.report();
+    assert_eq!(ids(&report), ["f2"]);
+    assert!(report.broken.first().unwrap().contains("several users'"), "{report:?}");
 }
 
 #[test]
-fn without_the_account_or_its_slice_there_is_no_flux() {
+fn missing_account_or_slice_is_absent() {
     let bench = Bench::new();
     let path = bench.scratch.path();
     let ask = |account: &str| {
@@ -209,36 +210,36 @@ fn without_the_account_or_its_slice_there_is_no_flux() {
 }
 
 #[test]
-fn hundreds_of_units_and_a_deadline() {
+fn units_after_deadline_are_silent() {
     let bench = Bench::new();
     for number in 0..300 {
         let id = super::FluxId(1_000_000 + number);
         let pid = 100 + 2 * i32::try_from(number).unwrap();
         bench.running(&format!("imp-shell-0-{id}.service"), pid, 5 + (pid.cast_unsigned() & 2));
     }
-    assert_eq!(bench.found().jobs.len(), 150);
+    assert_eq!(bench.report().jobs.len(), 150);
     let late = bench.source().jobs(5, Instant::now()).unwrap();
     assert_eq!((late.jobs.len(), late.silent.len()), (0, 1));
     assert_eq!(late.silent, ["flux: 300 units could not be looked at in time"]);
 }
 
-/// A second IMP would make the unit nobody's, so it was not read.
+/// A second IMP would make the unit invalid; the result shows that it was not read.
 #[test]
-fn the_shell_of_a_full_unit_is_found_without_a_look_at_all() {
+fn imp_and_shell_are_found_without_reading_all_processes() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.process(12, 1, [FLUX, 0, 0, 0]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11, 12]);
-    assert_eq!(ids(&bench.found()), ["f1"]);
+    assert_eq!(ids(&bench.report()), ["f1"]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[11, 10, 12]);
-    assert_eq!(ids(&bench.found()), ["f1"]);
+    assert_eq!(ids(&bench.report()), ["f1"]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[12, 10, 11]);
-    assert_eq!(ids(&bench.found()), Vec::<&str>::new());
+    assert_eq!(ids(&bench.report()), Vec::<&str>::new());
 }
 
-/// What a job has left behind, or lets linger, costs others a look at so many of its processes.
+/// Processes that a job left behind delay other users' logins only up to this limit.
 #[test]
-fn of_a_unit_only_so_many_processes_are_looked_at() {
+fn processes_beyond_limit_are_not_read() {
     let bench = Bench::new();
     bench.running("imp-shell-0-f2.service", 20, 6);
     bench.process(10, 1, [FLUX, 0, 0, 0]);
@@ -250,38 +251,39 @@ fn of_a_unit_only_so_many_processes_are_looked_at() {
         let all: Vec<i32> =
             first.iter().copied().chain(others).chain(last.iter().copied()).collect();
         bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &all);
-        let found = bench.found();
-        assert!(found.broken.is_empty() && found.silent.is_empty(), "{found:?}");
-        let (all, _) = bench.source().everyones(Instant::now() + Duration::from_secs(4)).unwrap();
+        let report = bench.report();
+        assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
+        let (all, _) =
+            bench.source().jobs_of_all_users(Instant::now() + Duration::from_secs(4)).unwrap();
         assert!(all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
-        (found.jobs.len(), found.starting.len() + found.ending.len(), found.skipped.concat())
+        (report.jobs.len(), report.starting.len() + report.ending.len(), report.skipped.concat())
     };
-    // The IMP just within, and just beyond.
+    // The IMP is the last process that is read, then the first that is not.
     assert_eq!(look(&[], most - 2, &[10, 11]), (1, 0, String::new()));
     let (jobs, passing, skipped) = look(&[], most, &[10, 11]);
     assert_eq!((jobs, passing), (0, 0));
     assert!(skipped.contains("no IMP among its first 1024"), "{skipped}");
-    // The same of a task that lingers.
+    // A lingering task is within the limit, then beyond it.
     assert_eq!(look(&[10], most - 1, &[12]).1, 1);
     assert_eq!(look(&[10], most, &[12]).1, 0);
 }
 
 #[test]
-fn a_job_whose_tasks_linger_is_ending_for_its_owner() {
+fn job_with_lingering_tasks_is_ending_for_its_owner() {
     let bench = Bench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(12, 1, [5; 4]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 12]);
-    let found = bench.found();
-    assert_eq!(found.ending, ["f1".parse().unwrap()]);
-    assert_eq!(found.starting, []);
-    assert!(found.skipped.first().unwrap().contains("its shell has ended"), "{found:?}");
+    let report = bench.report();
+    assert_eq!(report.ending, ["f1".parse().unwrap()]);
+    assert_eq!(report.starting, []);
+    assert!(report.skipped.first().unwrap().contains("its shell has ended"), "{report:?}");
     let other = bench.source().jobs(6, Instant::now() + Duration::from_secs(4)).unwrap();
     assert_eq!((other.starting, other.ending), (vec![], vec![]));
 }
 
 #[test]
-fn a_job_is_starting_while_its_prolog_runs() {
+fn job_is_starting_while_its_prolog_runs() {
     let bench = Bench::new();
     let prolog = |name: &str, uid: u32| {
         let text = format!("FLUX_JOB_ID=1\nFLUX_JOB_USERID={uid}\nFLUX_X=FLUX_JOB_USERID=5\n");
@@ -290,18 +292,18 @@ fn a_job_is_starting_while_its_prolog_runs() {
     prolog("flux-prolog@f2.env", 55);
     prolog("flux-epilog@f3.env", 5);
     prolog("flux-prolog@flux.env", 5);
-    assert_eq!((bench.found().starting, bench.found().ending), (vec![], vec![]));
+    assert_eq!((bench.report().starting, bench.report().ending), (vec![], vec![]));
     let file = prolog("flux-prolog@fxyzzy.env", 5);
-    assert_eq!(bench.found().starting, ["fxyzzy".parse().unwrap()]);
+    assert_eq!(bench.report().starting, ["fxyzzy".parse().unwrap()]);
     std::fs::remove_file(file).unwrap();
-    assert_eq!((bench.found().starting, bench.found().ending), (vec![], vec![]));
+    assert_eq!((bench.report().starting, bench.report().ending), (vec![], vec![]));
 }
 
 #[test]
-fn a_job_goes_by_each_notation_of_its_id() {
+fn flux_job_has_each_notation_of_its_id_as_name() {
     let bench = Bench::new();
     bench.running("imp-shell-0-fxyzzy.service", 10, 5);
-    let job = bench.found().jobs.pop().unwrap();
+    let job = bench.report().jobs.pop().unwrap();
     for (name, is) in [
         ("fxyzzy", true),
         ("633528662", true),
@@ -310,16 +312,16 @@ fn a_job_goes_by_each_notation_of_its_id() {
         ("633528663", false),
         ("xyzzy", false),
     ] {
-        assert_eq!(job.goes_by(&name.parse().unwrap()), is, "{name}");
+        assert_eq!(job.has_name(&name.parse().unwrap()), is, "{name}");
     }
     let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
     let other = Job { placement: placement.clone(), ..job.clone() };
     let number: JobId = "633528662".parse().unwrap();
-    assert!(!other.goes_by(&number));
-    // What is called so is meant before what goes by it.
+    assert!(!other.has_name(&number));
+    // The job with this very id comes before one with it in another notation.
     let called = Job { id: number.clone(), placement, ..job.clone() };
     let jobs = [other, job, called];
-    let at = |jobs, id| meant(jobs, &id).map(|job| job.id.as_str().to_owned());
+    let at = |jobs, id| find_by_name(jobs, &id).map(|job| job.id.as_str().to_owned());
     assert_eq!(at(&jobs[..], number.clone()).as_deref(), Some("633528662"));
     assert_eq!(at(&jobs[..2], number).as_deref(), Some("fxyzzy"));
     assert_eq!(at(&jobs, "1".parse().unwrap()), None);

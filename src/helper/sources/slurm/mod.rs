@@ -1,18 +1,18 @@
-//! Jobs of Slurm's, by the daemons of their steps on this node.
+//! Finds Slurm jobs by their step daemons on this node.
 //!
-//! No command of Slurm's is run and no controller asked: where jobs are, the daemons of their
-//! extern steps listen at sockets in a directory of slurmd's, and say whose they are to anybody who
-//! asks. The privileged half asks the chosen one once more.
+//! This source runs no Slurm command and queries no controller. The daemons of the jobs' extern
+//! steps listen at sockets in slurmd's spool directory and report a job's owner to any client. The
+//! privileged half queries the daemon of the chosen job again.
 
-mod ask;
-mod owner;
+mod daemon_query;
+mod job_owner;
 
-use super::{Found, Job, Source, SourceError};
+use super::{Job, Source, SourceError, SourceReport};
 use crate::devices::slurm_conf::{ConfError, SlurmConfFiles, SpoolPath, with_slurm_trusted};
 use crate::devices::tree;
 use crate::devices::{Settings, Tree};
 use crate::sources;
-use ask::{Outcome, Terms, ask};
+use daemon_query::{Outcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
@@ -21,18 +21,18 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a daemon is waited for that cannot have the answer: while others wait for their turn, or
-/// if the kernel shows that its job is another user's. Any other daemon may be that of the user's
-/// newest job, and is waited for to the deadline, for a later login is better than the wrong job.
+/// How long to wait for a daemon that cannot have the answer: while others wait for their turn, or if
+/// the kernel shows that its job is another user's. Any other daemon may belong to the user's newest
+/// job, and is waited for to the deadline: a later login is better than the wrong job.
 ///
 /// Measured with Slurm 22.05, six jobs and a seventh that came and went, on two cores with eight busy
 /// loops each, in one cgroup with the daemons: of 1,932 answers 99 % came within 68 ms, the last after
 /// 175 ms. In a cgroup that was full besides, with a million reclaims and 2,800 major faults, of 1,345
 /// answers the last came after 143 ms. A login still met a daemon that took more than a second, while
 /// a compiler, package builds and several Slurms shared such a machine.
-const EACH: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Slurm as a source.
+/// The source of Slurm jobs.
 #[derive(Debug)]
 pub struct SlurmSource {
     tree: Tree,
@@ -41,65 +41,76 @@ pub struct SlurmSource {
 }
 
 impl SlurmSource {
-    /// A source over the step daemons' sockets in `spool`, or in the directory that `slurm.conf`
-    /// names, which is looked for as `settings` say. Where they give the node's name, only that
-    /// node's count, else those of every node that this host is.
+    /// A source that reads the step daemons' sockets in `spool`, or in the directory that the
+    /// `slurm.conf` of `settings` names. If `settings` have the node's name, only that node's
+    /// sockets count; otherwise those of all nodes that this host is.
     pub fn new(tree: Tree, settings: Settings, spool: Option<PathBuf>) -> Self {
         Self { tree, settings, spool }
     }
 
-    /// The running jobs of all users, each with its owner, and what cannot be told.
-    pub fn everyones(&self, deadline: Instant) -> Result<(Vec<(u32, Job)>, Found), SourceError> {
-        let mut found = Found::default();
-        let heard = self.heard(&mut found, None, deadline)?;
-        let running = heard.into_iter().filter(|(_, answer)| answer.state == State::Running);
+    /// Returns the running jobs of all users, each with its owner, and a report of all else.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Absent`] if Slurm is not on this node, [`SourceError::Failed`] if its
+    /// configuration or its only spool directory cannot be used.
+    pub fn jobs_of_all_users(
+        &self,
+        deadline: Instant,
+    ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
+        let mut report = SourceReport::default();
+        let answers = self.query_daemons(&mut report, None, deadline)?;
+        let running = answers.into_iter().filter(|(_, answer)| answer.state == State::Running);
         let jobs = running.map(|(socket, answer)| (answer.uid, socket.into())).collect();
-        Ok((jobs, found))
+        Ok((jobs, report))
     }
 
-    /// The daemons that answered; about the others `found` tells.
-    fn heard(
+    /// Queries the daemons and returns the answers; `report` gets the daemons without one.
+    fn query_daemons(
         &self,
-        found: &mut Found,
-        whose: Option<u32>,
+        report: &mut SourceReport,
+        uid: Option<u32>,
         deadline: Instant,
     ) -> Result<Vec<(Socket, Answer)>, SourceError> {
         let spool = self.spool.as_deref();
-        let sockets = sockets(&self.tree, &self.settings, spool, found)?;
+        let sockets = find_sockets(&self.tree, &self.settings, spool, report)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
-        let may_be_own = whose.map(|uid| {
+        let may_be_own = uid.map(|uid| {
             let (sockets, tree) = (&sockets, &self.tree);
             move |index: usize, pid: i32| {
                 let job = sockets.get(index).map(|socket: &Socket| &socket.name.job);
-                job.is_none_or(|job| owner::may_be(tree, uid, job, pid))
+                job.is_none_or(|job| job_owner::can_be_owned_by(tree, uid, job, pid))
             }
         });
-        let may_matter = may_be_own.as_ref().map(|look| look as &dyn Fn(usize, i32) -> bool);
+        let may_matter = may_be_own.as_ref().map(|is_own| is_own as &dyn Fn(usize, i32) -> bool);
         let owner = self.tree.trust().owner();
-        let answers = ask(&paths, Terms { owner, may_matter, each: EACH, deadline });
-        let (mut heard, mut gone, mut unasked) = (Vec::new(), 0, 0);
-        for (socket, answer) in sockets.into_iter().zip(answers) {
+        let outcomes = query_sockets(
+            &paths,
+            QueryTerms { owner, may_matter, timeout: QUERY_TIMEOUT, deadline },
+        );
+        let (mut answers, mut gone, mut unasked) = (Vec::new(), 0, 0);
+        for (socket, outcome) in sockets.into_iter().zip(outcomes) {
             let path = socket.path.display();
-            match answer {
-                Some(Outcome::Done(Ok(answer))) => heard.push((socket, answer)),
-                // Slurm leaves the sockets of daemons that were killed.
+            match outcome {
+                Some(Outcome::Done(Ok(answer))) => answers.push((socket, answer)),
+                // Slurm does not remove the sockets of killed daemons.
                 Some(Outcome::Done(Err(Error::Gone))) => gone += 1,
                 Some(Outcome::Done(Err(error @ (Error::Timeout | Error::Closed)))) => {
-                    found.silent.push(format!("{path}: {error}"));
+                    report.silent.push(format!("{path}: {error}"));
                 }
-                Some(Outcome::Done(Err(error))) => found.broken.push(format!("{path}: {error}")),
+                Some(Outcome::Done(Err(error))) => report.broken.push(format!("{path}: {error}")),
                 Some(Outcome::Irrelevant) => {
                     let cause = "did not answer in time; its job is another user's";
-                    found.foreign.push(format!("{path}: {cause}"));
+                    report.foreign.push(format!("{path}: {cause}"));
                 }
                 None => unasked += 1,
             }
         }
         if unasked > 0 {
-            found.silent.push(format!("{unasked} more daemons could not be asked in time"));
+            report.silent.push(format!("{unasked} more daemons could not be asked in time"));
         }
-        found.seen.push(format!("{} daemons answered, {gone} sockets are stale", heard.len()));
-        Ok(heard)
+        report.seen.push(format!("{} daemons answered, {gone} sockets are stale", answers.len()));
+        Ok(answers)
     }
 }
 
@@ -108,28 +119,28 @@ impl Source for SlurmSource {
         SourceName::Slurm
     }
 
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<Found, SourceError> {
-        let mut found = Found::default();
-        for (socket, answer) in self.heard(&mut found, Some(uid), deadline)? {
+    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError> {
+        let mut report = SourceReport::default();
+        for (socket, answer) in self.query_daemons(&mut report, Some(uid), deadline)? {
             if answer.uid == uid {
-                found.take(socket, answer.state);
+                report.add_job(socket, answer.state);
             }
         }
-        Ok(found)
+        Ok(report)
     }
 }
 
-impl Found {
-    fn take(&mut self, socket: Socket, state: State) {
+impl SourceReport {
+    fn add_job(&mut self, socket: Socket, state: State) {
         let id = socket.name.job.clone();
         match state {
             State::Starting => self.starting.push(id),
             State::Ending => self.ending.push(id),
             State::Running => match self.jobs.iter_mut().find(|job| job.id == id) {
-                // A job of several nodes that are one host; to join one of them is to join it.
+                // The job has several nodes on this host; joining one of them joins the job.
                 Some(job) => {
                     let other = Job::from(socket);
-                    let shown = sources::shown(&other.placement, &id);
+                    let shown = sources::describe_placement(&other.placement, &id);
                     self.skipped.push(format!("{shown}: the job is on several nodes of this host"));
                     if job.started < other.started {
                         *job = other;
@@ -148,94 +159,98 @@ impl From<Socket> for Job {
     }
 }
 
-/// Most names of a spool directory, and of one that has a directory for each node.
+/// Maximum names read from a spool directory, or from the parent of the nodes' directories.
 const NAMES_MAX: usize = 65_536;
-/// Most nodes of one host that are looked for.
+/// Maximum nodes on one host.
 const NODES_MAX: usize = 64;
 
 #[derive(Clone, Debug)]
+/// A step daemon's socket and the job that its name states.
 struct Socket {
     name: SocketName,
     spool: AbsolutePath,
     path: PathBuf,
-    /// When it was made, in seconds since the epoch.
+    /// When it was created, in seconds since the epoch.
     started: i64,
 }
 
-/// A directory to look in, and the node that has it to itself.
+/// A spool directory; with a node, only that node's sockets in it count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct SpoolDir {
     path: PathBuf,
     node: Option<NodeName>,
 }
 
-/// The sockets of this node. What is wrong with any goes into `found`.
-/// Fails: [`SourceError::Absent`] where Slurm is not on this node, [`SourceError::Failed`] where
-/// its configuration or its only directory cannot be used.
-fn sockets(
+/// Returns the sockets of this node. `report` gets those that cannot be used.
+///
+/// # Errors
+///
+/// [`SourceError::Absent`] if Slurm is not on this node, [`SourceError::Failed`] if its
+/// configuration or its only directory cannot be used.
+fn find_sockets(
     tree: &Tree,
     settings: &Settings,
     spool: Option<&Path>,
-    found: &mut Found,
+    report: &mut SourceReport,
 ) -> Result<Vec<Socket>, SourceError> {
     let node = settings.node_name.as_ref().and_then(|name| name.parse::<NodeName>().ok());
-    let places = match spool {
-        Some(path) => vec![Place { path: at(tree, path)?, node }],
-        None => by_configuration(tree, settings, node)?,
+    let dirs = match spool {
+        Some(path) => vec![SpoolDir { path: locate_spool(tree, path)?, node }],
+        None => configured_spool_dirs(tree, settings, node)?,
     };
-    let several = places.len() > 1;
+    let has_several = dirs.len() > 1;
     let mut sockets = Vec::new();
-    for place in places {
-        match look(tree, &place, found) {
+    for spool_dir in dirs {
+        match list_sockets(tree, &spool_dir, report) {
             Ok(own) => sockets.extend(own),
-            // One node's directory hides nothing of another's.
-            Err(SourceError::Failed(cause)) if several => found.broken.push(cause),
-            Err(SourceError::Absent(what)) if several => found.skipped.push(what),
+            // A node's unusable directory does not hide the others.
+            Err(SourceError::Failed(cause)) if has_several => report.broken.push(cause),
+            Err(SourceError::Absent(what)) if has_several => report.skipped.push(what),
             Err(error) => return Err(error),
         }
     }
     Ok(sockets)
 }
 
-fn at(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
+fn locate_spool(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
     let text = path.to_str().ok_or_else(|| SourceError::Failed(format!("{path:?}: no UTF-8")))?;
     Ok(tree.locate(text))
 }
 
-fn by_configuration(
+fn configured_spool_dirs(
     tree: &Tree,
     settings: &Settings,
     node: Option<NodeName>,
-) -> Result<Vec<Place>, SourceError> {
+) -> Result<Vec<SpoolDir>, SourceError> {
     let files = SlurmConfFiles::find(tree, settings).map_err(|error| absent_or_failed(&error))?;
     let lines = files.read_main_lines().map_err(|error| absent_or_failed(&error))?;
     let spool =
         SpoolPath::from_lines(&lines).map_err(|error| SourceError::Failed(error.to_string()))?;
     let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(path) = spool.dir_of(&host, node.as_ref()) {
-        return Ok(vec![Place { path: tree.locate(&path), node }]);
+        return Ok(vec![SpoolDir { path: tree.locate(&path), node }]);
     }
-    let Some(dirs) = spool.node_dirs(&host) else { return Ok(Vec::new()) };
-    let parent = tree.locate(&dirs.parent);
-    let failed = |error: std::io::Error| unusable(&parent, &error);
-    let mut places = Vec::new();
+    let Some(node_dirs) = spool.node_dirs(&host) else { return Ok(Vec::new()) };
+    let parent = tree.locate(&node_dirs.parent);
+    let failed = |error: std::io::Error| unreadable_spool(&parent, &error);
+    let mut dirs = Vec::new();
     for entry in std::fs::read_dir(&parent).map_err(failed)?.take(NAMES_MAX) {
         let name = entry.map_err(failed)?.file_name();
-        let Some((node, path)) = name.to_str().and_then(|name| dirs.find_node(name)) else {
+        let Some((node, path)) = name.to_str().and_then(|name| node_dirs.find_node(name)) else {
             continue;
         };
         let path = tree.locate(&path);
         if path.is_dir() {
-            places.push(Place { path, node: Some(node) });
+            dirs.push(SpoolDir { path, node: Some(node) });
         }
     }
-    places.sort_by(|one, other| one.path.cmp(&other.path));
-    match places.len() {
+    dirs.sort_by(|dir, other| dir.path.cmp(&other.path));
+    match dirs.len() {
         0 => Err(SourceError::Absent(format!(
             "SlurmdSpoolDir: no directory in {} is a node's",
             parent.display()
         ))),
-        1..=NODES_MAX => Ok(places),
+        1..=NODES_MAX => Ok(dirs),
         count => Err(SourceError::Failed(format!(
             "SlurmdSpoolDir: {} has {count} directories of nodes; give one as slurm_spool, or the \
              node's name as nodename",
@@ -255,7 +270,7 @@ fn absent_or_failed(error: &ConfError) -> SourceError {
     }
 }
 
-fn missing(path: &Path) -> SourceError {
+fn missing_spool(path: &Path) -> SourceError {
     SourceError::Absent(format!(
         "the spool directory {} does not exist: slurmd has not run on this node, or slurm_spool in \
          job_adopt.conf has to say where it is",
@@ -263,34 +278,38 @@ fn missing(path: &Path) -> SourceError {
     ))
 }
 
-fn unusable(path: &Path, error: &std::io::Error) -> SourceError {
+fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     match error.kind() {
-        std::io::ErrorKind::NotFound => missing(path),
+        std::io::ErrorKind::NotFound => missing_spool(path),
         _ => SourceError::Failed(format!("the spool directory {}: {error}", path.display())),
     }
 }
 
-/// The sockets of one directory. Symbolic links on the way are resolved here, since the privileged
+/// Returns the sockets of one directory. Resolves symbolic links in its path, since the privileged
 /// half follows none.
-fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, SourceError> {
+fn list_sockets(
+    tree: &Tree,
+    spool_dir: &SpoolDir,
+    report: &mut SourceReport,
+) -> Result<Vec<Socket>, SourceError> {
     let failed = |error: TrustError| match error.is_missing() {
-        true => missing(&place.path),
-        false => SourceError::Failed(distrusted(&place.path, &error)),
+        true => missing_spool(&spool_dir.path),
+        false => SourceError::Failed(describe_distrust(&spool_dir.path, &error)),
     };
-    let path =
-        with_slurm_trusted(tree.trust(), |trust| follow(trust, &place.path)).map_err(failed)?;
+    let path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
+        .map_err(failed)?;
     let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
     let names = tree::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());
     let mut other_steps = false;
-    for (name, step) in names.iter().filter_map(|name| socket_name(name)) {
+    for (name, step) in names.iter().filter_map(|name| parse_socket_name(name)) {
         if step != EXTERN_STEP {
             other_steps = true;
             continue;
         }
-        if place.node.as_ref().is_some_and(|node| *node != name.node) {
+        if spool_dir.node.as_ref().is_some_and(|node| *node != name.node) {
             foreign.insert(name.node.to_string());
             continue;
         }
@@ -298,25 +317,26 @@ fn look(tree: &Tree, place: &Place, found: &mut Found) -> Result<Vec<Socket>, So
         match made(&dir, &name, tree.trust().owner()) {
             Ok(started) => sockets.push(Socket { name, spool: spool.clone(), path, started }),
             Err(Error::Gone) => {}
-            Err(error) => found.broken.push(format!("{}: {error}", path.display())),
+            Err(error) => report.broken.push(format!("{}: {error}", path.display())),
         }
     }
-    found.seen.push(format!("{spool}: {} sockets of jobs", sockets.len()));
-    if let (true, Some(node), Some(other)) = (sockets.is_empty(), &place.node, foreign.first()) {
-        found.skipped.push(format!(
+    report.seen.push(format!("{spool}: {} sockets of jobs", sockets.len()));
+    if let (true, Some(node), Some(other)) = (sockets.is_empty(), &spool_dir.node, foreign.first())
+    {
+        report.skipped.push(format!(
             "{spool}: no sockets of node {node}, but of {other}: is nodename what Slurm calls this \
              node?"
         ));
     }
     if sockets.is_empty() && foreign.is_empty() && other_steps {
-        found.skipped.push(format!(
+        report.skipped.push(format!(
             "{spool}: jobs without an extern step: slurm.conf needs PrologFlags=Contain"
         ));
     }
     Ok(sockets)
 }
 
-fn distrusted(spool: &Path, error: &TrustError) -> String {
+fn describe_distrust(spool: &Path, error: &TrustError) -> String {
     let advice = match error.cause() {
         Distrust::Owner(_) | Distrust::Writable(_) => {
             "; it has to be root's or the account slurm's, and writable by nobody else (chown, \
@@ -327,23 +347,26 @@ fn distrusted(spool: &Path, error: &TrustError) -> String {
     format!("the spool directory {}: {error}{advice}", spool.display())
 }
 
-/// The node and job of a socket's name, and the number of the step; `None` for any other name.
-fn socket_name(name: &str) -> Option<(SocketName, u32)> {
+/// Parses a socket's name into node and job, and the number of the step; `None` for other names.
+fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
     let (rest, step) = name.rsplit_once('.')?;
     let (node, job) = rest.rsplit_once('_')?;
     Some((SocketName::new(&node.parse().ok()?, &job.parse().ok()?)?, decimal(step)?))
 }
 
-/// Most links on one way, as in the kernel (path_resolution(7)).
+/// Maximum links in one path, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// The path without links. A link is followed where the directory that it lies in is believed:
-/// whoever can change a link decides what is found behind it.
-/// Errors: `TrustError` for the first directory with a link in it that is not believed, for a
-/// name that is missing, and for more links than the kernel would follow.
-fn follow(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
+/// Returns the path without symbolic links. It follows a link only in a trusted directory, since a
+/// user who can change the link determines its target.
+///
+/// # Errors
+///
+/// `TrustError` for the first untrusted directory that contains a link of the path, for a missing
+/// name, and for more links than the kernel would follow.
+fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
     let mut real = PathBuf::from("/");
-    let mut rest: Vec<PathBuf> = names(path);
+    let mut rest: Vec<PathBuf> = reversed_names(path);
     let mut links = 0;
     while let Some(name) = rest.pop() {
         if name == Path::new("..") {
@@ -368,15 +391,16 @@ fn follow(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
         if target.is_absolute() {
             real = PathBuf::from("/");
         }
-        rest.extend(names(&target));
+        rest.extend(reversed_names(&target));
     }
     Ok(real)
 }
 
-/// The names of a path, the last one first.
-fn names(path: &Path) -> Vec<PathBuf> {
-    let wanted = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
-    path.components().rev().filter(wanted).map(|part| PathBuf::from(part.as_os_str())).collect()
+/// Returns the names of a path, the last one first.
+fn reversed_names(path: &Path) -> Vec<PathBuf> {
+    let is_name =
+        |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().rev().filter(is_name).map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
 #[cfg(test)]
@@ -387,13 +411,16 @@ mod spool_tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_nothing_else_is_one() {
+    fn only_canonical_socket_names_are_parsed() {
         for good in ["gpu017_4242.4294967292", "a_b_1.4294967292", "n.cluster-1_7.4294967292"] {
-            let (name, step) = socket_name(good).unwrap();
+            let (name, step) = parse_socket_name(good).unwrap();
             assert_eq!((name.to_string().as_str(), step), (good, EXTERN_STEP));
         }
         for other in ["gpu017_4242.0", "gpu017_4242.4294967291"] {
-            assert!(socket_name(other).is_some_and(|(_, step)| step != EXTERN_STEP), "{other}");
+            assert!(
+                parse_socket_name(other).is_some_and(|(_, step)| step != EXTERN_STEP),
+                "{other}"
+            );
         }
         for bad in [
             "",
@@ -405,7 +432,7 @@ mod spool_tests {
             "gpu017.4294967292",
             "gpu/17_1.4294967292",
         ] {
-            assert_eq!(socket_name(bad), None, "{bad}");
+            assert_eq!(parse_socket_name(bad), None, "{bad}");
         }
     }
 }
@@ -417,7 +444,7 @@ mod links_tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_in_believed_directories_lead_to_what_the_kernel_finds() {
+    fn links_in_trusted_directories_resolve_as_in_the_kernel() {
         let scratch = Scratch::new();
         let real = scratch.dir("a/b/c");
         scratch.dir("links");
@@ -428,32 +455,35 @@ mod links_tests {
         }
         for path in ["a/b/c", "links/one/c", "links/two", "links/three", "links/../links/three"] {
             let path = scratch.path().join(path);
-            assert_eq!(follow(&scratch.trust(), &path).unwrap(), path.canonicalize().unwrap());
+            assert_eq!(
+                resolve_links(&scratch.trust(), &path).unwrap(),
+                path.canonicalize().unwrap()
+            );
         }
     }
 
     #[test]
-    fn a_link_that_others_can_change_is_not_followed() {
+    fn link_in_writable_directory_is_refused() {
         let scratch = Scratch::new();
         scratch.dir("a");
         symlink("a", scratch.path().join("first")).unwrap();
         symlink("../a", scratch.dir("open").join("link")).unwrap();
         symlink("open/link", scratch.path().join("second")).unwrap();
         scratch.mode("open", 0o777);
-        assert!(follow(&scratch.trust(), &scratch.path().join("first")).is_ok());
+        assert!(resolve_links(&scratch.trust(), &scratch.path().join("first")).is_ok());
         for path in ["open/link", "second"] {
-            let error = follow(&scratch.trust(), &scratch.path().join(path)).unwrap_err();
+            let error = resolve_links(&scratch.trust(), &scratch.path().join(path)).unwrap_err();
             assert_eq!(error.path(), scratch.path().join("open"));
             assert!(matches!(error.cause(), Distrust::Writable(_)));
         }
     }
 
     #[test]
-    fn what_is_missing_or_leads_in_a_circle_is_an_error() {
+    fn missing_name_and_link_loop_are_errors() {
         let scratch = Scratch::new();
         symlink("round", scratch.path().join("round")).unwrap();
         let cause = |name: &str| {
-            let error = follow(&scratch.trust(), &scratch.path().join(name)).unwrap_err();
+            let error = resolve_links(&scratch.trust(), &scratch.path().join(name)).unwrap_err();
             error.cause().clone()
         };
         assert_eq!(cause("round"), Distrust::Open(Errno::ELOOP));

@@ -12,26 +12,26 @@ pub(super) const STARTING: i32 = 1;
 pub(super) const RUNNING: i32 = 2;
 pub(super) const ENDING: i32 = 3;
 
-/// What a daemon does with its callers.
+/// How a daemon treats its clients.
 #[derive(Clone)]
-pub(super) enum Manner {
-    /// Says whose the job is and what it does.
-    Says(u32, i32),
-    /// The same a moment later, and counts how many are with it and its like.
+pub(super) enum DaemonBehavior {
+    /// Sends this owner and state.
+    Answers(u32, i32),
+    /// Answers a moment later, and counts its clients and those of all daemons like it.
     Counts(Arc<(AtomicUsize, AtomicUsize)>),
-    /// Says after this time that it runs a job of uid 5.
+    /// Answers after this time that it runs a job of uid 5.
     IsLate(Duration),
-    /// Takes callers and says nothing.
+    /// Accepts clients and does not answer.
     Hangs,
-    /// Takes callers and hangs up.
+    /// Accepts clients and hangs up.
     HangsUp,
-    /// Hangs up in the midst of its answer, and gives a whole one to the next caller.
+    /// Hangs up in the middle of its answer, and sends a complete one to the next client.
     HangsUpOnce(Arc<AtomicBool>),
-    /// Says this many bytes that mean nothing.
+    /// Sends this many meaningless bytes.
     Babbles(usize),
 }
 
-/// Stand-ins for step daemons, each with a thread of its own, which end with it.
+/// Stand-ins for step daemons, each with its own thread. Dropping them ends the threads.
 #[derive(Default)]
 pub(crate) struct Daemons {
     over: Arc<AtomicBool>,
@@ -39,39 +39,39 @@ pub(crate) struct Daemons {
 }
 
 impl Daemons {
-    pub(super) fn add(&mut self, path: &Path, manner: Manner) {
+    pub(super) fn add(&mut self, path: &Path, behavior: DaemonBehavior) {
         let listener = UnixListener::bind(path).unwrap();
         let over = Arc::clone(&self.over);
         let thread = std::thread::spawn(move || {
-            let mut held = Vec::new();
+            let mut open_callers = Vec::new();
             for caller in listener.incoming() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
-                serve(caller.unwrap(), &manner, &mut held);
+                serve_caller(caller.unwrap(), &behavior, &mut open_callers);
             }
         });
         self.threads.push((path.to_owned(), thread));
     }
 
-    /// A daemon of a job of `uid` that runs.
+    /// Adds a daemon whose job of `uid` runs.
     pub(crate) fn running(&mut self, path: &Path, uid: u32) {
-        self.add(path, Manner::Says(uid, RUNNING));
+        self.add(path, DaemonBehavior::Answers(uid, RUNNING));
     }
 
-    /// A daemon of a job of `uid` that starts.
+    /// Adds a daemon whose job of `uid` starts.
     pub(crate) fn starting(&mut self, path: &Path, uid: u32) {
-        self.add(path, Manner::Says(uid, STARTING));
+        self.add(path, DaemonBehavior::Answers(uid, STARTING));
     }
 
-    /// A daemon of a job of `uid` that ends.
+    /// Adds a daemon whose job of `uid` ends.
     pub(crate) fn ending(&mut self, path: &Path, uid: u32) {
-        self.add(path, Manner::Says(uid, ENDING));
+        self.add(path, DaemonBehavior::Answers(uid, ENDING));
     }
 
-    /// A daemon that does not answer.
+    /// Adds a daemon that does not answer.
     pub(crate) fn hung(&mut self, path: &Path) {
-        self.add(path, Manner::Hangs);
+        self.add(path, DaemonBehavior::Hangs);
     }
 }
 
@@ -85,37 +85,41 @@ impl Drop for Daemons {
     }
 }
 
-pub(super) fn serve(mut caller: UnixStream, manner: &Manner, held: &mut Vec<UnixStream>) {
+pub(super) fn serve_caller(
+    mut caller: UnixStream,
+    behavior: &DaemonBehavior,
+    open_callers: &mut Vec<UnixStream>,
+) {
     let mut question = [0; schedulers::stepd::QUERY_LEN];
     let answer = |uid: u32, state: i32| {
         [(38_i32 << 8).to_ne_bytes(), uid.to_ne_bytes(), state.to_ne_bytes()].concat()
     };
-    // A caller may have gone in the meantime.
-    let _ = match manner {
-        Manner::Hangs => {
-            held.push(caller);
+    // Ignore the error: a client may have disconnected.
+    let _ = match behavior {
+        DaemonBehavior::Hangs => {
+            open_callers.push(caller);
             Ok(())
         }
-        Manner::HangsUp => Ok(()),
-        Manner::IsLate(delay) => {
+        DaemonBehavior::HangsUp => Ok(()),
+        DaemonBehavior::IsLate(delay) => {
             std::thread::sleep(*delay);
             caller.write_all(&answer(5, RUNNING))
         }
-        Manner::HangsUpOnce(done) => caller.read_exact(&mut question).and_then(|()| {
+        DaemonBehavior::HangsUpOnce(done) => caller.read_exact(&mut question).and_then(|()| {
             let whole = answer(5, RUNNING);
             let length = if done.swap(true, Ordering::SeqCst) { whole.len() } else { 5 };
             caller.write_all(whole.get(..length).unwrap())
         }),
-        Manner::Says(uid, state) => caller.read_exact(&mut question).and_then(|()| {
+        DaemonBehavior::Answers(uid, state) => caller.read_exact(&mut question).and_then(|()| {
             assert_eq!(question, schedulers::stepd::query());
             caller.write_all(&answer(*uid, *state))
         }),
-        Manner::Babbles(length) => {
+        DaemonBehavior::Babbles(length) => {
             caller.read_exact(&mut question).and_then(|()| caller.write_all(&vec![0xff; *length]))
         }
-        Manner::Counts(counts) => {
-            let (now, most) = &**counts;
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        DaemonBehavior::Counts(counts) => {
+            let (now, max) = &**counts;
+            max.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(10));
             now.fetch_sub(1, Ordering::SeqCst);
             caller.write_all(&answer(5, RUNNING))

@@ -1,7 +1,7 @@
-//! Whose a job is, as far as the kernel shows it, if its daemon does not answer.
+//! Finds the owner of a job whose daemon does not answer, as far as the kernel shows it.
 //!
-//! This decides how long a login waits, never which job it joins. Whatever cannot be read leaves the
-//! job one that may be anybody's.
+//! The result determines how long a login waits, never which job it joins. If something cannot be
+//! read, the job counts as possibly the user's.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,17 +13,17 @@ use kernel::proc::{Proc, read};
 use protocol::{CgroupPath, JobId};
 use schedulers::stepd::job_of;
 
-/// Most processes of a job, and most of its cgroups, that are looked at.
-const PROCESSES_MAX: usize = 1024;
-const CGROUPS_MAX: usize = 256;
-/// Where cgroups of version 2 are, unified or hybrid.
-const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// Maximum processes and cgroups of a job that are read.
+const JOB_PROCESSES_MAX: usize = 1024;
+const JOB_CGROUPS_MAX: usize = 256;
+/// Mounts of cgroup version 2: unified and hybrid.
+const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// Uid of Slurm's own processes in a job.
-const ROOT: u32 = 0;
+const ROOT_UID: u32 = 0;
 
 /// Returns whether the job of the daemon `pid` may be this user's: `false` only if the cgroup that
 /// Slurm made for it names another user, or other users have processes in it and this one has none.
-pub(super) fn may_be(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
+pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
     let proc = Proc::at(tree.locate("/proc"));
     let Ok(text) = read(proc.dir(pid).join("cgroup")) else { return true };
     let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -32,18 +32,18 @@ pub(super) fn may_be(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
     }
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
     let Some(path) = unified.and_then(job_of) else { return true };
-    let dirs = MOUNTS.map(|mount| below(tree, mount, &path));
+    let dirs = CGROUP_MOUNTS.map(|mount| locate_cgroup(tree, mount, &path));
     dirs.iter().all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
 }
 
-/// The owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
+/// Returns the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
 fn named_owner(path: &str, job: &JobId) -> Option<u32> {
     let mut names = path.split('/').skip_while(|name| !name.starts_with("uid_"));
     let owner = names.next()?.strip_prefix("uid_")?.parse().ok()?;
     (names.next()?.strip_prefix("job_")? == job.as_str()).then_some(owner)
 }
 
-fn below(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
+fn locate_cgroup(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
     tree.locate(mount).join(path.relative())
 }
 
@@ -51,8 +51,8 @@ fn below(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
 ///
 /// # Errors
 ///
-/// As `read(2)` for a cgroup that is there and cannot be read, and [`ErrorKind::Other`] for one that
-/// has too much in it. A process that is gone or hidden is passed over.
+/// As `read(2)` for a cgroup that exists and cannot be read, and [`ErrorKind::Other`] for one with
+/// too many processes or cgroups. Processes that are gone or hidden are skipped.
 fn has_own_or_none(proc: &Proc, top: &Path, uid: u32) -> io::Result<bool> {
     let (mut dirs, mut owners, mut processes) = (vec![top.to_owned()], Vec::new(), 0_usize);
     let mut cgroups = 0_usize;
@@ -63,7 +63,7 @@ fn has_own_or_none(proc: &Proc, top: &Path, uid: u32) -> io::Result<bool> {
         };
         for pid in text.lines().filter_map(|line| line.parse().ok()) {
             processes += 1;
-            // The directory is the process's effective user's, or root's if that may not trace it.
+            // The effective user owns the directory; root does if that user may not trace the process.
             owners.extend(fs::metadata(proc.dir(pid)).map(|status| status.uid()));
         }
         for entry in fs::read_dir(&dir)? {
@@ -73,11 +73,11 @@ fn has_own_or_none(proc: &Proc, top: &Path, uid: u32) -> io::Result<bool> {
                 dirs.push(entry.path());
             }
         }
-        if processes > PROCESSES_MAX || cgroups > CGROUPS_MAX {
+        if processes > JOB_PROCESSES_MAX || cgroups > JOB_CGROUPS_MAX {
             return Err(ErrorKind::Other.into());
         }
     }
-    Ok(owners.contains(&uid) || owners.iter().all(|owner| *owner == ROOT))
+    Ok(owners.contains(&uid) || owners.iter().all(|owner| *owner == ROOT_UID))
 }
 
 #[cfg(test)]
@@ -98,10 +98,10 @@ mod tests {
             "proc/7/cgroup",
             "3:cpu:/\n2:freezer:/slurm_n1/uid_6/job_7/step_extern\n0::/user.slice\n",
         );
-        assert!(may_be(&tree, 6, &job("7"), 7));
-        assert!(!may_be(&tree, 5, &job("7"), 7));
-        assert!(may_be(&tree, 5, &job("8"), 7), "the path is not that job's");
-        assert!(may_be(&tree, 5, &job("7"), 9), "the process is gone");
+        assert!(can_be_owned_by(&tree, 6, &job("7"), 7));
+        assert!(!can_be_owned_by(&tree, 5, &job("7"), 7));
+        assert!(can_be_owned_by(&tree, 5, &job("8"), 7), "the path is not that job's");
+        assert!(can_be_owned_by(&tree, 5, &job("7"), 9), "the process is gone");
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         let cgroup = |name: &str, pids: &str| {
             scratch.file(&format!("sys/fs/cgroup/{slurm}/{name}cgroup.procs"), pids);
         };
-        assert!(may_be(&tree, 5, &job("7"), 7), "there is no such cgroup");
+        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "there is no such cgroup");
         cgroup("", "");
         cgroup("step_extern/", "");
         cgroup("step_extern/slurm/", "7\n");
@@ -121,7 +121,7 @@ mod tests {
             println!("not root: the half with chown is skipped");
             return;
         }
-        assert!(may_be(&tree, 5, &job("7"), 7), "it has only Slurm's processes");
+        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "it has only Slurm's processes");
         let process = |pid: &str, uid: u32| {
             let dir = scratch.dir(&format!("proc/{pid}"));
             chown(&dir, Some(uid), None).unwrap();
@@ -129,13 +129,13 @@ mod tests {
         process("8", 6);
         cgroup("step_batch/", "");
         cgroup("step_batch/user/", "8\n9\n");
-        assert!(!may_be(&tree, 5, &job("7"), 7));
-        assert!(may_be(&tree, 6, &job("7"), 7));
+        assert!(!can_be_owned_by(&tree, 5, &job("7"), 7));
+        assert!(can_be_owned_by(&tree, 6, &job("7"), 7));
         process("9", 5);
-        assert!(may_be(&tree, 5, &job("7"), 7), "one of several is the user's");
+        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "one of several is the user's");
         process("9", 6);
-        let many: String = (0..=PROCESSES_MAX).map(|_| "8\n").collect();
+        let many: String = (0..=JOB_PROCESSES_MAX).map(|_| "8\n").collect();
         cgroup("step_batch/user/", &many);
-        assert!(may_be(&tree, 5, &job("7"), 7), "there are too many to look at");
+        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "there are too many to look at");
     }
 }

@@ -1,0 +1,206 @@
+//! Queries many step daemons at once, each for a bounded time.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv, send};
+
+use schedulers::stepd::{ANSWER_LEN, Answer, Connection, Error, Result, call, query};
+
+/// Maximum daemons that are queried at the same time: far below the helper's limit of open files, and
+/// enough to query the others while a few hang.
+const CONCURRENT_QUERIES_MAX: usize = 64;
+
+/// Interval between connections to a daemon whose backlog is full: poll(2) cannot wait for space in it
+/// (unix(7)).
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How long to retry a connection that is denied: a daemon creates its socket and opens it to all users
+/// afterwards (`stepd_init` of Slurm), and a login may come in between.
+const OPENING_GRACE: Duration = Duration::from_millis(200);
+
+/// For whom daemons are queried, and how long.
+#[derive(Clone, Copy)]
+pub(super) struct QueryTerms<'a> {
+    pub(super) owner: u32,
+    /// Returns whether a late daemon, given by its socket's index and its process, may have a job
+    /// that is sought. `None` if jobs of all users are sought: then `timeout` limits every query.
+    pub(super) may_matter: Option<&'a dyn Fn(usize, i32) -> bool>,
+    /// How long to wait for a daemon while others wait for their turn, or if it does not matter.
+    pub(super) timeout: Duration,
+    pub(super) deadline: Instant,
+}
+
+/// The result of querying one daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It answered, or cannot be queried.
+    Done(Result<Answer>),
+    /// It is late, and its job is not sought.
+    Irrelevant,
+}
+
+/// Queries the daemons of these sockets for owner and state of their jobs. Returns the outcomes in the
+/// order of the sockets; `None` for a daemon that there was no time to query.
+pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Option<Outcome>> {
+    let mut outcomes: Vec<Option<Outcome>> = vec![None; sockets.len()];
+    let mut waiting = sockets.iter().enumerate();
+    let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
+    loop {
+        let now = Instant::now();
+        while queries.len() < CONCURRENT_QUERIES_MAX && now < terms.deadline {
+            let Some((index, path)) = waiting.next() else { break };
+            queries.push(DaemonQuery::new(index, path, terms));
+        }
+        let others_wait = waiting.len() > 0;
+        queries.retain_mut(|query| match query.advance(&terms, others_wait) {
+            Some(outcome) => {
+                if let Some(slot) = outcomes.get_mut(query.index) {
+                    *slot = Some(outcome);
+                }
+                false
+            }
+            None => true,
+        });
+        if queries.is_empty() && (waiting.len() == 0 || Instant::now() >= terms.deadline) {
+            return outcomes;
+        }
+        // If a query has ended, the next one can begin at once.
+        if queries.len() == CONCURRENT_QUERIES_MAX || waiting.len() == 0 {
+            wait_for_progress(&queries);
+        }
+    }
+}
+
+/// Waits until a daemon answers, a connection can be retried, or a query times out.
+fn wait_for_progress(queries: &[DaemonQuery<'_>]) {
+    let now = Instant::now();
+    let remaining = |query: &DaemonQuery<'_>| match query.socket {
+        Some(_) => query.next_deadline(now).saturating_duration_since(now),
+        None => RECONNECT_INTERVAL,
+    };
+    let remaining = queries.iter().map(remaining).min().unwrap_or_default();
+    let sockets = queries.iter().filter_map(|query| query.socket.as_ref());
+    let mut poll_fds: Vec<_> =
+        sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+    // Round up: with less than a millisecond poll(2) would not wait.
+    let timeout = PollTimeout::try_from(remaining + Duration::from_millis(1));
+    // Ignore a failure: reading the socket fails again and reports it.
+    let _ = poll(&mut poll_fds, timeout.unwrap_or(PollTimeout::MAX));
+}
+
+/// A query to one daemon under way.
+struct DaemonQuery<'a> {
+    index: usize,
+    path: &'a Path,
+    began: Instant,
+    /// When the daemon is late.
+    late: Instant,
+    /// When the query ends in any case.
+    deadline: Instant,
+    /// Whether the daemon may matter; `None` until it is late.
+    may_matter: Option<bool>,
+    /// The daemon's process; 0 before the first connection.
+    pid: i32,
+    socket: Option<OwnedFd>,
+    bytes: [u8; ANSWER_LEN],
+    filled: usize,
+    /// Whether the daemon has hung up before.
+    is_retry: bool,
+}
+
+impl<'a> DaemonQuery<'a> {
+    fn new(index: usize, path: &'a Path, terms: QueryTerms<'_>) -> Self {
+        let began = Instant::now();
+        let (late, deadline) = (terms.deadline.min(began + terms.timeout), terms.deadline);
+        let (bytes, filled) = ([0; ANSWER_LEN], 0);
+        let (may_matter, pid, socket, is_retry) = (None, 0, None, false);
+        Self {
+            index,
+            path,
+            began,
+            late,
+            deadline,
+            may_matter,
+            pid,
+            socket,
+            bytes,
+            filled,
+            is_retry,
+        }
+    }
+
+    /// Returns when the query changes even without an answer.
+    fn next_deadline(&self, now: Instant) -> Instant {
+        if now < self.late { self.late } else { self.deadline }
+    }
+
+    /// Does all that is possible without waiting; returns the outcome once there is one.
+    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
+        match self.receive_answer(terms.owner) {
+            Ok(Some(answer)) => Some(Outcome::Done(Ok(answer))),
+            Ok(None) => self.check_timeout(terms, others_wait),
+            // The daemon may be exiting; then the next connection finds no listener.
+            Err(Error::Closed) if !self.is_retry => {
+                *self = Self { is_retry: true, socket: None, filled: 0, ..*self };
+                None
+            }
+            Err(error) => Some(Outcome::Done(Err(error))),
+        }
+    }
+
+    /// Returns the outcome for a daemon without an answer; `None` while waiting is worthwhile.
+    fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
+        let now = Instant::now();
+        if now < self.late {
+            return None;
+        }
+        let (index, pid) = (self.index, self.pid);
+        let is_relevant = || terms.may_matter.is_none_or(|may_matter| may_matter(index, pid));
+        if !*self.may_matter.get_or_insert_with(is_relevant) {
+            return Some(Outcome::Irrelevant);
+        }
+        let is_over = others_wait || terms.may_matter.is_none() || now >= self.deadline;
+        is_over.then_some(Outcome::Done(Err(Error::Timeout)))
+    }
+
+    /// Connects if necessary and reads the answer; `None` while it is incomplete.
+    fn receive_answer(&mut self, owner: u32) -> Result<Option<Answer>> {
+        if self.socket.is_none() {
+            match connect_and_query(self.path, owner) {
+                Err(Error::System(_, Errno::EACCES)) if self.began.elapsed() < OPENING_GRACE => {}
+                result => {
+                    if let Some(Connection { socket, pid }) = result? {
+                        (self.socket, self.pid) = (Some(socket), pid);
+                    }
+                }
+            }
+        }
+        let Some(socket) = &self.socket else { return Ok(None) };
+        while let Some(buffer @ [_, ..]) = self.bytes.get_mut(self.filled..) {
+            match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::Closed),
+                Ok(length) => self.filled += length,
+                Err(Errno::EAGAIN) => return Ok(None),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::System("recv", errno)),
+            }
+        }
+        Answer::read(&self.bytes).map(Some)
+    }
+}
+
+/// Connects to a daemon that runs as `owner`, and sends the query; `None` while its backlog is full.
+fn connect_and_query(path: &Path, owner: u32) -> Result<Option<Connection>> {
+    let Some(connection) = call(path, owner, None)? else { return Ok(None) };
+    let (request, socket) = (query(), connection.socket.as_raw_fd());
+    match send(socket, &request, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
+        Ok(sent) if sent == request.len() => Ok(Some(connection)),
+        // The buffer of a new socket has space for these few bytes.
+        Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::Closed),
+        Err(errno) => Err(Error::System("send", errno)),
+    }
+}
