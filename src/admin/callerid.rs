@@ -23,7 +23,7 @@ pub(super) struct Options {
 
 /// Once there is a connection, nothing but the answer may be written: standard error is the
 /// connection as well, where inetd(8) runs this.
-pub(super) fn command(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read();
     let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
     let config = config.map_err(|error| fault("", error));

@@ -183,7 +183,7 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The name of a PAM service.
-pub(super) fn service(text: &str) -> Result<String, String> {
+pub(super) fn parse_service(text: &str) -> Result<String, String> {
     match text.is_empty() || text.contains('/') || text.starts_with('.') {
         true => Err("not the name of a PAM service".into()),
         false => Ok(text.to_owned()),

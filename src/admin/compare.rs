@@ -23,7 +23,7 @@ pub(super) struct Options {
     json: bool,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut sum = Sum::default();
     journal::read(options.log.as_deref(), None, &mut |entry| sum.add(entry))?;
     sum.end();
@@ -152,10 +152,10 @@ mod tests {
         let log = Some(scratch.file("auth.log", &lines.collect::<String>()));
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut output = Output { out: &mut out, err: &mut err };
-        let code = command(&Options { log: log.clone(), json: false }, &mut output).unwrap();
+        let code = execute(&Options { log: log.clone(), json: false }, &mut output).unwrap();
         let mut json = Vec::new();
         let mut output = Output { out: &mut json, err: &mut err };
-        command(&Options { log, json: true }, &mut output).unwrap();
+        execute(&Options { log, json: true }, &mut output).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["schema"], 1);
         (code, String::from_utf8(out).unwrap())

@@ -1,11 +1,11 @@
-//! `enable`: tries both lines in a service's PAM stack for some time, and takes them out again unless
-//! somebody says that they stay.
+//! `enable`: tries both lines in a service's PAM stack for some time, and removes them unless the admin
+//! keeps them.
 //!
-//! The undo needs no program of ours: a systemd unit renames the old file over the new one. A transient
-//! timer starts it, and so does the next boot, before anybody logs in. The undo is ready before the new
-//! stack is in place, so a crash at any step can be undone.
+//! The undo needs no program of this project: a systemd unit renames the old file over the new one. A
+//! transient timer starts it, and so does the next boot, before any login. The undo is ready before the
+//! new stack is in place, so a crash at any step can be undone.
 
-use super::pam::{Stack, Wanted, replace};
+use super::pam::{LineOptions, Stack, replace_file};
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const UNITS: &str = "/etc/systemd/system";
-/// What starts it when the node boots.
-const WANTS: &str = "/etc/systemd/system/sysinit.target.wants";
-/// The longest that a try may last, in seconds.
-const LONGEST: u64 = 24 * 3600;
-/// What a try of the stack may take.
-const PATIENCE: &str = "RuntimeMaxSec=120";
+const UNIT_DIR: &str = "/etc/systemd/system";
+/// The folder whose links systemd starts at boot.
+const WANTS_DIR: &str = "/etc/systemd/system/sysinit.target.wants";
+/// Longest trial of both lines.
+const TRIAL_MAX_SECONDS: u64 = 24 * 3600;
+/// Longest run of the stack, as a property of its unit.
+const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
 
 /// Try both lines of pam_job_adopt.so in the PAM stack, with a way back
 #[derive(Debug, Args)]
@@ -38,7 +38,13 @@ Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
 )]
 pub(super) struct Options {
     /// Try both lines for so long: a number with s, m or h (root)
-    #[arg(long = "try", group = "what", value_name = "TIME", value_parser = time, requires = "user")]
+    #[arg(
+        long = "try",
+        group = "what",
+        value_name = "TIME",
+        value_parser = parse_time,
+        requires = "user"
+    )]
     length: Option<Duration>,
     /// Keep the lines (root)
     #[arg(long, group = "what")]
@@ -53,11 +59,10 @@ pub(super) struct Options {
     #[arg(conflicts_with_all = ["keep", "undo"])]
     user: Option<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    lines: LineOptions,
 }
 
-/// A length of time.
-fn time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
     let factor = match unit {
         "" | "s" => 1,
@@ -66,39 +71,41 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => 0,
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    let seconds = seconds.filter(|seconds| (1..=LONGEST).contains(seconds));
+    let seconds = seconds.filter(|seconds| (1..=TRIAL_MAX_SECONDS).contains(seconds));
     seconds
         .map(Duration::from_secs)
         .ok_or_else(|| "not a time as 90s, 15m or 2h, up to a day".into())
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     require_root("change a PAM stack")?;
-    let stack = Stack::read(Path::new("/"), &options.wanted.service)?;
+    let stack = Stack::read(Path::new("/"), &options.lines.service)?;
     let user = options.user.as_deref().unwrap_or_default();
     let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
-    // Each service has a unit of its own: a try of one leaves the way back of another alone.
+    // Each service has its own unit, so that the trial of one keeps the undo of another.
     let name = format!("job-adopt-undo-{}", stack.service);
     let (unit, timer) = (format!("{name}.service"), format!("{name}.timer"));
-    let attempt = Attempt { before, unit, timer, stack };
+    let trial = Trial { before, unit, timer, stack };
     match options.length {
-        _ if options.inside => inside(&options.wanted.service, user, output),
-        Some(length) => attempt.begin(length, user, options.wanted.arguments.as_deref(), output),
-        None if options.keep => attempt.keep(output),
-        None => attempt.undo(output),
+        _ if options.inside => run_stack(&options.lines.service, user, output),
+        Some(length) => trial.begin(length, user, options.lines.arguments.as_deref(), output),
+        None if options.keep => trial.keep(output),
+        None => trial.undo(output),
     }
 }
 
-struct Attempt<'a> {
+/// A trial of both lines in a service's stack.
+struct Trial<'a> {
     stack: Stack<'a>,
-    /// Where the file as it was lies meanwhile: beside it, so that a rename brings it back.
+    /// The path of the old file during the trial: in the same folder, so that a rename restores it.
     before: PathBuf,
-    /// The unit that brings it back, and the timer that starts the unit.
+    /// The unit that restores the old file.
     unit: String,
+    /// The timer that starts the unit.
     timer: String,
 }
 
-impl Attempt<'_> {
+impl Trial<'_> {
     fn begin(
         &self,
         length: Duration,
@@ -107,30 +114,30 @@ impl Attempt<'_> {
         output: &mut Output<'_>,
     ) -> Result<u8, Error> {
         let path = self.stack.path.display();
-        let refused = |why: &str| Err(Error::failed("try", &path, why));
+        let refuse = |why: &str| Err(Error::failed("try", &path, why));
         if !Path::new("/run/systemd/system").exists() {
-            return refused("systemd does not run here, so nothing would bring the file back");
+            return refuse("systemd does not run here, so nothing would bring the file back");
         }
         if self.is_under_way() {
-            return refused("a try is under way; end it by job-adopt enable --keep or --undo");
+            return refuse("a try is under way; end it by job-adopt enable --keep or --undo");
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
-        if !self.stack.service.chars().all(plain) {
-            return refused("a unit cannot have that name in it");
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+        if !self.stack.service.chars().all(is_plain) {
+            return refuse("a unit cannot have that name in it");
         }
-        let plan = self.stack.with_ours(arguments)?;
+        let plan = self.stack.with_our_lines(arguments)?;
         plan.notes.iter().for_each(|note| output.warn(note));
         if plan.text == self.stack.text {
-            return refused("both lines are in it already; job-adopt pam --remove takes them out");
+            return refuse("both lines are in it already; job-adopt pam --remove takes them out");
         }
-        self.stack.keep()?;
-        self.arm(length)?;
-        replace(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
+        self.stack.save_original()?;
+        self.arm_undo(length)?;
+        replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
         self.stack.write(&plan.text)?;
         writeln!(output.out, "{path}: changed")?;
         output.out.flush()?;
         let service = &self.stack.service;
-        match tried(service, user) {
+        match run_stack_for(service, user) {
             Ok(true) => {
                 writeln!(
                     output.out,
@@ -155,18 +162,18 @@ impl Attempt<'_> {
         fs::symlink_metadata(&self.before).is_ok()
     }
 
-    /// Makes the way back ready. It does nothing while there is no file to bring back.
-    fn arm(&self, length: Duration) -> Result<(), Error> {
-        let unit = Path::new(UNITS).join(&self.unit);
-        replace(&unit, &self.unit_text(), None)?;
-        let link = Path::new(WANTS).join(&self.unit);
-        let made = fs::create_dir_all(WANTS).and_then(|()| match symlink(&unit, &link) {
+    /// Installs the unit and starts the timer. The unit does nothing while there is no old file.
+    fn arm_undo(&self, length: Duration) -> Result<(), Error> {
+        let unit = Path::new(UNIT_DIR).join(&self.unit);
+        replace_file(&unit, &self.unit_text(), None)?;
+        let link = Path::new(WANTS_DIR).join(&self.unit);
+        let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(&unit, &link) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-            _ => fs::File::open(WANTS)?.sync_all(),
+            _ => fs::File::open(WANTS_DIR)?.sync_all(),
         });
-        made.map_err(|error| Error::failed("link", link.display(), error))?;
+        linked.map_err(|error| Error::failed("link", link.display(), error))?;
         systemctl(&["daemon-reload"])?;
-        // Of an earlier try. Usually there is none, of which systemctl would complain.
+        // Stop the timer of an earlier trial. Usually there is none, and systemctl would complain.
         if systemctl(&["is-active", "--quiet", &self.timer]).is_ok() {
             let _ = systemctl(&["stop", &self.timer]);
         }
@@ -177,9 +184,9 @@ impl Attempt<'_> {
 
     fn unit_text(&self) -> String {
         let (before, path, unit) = (self.before.display(), self.stack.path.display(), &self.unit);
-        let back = match self.stack.meta {
+        let restore = match self.stack.meta {
             Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
-            // The distribution's own file counts then.
+            // Without this file libpam reads the distribution's own.
             None => format!("ExecStart=/bin/rm -f {path}\nExecStart=/bin/rm -f {before}"),
         };
         format!(
@@ -187,21 +194,23 @@ impl Attempt<'_> {
              [Unit]\nDescription=Undo the try of pam_job_adopt in {path}\n\
              ConditionPathExists={before}\nDefaultDependencies=no\nAfter=local-fs.target\n\
              Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
-             [Service]\nType=oneshot\n{back}\nExecStart=/bin/rm -f {WANTS}/{unit} {UNITS}/{unit}\n"
+             [Service]\nType=oneshot\n{restore}\n\
+             ExecStart=/bin/rm -f {WANTS_DIR}/{unit} {UNIT_DIR}/{unit}\n"
         )
     }
 
     fn keep(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         let path = self.stack.path.display();
-        // From here on nothing brings it back, whatever else fails.
+        // The undo needs this file: without it the lines stay, even if a later step fails.
         fs::remove_file(&self.before).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 Error::failed("keep", &path, "nothing is tried: it went back, or was kept, already")
             }
             _ => Error::failed("remove", self.before.display(), error),
         })?;
-        self.disarm(output);
-        writeln!(output.out, "{path}: stays; as it was: {}", self.stack.kept().display())?;
+        self.disarm_undo(output);
+        let original = self.stack.original_path();
+        writeln!(output.out, "{path}: stays; as it was: {}", original.display())?;
         Ok(super::EXIT_FINE)
     }
 
@@ -218,14 +227,14 @@ impl Attempt<'_> {
                 format!("see: systemctl status {}", self.unit),
             ));
         }
-        self.disarm(output);
+        self.disarm_undo(output);
         writeln!(output.out, "{path}: as it was")?;
         Ok(super::EXIT_FINE)
     }
 
-    /// Takes away what would bring the file back, and no longer can.
-    fn disarm(&self, output: &mut Output<'_>) {
-        for folder in [WANTS, UNITS] {
+    /// Removes the unit and stops the timer, which have no effect without the old file.
+    fn disarm_undo(&self, output: &mut Output<'_>) {
+        for folder in [WANTS_DIR, UNIT_DIR] {
             let path = Path::new(folder).join(&self.unit);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -246,7 +255,7 @@ fn systemctl(words: &[&str]) -> Result<(), Error> {
     run("systemctl", words)
 }
 
-/// Runs one of systemd's programs. It says by itself what is wrong.
+/// Runs a program of systemd, whose own messages go to standard error.
 fn run(program: &str, words: &[&str]) -> Result<(), Error> {
     let status =
         Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
@@ -258,33 +267,34 @@ fn run(program: &str, words: &[&str]) -> Result<(), Error> {
     }
 }
 
-/// Whether the real stack lets the user in. In a service of its own: in this one's session, logind would
-/// make no new one, and the module would move this process.
-fn tried(service: &str, user: &str) -> std::io::Result<bool> {
-    let own = std::env::current_exe()?;
+/// Runs the real stack in a transient unit; returns whether it admits the user. In this process's
+/// session logind would create no new one, and the module would move this process.
+fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
+    let program = std::env::current_exe()?;
     let mut command = Command::new("systemd-run");
-    command.args(["--quiet", "--wait", "--pipe", "--collect", "--property", PATIENCE, "--"]);
-    let status = command.arg(own).args(["enable", "--inside", "--service", service, "--", user]);
-    Ok(status.stdin(Stdio::null()).status()?.success())
+    command.args(["--quiet", "--wait", "--pipe", "--collect"]);
+    command.args(["--property", RUN_TIMEOUT_PROPERTY, "--"]).arg(program);
+    command.args(["enable", "--inside", "--service", service, "--", user]);
+    Ok(command.stdin(Stdio::null()).status()?.success())
 }
 
-/// Runs account and session for a user, and says what happens.
-fn inside(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+/// Runs account and session for a user in this process, and reports each result.
+fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let failed = |error: std::io::Error| Error::failed("start", service, error);
     let mut transaction = Transaction::start(service, user).map_err(failed)?;
     for (phase, name) in
         [(Phase::Account, "account"), (Phase::Open, "session"), (Phase::Close, "session")]
     {
-        let (result, said) = transaction.run(phase);
-        for line in said.iter().flat_map(|text| text.lines()) {
+        let (result, messages) = transaction.run(phase);
+        for line in messages.iter().flat_map(|text| text.lines()) {
             writeln!(output.out, "  {}", printable(line))?;
         }
         let outcome = match (&result, phase) {
-            // sshd does not ask how that went.
+            // sshd ignores the result of this phase.
             (_, Phase::Close) => "closed".to_owned(),
             (Err(error), _) => format!("refused: {error}"),
             (Ok(()), Phase::Account) => "admitted".to_owned(),
-            (Ok(()), Phase::Open) => format!("opened, in {}", cgroup()),
+            (Ok(()), Phase::Open) => format!("opened, in {}", own_cgroup()),
         };
         writeln!(output.out, "{name} of {user}: {outcome}")?;
         if result.is_err() && !matches!(phase, Phase::Close) {
@@ -294,10 +304,11 @@ fn inside(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Erro
     Ok(super::EXIT_FINE)
 }
 
-/// Where this process is.
-fn cgroup() -> String {
-    let own = Membership::own().ok();
-    printable(own.as_ref().and_then(Membership::unified).unwrap_or("no cgroup of version 2"))
+/// Returns the cgroup of this process.
+fn own_cgroup() -> String {
+    let membership = Membership::own().ok();
+    let path = membership.as_ref().and_then(Membership::unified);
+    printable(path.unwrap_or("no cgroup of version 2"))
 }
 
 #[cfg(test)]
@@ -305,12 +316,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read() {
+    fn times_up_to_a_day_are_parsed() {
         for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86400)] {
-            assert_eq!(time(text).unwrap().as_secs(), seconds);
+            assert_eq!(parse_time(text).unwrap().as_secs(), seconds);
         }
         for text in ["", "0", "m", "25h", "1d", "-5m", "1.5h", "99999999999999999999h"] {
-            assert!(time(text).is_err(), "{text}");
+            assert!(parse_time(text).is_err(), "{text}");
         }
     }
 }

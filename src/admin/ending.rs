@@ -355,7 +355,7 @@ pub(super) fn process_table(dir: &Dir, deadline: Instant) -> Found<Process> {
 pub(super) fn read_process(pid: i32) -> Option<Process> {
     let processes::Stat { parent, terminal, start, .. } =
         processes::read_stat(&Proc::here(), pid).ok()?;
-    let is_sshd = runs_sshd(pid) && (runs_sshd(parent) || !listens(pid));
+    let is_sshd = is_sshd_process(pid) && (is_sshd_process(parent) || !listens(pid));
     Some(Process { pid, parent, start, terminal, is_sshd, login: login(pid) })
 }
 
@@ -380,7 +380,7 @@ pub(super) fn number(pid: i32, file: &str) -> Option<u32> {
 
 /// Whether a process is an sshd, of a login or not: by the executable, which it cannot choose,
 /// unlike its name; and root's, since a user may run an sshd as well.
-pub(super) fn runs_sshd(pid: i32) -> bool {
+pub(super) fn is_sshd_process(pid: i32) -> bool {
     let Ok(path) = fs::read_link(Proc::here().dir(pid).join("exe")) else { return false };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
 }

@@ -3,7 +3,7 @@
 use super::command_line::value;
 use super::names::{self, DeviceOptions};
 use super::register::Options as Registered;
-use super::{Error, Output, people};
+use super::{Error, Output, accounts};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;
@@ -93,7 +93,7 @@ fn checked(record: &Record) -> Result<Record, Error> {
 }
 
 /// The record that `register` is given as options.
-/// Fails: as [`JobOptions::record`] and [`people::owning`].
+/// Fails: as [`JobOptions::record`] and [`accounts::require_owner`].
 pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Result<Record, Error> {
     let needed = |what| Error::usage("register", what);
     let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
@@ -104,7 +104,7 @@ pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Resul
     };
     let uid = match (options.uid, &options.user) {
         (Some(uid), None) => uid,
-        (None, Some(name)) => people::owning(name, "register")?.uid.as_raw(),
+        (None, Some(name)) => accounts::require_owner(name, "register")?.uid.as_raw(),
         _ => return Err(needed("exactly one of --uid and --user is needed")),
     };
     let env = environment(&options.env, output)?;

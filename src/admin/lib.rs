@@ -1,6 +1,7 @@
 //! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
 //! it; what changes a job wants root.
 
+mod accounts;
 mod callerid;
 mod check;
 mod command_line;
@@ -16,7 +17,6 @@ mod list;
 mod metrics;
 mod names;
 mod pam;
-mod people;
 mod pin;
 mod placed;
 mod register;
@@ -111,7 +111,7 @@ pub fn main(build: &'static str) -> ExitCode {
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let result = command(&words, build, caller, &mut output)
+    let result = execute(&words, build, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
         if error.code() != EXIT_FINE {
@@ -122,7 +122,7 @@ pub fn main(build: &'static str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn command(
+fn execute(
     words: &[OsString],
     build: &'static str,
     caller: Caller,
@@ -134,21 +134,21 @@ fn command(
             Ok(EXIT_FINE)
         }
         Asked::Command(command) => match command {
-            Command::Run(options) => run::command(&options, caller, output),
-            Command::Register(options) => register::command(&options, output),
-            Command::Unregister(options) => unregister::command(&options, output),
-            Command::List(options) => list::command(&options, output),
-            Command::Resolve(options) => resolve::command(&options, output),
-            Command::Devices(options) => devices::command(&options, output),
-            Command::Check(options) => check::command(&options, output),
-            Command::Compare(options) => compare::command(&options, output),
-            Command::Metrics(options) => metrics::command(&options, output),
-            Command::Pam(options) => pam::command(&options, output),
-            Command::Enable(options) => enable::command(&options, output),
-            Command::Slices(options) => slices::command(&options, output),
-            Command::Strays(options) => strays::command(&options, output),
-            Command::Use(options) => use_job::command(&options, output),
-            Command::Callerid(options) => callerid::command(&options, output),
+            Command::Run(options) => run::execute(&options, caller, output),
+            Command::Register(options) => register::execute(&options, output),
+            Command::Unregister(options) => unregister::execute(&options, output),
+            Command::List(options) => list::execute(&options, output),
+            Command::Resolve(options) => resolve::execute(&options, output),
+            Command::Devices(options) => devices::execute(&options, output),
+            Command::Check(options) => check::execute(&options, output),
+            Command::Compare(options) => compare::execute(&options, output),
+            Command::Metrics(options) => metrics::execute(&options, output),
+            Command::Pam(options) => pam::execute(&options, output),
+            Command::Enable(options) => enable::execute(&options, output),
+            Command::Slices(options) => slices::execute(&options, output),
+            Command::Strays(options) => strays::execute(&options, output),
+            Command::Use(options) => use_job::execute(&options, output),
+            Command::Callerid(options) => callerid::execute(&options, output),
             Command::Completions { shell } => {
                 output.out.write_all(&command_line::completions(shell))?;
                 Ok(EXIT_FINE)

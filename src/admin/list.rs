@@ -1,7 +1,7 @@
 //! `list`: the jobs of this node, their logins and their devices.
 
 use super::ending::{Process, process_table};
-use super::{Conf, Error, Output, people};
+use super::{Conf, Error, Output, accounts};
 use clap::Args;
 use helper::devices::{Resolver, Tree};
 use helper::records::{LoginTarget, ReadError, Record};
@@ -31,9 +31,9 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let user = options.user.as_deref().map(people::number).transpose()?;
+    let user = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
     let users = match user {
         Some(uid) => vec![uid],
         None => config.registry.list_users()?,
@@ -139,7 +139,7 @@ impl Job {
         Self {
             id,
             uid,
-            user: people::name_of(uid),
+            user: accounts::user_name(uid),
             source: "registry",
             containment: "unknown",
             state: "unknown",

@@ -2,7 +2,7 @@
 //! that nothing is added to what runs in sshd.
 
 use super::journal::{self, Cursor, Entry};
-use super::pam::replace;
+use super::pam::replace_file;
 use super::{Conf, Error, Output, check, strays};
 use clap::Args;
 use kernel::sys::clock::now;
@@ -47,7 +47,7 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let state = &options.state;
     let folder = state.parent().unwrap_or(Path::new("/"));
     let lock = folder.join(".metrics.lock");
@@ -72,7 +72,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         counts.read_on(options.log.as_deref())?;
     }
     let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
-    replace(state, &text, None)?;
+    replace_file(state, &text, None)?;
     drop(locked);
     let node = Node::look(&options.conf, output)?;
     let text = match options.json {
@@ -80,7 +80,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         false => counts.prometheus(&node),
     };
     match &options.output {
-        Some(path) => replace(path, &text, None)?,
+        Some(path) => replace_file(path, &text, None)?,
         None => output.out.write_all(text.as_bytes())?,
     }
     Ok(super::EXIT_FINE)
@@ -102,7 +102,7 @@ impl Node {
             output.warn(format_args!("strays: {error}"));
         });
         let strays = strays.ok().flatten().map(|count| count as i64);
-        Ok(Self { strays, slices: check::open_slices(conf.path()?, config) as i64 })
+        Ok(Self { strays, slices: check::count_open_slices(conf.path()?, config) as i64 })
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
         let scratch = Scratch::new();
         let state = scratch.path().join("state.json");
         let text = serde_json::to_string(&counted(&LINES)).unwrap();
-        replace(&state, &text, None).unwrap();
+        replace_file(&state, &text, None).unwrap();
         let again = Counts::read(&state).unwrap().unwrap();
         assert_eq!(again.logins, counted(&LINES).logins);
         let other = text.replace("\"version\":1", "\"version\":2");

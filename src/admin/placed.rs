@@ -1,6 +1,6 @@
 //! The cgroup of a job that is being registered: looked at, stamped, confined.
 
-use super::ending::{Process, read_process, runs_sshd};
+use super::ending::{Process, is_sshd_process, read_process};
 use super::pin::pin;
 use super::sys::remove_xattr;
 use super::{Error, Output};
@@ -199,7 +199,7 @@ fn objection(pid: i32, occupants: &Occupants, ours: &[i32]) -> Option<String> {
     if ours.contains(&pid) {
         return Some("is this one, or started it".into());
     }
-    if runs_sshd(pid) {
+    if is_sshd_process(pid) {
         return Some("is an sshd of root, and no login can be there yet".into());
     }
     match occupants.stranger(pid) {

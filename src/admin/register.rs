@@ -4,7 +4,7 @@ use super::command_line::value;
 use super::job::JobOptions;
 use super::pin::sweep;
 use super::placed::Placed;
-use super::{Conf, Error, Output, PATIENCE, job, people, require_root};
+use super::{Conf, Error, Output, PATIENCE, accounts, job, require_root};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::{Resolver, Tree};
@@ -29,7 +29,7 @@ pub(super) struct Options {
     #[command(flatten)]
     pub(super) job: JobOptions,
     /// The uid of the owner
-    #[arg(long, value_parser = people::owner)]
+    #[arg(long, value_parser = accounts::parse_owner)]
     pub(super) uid: Option<u32>,
     /// The owner of the job
     #[arg(long, conflicts_with = "uid")]
@@ -60,7 +60,7 @@ fn via() -> impl TypedValueParser<Value = Via> {
     PossibleValuesParser::new(Via::ALL.map(Via::as_str)).try_map(|name| name.parse())
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let said = Options { conf: Conf::default(), ..options.clone() } != Options::default();
     let record = if said { Some(job::registered(options, output)?) } else { None };
     require_root("register job")?;
@@ -111,7 +111,7 @@ fn place(
     config.registry.make_user_dir(trust, record.uid)?;
     record.started = record.started.or(before).or_else(|| Some(clock::now()));
     let wanted = wanted(&record, config, output)?;
-    let accounts = record.accounts.iter().flatten().map(|name| people::number(name));
+    let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
     let accounts = accounts.collect::<Result<_, _>>()?;
     let mut stamped = None;
     if let LoginTarget::Cgroup(path) = &record.target {
@@ -176,7 +176,7 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
     }
     // What root alone can read would be refused to every login.
     let look = || contained(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
-    match people::as_login(look, output) {
+    match accounts::with_login_rights(look, output) {
         Ok(Contained { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));

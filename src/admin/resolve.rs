@@ -1,9 +1,9 @@
 //! `resolve`: what a login would get, without doing it, and why.
 
-use super::command_line::service;
-use super::people::as_helper;
-use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, people};
-use crate::filters::attachment;
+use super::accounts::with_helper_rights;
+use super::command_line::parse_service;
+use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, accounts};
+use crate::filters::attach_mode_name;
 use clap::Args;
 use helper::callerid::Flow;
 use helper::{Evidence, Node};
@@ -28,7 +28,7 @@ pub(super) struct Options {
     #[arg(long)]
     user: String,
     /// The PAM service
-    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
     service: String,
     /// SSH_CONNECTION of the login, in one word
     #[arg(long, value_name = "TEXT", value_parser = connection)]
@@ -47,9 +47,9 @@ fn connection(text: &str) -> Result<String, &'static str> {
     }
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let conf = options.conf.path()?;
-    let account = people::account(&options.user)?;
+    let account = accounts::require_user(&options.user)?;
     let connection = options.connection.as_deref().unwrap_or_default();
     // As far as it is known before there is one.
     let login = Request {
@@ -187,7 +187,7 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
         let text = match Level::read(dir) {
             Ok(level) => {
                 let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-                format!("{}: {} {}", dir.path(), attachment(level.attached), ids.join(" "))
+                format!("{}: {} {}", dir.path(), attach_mode_name(level.attached), ids.join(" "))
             }
             Err(error) => format!("{}: {error}", dir.path()),
         };
@@ -223,7 +223,7 @@ impl Found {
     /// What the unprivileged half says, asked in this process with that half's rights.
     fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
         let mut evidence = Evidence::default();
-        let reply = as_helper(|| Node::here().answer(request, &mut evidence));
+        let reply = with_helper_rights(|| Node::here().answer(request, &mut evidence));
         evidence.lines().for_each(|(word, text)| self.add(word, text));
         let reply = reply.map_err(|cause| {
             self.nobody_to_ask = Some(cause.clone());

@@ -7,8 +7,8 @@
 use super::job::JobOptions;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Conf, Error, Output, PATIENCE, ending, people, require_root};
-use crate::sys::process::{fork_and, heed_children, keep_standard_descriptors_only};
+use super::{Conf, Error, Output, PATIENCE, accounts, ending, require_root};
+use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
 use helper::records::LoginTarget;
 use keeper::subtree;
@@ -51,7 +51,7 @@ pub(super) struct Options {
     words: Vec<OsString>,
 }
 
-pub(super) fn command(
+pub(super) fn execute(
     options: &Options,
     caller: Caller,
     output: &mut Output<'_>,
@@ -66,7 +66,7 @@ pub(super) fn command(
 }
 
 fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
-    let account = people::owning(&options.user, "run")?;
+    let account = accounts::require_owner(&options.user, "run")?;
     let own = format!("run-{}", nix::unistd::getpid());
     let id = options.job.id.clone().map_or_else(|| own.parse(), Ok);
     let id: JobId = id.map_err(|error| Error::failed("run", &own, error))?;
@@ -79,7 +79,7 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
     let command = Command { user: &account, words: &options.words, caller };
     let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
-    heed_children();
+    reset_sigchld();
     // From here on signals wait until they are asked for, so that none ends us before the job.
     let status = proc::read(Proc::here().at.join("self/status")).unwrap_or_default();
     let signals = awaited(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
@@ -121,7 +121,7 @@ impl Waiting {
         let failed = |error: io::Error| Error::failed("fork for", "command", error);
         let (waiting, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let mut gate = Some(gate);
-        let pid = fork_and(|| {
+        let pid = fork_child(|| {
             // Or the end of the gate in our parent would never be seen.
             drop(gate.take());
             command.run(&waiting, signals)
@@ -235,7 +235,7 @@ impl Command<'_> {
         let step = |step: &'static str| move |errno: Errno| (step, io::Error::from(errno));
         let Self { user, .. } = self;
         setsid().map_err(step("start session of"))?;
-        keep_standard_descriptors_only().map_err(|error| ("close descriptors of", error))?;
+        mark_descriptors_cloexec().map_err(|error| ("close descriptors of", error))?;
         self.caller.restore().map_err(step("restore limits of"))?;
         signals.thread_set_mask().map_err(step("restore signals of"))?;
         let name =

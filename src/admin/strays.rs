@@ -1,9 +1,9 @@
 //! `strays`: what is left on the node of users who have no job there.
 
-use super::ending::{Identity, hunt, number, runs_job, runs_sshd, signal_all, started};
+use super::ending::{Identity, hunt, is_sshd_process, number, runs_job, signal_all, started};
 use super::list::running;
 use super::placed::lineage;
-use super::{Conf, Error, Output, PATIENCE, people, require_root, slices};
+use super::{Conf, Error, Output, PATIENCE, accounts, require_root, slices};
 use clap::Args;
 use helper::devices::{DeviceNode, Resolver, Tree};
 use helper::records::{LoginTarget, ReadError};
@@ -55,16 +55,16 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let user = options.user.as_deref().map(people::number).transpose()?;
+    let user = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
     let mut ended = 0;
     if options.kill {
         require_root("end strays")?;
         joined(&config).map_err(|why| Error::failed("end", "strays", why))?;
         ended = end(&config, user)?;
     }
-    let look = Look::at(&config)?;
+    let look = Snapshot::read(&config)?;
     look.unsure.iter().for_each(|text| output.warn(text));
     let unsure = !look.unsure.is_empty();
     let open = slices::allowed(&config, &Resolver::new(Tree::host(), config.devices.clone()));
@@ -84,9 +84,9 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 }
 
 /// How many there are; nothing where it cannot be told who has a job.
-/// Errors: as [`Look::at`].
+/// Errors: as [`Snapshot::read`].
 pub(super) fn count(config: &Config) -> Result<Option<usize>, Error> {
-    let look = Look::at(config)?;
+    let look = Snapshot::read(config)?;
     Ok(if look.unsure.is_empty() { Some(look.strays(None).len()) } else { None })
 }
 
@@ -99,7 +99,7 @@ pub(super) fn end_all(config: &Config, uid: u32, output: &mut Output<'_>) -> Res
         return Ok(());
     }
     end(config, Some(uid))?;
-    match Look::at(config)?.strays(Some(uid)).len() {
+    match Snapshot::read(config)?.strays(Some(uid)).len() {
         0 => Ok(()),
         count => Err(Error::failed("end", "strays", format!("{count} of uid {uid} are left"))),
     }
@@ -131,7 +131,7 @@ fn joined(config: &Config) -> Result<(), &'static str> {
 fn end(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     let find = || -> Result<Vec<Identity>, Error> {
         joined(config).map_err(|why| Error::failed("end", "strays", why))?;
-        let look = Look::at(config)?;
+        let look = Snapshot::read(config)?;
         match look.unsure.first() {
             Some(why) => Err(Error::failed("tell", "who has a job", why)),
             None => Ok(look.strays(user).iter().map(|one| (one.pid, one.start)).collect()),
@@ -193,7 +193,7 @@ impl Stray {
 
 /// What is outside of jobs at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     /// The processes, also of users who have a job.
     pub(super) outside: Vec<Stray>,
     /// Who has a job.
@@ -204,10 +204,10 @@ pub(super) struct Look {
     unsure: Vec<String>,
 }
 
-impl Look {
+impl Snapshot {
     /// First the processes are read, then the jobs: what a job started in between is not among them.
     /// Errors: [`Error::Failed`] for what cannot be read of accounts, processes or records.
-    pub(super) fn at(config: &Config) -> Result<Self, Error> {
+    pub(super) fn read(config: &Config) -> Result<Self, Error> {
         let (mut people, mut look, ours) = (People::of(config)?, Self::default(), lineage());
         let flux = account_uid(&config.flux_user).ok();
         let numbers = processes::list_numbers::<i32>(Path::new("/proc"));
@@ -371,7 +371,9 @@ impl Seen {
             _ if path.starts_with("/user.slice/") => format!("session {unit}"),
             "cron.service" | "crond.service" | "fcron.service" => "cron".into(),
             "atd.service" => "at".into(),
-            _ if above().any(|one| one.is_roots() && runs_sshd(one.process.pid)) => "ssh".into(),
+            _ if above().any(|one| one.is_roots() && is_sshd_process(one.process.pid)) => {
+                "ssh".into()
+            }
             "" if number(self.process.pid, "loginuid").is_some() => "left by a login".into(),
             "" => "unknown".into(),
             unit => format!("unit {unit}"),
@@ -429,7 +431,7 @@ impl People {
     /// Exempt is who the configuration says, or sshd's PAM stack.
     fn of(config: &Config) -> Result<Self, Error> {
         let defs = fs::read_to_string("/etc/login.defs").unwrap_or_default();
-        let mut exempt: BTreeSet<u32> = slices::exempt(config)?.into_keys().collect();
+        let mut exempt: BTreeSet<u32> = slices::exempt_accounts(config)?.into_keys().collect();
         let mut groups = config.exempt_groups.clone();
         let ours = lines().into_iter().filter(|line| line.ours.is_some());
         for settings in ours.filter_map(|line| Settings::parse(&line.arguments).ok()) {
@@ -437,7 +439,7 @@ impl People {
             groups.extend(settings.exempt_groups);
         }
         let groups: Vec<_> =
-            groups.iter().map(|name| people::group(name)).collect::<Result<_, _>>()?;
+            groups.iter().map(|name| accounts::find_group(name)).collect::<Result<_, _>>()?;
         let groups = groups.into_iter().flatten().map(|group| group.gid).collect();
         let names = BTreeMap::new();
         Ok(Self { first: uid_min(&defs).unwrap_or(UID_MIN), exempt, groups, names })

@@ -35,7 +35,7 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let Options { id, timeout, strays, conf } = options;
     require_root("unregister job")?;
     let (registry, fault) = Config::read_registry(&conf.path()?, &Trust::root())?;

@@ -1,7 +1,7 @@
 //! `use`: which of their jobs here a user's next logins join.
 
 use super::list::PATIENCE;
-use super::{Error, Output, names, people};
+use super::{Error, Output, accounts, names};
 use clap::Args;
 use helper::printable;
 use helper::read_choice;
@@ -38,13 +38,14 @@ pub(super) struct Options {
     clear: bool,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let uid = Uid::effective();
     if uid.is_root() {
         let why = "root has no jobs; run this as the user whose logins it is for";
         return Err(Error::failed("choose", "job", why));
     }
-    let desk = Desk { uid: uid.as_raw(), user: people::name_of(uid.as_raw()), node: node_name() };
+    let desk =
+        Desk { uid: uid.as_raw(), user: accounts::user_name(uid.as_raw()), node: node_name() };
     match &options.job {
         Some(job) => desk.choose(job, output),
         None if options.clear => desk.clear(output),

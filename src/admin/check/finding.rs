@@ -1,4 +1,4 @@
-//! What `check` finds, and how it is printed.
+//! The findings of `check`, their report, and its forms for people, programs and monitoring.
 
 use crate::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use helper::printable;
@@ -18,31 +18,32 @@ words! {
         Warning = "warning",
         /// It could not be told.
         Unknown = "unknown",
-        /// Worth knowing; nothing is open and nobody is locked out.
+        /// Worth knowing; nothing is open and no user is locked out.
         Note = "note",
         /// As it should be.
         Fine = "fine",
     }
 }
 
-/// The stable name of a check. Each is a constant of this type, by which tests/manual.rs knows it
-/// and looks for its entry in job-adopt(1).
+/// The stable name of a check. Each name is a constant of this type: tests/manual.rs finds the
+/// constants and requires an entry in job-adopt(1) for each.
 pub(super) type Check = &'static str;
 
-/// One thing that was looked at.
+/// The state of one object of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) check: Check,
-    /// What it is about: a file and line, a unit, a user.
+    /// The object that was checked: a file and line, a unit, a user.
     pub(super) object: String,
-    /// How it is, in one sentence.
+    /// Its state, in one sentence.
     pub(super) text: String,
-    /// What to do; empty where nothing is to be done.
+    /// The steps that an admin should take; empty if there are none.
     pub(super) remedy: String,
 }
 
-macro_rules! findings_of {
+/// Declares a constructor for each severity: `fn error(check, object, text, remedy) -> Finding`.
+macro_rules! severity_constructors {
     ($($name:ident: $severity:ident),*) => {
         $(pub(super) fn $name(
             check: Check,
@@ -56,7 +57,7 @@ macro_rules! findings_of {
 }
 
 impl Finding {
-    findings_of!(error: Error, warning: Warning, unknown: Unknown, note: Note);
+    severity_constructors!(error: Error, warning: Warning, unknown: Unknown, note: Note);
 
     pub(super) fn fine(check: Check, object: impl Display, text: impl Display) -> Self {
         Self::new(Severity::Fine, check, object, text, "")
@@ -76,16 +77,17 @@ impl Finding {
 
 /// Every finding, the gravest first.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     schema: u32,
     findings: Vec<Finding>,
-    /// How many there are of each severity.
+    /// The number of findings of each severity.
     counts: BTreeMap<Severity, usize>,
 }
 
-impl Report {
-    pub(super) fn of(mut findings: Vec<Finding>) -> Self {
-        // Within a severity the order of the checks stays, which go from the login inwards.
+impl CheckReport {
+    pub(super) fn new(mut findings: Vec<Finding>) -> Self {
+        // The sort is stable: within a severity the findings keep the order of the checks, which
+        // go from the login inwards.
         findings.sort_by_key(|finding| finding.severity);
         let mut counts = BTreeMap::from(Severity::ALL.map(|severity| (severity, 0)));
         for finding in &findings {
@@ -94,16 +96,16 @@ impl Report {
         Self { schema: 1, findings, counts }
     }
 
-    /// The gravest finding that is worse than a note.
-    fn first(&self) -> Option<&Finding> {
+    /// Returns the gravest finding, if it is worse than a note.
+    fn gravest(&self) -> Option<&Finding> {
         self.findings.first().filter(|finding| finding.severity <= Severity::Unknown)
     }
 
-    /// The state of the node, and the exit statuses of this command, of a Nagios plugin, and for NHC,
-    /// which takes a node out of service for any but 0. What is found counts more than what cannot be
-    /// told.
-    pub(super) fn state(&self) -> (&'static str, u8, u8, u8) {
-        match self.first().map(|finding| finding.severity) {
+    /// Returns the state of the node, and the exit statuses of this command, of a Nagios plugin, and
+    /// for NHC, which takes a node out of service for any but 0. An error or a warning counts more
+    /// than a check that could not be made.
+    pub(super) fn exit_statuses(&self) -> (&'static str, u8, u8, u8) {
+        match self.gravest().map(|finding| finding.severity) {
             Some(Severity::Error) => ("CRITICAL", EXIT_FINDINGS, 2, 1),
             Some(Severity::Warning) => ("WARNING", EXIT_FINDINGS, 1, 0),
             Some(_) => ("UNKNOWN", EXIT_FAILED, 3, 0),
@@ -111,24 +113,25 @@ impl Report {
         }
     }
 
-    /// The gravest finding and how many there are, as monitoring shows it.
-    pub(super) fn line(&self) -> String {
-        let (state, ..) = self.state();
+    /// Returns the gravest finding and the counts in one line, as monitoring shows it.
+    pub(super) fn monitoring_line(&self) -> String {
+        let (state, ..) = self.exit_statuses();
         let count = |severity| self.counts.get(&severity).copied().unwrap_or_default();
         let [errors, warnings, unknown] =
             [Severity::Error, Severity::Warning, Severity::Unknown].map(count);
-        let shown = |one: &Finding| format!("{} {}: {}", one.check, one.object, one.text);
-        let first = self.first().map_or_else(|| "nothing is amiss".to_owned(), shown);
-        // What follows a bar is data to Nagios.
-        let first = printable(&first).replace('|', "/");
+        let describe =
+            |finding: &Finding| format!("{} {}: {}", finding.check, finding.object, finding.text);
+        let gravest = self.gravest().map_or_else(|| "nothing is amiss".to_owned(), describe);
+        // Nagios takes all text after a bar for performance data.
+        let gravest = printable(&gravest).replace('|', "/");
         format!(
-            "JOB_ADOPT {state} - {first} ({errors} errors, {warnings} warnings, {unknown} cannot be \
+            "JOB_ADOPT {state} - {gravest} ({errors} errors, {warnings} warnings, {unknown} cannot be \
              told) | errors={errors} warnings={warnings} unknown={unknown}"
         )
     }
 
-    /// One line per finding, its remedy indented below it, and what is fine only where `verbose`;
-    /// or everything as one object.
+    /// Writes one line for each finding, with its remedy indented below it. Fine findings appear only
+    /// if `verbose`. With `json` it writes all findings as one object instead.
     pub(super) fn write(
         &self,
         json: bool,
@@ -138,8 +141,8 @@ impl Report {
         if json {
             return output.json(self);
         }
-        let shown = |finding: &&Finding| verbose || finding.severity != Severity::Fine;
-        for finding in self.findings.iter().filter(shown) {
+        let is_shown = |finding: &&Finding| verbose || finding.severity != Severity::Fine;
+        for finding in self.findings.iter().filter(is_shown) {
             let (severity, check) = (finding.severity.as_str(), finding.check);
             let (object, text) = (printable(&finding.object), printable(&finding.text));
             writeln!(output.out, "{severity} {check} {object}: {text}")?;
@@ -160,7 +163,7 @@ mod tests {
 
     const CHECK: Check = "x-y";
 
-    fn report(severities: &[Severity]) -> Report {
+    fn report(severities: &[Severity]) -> CheckReport {
         let finding = |&severity: &Severity| {
             let mut finding = Finding::note(CHECK, "/a", "it is\nso", "change it");
             finding.severity = severity;
@@ -169,11 +172,11 @@ mod tests {
             }
             finding
         };
-        Report::of(severities.iter().map(finding).collect())
+        CheckReport::new(severities.iter().map(finding).collect())
     }
 
     #[test]
-    fn the_exit_status_is_of_the_gravest() {
+    fn gravest_finding_decides_exit_status() {
         use Severity::{Error, Fine, Note, Unknown, Warning};
         for (severities, code) in [
             (&[][..], 0),
@@ -182,12 +185,12 @@ mod tests {
             (&[Unknown, Warning], 1),
             (&[Error], 1),
         ] {
-            assert_eq!(report(severities).state().1, code, "{severities:?}");
+            assert_eq!(report(severities).exit_statuses().1, code, "{severities:?}");
         }
     }
 
     #[test]
-    fn monitoring_reads_one_line_with_its_own_exit_statuses() {
+    fn monitoring_gets_one_line_and_own_exit_statuses() {
         use Severity::{Error, Note, Unknown, Warning};
         for (severities, word, nagios, nhc) in [
             (&[Note][..], "OK - nothing is amiss (0 errors", 0, 0),
@@ -196,18 +199,18 @@ mod tests {
             (&[Warning, Error], "CRITICAL - x-y /a: it is?so (1 errors, 1 warnings, ", 2, 1),
         ] {
             let report = report(severities);
-            let line = report.line();
+            let line = report.monitoring_line();
             assert!(line.starts_with(&format!("JOB_ADOPT {word}")), "{line}");
-            let (_, _, to_nagios, to_nhc) = report.state();
+            let (_, _, to_nagios, to_nhc) = report.exit_statuses();
             assert_eq!((to_nagios, to_nhc), (nagios, nhc), "{severities:?}");
             assert!(line.matches('|').count() == 1 && !line.contains('\n'), "{line}");
         }
-        let line = report(&[Error, Warning]).line();
+        let line = report(&[Error, Warning]).monitoring_line();
         assert!(line.ends_with("| errors=1 warnings=1 unknown=0"), "{line}");
     }
 
     #[test]
-    fn people_read_the_gravest_first_and_nothing_of_what_is_fine() {
+    fn text_has_gravest_first_and_fine_findings_only_if_verbose() {
         let report = report(&[Severity::Note, Severity::Fine, Severity::Error]);
         let text = |verbose| {
             let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_everything() {
+    fn json_has_every_finding() {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut output = Output { out: &mut out, err: &mut err };
         report(&[Severity::Unknown]).write(true, false, &mut output).unwrap();

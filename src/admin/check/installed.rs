@@ -1,8 +1,8 @@
-//! Where the installation comes from, and whether it is whole.
+//! Checks that the installation is complete and from one source: one package, or by hand.
 
-use super::ask::{ask, in_a_child};
+use super::child_process::{query_program, run_in_child};
 use super::{Check, Finding, Site};
-use crate::sys::process::load;
+use crate::sys::process::load_shared_object;
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -10,36 +10,36 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const LOADED: Check = "module-loaded";
+const MODULE_LOADED: Check = "module-loaded";
 const INSTALLED: Check = "installed";
 const UPGRADE: Check = "upgrade";
 
-/// What follows the name of a file that has not yet taken its place, as make, dpkg and rpm write it.
-const UNFINISHED: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
+/// Suffixes of new files that have not yet replaced the old ones, as make, dpkg and rpm write them.
+const UNFINISHED_SUFFIXES: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
 
-/// A package manager, and how it is asked.
-struct Manager {
-    /// Our packages, that of the module first.
+/// A package manager, with the command lines that query it.
+struct PackageManager {
+    /// Our packages; the first one has the module.
     names: [&'static str; 2],
     /// Prints the state, name and version of each.
     list: &'static [&'static str],
     /// Prints the files of the first.
     files: &'static [&'static str],
-    /// Prints the files that are not as they were packed.
+    /// Prints the files that differ from the package.
     verify: &'static [&'static str],
-    /// What ends an upgrade that was cut short.
+    /// The commands that complete an interrupted upgrade.
     remedy: &'static str,
 }
 
-const MANAGERS: [Manager; 2] = [
-    Manager {
+const PACKAGE_MANAGERS: [PackageManager; 2] = [
+    PackageManager {
         names: ["libpam-job-adopt", "job-adopt"],
         list: &["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\n"],
         files: &["dpkg-query", "--listfiles"],
         verify: &["dpkg", "--verify"],
         remedy: "dpkg --configure --pending, then apt-get --fix-broken install",
     },
-    Manager {
+    PackageManager {
         names: ["pam_job_adopt", "job-adopt"],
         list: &["rpm", "--query", "--queryformat=installed %{NAME} %{VERSION}\n"],
         files: &["rpm", "--query", "--list"],
@@ -48,113 +48,118 @@ const MANAGERS: [Manager; 2] = [
     },
 ];
 
-impl Manager {
-    /// What is amiss with our packages, and whether the module is theirs; `None` where it has neither.
+impl PackageManager {
+    /// Checks our packages, and whether the module belongs to one; `None` if neither is installed.
     fn findings(&self, module: &Path) -> Option<Vec<Finding>> {
-        let listed = says(self.list, &self.names);
+        let listed = read_output(self.list, &self.names);
         let states = listed.lines().filter_map(|line| {
             let [state, name, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
             let gone = ["not-installed", "config-files"].contains(&state);
             (self.names.contains(&name) && !gone).then_some((state, version, line))
         });
         let packages: Vec<(&str, &str, &str)> = states.collect();
-        let mut found = Vec::new();
+        let mut findings = Vec::new();
         match packages.as_slice() {
             [] => return None,
-            [("installed", one, _), ("installed", other, _)] if one == other => {}
+            [("installed", first, _), ("installed", second, _)] if first == second => {}
             _ => {
                 let shown: Vec<&str> = packages.iter().map(|(.., line)| *line).collect();
                 let text = format!("are not both installed in one version: {}", shown.join(", "));
-                found.push(Finding::error(UPGRADE, self.names.join(" and "), text, self.remedy));
+                findings.push(Finding::error(UPGRADE, self.names.join(" and "), text, self.remedy));
             }
         }
-        let changed = says(self.verify, &self.names);
-        // A "c" before the path: the admin's own configuration.
+        let changed = read_output(self.verify, &self.names);
+        // A "c" before the path marks the admin's own configuration.
         for line in changed.lines().filter(|line| !line.contains(" c ")) {
             let Some((_, path)) = line.split_once(" /") else { continue };
             let text = format!("is not as the package has it ({line})");
-            found.push(Finding::warning(INSTALLED, format!("/{path}"), text, self.remedy));
+            findings.push(Finding::warning(INSTALLED, format!("/{path}"), text, self.remedy));
         }
         let [package, _] = self.names;
-        let files = says(self.files, &[package]);
-        let is_it = |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
-        found.push(if files.lines().any(is_it) {
+        let files = read_output(self.files, &[package]);
+        let is_module =
+            |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
+        findings.push(if files.lines().any(is_module) {
             Finding::fine(INSTALLED, module.display(), format!("is of the package {package}"))
         } else {
             let text = format!("was installed by hand, beside the package {package}");
             let remedy = "remove the one or the other; they may be of different versions";
             Finding::warning(INSTALLED, module.display(), text, remedy)
         });
-        Some(found)
+        Some(findings)
     }
 }
 
-/// What a package manager prints; nothing where it is not there.
-fn says(command: &[&str], names: &[&str]) -> String {
+/// Returns the output of a package manager; an empty text if it is not installed.
+fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else { return String::new() };
-    let said = ask(Command::new(program).args(arguments).args(names));
-    said.map(|(_, said)| said).unwrap_or_default()
+    let result = query_program(Command::new(program).args(arguments).args(names));
+    result.map(|(_, output)| output).unwrap_or_default()
 }
 
-/// Of the module, whose file exists, and of what it runs.
+/// Checks the module, whose file exists, and the programs that it runs.
 pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding> {
     let keeper = helper.with_file_name("keeper");
     let command = site.at("/usr/bin/job-adopt");
-    let left = [module, helper, &keeper, &command].into_iter().flat_map(unfinished);
-    let left = left.map(|path| {
+    let leftovers = [module, helper, &keeper, &command].into_iter().flat_map(find_unfinished);
+    let leftovers = leftovers.map(|path| {
         let text = "is left of an upgrade that did not end";
         let remedy = "install all of one version, then remove it";
         Finding::warning(UPGRADE, path.display(), text, remedy)
     });
-    let mut found: Vec<Finding> = left.collect();
+    let mut findings: Vec<Finding> = leftovers.collect();
     if site.is_here() {
-        // Whatever somebody else has written is not run here.
-        if super::programs::trusted(&site.trust, module).is_ok() {
-            found.push(loads(module));
+        // Root loads no file here that another user may have written.
+        if super::programs::require_trusted(&site.trust, module).is_ok() {
+            findings.push(check_loading(module));
         }
         let by_hand = || {
             let text = "was installed by hand: no package has it";
             vec![Finding::fine(INSTALLED, module.display(), text)]
         };
-        let packaged = MANAGERS.iter().find_map(|manager| manager.findings(module));
-        found.extend(packaged.unwrap_or_else(by_hand));
+        let packaged = PACKAGE_MANAGERS.iter().find_map(|manager| manager.findings(module));
+        findings.extend(packaged.unwrap_or_else(by_hand));
     }
-    found
+    findings
 }
 
-/// What stands beside a file in place of its next version.
-fn unfinished(path: &Path) -> Vec<PathBuf> {
+/// Lists the files beside `path` that an interrupted upgrade has left.
+fn find_unfinished(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let is_next = |other: &Path| {
         let other = other.file_name().unwrap_or_default().as_bytes();
         let rest = other.strip_prefix(name.as_bytes());
-        rest.is_some_and(|rest| UNFINISHED.iter().any(|end| rest.starts_with(end.as_bytes())))
+        let begins = |rest: &[u8]| {
+            UNFINISHED_SUFFIXES.iter().any(|suffix| rest.starts_with(suffix.as_bytes()))
+        };
+        rest.is_some_and(begins)
     };
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
     beside.map(|entry| entry.path()).filter(|path| is_next(path)).collect()
 }
 
-/// A module for another C library or architecture refuses everybody. A child tries it, as libpam would.
-fn loads(module: &Path) -> Finding {
+/// Loads the module in a child, as libpam would: a module for another C library or architecture
+/// refuses every login.
+fn check_loading(module: &Path) -> Finding {
     let (object, mut why) = (module.display(), String::new());
-    let tried = UnixStream::pair().and_then(|(mut read, mut write)| {
+    let status = UnixStream::pair().and_then(|(mut read, mut write)| {
         let path = CString::new(module.as_os_str().as_bytes())?;
-        let status = in_a_child(|| match load(&path) {
+        let status = run_in_child(|| match load_shared_object(&path) {
             Ok(()) => 0,
             Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
         })?;
         drop(write);
         read.read_to_string(&mut why).map(|_| status)
     });
-    match tried {
-        Ok(0) => Finding::fine(LOADED, object, "can be loaded"),
+    match status {
+        Ok(0) => Finding::fine(MODULE_LOADED, object, "can be loaded"),
         Ok(1) => {
             let text =
                 format!("cannot be loaded, so that libpam refuses every login, root's too: {why}");
             let remedy =
                 "install one for this machine's C library, or take our lines out of the stack";
-            Finding::error(LOADED, object, text, remedy)
+            Finding::error(MODULE_LOADED, object, text, remedy)
         }
-        _ => Finding::unknown(LOADED, object, "no process could try to load it", ""),
+        _ => Finding::unknown(MODULE_LOADED, object, "no process could try to load it", ""),
     }
 }

@@ -1,10 +1,10 @@
-//! What logins need of the kernel, by trying it in a cgroup of our own.
+//! Tries the kernel features that logins need, in a temporary cgroup.
 
-use super::ask::in_a_child;
+use super::child_process::run_in_child;
 use super::finding::Severity;
 use super::{Check, Finding, Site};
 use crate::ending::kill_all;
-use crate::filters::attachment;
+use crate::filters::attach_mode_name;
 use crate::sys::remove_xattr;
 use keeper::subtree;
 use kernel::bpf::{self, Attached, Level, Program};
@@ -20,65 +20,75 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const SCRATCH: Check = "kernel-cgroup";
-const LOAD: Check = "kernel-device-filter";
-const QUERY: Check = "kernel-filter-query";
-const HOLDS: Check = "kernel-filter-holds";
-const FREEZER: Check = "kernel-freezer";
-const MARK: Check = "kernel-trusted-xattr";
-const PIDFD: Check = "kernel-pidfd";
+const KERNEL_CGROUP: Check = "kernel-cgroup";
+const KERNEL_DEVICE_FILTER: Check = "kernel-device-filter";
+const KERNEL_FILTER_QUERY: Check = "kernel-filter-query";
+const KERNEL_FILTER_HOLDS: Check = "kernel-filter-holds";
+const KERNEL_FREEZER: Check = "kernel-freezer";
+const KERNEL_TRUSTED_XATTR: Check = "kernel-trusted-xattr";
+const KERNEL_PIDFD: Check = "kernel-pidfd";
 
-/// The attribute that is tried; no name of those that mean something.
-const TRIED: &std::ffi::CStr = c"trusted.job_adopt_check";
-/// How long a process may take to leave the cgroup.
-const REMOVAL: Duration = Duration::from_secs(2);
-const WRITABLE: &str = "mount cgroup v2 writable for root";
+/// The extended attribute that the trial sets; no other code reads it.
+const TRIAL_XATTR: &std::ffi::CStr = c"trusted.job_adopt_check";
+/// Longest wait for processes to leave the cgroup.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
+const WRITABLE_REMEDY: &str = "mount cgroup v2 writable for root";
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     if !site.is_root() {
         let text = "what it can do cannot be tried";
-        return vec![Finding::unknown(SCRATCH, "kernel", text, "run this as root")];
+        return vec![Finding::unknown(KERNEL_CGROUP, "kernel", text, "run this as root")];
     }
-    let mut found = vec![pidfd()];
-    match Scratch::make(&site.root) {
-        Err(error) => found.push(Finding::error(SCRATCH, "kernel", error, WRITABLE)),
-        Ok(scratch) => {
+    let mut findings = vec![check_pidfd()];
+    match TrialCgroup::create(&site.root) {
+        Err(error) => {
+            findings.push(Finding::error(KERNEL_CGROUP, "kernel", error, WRITABLE_REMEDY));
+        }
+        Ok(trial) => {
             let text = "a cgroup can be made, tried and removed";
-            found.push(Finding::fine(SCRATCH, scratch.dir.path(), text));
-            found.extend([freezer(&scratch.dir), mark(&scratch.dir)]);
-            found.extend(filter(&scratch.dir));
+            findings.push(Finding::fine(KERNEL_CGROUP, trial.dir.path(), text));
+            findings.extend([check_freezer(&trial.dir), check_xattr(&trial.dir)]);
+            findings.extend(check_filter(&trial.dir));
         }
     }
-    found
+    findings
 }
 
-fn pidfd() -> Finding {
+fn check_pidfd() -> Finding {
     let Err(error) = sys::process::pidfd_open(getpid().as_raw()) else {
-        return Finding::fine(PIDFD, "kernel", "processes can be held on to (pidfd)");
+        return Finding::fine(KERNEL_PIDFD, "kernel", "processes can be held on to (pidfd)");
     };
     let text = format!(
         "there is no pidfd_open ({error}): jobs of Flux are refused, and unregister cannot end \
          logins"
     );
     let remedy = "Linux 5.3, and no filter of system calls that refuses it";
-    Finding::warning(PIDFD, "kernel", text, remedy)
+    Finding::warning(KERNEL_PIDFD, "kernel", text, remedy)
 }
 
-fn freezer(dir: &Dir) -> Finding {
+fn check_freezer(dir: &Dir) -> Finding {
     if let (Ok(Some(_)), Ok(Some(_))) = (dir.read("cgroup.freeze"), event(dir, "frozen")) {
-        return Finding::fine(FREEZER, "kernel", "a suspended job is told from a running one");
+        return Finding::fine(
+            KERNEL_FREEZER,
+            "kernel",
+            "a suspended job is told from a running one",
+        );
     }
     let text = "it has no cgroup.freeze: a login to a job that is suspended by other means stops";
-    Finding::warning(FREEZER, "kernel", text, "Linux 5.2")
+    Finding::warning(KERNEL_FREEZER, "kernel", text, "Linux 5.2")
 }
 
-fn mark(dir: &Dir) -> Finding {
-    let tried = sys::file::set_xattr(dir.as_fd(), TRIED, b"1", 0)
-        .and_then(|()| sys::file::get_xattr(dir.as_fd(), TRIED))
-        .and_then(|value| remove_xattr(dir.as_fd(), TRIED).map(|()| value));
-    let why = match tried {
+fn check_xattr(dir: &Dir) -> Finding {
+    let read_back = sys::file::set_xattr(dir.as_fd(), TRIAL_XATTR, b"1", 0)
+        .and_then(|()| sys::file::get_xattr(dir.as_fd(), TRIAL_XATTR))
+        .and_then(|value| remove_xattr(dir.as_fd(), TRIAL_XATTR).map(|()| value));
+    let why = match read_back {
         Ok(value) if value == b"1" => {
-            return Finding::fine(MARK, "kernel", "cgroups can carry marks of root's (trusted.*)");
+            return Finding::fine(
+                KERNEL_TRUSTED_XATTR,
+                "kernel",
+                "cgroups can carry marks of root's (trusted.*)",
+            );
         }
         Ok(_) => "another one is read back".to_owned(),
         Err(error) => error.to_string(),
@@ -86,12 +96,12 @@ fn mark(dir: &Dir) -> Finding {
     let text = format!("cgroups cannot carry marks of root's ({why}): no job can be registered");
     let remedy = "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no \
                   PrivateUsers=";
-    Finding::error(MARK, "kernel", text, remedy)
+    Finding::error(KERNEL_TRUSTED_XATTR, "kernel", text, remedy)
 }
 
-/// Loads and attaches a filter, asks for it, and has a process meet it.
-fn filter(dir: &Dir) -> Vec<Finding> {
-    let program = match attached(dir) {
+/// Loads and attaches a filter, queries it, and tries it on a process.
+fn check_filter(dir: &Dir) -> Vec<Finding> {
+    let program = match attach_filter(dir) {
         Ok(program) => program,
         Err(error) => {
             let text = format!(
@@ -99,23 +109,31 @@ fn filter(dir: &Dir) -> Vec<Finding> {
             );
             let remedy = "CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and Linux 5.1; as root with \
                           CAP_BPF and CAP_NET_ADMIN, and no lockdown=confidentiality";
-            return vec![Finding::error(LOAD, "kernel", text, remedy)];
+            return vec![Finding::error(KERNEL_DEVICE_FILTER, "kernel", text, remedy)];
         }
     };
-    let fine = Finding::fine(LOAD, "kernel", "filters can be loaded and attached (ALLOW_MULTI)");
-    let query = match told(dir, &program) {
-        Ok(()) => Finding::fine(QUERY, "kernel", "it tells which filters are attached and run"),
+    let fine = Finding::fine(
+        KERNEL_DEVICE_FILTER,
+        "kernel",
+        "filters can be loaded and attached (ALLOW_MULTI)",
+    );
+    let query = match check_queries(dir, &program) {
+        Ok(()) => Finding::fine(
+            KERNEL_FILTER_QUERY,
+            "kernel",
+            "it tells which filters are attached and run",
+        ),
         Err(why) => {
             let text = format!("{why}: every login is refused");
             let remedy = "CAP_SYS_ADMIN and CAP_NET_ADMIN; Linux 4.15";
-            Finding::error(QUERY, "kernel", text, remedy)
+            Finding::error(KERNEL_FILTER_QUERY, "kernel", text, remedy)
         }
     };
-    vec![fine, query, holds(dir)]
+    vec![fine, query, check_enforcement(dir)]
 }
 
-/// A filter that allows `/dev/null` and nothing else.
-fn attached(dir: &Dir) -> Result<Program, String> {
+/// Attaches a filter that allows `/dev/null` and no other device.
+fn attach_filter(dir: &Dir) -> Result<Program, String> {
     let null = DeviceRule::new(DeviceType::Char, 1, Some(3), Access::RW);
     let rules: Vec<DeviceRule> = null.into_iter().collect();
     let program = Program::load("job_adopt_check", &bpf::allow_rules(&rules));
@@ -125,24 +143,25 @@ fn attached(dir: &Dir) -> Result<Program, String> {
     Ok(program)
 }
 
-/// Asks in both ways: what is attached there and how, and what runs.
-fn told(dir: &Dir, program: &Program) -> Result<(), String> {
+/// Checks that the queries for attached and for effective programs both report the program.
+fn check_queries(dir: &Dir, program: &Program) -> Result<(), String> {
     let level = Level::read(dir).map_err(|error| error.to_string())?;
     let running = bpf::effective(dir).map_err(|error| error.to_string())?;
     let (ids, attached) = (level.ids(), level.attached);
-    let own = ids == [program.id()] && running.contains(&program.id());
-    if own && attached == Attached::Multi {
+    let is_reported = ids == [program.id()] && running.contains(&program.id());
+    if is_reported && attached == Attached::Multi {
         return Ok(());
     }
-    let attached = attachment(attached);
+    let attached = attach_mode_name(attached);
     Err(format!(
         "a filter that was attached is not told of: {attached} {ids:?}, running {running:?}"
     ))
 }
 
-/// Has a child enter the cgroup and open two devices of the kernel's own, which nothing happens by.
-fn holds(dir: &Dir) -> Finding {
-    let status = in_a_child(|| {
+/// Moves a child into the cgroup, where it opens two devices of the kernel; opening them has no
+/// effect.
+fn check_enforcement(dir: &Dir) -> Finding {
+    let status = run_in_child(|| {
         let open = |path| open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         let entered = subtree::write(dir, "cgroup.procs", "0");
         match (entered, open("/dev/null"), open("/dev/zero")) {
@@ -158,7 +177,7 @@ fn holds(dir: &Dir) -> Finding {
         Ok(1) => (
             Severity::Error,
             "a process cannot be moved into a cgroup: every login is refused",
-            WRITABLE,
+            WRITABLE_REMEDY,
         ),
         Ok(2) => {
             (Severity::Error, "a process cannot open what the filter of its cgroup allows", tested)
@@ -170,33 +189,38 @@ fn holds(dir: &Dir) -> Finding {
         ),
         _ => (Severity::Unknown, "no process could try a filter", "run this again"),
     };
-    Finding::new(severity, HOLDS, "kernel", text, remedy)
+    Finding::new(severity, KERNEL_FILTER_HOLDS, "kernel", text, remedy)
 }
 
-/// What every name begins with; the pid namespace and the process follow.
-const PREFIX: &str = "job-adopt-check-";
+/// Prefix of the cgroups' names; the pid namespace and the process follow.
+const NAME_PREFIX: &str = "job-adopt-check-";
 
-/// A cgroup to try things in. It is made in the root of the mount: below the cgroup of this process
-/// a filter of somebody else's may keep others from being attached, and a cgroup there that hands
-/// controllers down takes no process. It is there for some milliseconds, no controller is handed to
-/// it, and systemd leaves cgroups alone that it did not make. It is removed when this is dropped, or
-/// by the next check, where this one was killed.
+/// A cgroup for trials, in the root of the mount.
+///
+/// Below the cgroup of this process another program's filter may prevent attaching more, and a cgroup
+/// there that hands controllers down takes no process. This one exists for some milliseconds, gets no
+/// controller, and systemd leaves cgroups alone that it did not make. `drop` removes it; if this
+/// process was killed before, the next check does.
 #[derive(Debug)]
-struct Scratch {
+struct TrialCgroup {
     root: Dir,
     name: String,
     dir: Dir,
 }
 
-impl Scratch {
-    /// Makes it below the mount of the node whose root is `root`.
-    /// Fails: as `mkdir(2)`: `EROFS` for a mount that is read-only.
-    fn make(root: &Path) -> Result<Self, cgroup::Error> {
+impl TrialCgroup {
+    /// Creates the cgroup in the mount of the node whose root is `root`, and removes those of checks
+    /// that were killed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `mkdir(2)`: `EROFS` for a mount that is read-only.
+    fn create(root: &Path) -> Result<Self, cgroup::Error> {
         let root = Mount::below(root)?.root().try_clone()?;
-        // Numbers of processes are of one pid namespace: by the inode of ours.
-        let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let space = space.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
-        let prefix = format!("{PREFIX}{space}-");
+        // A process number is valid in one pid namespace; the name has the inode of this one.
+        let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let namespace = namespace.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
+        let prefix = format!("{NAME_PREFIX}{namespace}-");
         for name in root.children()? {
             let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
             if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None).is_err()) {
@@ -209,14 +233,14 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TrialCgroup {
     fn drop(&mut self) {
         remove(&self.root, &self.name);
     }
 }
 
-/// Removes a cgroup of ours, with what is in it. What cannot be removed is for the next check.
+/// Kills every process in a trial cgroup and removes it. If that fails, the next check tries again.
 fn remove(root: &Dir, name: &str) {
-    let ended = root.child(name).map(|dir| kill_all(&dir, Instant::now() + REMOVAL));
-    let _ = ended.map(|_| root.remove_child(name));
+    let killed = root.child(name).map(|dir| kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT));
+    let _ = killed.map(|_| root.remove_child(name));
 }

@@ -1,9 +1,9 @@
-//! `check`: what refuses a login, admits one outside of its job, or lets one out of it.
+//! `check`: finds causes that refuse logins, admit them outside of their jobs, or let them leave.
 //!
-//! Each file looks at one subject and changes nothing; a finding names one cause and what to do
-//! about it.
+//! Each file checks one subject and changes nothing, except that [`kernel`] makes and removes a
+//! cgroup. A finding names one cause and its remedy.
 
-mod ask;
+mod child_process;
 mod config;
 mod finding;
 mod installed;
@@ -18,14 +18,14 @@ pub(super) mod stack;
 mod tests;
 mod users;
 
-use super::command_line::service;
+use super::accounts::with_helper_rights;
+use super::command_line::parse_service;
 use super::ending::real_uid;
-use super::people::as_helper;
 use super::{Conf, Error, Output};
 use ::kernel::proc::Proc;
 use ::kernel::trust::Trust;
 use clap::Args;
-use finding::{Check, Finding, Report};
+use finding::{Check, CheckReport, Finding};
 use helper::Config;
 use helper::devices::Tree;
 use helper::sources::processes;
@@ -35,8 +35,8 @@ use nix::unistd::{Uid, User};
 use protocol::decimal;
 use std::path::{Path, PathBuf};
 
-/// The account of nobody in particular, who has no job.
-const NOBODY: u32 = 65_534;
+/// The uid of the account `nobody`, which has no job.
+const NOBODY_UID: u32 = 65_534;
 
 /// Show what is amiss with this node, and what to do about it
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 canno
 have their own.")]
 pub(super) struct Options {
     /// The PAM service
-    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = service)]
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
     service: String,
     /// Show what is fine as well
     #[arg(long)]
@@ -65,59 +65,60 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let conf = options.conf.path()?;
-    // What is wrong with it is one of the findings.
+    // An unusable configuration is one of the findings.
     let config = Config::read(&conf, &Trust::root()).unwrap_or_default();
-    let site = Site::of("/".into(), &options.service, conf, config);
-    let report = Report::of([set_up(&site), node(&site)].concat());
-    let (_, code, nagios, nhc) = report.state();
+    let site = Site::read("/".into(), &options.service, conf, config);
+    let report = CheckReport::new([check_setup(&site), check_node(&site)].concat());
+    let (_, code, nagios, nhc) = report.exit_statuses();
     if options.nagios || options.nhc {
-        writeln!(output.out, "{}", report.line())?;
+        writeln!(output.out, "{}", report.monitoring_line())?;
         return Ok(if options.nhc { nhc } else { nagios });
     }
     report.write(options.json, options.verbose, output)?;
     Ok(code)
 }
 
-/// How many slices of users are not closed.
-pub(super) fn open_slices(conf: PathBuf, config: Config) -> usize {
-    let site = Site::of("/".into(), "sshd", conf, config);
+/// Counts the slices of users that are not closed.
+pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> usize {
+    let site = Site::read("/".into(), "sshd", conf, config);
     slices::findings(&site).iter().filter(|finding| slices::is_open(finding)).count()
 }
 
-/// What the site has set up.
-fn set_up(site: &Site) -> Vec<Finding> {
+/// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.
+fn check_setup(site: &Site) -> Vec<Finding> {
     let subjects = [stack::findings, programs::findings, config::findings, sources::findings];
     subjects.iter().flat_map(|findings| findings(site)).collect()
 }
 
-/// The node itself: sshd, kernel, mounts, users. Nothing is changed but for one cgroup that is
-/// made, tried and removed again ([`kernel`]).
-fn node(site: &Site) -> Vec<Finding> {
+/// Checks the running node: sshd, mounts, kernel, slices, users.
+fn check_node(site: &Site) -> Vec<Finding> {
     let subjects =
         [sshd::findings, mounts::findings, kernel::findings, slices::findings, users::findings];
     subjects.iter().flat_map(|findings| findings(site)).collect()
 }
 
-/// The node that is checked, and what its site has set up.
+/// The node that is checked, with the service's stack and the configuration.
 #[derive(Debug)]
 struct Site {
-    /// `/`, but in tests.
+    /// `/`, except in tests.
     root: PathBuf,
-    /// The PAM service, and the lines of its stack, as far as that can be read.
+    /// The PAM service.
     service: String,
+    /// The account lines of the service's stack; none if it cannot be read.
     account: Vec<Entry>,
+    /// The session lines of the service's stack; none if it cannot be read.
     session: Vec<Entry>,
-    /// Where the configuration is.
+    /// The path of the configuration.
     conf: PathBuf,
-    /// The configuration, or the default where it cannot be read.
+    /// The configuration, or the default if it cannot be read.
     config: Config,
     trust: Trust,
 }
 
 impl Site {
-    fn of(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
+    fn read(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
         let read = |group| read_entries(&root, service, group).unwrap_or_default();
         let (account, session) = (read(Group::Account), read(Group::Session));
         let trust = match root == Path::new("/") {
@@ -127,22 +128,22 @@ impl Site {
         Self { root, service: service.to_owned(), account, session, conf, config, trust }
     }
 
-    /// Whether it is this node, not one laid out for a test.
+    /// Returns whether the site is this node, not a folder of a test.
     fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Whether what only root can read can be read.
+    /// Returns whether this process can read files that only root can read.
     fn is_root(&self) -> bool {
         !self.is_here() || Uid::effective().is_root()
     }
 
-    /// Where an absolute path of the node is.
+    /// Returns an absolute path of the node below the site's root.
     fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The accounts of passwd(5).
+    /// Reads the accounts of passwd(5).
     fn local_accounts(&self) -> Vec<Account> {
         let text = std::fs::read_to_string(self.at("/etc/passwd")).unwrap_or_default();
         let account = |line: &str| {
@@ -153,57 +154,58 @@ impl Site {
         text.lines().filter_map(account).collect()
     }
 
-    /// An account by name or number, by the name service of this node, as the module has it.
-    fn account(&self, name: &str) -> Option<Account> {
+    /// Finds an account by name or number in the name service of this node, as the module does.
+    fn find_account(&self, name: &str) -> Option<Account> {
         let number = decimal(name);
         if !self.is_here() {
             let mut local = self.local_accounts().into_iter();
             return local.find(|account| account.name == name || Some(account.uid) == number);
         }
-        let found = match number {
+        let user = match number {
             Some(uid) => User::from_uid(uid.into()),
             None => User::from_name(name),
         };
-        let User { name, uid, gid, .. } = found.ok().flatten()?;
+        let User { name, uid, gid, .. } = user.ok().flatten()?;
         Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
     }
 
-    /// Lines of ours, but for those that are for other services.
-    fn ours(&self) -> impl Iterator<Item = &Entry> {
+    /// Returns the lines of our module, except those that name another service.
+    fn own_lines(&self) -> impl Iterator<Item = &Entry> {
         self.account.iter().chain(&self.session).filter(|entry| entry.is_for_service())
     }
 
-    /// What the session line says, else the account line, else the defaults.
+    /// Returns the arguments of the first session line that is valid, else of the first such account
+    /// line, else the defaults.
     fn settings(&self) -> Settings {
-        let ours = self.session.iter().chain(&self.account).filter(|one| one.is_for_service());
-        ours.filter_map(|one| Settings::parse(&one.arguments).ok()).next().unwrap_or_default()
+        let lines = self.session.iter().chain(&self.account).filter(|line| line.is_for_service());
+        lines.filter_map(|line| Settings::parse(&line.arguments).ok()).next().unwrap_or_default()
     }
 
-    /// What the helper's account would read.
-    fn with_its_rights<T>(&self, look: impl FnOnce() -> T) -> Result<T, String> {
+    /// Calls `look_up` with the rights of the helper's account.
+    fn with_helper_rights<T>(&self, look_up: impl FnOnce() -> T) -> Result<T, String> {
         match self.is_here() {
-            true => as_helper(look),
-            false => Ok(look()),
+            true => with_helper_rights(look_up),
+            false => Ok(look_up()),
         }
     }
 
-    /// The files that describe devices and schedulers.
+    /// Returns the files that describe devices and schedulers.
     fn tree(&self) -> Tree {
         Tree::with_root(&self.root, self.trust.clone())
     }
 }
 
-/// Root's processes with these names, in order: name and number.
-fn roots(names: &[&str]) -> Vec<(String, i32)> {
+/// Lists root's processes with these names, sorted by name and number.
+fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
     let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let named = |pid: i32| {
         let name = processes::read_stat(&Proc::here(), pid).ok()?.name;
-        let is_roots = real_uid(pid).is_some_and(Uid::is_root);
-        (is_roots && names.contains(&name.as_str())).then_some((name, pid))
+        let runs_as_root = real_uid(pid).is_some_and(Uid::is_root);
+        (runs_as_root && names.contains(&name.as_str())).then_some((name, pid))
     };
-    let mut found: Vec<_> = pids.filter_map(named).collect();
-    found.sort();
-    found
+    let mut processes: Vec<_> = pids.filter_map(named).collect();
+    processes.sort();
+    processes
 }
 
 /// An account of the node.

@@ -1,9 +1,9 @@
-//! Whether systemd keeps what users run outside of jobs from GPUs (job-adopt(1), `slices`).
+//! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
-use super::ask::ask;
+use super::child_process::query_program;
 use super::finding::Severity;
-use super::{Check, Finding, NOBODY, Site, roots};
-use crate::slices::exempt;
+use super::{Check, Finding, NOBODY_UID, Site, root_processes};
+use crate::slices::exempt_accounts;
 use helper::stack::Entry;
 use kernel::bpf::{self, Attached, Level};
 use kernel::cgroup::{Membership, Mount};
@@ -13,44 +13,45 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const DROP_IN: Check = "slices-drop-in";
-const OBSERVED: Check = "slices-observe";
-const EXEMPT: Check = "slices-exempt";
-const SLICE: Check = "slices-closed";
-const CRON: Check = "cron-closed";
-const BUS: Check = "bus-closed";
+const SLICES_DROP_IN: Check = "slices-drop-in";
+const SLICES_OBSERVE: Check = "slices-observe";
+const SLICES_EXEMPT: Check = "slices-exempt";
+const SLICES_CLOSED: Check = "slices-closed";
+const CRON_CLOSED: Check = "cron-closed";
+const BUS_CLOSED: Check = "bus-closed";
 
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
-/// A number that no account has: its slice has what all users' slices have.
-const NOBODYS: u32 = u32::MAX - 2;
-const WRITE: &str = "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
+/// A uid without an account: its slice has the settings of all users' slices.
+const UNUSED_UID: u32 = u32::MAX - 2;
+const WRITE_REMEDY: &str =
+    "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let all = "user-.slice";
     if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
         let text = "systemd does not run here, so there are no slices of users to close";
-        return vec![Finding::note(DROP_IN, all, text, "")];
+        return vec![Finding::note(SLICES_DROP_IN, all, text, "")];
     }
-    let exempt: BTreeSet<u32> = match exempt(&site.config) {
+    let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
             let remedy = "correct the configuration";
-            return vec![Finding::unknown(DROP_IN, all, error.to_string(), remedy)];
+            return vec![Finding::unknown(SLICES_DROP_IN, all, error.to_string(), remedy)];
         }
     };
-    let closed = match policies(&exempt) {
+    let closed = match read_closed_slices(&exempt) {
         Ok(closed) => closed,
-        Err(why) => return vec![Finding::unknown(DROP_IN, all, why, WRITE)],
+        Err(why) => return vec![Finding::unknown(SLICES_DROP_IN, all, why, WRITE_REMEDY)],
     };
-    let mut found: Vec<Finding> = exempt.intersection(&closed).map(not_exempt).collect();
-    // Whether logins are taken into jobs on this node.
-    let joins = site.config.missing_enforce_path().is_none()
+    let mut findings: Vec<Finding> =
+        exempt.intersection(&closed).map(|uid| closed_but_exempt(*uid)).collect();
+    let logins_join_jobs = site.config.missing_enforce_path().is_none()
         && !site.session.iter().any(Entry::is_observing);
-    found.push(match (closed.contains(&NOBODYS), joins) {
-        (true, true) => Finding::fine(DROP_IN, all, "users' slices are closed"),
+    findings.push(match (closed.contains(&UNUSED_UID), logins_join_jobs) {
+        (true, true) => Finding::fine(SLICES_DROP_IN, all, "users' slices are closed"),
         (true, false) => Finding::warning(
-            OBSERVED,
+            SLICES_OBSERVE,
             all,
             "users' slices are closed, and logins are not taken into jobs here (observe, or \
              enforce): they stay in these slices and lose their GPUs",
@@ -58,40 +59,41 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
              daemon-reload, and have users log out",
         ),
         (false, true) => Finding::warning(
-            DROP_IN,
+            SLICES_DROP_IN,
             all,
             "it is not closed: what users run outside of jobs opens every device",
-            WRITE,
+            WRITE_REMEDY,
         ),
-        (false, false) => return found,
+        (false, false) => return findings,
     });
-    if joins {
-        found.push(bus(site));
-        found.extend(running(&exempt));
-        let mut daemons = roots(&DAEMONS);
-        // Each job of a user's has a copy of the daemon above it.
-        daemons.dedup_by(|one, other| one.0 == other.0);
-        found.extend(daemons.iter().map(|(name, pid)| cron(name, *pid)));
+    if logins_join_jobs {
+        findings.push(check_bus(site));
+        findings.extend(check_existing_slices(&exempt));
+        let mut daemons = root_processes(&DAEMONS);
+        // While a user's command runs, a copy of the daemon is its parent.
+        daemons.dedup_by(|second, first| second.0 == first.0);
+        findings.extend(daemons.iter().map(|(name, pid)| check_cron(name, *pid)));
     }
-    found
+    findings
 }
 
-/// Whether it names a slice that is not closed.
+/// Returns whether a finding names a slice that is not closed.
 pub(super) fn is_open(finding: &Finding) -> bool {
-    [DROP_IN, SLICE].contains(&finding.check) && finding.severity <= Severity::Warning
+    [SLICES_DROP_IN, SLICES_CLOSED].contains(&finding.check)
+        && finding.severity <= Severity::Warning
 }
 
-/// Which of these slices, and of that of nobody, have a policy that closes them.
-fn policies(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
-    let uids: Vec<u32> = exempt.iter().copied().chain([NOBODYS]).collect();
+/// Returns the exempt uids, and [`UNUSED_UID`], whose slices have a device policy that closes them.
+fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
+    let uids: Vec<u32> = exempt.iter().copied().chain([UNUSED_UID]).collect();
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
     systemctl.args(["--no-pager", "show", "--property=DevicePolicy"]).args(units);
-    let answer = match ask(&mut systemctl) {
-        Ok((true, answer)) => answer,
+    let output = match query_program(&mut systemctl) {
+        Ok((true, output)) => output,
         Ok((false, why)) | Err(why) => return Err(format!("systemctl show: {}", why.trim())),
     };
-    let values = answer.lines().filter_map(|line| line.strip_prefix("DevicePolicy="));
+    let values = output.lines().filter_map(|line| line.strip_prefix("DevicePolicy="));
     let values: Vec<&str> = values.collect();
     if values.len() != uids.len() {
         return Err("systemctl show tells no DevicePolicy".into());
@@ -100,19 +102,19 @@ fn policies(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
-fn not_exempt(uid: &u32) -> Finding {
+fn closed_but_exempt(uid: u32) -> Finding {
     let object = format!("user-{uid}.slice");
     let text =
         "it is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
-    Finding::warning(EXEMPT, object, text, WRITE)
+    Finding::warning(SLICES_EXEMPT, object, text, WRITE_REMEDY)
 }
 
-/// The slices that are there. `daemon-reload` closes one; it opens none again.
-fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
+/// Checks the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
+fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
     let Ok(above) = Mount::open().and_then(|mount| mount.root().child("user.slice")) else {
         return Vec::new();
     };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for name in above.children().unwrap_or_default() {
         let name = name.to_string_lossy();
         let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice"));
@@ -120,86 +122,91 @@ fn running(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         let Ok(slice) = above.child(&*name) else { continue };
         match Level::read(&slice).map(|level| level.attached) {
             Ok(Attached::Nothing) if exempt.contains(&uid) => {}
-            Ok(_) if exempt.contains(&uid) => found.push(Finding::warning(
-                EXEMPT,
+            Ok(_) if exempt.contains(&uid) => findings.push(Finding::warning(
+                SLICES_EXEMPT,
                 &name,
                 "the account is exempt, but its slice still has the filter of before",
                 "loginctl terminate-user: systemd takes a filter away with the slice only",
             )),
-            Ok(Attached::Nothing) => found.push(Finding::warning(
-                SLICE,
+            Ok(Attached::Nothing) => findings.push(Finding::warning(
+                SLICES_CLOSED,
                 &name,
                 "it has no filter: what the user runs outside of jobs opens every device",
                 "systemctl daemon-reload; loginctl terminate-user ends what runs there",
             )),
             Ok(_) => {}
-            Err(error) => found.push(Finding::unknown(SLICE, &name, error, "run this as root")),
+            Err(error) => {
+                findings.push(Finding::unknown(SLICES_CLOSED, &name, error, "run this as root"))
+            }
         }
     }
-    if found.is_empty() {
-        found.push(Finding::fine(
-            SLICE,
+    if findings.is_empty() {
+        findings.push(Finding::fine(
+            SLICES_CLOSED,
             "user.slice",
             "every user's slice here is closed, unless exempt",
         ));
     }
-    found
+    findings
 }
 
-/// Whether users may have systemd move a process of theirs, out of the job for instance. It is asked
-/// about a unit that is not there, and says so to whom it listens to: with the rights of nobody in
-/// particular where this is root.
-fn bus(site: &Site) -> Finding {
+/// Checks that users cannot make systemd move their processes, for instance out of the job.
+///
+/// The call names a unit that does not exist: systemd reports that only to a user whose call it
+/// accepts. Root makes the call as `nobody`.
+fn check_bus(site: &Site) -> Finding {
     let object = "system bus";
     if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
-        return Finding::fine(BUS, object, "there is none on this node");
+        return Finding::fine(BUS_CLOSED, object, "there is none on this node");
     }
     let mut call = Command::new("busctl");
     call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
     call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
     call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
     if site.is_root() {
-        call.uid(NOBODY).gid(NOBODY);
+        call.uid(NOBODY_UID).gid(NOBODY_UID);
     }
-    match ask(&mut call) {
-        Ok((_, said)) if said.contains("not loaded") => Finding::warning(
-            BUS,
+    match query_program(&mut call) {
+        Ok((_, output)) if output.contains("not loaded") => Finding::warning(
+            BUS_CLOSED,
             object,
             "users can have systemd move their processes out of their jobs, with every device that \
              these have open (systemd-run --user --scope)",
-            WRITE,
+            WRITE_REMEDY,
         ),
-        Ok((false, said)) if said.contains("denied") => {
-            Finding::fine(BUS, object, "users cannot have systemd move a process out of its job")
-        }
+        Ok((false, output)) if output.contains("denied") => Finding::fine(
+            BUS_CLOSED,
+            object,
+            "users cannot have systemd move a process out of its job",
+        ),
         Ok((_, why)) | Err(why) => {
-            Finding::unknown(BUS, object, why.trim(), "see whether busctl(1) works here")
+            Finding::unknown(BUS_CLOSED, object, why.trim(), "see whether busctl(1) works here")
         }
     }
 }
 
-fn cron(name: &str, pid: i32) -> Finding {
+fn check_cron(name: &str, pid: i32) -> Finding {
     let object = format!("{name} (process {pid})");
-    match is_closed(pid) {
+    match has_filter(pid) {
         Ok(true) => {
-            Finding::fine(CRON, object, "what it starts opens the devices of its unit only")
+            Finding::fine(CRON_CLOSED, object, "what it starts opens the devices of its unit only")
         }
         Ok(false) => Finding::warning(
-            CRON,
+            CRON_CLOSED,
             object,
             "it runs commands of users outside of jobs and of their slices, with every device",
             "close its service: cp -r the folder of its name in /usr/share/job-adopt/systemd to \
              /etc/systemd/system/, systemctl daemon-reload, and restart it; or let users have none: \
              crontab(1), at.allow(5)",
         ),
-        Err(why) => Finding::unknown(CRON, object, why, "run this as root"),
+        Err(why) => Finding::unknown(CRON_CLOSED, object, why, "run this as root"),
     }
 }
 
-/// Whether a filter is in force where a process is.
-fn is_closed(pid: i32) -> bpf::Result<bool> {
+/// Returns whether a filter applies to a process.
+fn has_filter(pid: i32) -> bpf::Result<bool> {
     let membership = Membership::of(pid)?;
-    // The root has no filter of anybody's.
+    // The root cgroup, which is no valid path of a job, counts as unfiltered.
     let Ok(path) = membership.unified().unwrap_or("/").parse::<CgroupPath>() else {
         return Ok(false);
     };

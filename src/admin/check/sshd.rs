@@ -1,13 +1,13 @@
-//! The sshd that listens: whether its configuration has logins pass the service's stack (`sshd -T`),
-//! and what it sees of the node: a unit may give it other mounts, namespaces and capabilities than
-//! this process has (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
+//! Checks the sshd that listens: its configuration (`sshd -T`) must take logins through the service's
+//! stack, and it must see the node as this process does. A unit may give it other mounts, namespaces
+//! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
-use super::ask::ask;
+use super::child_process::query_program;
 use super::finding::Severity;
-use super::mounts::hierarchy;
-use super::programs::trusted;
-use super::{Check, Finding, Site, roots};
-use crate::ending::{read_process, runs_sshd};
+use super::mounts::open_hierarchy;
+use super::programs::require_trusted;
+use super::{Check, Finding, Site, root_processes};
+use crate::ending::{is_sshd_process, read_process};
 use helper::sources::processes;
 use kernel::cgroup::Mount;
 use kernel::proc::{self, Proc};
@@ -20,58 +20,60 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const CONFIG: Check = "sshd-config";
-const PAM: Check = "sshd-pam";
-const SERVICE: Check = "sshd-service";
-const OTHERS: Check = "ssh-others";
-const SERVER: Check = "sshd-server";
-const NAMESPACES: Check = "sshd-namespaces";
-const CGROUP_MOUNT: Check = "sshd-cgroup-mount";
-const FILES: Check = "sshd-files";
-const CAPABILITIES: Check = "sshd-capabilities";
+const SSHD_CONFIG: Check = "sshd-config";
+const SSHD_PAM: Check = "sshd-pam";
+const SSHD_SERVICE: Check = "sshd-service";
+const SSH_OTHERS: Check = "ssh-others";
+const SSHD_SERVER: Check = "sshd-server";
+const SSHD_NAMESPACES: Check = "sshd-namespaces";
+const SSHD_CGROUP_MOUNT: Check = "sshd-cgroup-mount";
+const SSHD_FILES: Check = "sshd-files";
+const SSHD_CAPABILITIES: Check = "sshd-capabilities";
 
-/// Where packages have it.
-const USUAL: &str = "/usr/sbin/sshd";
-/// Servers of logins over the network that are not OpenSSH's, by the names of their processes.
-const OTHER: [&str; 8] =
+/// The path of packages' sshd.
+const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
+/// Process names of other servers than OpenSSH that take logins over the network.
+const OTHER_SERVERS: [&str; 8] =
     ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
-/// Options of sshd that bear on its configuration, and take a value.
-const KEPT: [&str; 2] = ["-f", "-o"];
-/// Capabilities without which the module refuses every login, by their numbers in
-/// `linux/capability.h`, and whether `CAP_SYS_ADMIN` does as well.
-const NEEDED: [(&str, u32, bool); 5] = [
-    ("CAP_SYS_ADMIN", SYS_ADMIN, false),
+/// Options of sshd that change its configuration, and take a value.
+const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
+/// Capabilities without which the module refuses every login: name, number in `linux/capability.h`,
+/// and true if `CAP_SYS_ADMIN` includes it.
+const REQUIRED_CAPABILITIES: [(&str, u32, bool); 5] = [
+    ("CAP_SYS_ADMIN", CAP_SYS_ADMIN, false),
     ("CAP_BPF", 39, true),
     ("CAP_NET_ADMIN", 12, true),
     ("CAP_SETUID", 7, false),
     ("CAP_SETGID", 6, false),
 ];
-const SYS_ADMIN: u32 = 21;
+const CAP_SYS_ADMIN: u32 = 21;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
     let servers: Vec<i32> = pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect();
-    let mut found = configurations(&servers, site);
-    found.extend(servers.iter().flat_map(|pid| views(*pid, site)));
-    found.extend(roots(&OTHER).iter().filter(|(_, pid)| is_here(*pid)).map(|(name, pid)| {
+    let mut findings = check_configurations(&servers, site);
+    findings.extend(servers.iter().flat_map(|pid| check_server(*pid, site)));
+    let others = root_processes(&OTHER_SERVERS);
+    findings.extend(others.iter().filter(|(_, pid)| is_here(*pid)).map(|(name, pid)| {
         let text = "serves logins and may ask no PAM module of this service";
         let remedy = "stop it, or let only operators reach it";
-        Finding::warning(OTHERS, format!("{name} (process {pid})"), text, remedy)
+        Finding::warning(SSH_OTHERS, format!("{name} (process {pid})"), text, remedy)
     }));
-    found
+    findings
 }
 
-/// Whether it is an sshd of root's that listens, and not that of a login.
+/// Returns whether a process is root's sshd that listens, not the sshd of a login.
 fn is_server(pid: i32) -> bool {
-    runs_sshd(pid) && read_process(pid).is_some_and(|process| !process.is_sshd)
+    is_sshd_process(pid) && read_process(pid).is_some_and(|process| !process.is_sshd)
 }
 
-/// Whether it numbers processes as this process does. A container's is another node's.
+/// Returns whether a process is in this process's pid namespace. An sshd in a container serves
+/// another node.
 fn is_here(pid: i32) -> bool {
-    shares(pid, "pid") != Some(false)
+    is_in_own_namespace(pid, "pid") != Some(false)
 }
 
-fn dir(pid: i32) -> PathBuf {
+fn proc_dir(pid: i32) -> PathBuf {
     Proc::here().dir(pid)
 }
 
@@ -79,49 +81,54 @@ fn object(pid: i32) -> String {
     format!("sshd (process {pid})")
 }
 
-/// Whether it has the same namespace of that kind as this process; `None` where that is not to be
-/// seen.
-fn shares(pid: i32, kind: &str) -> Option<bool> {
+/// Returns whether a process is in this process's namespace of that kind; `None` if that cannot be
+/// read.
+fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
     let link = |dir: &Path| fs::read_link(dir.join("ns").join(kind)).ok();
-    Some(link(&dir(pid))? == link(Path::new("/proc/self"))?)
+    Some(link(&proc_dir(pid))? == link(Path::new("/proc/self"))?)
 }
 
-/// What those that listen are configured to, each configuration once; where none does, what the one
-/// would be that is started for each connection.
-fn configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
-    let mut commands: BTreeSet<_> = servers.iter().filter_map(|pid| command(*pid)).collect();
-    if let (true, Ok(program)) = (commands.is_empty(), Path::new(USUAL).canonicalize()) {
+/// Checks each configuration of the servers once. If none listens, it checks the one that would be
+/// started for each connection.
+fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
+    let mut commands: BTreeSet<_> = servers.iter().filter_map(|pid| read_command(*pid)).collect();
+    if let (true, Ok(program)) = (commands.is_empty(), Path::new(DEFAULT_SSHD).canonicalize()) {
         commands.insert((program, Vec::new()));
     }
-    let asked: Vec<_> = commands
+    let configurations: Vec<_> = commands
         .iter()
         .map(|(program, options)| {
             let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
-            (effective(&object, program, options), object)
+            (read_configuration(&object, program, options), object)
         })
         .collect();
-    let is_served =
-        |answer: &Result<(bool, String), _>| matches!(answer, Ok((_, own)) if *own == site.service);
-    let served = asked.iter().any(|(answer, _)| is_served(answer));
-    let judged = asked.into_iter().map(|(answer, object)| match answer {
-        Ok((use_pam, own)) => judge(&object, use_pam, &own, &site.service, served),
+    let is_checked = |configuration: &Result<(bool, String), _>| matches!(configuration, Ok((_, name)) if *name == site.service);
+    let is_served = configurations.iter().any(|(configuration, _)| is_checked(configuration));
+    let findings = configurations.into_iter().map(|(configuration, object)| match configuration {
+        Ok((use_pam, name)) => judge(&object, use_pam, &name, &site.service, is_served),
         Err(finding) => vec![finding],
     });
-    judged.flatten().collect()
+    findings.flatten().collect()
 }
 
-/// Another instance than that of the service in question may have a service of its own.
-fn judge(object: &str, use_pam: bool, own: &str, service: &str, served: bool) -> Vec<Finding> {
+/// Judges the configuration of one server. It may have a service of its own: that is an error only if
+/// no server has the service that is checked.
+fn judge(object: &str, use_pam: bool, own: &str, service: &str, is_served: bool) -> Vec<Finding> {
     let pam = match use_pam {
-        true => Finding::fine(PAM, object, "UsePAM yes"),
+        true => Finding::fine(SSHD_PAM, object, "UsePAM yes"),
         false => {
             let text = "UsePAM no: sshd runs no PAM module, and every login is outside of jobs";
-            Finding::error(PAM, object, text, "write \"UsePAM yes\" into sshd_config and reload")
+            Finding::error(
+                SSHD_PAM,
+                object,
+                text,
+                "write \"UsePAM yes\" into sshd_config and reload",
+            )
         }
     };
     let (severity, text, remedy) = match own == service {
         true => return vec![pam],
-        false if served => {
+        false if is_served => {
             (Severity::Note, "not checked", format!("run: job-adopt check --service {own}"))
         }
         false => (
@@ -131,64 +138,72 @@ fn judge(object: &str, use_pam: bool, own: &str, service: &str, served: bool) ->
         ),
     };
     let text = format!("its PAM service is {own}, {text}");
-    vec![pam, Finding::new(severity, SERVICE, object, text, remedy)]
+    vec![pam, Finding::new(severity, SSHD_SERVICE, object, text, remedy)]
 }
 
-/// The program of a process, with those of its options that bear on its configuration. Its title is
-/// believed, since only root can have started it.
-fn command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
-    let title = fs::read(dir(pid).join("cmdline")).ok()?;
-    let program = fs::read_link(dir(pid).join("exe")).ok()?;
-    // After an upgrade the running one is no more, and the next start has the new one.
+/// Reads the program of a process, with the options that change its configuration. The title can be
+/// trusted, because only root can have started the process.
+fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
+    let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
+    let program = fs::read_link(proc_dir(pid).join("exe")).ok()?;
+    // After an upgrade the running file is deleted, and the next start runs the new one.
     let program = PathBuf::from(program.to_str()?.trim_end_matches(" (deleted)"));
-    // OpenSSH before 8.2 tells no options.
-    Some((program, options(&String::from_utf8_lossy(&title)).unwrap_or_default()))
+    // OpenSSH before 8.2 has no options in its title.
+    Some((program, parse_title(&String::from_utf8_lossy(&title)).unwrap_or_default()))
 }
 
-/// What its configuration comes to, as [`parse`] has it, or the finding that says why that cannot be
-/// told.
-fn effective(object: &str, program: &Path, options: &[String]) -> Result<(bool, String), Finding> {
+/// Reads the effective configuration, in the form of [`parse_configuration`].
+///
+/// # Errors
+///
+/// A finding that says why the configuration cannot be read.
+fn read_configuration(
+    object: &str,
+    program: &Path,
+    options: &[String],
+) -> Result<(bool, String), Finding> {
     if !geteuid().is_root() {
         let text = "only root can ask it for its configuration (sshd -T)";
-        return Err(Finding::unknown(CONFIG, object, text, "run this as root"));
+        return Err(Finding::unknown(SSHD_CONFIG, object, text, "run this as root"));
     }
-    if let Err(why) = trusted(&Trust::root(), program) {
+    if let Err(why) = require_trusted(&Trust::root(), program) {
         let text = format!("runs as root, and {why}");
-        return Err(Finding::error(CONFIG, object, text, "install it again"));
+        return Err(Finding::error(SSHD_CONFIG, object, text, "install it again"));
     }
-    match ask(Command::new(program).arg("-T").args(options)) {
-        Ok((true, text)) => Ok(parse(&text, program)),
+    match query_program(Command::new(program).arg("-T").args(options)) {
+        Ok((true, text)) => Ok(parse_configuration(&text, program)),
         Ok((false, why)) => {
             let why = why.trim().replace(['\r', '\n'], " ");
             let text = format!("sshd -T fails, and so will its next start: {why}");
-            Err(Finding::error(CONFIG, object, text, "correct what it names"))
+            Err(Finding::error(SSHD_CONFIG, object, text, "correct what it names"))
         }
         Err(why) => {
             let text = format!("cannot be asked: {why}");
-            Err(Finding::unknown(CONFIG, object, text, "run sshd -T by hand"))
+            Err(Finding::unknown(SSHD_CONFIG, object, text, "run sshd -T by hand"))
         }
     }
 }
 
-/// Reads what the program wrote: a key in small letters and its value on each line. Gives whether it
-/// uses PAM, and as which service: `PAMServiceName` (OpenSSH 9.8), else the program's name.
-fn parse(text: &str, program: &Path) -> (bool, String) {
+/// Parses the output of `sshd -T`, which has a key in small letters and its value on each line.
+/// Returns whether sshd uses PAM, and its service: `PAMServiceName` (OpenSSH 9.8), else the program's
+/// name.
+fn parse_configuration(text: &str, program: &Path) -> (bool, String) {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(own, _)| own.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
+        lines.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     (value("usepam") == Some("yes"), value("pamservicename").unwrap_or(&name).to_owned())
 }
 
-/// The options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
+/// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
 /// `prepare_proctitle`); `None` for another process.
-fn options(title: &str) -> Option<Vec<String>> {
+fn parse_title(title: &str) -> Option<Vec<String>> {
     let (command, _) = title.strip_prefix("sshd: ")?.split_once(" [listener]")?;
     let mut words = command.split_whitespace().skip(1).peekable();
     let mut options = Vec::new();
     while let Some(word) = words.next() {
-        match KEPT.into_iter().find(|option| word.starts_with(option)) {
+        match CONFIG_OPTIONS.into_iter().find(|option| word.starts_with(option)) {
             Some(option) if word == option => {
                 options.push(option.to_owned());
                 options.extend(words.next().map(str::to_owned));
@@ -200,30 +215,30 @@ fn options(title: &str) -> Option<Vec<String>> {
     Some(options)
 }
 
-/// What a server sees of this node and may do on it.
-fn views(pid: i32, site: &Site) -> Vec<Finding> {
-    let Some(same_mounts) = shares(pid, "mnt") else {
+/// Checks which files of this node a server sees, and its rights.
+fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
+    let Some(shares_mounts) = is_in_own_namespace(pid, "mnt") else {
         let text = "its mounts and namespaces are not to be seen";
-        return vec![Finding::unknown(SERVER, object(pid), text, "run this as root")];
+        return vec![Finding::unknown(SSHD_SERVER, object(pid), text, "run this as root")];
     };
-    let mut found = Vec::new();
-    found.extend(namespaces(pid));
-    if !same_mounts {
-        found.extend(cgroup_mount(pid));
-        found.extend(files(pid, site));
+    let mut findings = Vec::new();
+    findings.extend(check_namespaces(pid));
+    if !shares_mounts {
+        findings.extend(check_cgroup_mount(pid));
+        findings.extend(check_files(pid, site));
     }
-    let status = proc::read(dir(pid).join("status")).unwrap_or_default();
-    found.extend(capabilities(pid, proc::field(&status, "CapEff:").unwrap_or_default()));
-    if found.is_empty() {
+    let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
+    findings.extend(check_capabilities(pid, proc::field(&status, "CapEff:").unwrap_or_default()));
+    if findings.is_empty() {
         let text = "it sees the same mounts as this process, and has what the module needs";
-        found.push(Finding::fine(SERVER, object(pid), text));
+        findings.push(Finding::fine(SSHD_SERVER, object(pid), text));
     }
-    found
+    findings
 }
 
-fn namespaces(pid: i32) -> Option<Finding> {
-    let others: Vec<&str> =
-        ["cgroup", "user"].into_iter().filter(|kind| shares(pid, kind) == Some(false)).collect();
+fn check_namespaces(pid: i32) -> Option<Finding> {
+    let is_other = |kind: &&str| is_in_own_namespace(pid, kind) == Some(false);
+    let others: Vec<&str> = ["cgroup", "user"].into_iter().filter(is_other).collect();
     if others.is_empty() {
         return None;
     }
@@ -233,25 +248,26 @@ fn namespaces(pid: i32) -> Option<Finding> {
     );
     let remedy = "PrivateUsers=no and no ProtectControlGroups=private, ProtectControlGroups=strict \
                   or container around it";
-    Some(Finding::error(NAMESPACES, object(pid), text, remedy))
+    Some(Finding::error(SSHD_NAMESPACES, object(pid), text, remedy))
 }
 
-fn cgroup_mount(pid: i32) -> Option<Finding> {
+fn check_cgroup_mount(pid: i32) -> Option<Finding> {
     let remedy = "take ProtectControlGroups=, ReadOnlyPaths= and the like from its unit: systemctl \
                   cat ssh.service sshd.service";
     let root = |mount: &Mount| mount.root().identity().ok();
-    let text = match (hierarchy(&dir(pid).join("root")), hierarchy(Path::new("/"))) {
-        (Ok(mount), Ok(ours)) if root(&mount) != root(&ours) => {
-            format!("it sees another cgroup v2 hierarchy at {}", mount.path())
+    let theirs = open_hierarchy(&proc_dir(pid).join("root"));
+    let text = match (theirs, open_hierarchy(Path::new("/"))) {
+        (Ok(theirs), Ok(ours)) if root(&theirs) != root(&ours) => {
+            format!("it sees another cgroup v2 hierarchy at {}", theirs.path())
         }
         (Ok(_), _) => return None,
-        (Err((wrong, _)), _) => format!("as it sees the mounts, {wrong}"),
+        (Err((why, _)), _) => format!("as it sees the mounts, {why}"),
     };
-    Some(Finding::error(CGROUP_MOUNT, object(pid), text, remedy))
+    Some(Finding::error(SSHD_CGROUP_MOUNT, object(pid), text, remedy))
 }
 
-/// What both must see alike. None of it may be a link, or be behind one.
-fn files(pid: i32, site: &Site) -> Vec<Finding> {
+/// Checks the files that server and command must both see. No path may be or contain a link.
+fn check_files(pid: i32, site: &Site) -> Vec<Finding> {
     let (helper, mounts) =
         (site.settings().helper, "PrivateMounts=, TemporaryFileSystem= and the like");
     let paths = [
@@ -261,39 +277,42 @@ fn files(pid: i32, site: &Site) -> Vec<Finding> {
         (Path::new(&helper), "InaccessiblePaths=, BindPaths= and the like"),
         (Path::new("/dev"), "PrivateDevices="),
     ];
-    paths.into_iter().filter_map(|(path, settings)| file(pid, path, settings)).collect()
+    paths.into_iter().filter_map(|(path, settings)| check_file(pid, path, settings)).collect()
 }
 
-fn file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
+fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
     let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
-    let theirs = identity(&dir(pid).join("root").join(path.strip_prefix("/").ok()?));
-    let what = match (theirs, identity(path)) {
+    let theirs = identity(&proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?));
+    let difference = match (theirs, identity(path)) {
         (Ok(theirs), Ok(ours)) if theirs == ours => return None,
         (Ok(_), _) => "it sees another one".to_owned(),
-        // Missing for both: other checks are about that.
+        // Other checks report a file that is missing for both.
         (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => return None,
         (Err(error), _) => format!("it does not see it ({error})"),
     };
-    let text = format!("{}: {what}", object(pid));
+    let text = format!("{}: {difference}", object(pid));
     let remedy = format!("take {settings} from its unit");
-    // Logins are in sshd's mounts, which they may have devices of their own in.
+    // Logins are in sshd's mount namespace, which may have devices of its own.
     let severity = if path == Path::new("/dev") { Severity::Warning } else { Severity::Error };
-    Some(Finding::new(severity, FILES, path.display(), text, remedy))
+    Some(Finding::new(severity, SSHD_FILES, path.display(), text, remedy))
 }
 
-/// What it may not do, as in a container (capabilities(7)).
-fn capabilities(pid: i32, effective: &str) -> Option<Finding> {
+/// Checks that a server has the required capabilities, which a container may take away
+/// (capabilities(7)).
+fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
     let Ok(set) = u64::from_str_radix(effective, 16) else {
         let text = "its capabilities are not to be seen";
-        return Some(Finding::unknown(CAPABILITIES, object(pid), text, "run this as root"));
+        return Some(Finding::unknown(SSHD_CAPABILITIES, object(pid), text, "run this as root"));
     };
     let has = |bit: u32| set & (1 << bit) != 0;
-    let lacks = |(_, bit, admin): &(&str, u32, bool)| !(has(*bit) || *admin && has(SYS_ADMIN));
-    let missing: Vec<&str> = NEEDED.into_iter().filter(lacks).map(|(name, ..)| name).collect();
+    let lacks =
+        |(_, bit, by_admin): &(&str, u32, bool)| !(has(*bit) || *by_admin && has(CAP_SYS_ADMIN));
+    let missing = REQUIRED_CAPABILITIES.into_iter().filter(lacks);
+    let missing: Vec<&str> = missing.map(|(name, ..)| name).collect();
     (!missing.is_empty()).then(|| {
         let text = format!("it lacks {}: logins are refused", missing.join(", "));
         let remedy = "give them: CapabilityBoundingSet= of its unit, --cap-add of its container";
-        Finding::error(CAPABILITIES, object(pid), text, remedy)
+        Finding::error(SSHD_CAPABILITIES, object(pid), text, remedy)
     })
 }
 
@@ -301,53 +320,54 @@ fn capabilities(pid: i32, effective: &str) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    fn judged(text: &str, service: &str, served: bool) -> Vec<String> {
-        let (use_pam, own) = parse(text, Path::new("/usr/sbin/sshd"));
-        let found = judge("sshd", use_pam, &own, service, served);
-        let bad = found.iter().filter(|one| one.severity != Severity::Fine);
-        bad.map(|one| format!("{:?} {}", one.severity, one.check)).collect()
+    fn bad_findings(text: &str, service: &str, is_served: bool) -> Vec<String> {
+        let (use_pam, own) = parse_configuration(text, Path::new("/usr/sbin/sshd"));
+        let findings = judge("sshd", use_pam, &own, service, is_served);
+        let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
+        bad.map(|finding| format!("{:?} {}", finding.severity, finding.check)).collect()
     }
 
     #[test]
-    fn what_is_amiss_is_named() {
-        assert_eq!(judged("usepam yes\n", "sshd", true), [""; 0]);
-        assert_eq!(judged("usepam yes\n", "other", false), ["Error sshd-service"]);
+    fn configuration_without_pam_or_with_other_service_is_reported() {
+        assert_eq!(bad_findings("usepam yes\n", "sshd", true), [""; 0]);
+        assert_eq!(bad_findings("usepam yes\n", "other", false), ["Error sshd-service"]);
         for text in ["usepam no\n", "", "permittunnel no\n"] {
-            assert_eq!(judged(text, "sshd", true), ["Error sshd-pam"], "{text}");
+            assert_eq!(bad_findings(text, "sshd", true), ["Error sshd-pam"], "{text}");
         }
         let alternative = "usepam yes\npamservicename ssh-alt\n";
-        assert_eq!(judged(alternative, "sshd", false), ["Error sshd-service"]);
-        assert_eq!(judged(alternative, "sshd", true), ["Note sshd-service"]);
-        assert_eq!(judged(alternative, "ssh-alt", true), [""; 0]);
+        assert_eq!(bad_findings(alternative, "sshd", false), ["Error sshd-service"]);
+        assert_eq!(bad_findings(alternative, "sshd", true), ["Note sshd-service"]);
+        assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
     }
 
     #[test]
-    fn the_program_names_the_service_where_nothing_else_does() {
-        assert_eq!(parse("usepam yes\n", Path::new("/opt/sshd-alt")).1, "sshd-alt");
-        assert_eq!(parse("pamservicename x\n", Path::new("/opt/sshd-alt")).1, "x");
+    fn program_names_service_unless_configuration_does() {
+        let service = |text| parse_configuration(text, Path::new("/opt/sshd-alt")).1;
+        assert_eq!(service("usepam yes\n"), "sshd-alt");
+        assert_eq!(service("pamservicename x\n"), "x");
     }
 
     #[test]
-    fn a_capability_that_is_missing_is_named() {
-        let text = |set: &str| capabilities(1, set).map(|found| found.text);
+    fn missing_capability_is_named() {
+        let text = |set: &str| check_capabilities(1, set).map(|finding| finding.text);
         assert_eq!(text("000001ffffffffff"), None);
         let named = |set: &str| text(set).unwrap_or_default();
         assert!(named("000001ffffdfffff").contains("lacks CAP_SYS_ADMIN:"));
         assert!(named("000001ffffffffbf").contains("lacks CAP_SETGID:"));
-        // Nothing but CAP_BPF and what it came from: one of them is enough.
+        // CAP_BPF was split from CAP_SYS_ADMIN: one of them is enough.
         assert_eq!(text("0000017fffffffff"), None);
         assert!(named("0000017fffdfffff").contains("CAP_SYS_ADMIN, CAP_BPF:"));
         assert_eq!(named("no number"), "its capabilities are not to be seen");
     }
 
     #[test]
-    fn a_listener_tells_its_options() {
-        let kept = |title: &str| options(title).map(|options| options.join(" "));
+    fn configuration_options_are_read_from_title_of_listener() {
+        let options = |title: &str| parse_title(title).map(|options| options.join(" "));
         let rest = "[listener] 0 of 10-100 startups";
-        assert_eq!(kept(&format!("sshd: /usr/sbin/sshd -D {rest}")), Some(String::new()));
+        assert_eq!(options(&format!("sshd: /usr/sbin/sshd -D {rest}")), Some(String::new()));
         let title = format!("sshd: /usr/sbin/sshd -D -f /etc/x -p 2222 -oUsePAM=no -e {rest}");
-        assert_eq!(kept(&title), Some("-f /etc/x -oUsePAM=no".into()));
-        assert_eq!(kept("sshd: alice [priv]"), None);
-        assert_eq!(kept("vim sshd: a [listener]"), None);
+        assert_eq!(options(&title), Some("-f /etc/x -oUsePAM=no".into()));
+        assert_eq!(options("sshd: alice [priv]"), None);
+        assert_eq!(options("vim sshd: a [listener]"), None);
     }
 }

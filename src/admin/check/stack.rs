@@ -1,5 +1,5 @@
-//! The service's stack: whether libpam really runs our lines, what stands behind them, and which
-//! modules undo or forestall what ours does.
+//! Checks the service's stack: libpam must run our lines, their arguments must confine logins, and no
+//! other module may undo their effect.
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
@@ -9,18 +9,19 @@ use protocol::Request;
 use std::fmt::Display;
 use std::path::Path;
 
-const SESSION: Check = "pam-session";
-const ACCOUNT: Check = "pam-account";
-const ARGUMENTS: Check = "pam-arguments";
-const OPEN: Check = "pam-open";
-const ORDER: Check = "pam-order";
-const RIVAL: Check = "pam-rival";
-const CLOSE: Check = "pam-close";
+const PAM_SESSION: Check = "pam-session";
+const PAM_ACCOUNT: Check = "pam-account";
+const PAM_ARGUMENTS: Check = "pam-arguments";
+const PAM_OPEN: Check = "pam-open";
+const PAM_ORDER: Check = "pam-order";
+const PAM_RIVAL: Check = "pam-rival";
+const PAM_CLOSE: Check = "pam-close";
 
-/// The lines of an account stack in front of which ours belongs.
-const ACCOUNT_LINE: &str = "put \"account required pam_job_adopt.so\" above every other account \
+/// Remedy for an account line that is missing or at a wrong place.
+const ACCOUNT_REMEDY: &str = "put \"account required pam_job_adopt.so\" above every other account \
                             line but pam_nologin's";
-const SESSION_LINE: &str =
+/// Remedy for a session line that is missing or at a wrong place.
+const SESSION_REMEDY: &str =
     "put \"session required pam_job_adopt.so\" below every other session line";
 
 /// Modules that put a process into a cgroup when its session opens.
@@ -33,8 +34,8 @@ pub(super) const MOVERS: [(&str, &str); 7] = [
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
-/// Modules that work on no path of users when a session is closed.
-const QUIET: [&str; 19] = [
+/// Modules that use no paths of users when a session is closed.
+const QUIET_MODULES: [&str; 19] = [
     "pam_access.so",
     "pam_deny.so",
     "pam_env.so",
@@ -55,42 +56,42 @@ const QUIET: [&str; 19] = [
     "pam_umask.so",
     "pam_unix.so",
 ];
-/// Modules that do what a file of the site's says.
-const SCRIPTED: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
-/// Modules that decide as ours does who may log in, or into which job.
-pub(crate) const RIVALS: [&str; 4] =
+/// Modules that run a script of the site.
+const SCRIPT_MODULES: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
+/// Modules that, like ours, decide who may log in, or into which job.
+pub(crate) const RIVAL_MODULES: [&str; 4] =
     ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"];
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let mut found = vec![phase(site, Group::Session), phase(site, Group::Account)];
-    found.extend(site.ours().flat_map(|entry| arguments(site, entry)));
-    found.extend(order(site));
-    found.extend(close(site));
-    found.extend(rivals(site));
-    found
+    let mut findings = vec![check_line(site, Group::Session), check_line(site, Group::Account)];
+    findings.extend(site.own_lines().flat_map(|entry| check_arguments(site, entry)));
+    findings.extend(check_order(site));
+    findings.extend(check_closing(site));
+    findings.extend(find_rivals(site));
+    findings
 }
 
-/// Whether libpam runs our line of a group. Without the account line nobody is let out of a job, since
-/// the session phase judges again; but whoever is refused is so late, and without a text.
-fn phase(site: &Site, group: Group) -> Finding {
+/// Checks that libpam runs our line of a group. Without the account line no login is outside of a job,
+/// because the session phase decides again; but refusals come late, and without a text.
+fn check_line(site: &Site, group: Group) -> Finding {
     let (check, severity, line, absent) = match group {
         Group::Account => (
-            ACCOUNT,
+            PAM_ACCOUNT,
             Severity::Warning,
-            ACCOUNT_LINE,
+            ACCOUNT_REMEDY,
             "has no account line of pam_job_adopt.so: who has no job is refused only after the \
              login, without being told why",
         ),
         _ if site.account.iter().any(Entry::is_for_service) => (
-            SESSION,
+            PAM_SESSION,
             Severity::Error,
-            SESSION_LINE,
+            SESSION_REMEDY,
             "has an account line but no session line: every login is refused (JA09)",
         ),
         _ => (
-            SESSION,
+            PAM_SESSION,
             Severity::Error,
-            SESSION_LINE,
+            SESSION_REMEDY,
             "has no line of pam_job_adopt.so: logins are in no job",
         ),
     };
@@ -109,7 +110,7 @@ fn phase(site: &Site, group: Group) -> Finding {
                 "change {by} so that it neither ends the stack nor leaps, or take its file in by \
                  substack instead of include"
             );
-            new(&ours, &text, if check == ACCOUNT { line } else { &change })
+            new(&ours, &text, if check == PAM_ACCOUNT { line } else { &change })
         }
         stack::Finding::Undone { by } => {
             let text = "can undo a refusal of pam_job_adopt.so (action reset)";
@@ -142,18 +143,19 @@ fn phase(site: &Site, group: Group) -> Finding {
     }
 }
 
-/// What a line of ours has, and whatever in it lets a login be outside of a job.
-fn arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
+/// Checks the arguments of a line of our module, and reports those that let a login be outside of a
+/// job.
+fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     let place = &entry.place;
     let settings = match Settings::parse(&entry.arguments) {
         Ok(settings) => settings,
         Err(error) => {
             let text = format!("{error}: every login is refused (JA09)");
             let remedy = "correct the argument; pam_job_adopt(8) has them all";
-            return vec![Finding::error(ARGUMENTS, place, text, remedy)];
+            return vec![Finding::error(PAM_ARGUMENTS, place, text, remedy)];
         }
     };
-    let mut found = vec![conf(site, entry, Path::new(&settings.conf))];
+    let mut findings = vec![check_conf(site, entry, Path::new(&settings.conf))];
     let knobs = [
         ("action_no_jobs", settings.no_jobs, "users without a job are left to other modules"),
         ("action_adopt_failure", settings.adopt_failure, "logins that cannot join are let in"),
@@ -161,71 +163,73 @@ fn arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     ];
     for (name, action, does) in knobs.into_iter().filter(|(_, action, _)| *action != Action::Deny) {
         let text = format!("{name}={action} opens: {does}, outside of jobs");
-        found.push(Finding::warning(OPEN, place, text, format!("take {name} away")));
+        findings.push(Finding::warning(PAM_OPEN, place, text, format!("take {name} away")));
     }
     if settings.observe {
         let text = "observe: nothing is enforced, logins are only written about in the log";
         let remedy = "take observe away when the log says what you expect";
-        found.push(Finding::warning(OPEN, place, text, remedy));
+        findings.push(Finding::warning(PAM_OPEN, place, text, remedy));
     }
-    if found.len() == 1 {
-        found.push(Finding::fine(OPEN, place, "no argument opens anything"));
+    if findings.len() == 1 {
+        findings.push(Finding::fine(PAM_OPEN, place, "no argument opens anything"));
     }
-    found
+    findings
 }
 
-/// Whether the line's configuration is the one that is checked.
-fn conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
+/// Checks that the line's configuration exists, and is the one that is checked.
+fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
     let (place, shown) = (&entry.place, conf.display());
     if conf != Path::new(Request::CONF) && conf.symlink_metadata().is_err() {
         let text = format!("has conf={shown}, which is not there: every login is refused (JA09)");
-        return Finding::error(ARGUMENTS, place, text, "write the file, or take conf= away");
+        return Finding::error(PAM_ARGUMENTS, place, text, "write the file, or take conf= away");
     }
     if conf != site.conf && site.is_here() {
         let text = format!("has conf={shown}, but {} was checked", site.conf.display());
         return Finding::warning(
-            ARGUMENTS,
+            PAM_ARGUMENTS,
             place,
             text,
             format!("run: job-adopt check --conf {shown}"),
         );
     }
-    Finding::fine(ARGUMENTS, place, "its arguments are known")
+    Finding::fine(PAM_ARGUMENTS, place, "its arguments are known")
 }
 
-/// What stands after our session line.
-fn order(site: &Site) -> Vec<Finding> {
+/// Finds modules after our session line that may move the login out of its job.
+fn check_order(site: &Site) -> Vec<Finding> {
     let Some(last) = site.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
     let late = |entry: &Entry| {
         let (file, place, below) = (entry.file(), &entry.place, "move our session line below it");
         if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
             let text = format!("{file} runs after ours and {does}, out of the job");
-            return Some(Finding::error(ORDER, place, text, below));
+            return Some(Finding::error(PAM_ORDER, place, text, below));
         }
         let text = format!("{file} runs after ours, and what it runs may move the login");
-        SCRIPTED.contains(&file).then(|| Finding::warning(ORDER, place, text, below))
+        SCRIPT_MODULES.contains(&file).then(|| Finding::warning(PAM_ORDER, place, text, below))
     };
-    let mut found: Vec<_> = site.session.iter().skip(last + 1).filter_map(late).collect();
-    if found.is_empty() {
-        let ours = format!("service {}", site.service);
-        found.push(Finding::fine(ORDER, ours, "no module known to move logins follows our line"));
+    let mut findings: Vec<_> = site.session.iter().skip(last + 1).filter_map(late).collect();
+    if findings.is_empty() {
+        let service = format!("service {}", site.service);
+        let text = "no module known to move logins follows our line";
+        findings.push(Finding::fine(PAM_ORDER, service, text));
     }
-    found
+    findings
 }
 
-/// Finds a module that closes the session before ours goes back to the node's namespaces: libpam calls the
-/// lines in the same order as at its beginning.
-fn close(site: &Site) -> Option<Finding> {
+/// Finds a module that closes the session before ours goes back to the node's namespaces: libpam
+/// closes in the order of the lines, as it opens.
+fn check_closing(site: &Site) -> Option<Finding> {
     let last = site.session.iter().rposition(Entry::is_fit)?;
     if !site.settings().join_container {
         return None;
     }
     let before = site.session.iter().take(last).take_while(|entry| !entry.is_close_only());
-    let is_loud = |entry: &&Entry| ![&QUIET[..], &RIVALS].concat().contains(&entry.file());
+    let is_loud =
+        |entry: &&Entry| ![&QUIET_MODULES[..], &RIVAL_MODULES].concat().contains(&entry.file());
     let Some(entry) = before.into_iter().find(is_loud) else {
         let service = format!("service {}", site.service);
         let text = "no module that works on files closes in a job's namespaces";
-        return Some(Finding::fine(CLOSE, service, text));
+        return Some(Finding::fine(PAM_CLOSE, service, text));
     };
     let text = format!(
         "{} closes sessions in a job's private /tmp, where its user decides what a path leads to",
@@ -233,11 +237,12 @@ fn close(site: &Site) -> Option<Finding> {
     );
     let remedy =
         "put \"session optional pam_job_adopt.so close_only\" above every other session line";
-    Some(Finding::warning(CLOSE, &entry.place, text, remedy))
+    Some(Finding::warning(PAM_CLOSE, &entry.place, text, remedy))
 }
 
-/// Modules that decide about the same, wherever they stand but where they would be named already.
-fn rivals(site: &Site) -> Vec<Finding> {
+/// Finds rival modules anywhere in the stack, except behind our session line: [`check_order`] reports
+/// those.
+fn find_rivals(site: &Site) -> Vec<Finding> {
     let ours = site.session.iter().rposition(Entry::is_fit);
     let before = site.session.iter().take(ours.unwrap_or(usize::MAX));
     let observes = site.settings().observe;
@@ -245,12 +250,12 @@ fn rivals(site: &Site) -> Vec<Finding> {
         let (file, place) = (entry.file(), &entry.place);
         if observes {
             let text = format!("{file} decides, and ours observes: job-adopt compare sums it up");
-            return Finding::note(RIVAL, place, text, "");
+            return Finding::note(PAM_RIVAL, place, text, "");
         }
         let text = format!("{file} decides about logins as well: who has no job of its is refused");
         let remedy = "take this line out, unless both are to agree on every login";
-        Finding::warning(RIVAL, place, text, remedy)
+        Finding::warning(PAM_RIVAL, place, text, remedy)
     };
     let all = site.account.iter().chain(before);
-    all.filter(|entry| RIVALS.contains(&entry.file())).map(rival).collect()
+    all.filter(|entry| RIVAL_MODULES.contains(&entry.file())).map(rival).collect()
 }

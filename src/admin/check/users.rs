@@ -1,74 +1,83 @@
-//! The users' processes that are in none of their jobs.
+//! Checks for processes outside of jobs: those of users, and those that helpers left behind.
 
 use super::{Check, Finding, Site};
+use crate::accounts::{self, HELPER_USER};
 use crate::ending::real_uid;
-use crate::people::{self, HELPER_USER};
-use crate::strays::Look;
+use crate::strays::Snapshot;
 use helper::sources::processes;
-use helper::sources::processes as listed;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;
 use nix::unistd::Uid;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const STRAYS: Check = "users-outside-jobs";
-const LEFT: Check = "helper-left";
-/// Seconds that no phase of a login lasts (`timeout=`), and no question of `callerid`.
-const LONGEST: i64 = 120;
-/// Most users that are named.
-const NAMED: usize = 8;
+const USERS_OUTSIDE_JOBS: Check = "users-outside-jobs";
+const HELPER_LEFT: Check = "helper-left";
+/// Longest life of a helper: no phase of a login (`timeout=`) and no query of `callerid` takes longer.
+const HELPER_AGE_MAX_SECONDS: i64 = 120;
+/// Maximum users and processes in a finding.
+const NAMES_MAX: usize = 8;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let look = match Look::at(&site.config) {
-        Ok(look) => look,
+    let snapshot = match Snapshot::read(&site.config) {
+        Ok(snapshot) => snapshot,
         Err(error) => {
             let text = error.to_string();
-            return vec![Finding::unknown(STRAYS, "users", text, "")];
+            return vec![Finding::unknown(USERS_OUTSIDE_JOBS, "users", text, "")];
         }
     };
     let mut counts = BTreeMap::new();
-    look.outside.iter().for_each(|one| *counts.entry(one.uid).or_default() += 1);
-    vec![strays(&counts), left(&old(site))]
+    snapshot.outside.iter().for_each(|process| *counts.entry(process.uid).or_default() += 1);
+    vec![judge_counts(&counts), judge_old_helpers(&find_old_helpers(site))]
 }
 
-/// Processes of the helper's account that are older than any login.
-fn old(site: &Site) -> Vec<i32> {
-    let own = site.account(HELPER_USER).map(|account| account.uid);
-    let is_own = |pid: i32| own.is_some() && real_uid(pid).map(Uid::as_raw) == own;
-    let pids = listed::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
-    pids.filter(|pid| is_own(*pid) && age(*pid) > Some(LONGEST)).take(NAMED).collect()
+/// Finds processes of the helper's account that are older than any login.
+fn find_old_helpers(site: &Site) -> Vec<i32> {
+    let uid = site.find_account(HELPER_USER).map(|account| account.uid);
+    let is_helper = |pid: i32| uid.is_some() && real_uid(pid).map(Uid::as_raw) == uid;
+    let is_old = |pid: i32| age_seconds(pid) > Some(HELPER_AGE_MAX_SECONDS);
+    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    pids.filter(|pid| is_helper(*pid) && is_old(*pid)).take(NAMES_MAX).collect()
 }
 
-/// One of them got out of its login's hands, and could end every later helper, and so refuse every
-/// login.
-fn left(old: &[i32]) -> Finding {
-    if old.is_empty() {
-        return Finding::fine(LEFT, HELPER_USER, "no process of the account outlived its login");
+/// Reports old helpers as an error: such a process has escaped its login, and can kill every later
+/// helper and so refuse every login.
+fn judge_old_helpers(pids: &[i32]) -> Finding {
+    if pids.is_empty() {
+        return Finding::fine(
+            HELPER_LEFT,
+            HELPER_USER,
+            "no process of the account outlived its login",
+        );
     }
     let text = "outlived its login, and can end the helpers of all others: they are refused (JA08)";
-    Finding::error(LEFT, format!("process {old:?}"), text, "kill it, and see how it came there")
+    let remedy = "kill it, and see how it came there";
+    Finding::error(HELPER_LEFT, format!("process {pids:?}"), text, remedy)
 }
 
-/// For how many seconds a process has been there.
-fn age(pid: i32) -> Option<i64> {
+/// Returns the age of a process.
+fn age_seconds(pid: i32) -> Option<i64> {
     Some(now() - processes::start_time(&Proc::here(), pid)?)
 }
 
-fn strays(counts: &BTreeMap<u32, usize>) -> Finding {
+fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {
     if counts.is_empty() {
-        return Finding::fine(STRAYS, "users", "no user has a process outside of their jobs");
+        return Finding::fine(
+            USERS_OUTSIDE_JOBS,
+            "users",
+            "no user has a process outside of their jobs",
+        );
     }
     let mut names: Vec<String> =
-        counts.keys().take(NAMED).map(|uid| people::name_of(*uid)).collect();
-    if counts.len() > NAMED {
-        names.push(format!("and {} more", counts.len() - NAMED));
+        counts.keys().take(NAMES_MAX).map(|uid| accounts::user_name(*uid)).collect();
+    if counts.len() > NAMES_MAX {
+        names.push(format!("and {} more", counts.len() - NAMES_MAX));
     }
     let sum: usize = counts.values().sum();
     let text = format!("{sum} of their processes are in none of their jobs");
     let remedy = "see those of users without a job: job-adopt strays; end them: --kill; what was \
                   started before the module was enabled stays until it is ended";
-    Finding::note(STRAYS, names.join(", "), text, remedy)
+    Finding::note(USERS_OUTSIDE_JOBS, names.join(", "), text, remedy)
 }
 
 #[cfg(test)]
@@ -77,19 +86,19 @@ mod tests {
     use crate::check::finding::Severity;
 
     #[test]
-    fn a_helper_that_is_older_than_any_phase_is_an_error() {
-        assert_eq!(left(&[]).severity, Severity::Fine);
-        assert_eq!(left(&[7]).severity, Severity::Error);
-        let own = age(std::process::id().cast_signed()).unwrap();
-        let first = age(1).unwrap();
+    fn helper_older_than_any_phase_is_an_error() {
+        assert_eq!(judge_old_helpers(&[]).severity, Severity::Fine);
+        assert_eq!(judge_old_helpers(&[7]).severity, Severity::Error);
+        let own = age_seconds(std::process::id().cast_signed()).unwrap();
+        let first = age_seconds(1).unwrap();
         assert!(own < 60 * 60 && first >= own, "{own} {first}");
     }
 
     #[test]
-    fn they_are_counted() {
-        assert_eq!(strays(&BTreeMap::new()).severity, Severity::Fine);
+    fn processes_outside_of_jobs_are_counted() {
+        assert_eq!(judge_counts(&BTreeMap::new()).severity, Severity::Fine);
         let counts = (0..10).map(|uid| (4_000_000_000 + uid, 3));
-        let finding = strays(&counts.collect());
+        let finding = judge_counts(&counts.collect());
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
         assert!(finding.object.ends_with("and 2 more"), "{}", finding.object);

@@ -5,9 +5,9 @@ mod attached;
 mod nodes;
 mod resolved;
 
+use super::accounts::with_login_rights;
 use super::command_line::value;
 use super::names::{self, DeviceOptions};
-use super::people::as_login;
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
 use clap::{ArgGroup, Args};
 use helper::devices::{Resolver, Tree};
@@ -50,7 +50,7 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     if let Some(target) = attached::target(options)? {
         let report = attached::Report::of(&target, &tree(options)?)?;
         report.write(options.json, output)?;
@@ -60,7 +60,7 @@ pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let look = || resolved::Report::of(&asked::asked(options), &resolver);
     let report = match options.root {
         Some(_) => look(),
-        None => as_login(look, output),
+        None => with_login_rights(look, output),
     };
     report.write(options.json, output)?;
     Ok(report.code())

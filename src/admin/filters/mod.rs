@@ -4,7 +4,7 @@
 pub mod interpret;
 mod owner;
 
-use crate::sys::xlated;
+use crate::sys::read_instructions;
 use helper::printable;
 use interpret::Request;
 use kernel::Failed;
@@ -86,7 +86,7 @@ impl Inspection {
 }
 
 /// The name in a report.
-pub(super) fn attachment(attached: Attached) -> &'static str {
+pub(super) fn attach_mode_name(attached: Attached) -> &'static str {
     match attached {
         Attached::Nothing => "no filter",
         Attached::Exclusive => "flags 0",
@@ -111,7 +111,7 @@ impl Filter {
         let insns = insns(program)?;
         Ok(Self {
             cgroup: level.map(printable),
-            attached: attachment(attached),
+            attached: attach_mode_name(attached),
             id: program.id(),
             name: printable(program.name()),
             tag: program.info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -145,7 +145,7 @@ fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Lev
 /// them: to anybody without `CAP_BPF`, and with blinded constants (`net.core.bpf_jit_harden`) where
 /// `kernel.kptr_restrict` hides addresses.
 fn insns(program: &Program) -> Result<Option<Vec<Insn>>> {
-    let bytes = xlated(program.as_fd(), XLATED_MAX).map_err(|error| {
+    let bytes = read_instructions(program.as_fd(), XLATED_MAX).map_err(|error| {
         Failed::new("read instructions of program", program.id().to_string(), error)
     })?;
     let insn = |bytes: &[u8]| bytes.try_into().ok().map(interpret::decode);

@@ -1,8 +1,8 @@
 //! `slices`: the files by which systemd keeps what users run outside of jobs from GPUs, and moves no
 //! login out of its job.
 
-use super::pam::replace;
-use super::{Conf, Error, Output, people, require_root};
+use super::pam::replace_file;
+use super::{Conf, Error, Output, accounts, require_root};
 use clap::Args;
 use helper::Config;
 use helper::devices::{DeviceRequest, Policy, Resolver, Tree, build_allowlist};
@@ -44,7 +44,7 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-pub(super) fn command(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let files = files(&config, &Resolver::new(Tree::host(), config.devices.clone()), output)?;
     if !options.write {
@@ -73,7 +73,7 @@ fn files(
 ) -> Result<BTreeMap<String, String>, Error> {
     let closed = format!("{CLOSED}{}", always_allowed(config, resolver, output)?);
     let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
-    for (uid, why) in exempt(config)? {
+    for (uid, why) in exempt_accounts(config)? {
         let head = if uid == 0 { String::new() } else { format!("# {why}\n#\n") };
         files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT}"));
     }
@@ -127,7 +127,7 @@ fn always_allowed(
 
 /// Whose slices are not closed, and why.
 /// Errors: [`Error::Failed`] for what cannot be looked up.
-pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
+pub(super) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
     let mut add = |uid: u32, why: String| {
         exempt.entry(uid).or_insert(why);
@@ -138,16 +138,16 @@ pub(super) fn exempt(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     let flux = &config.flux_user;
     let uid = match decimal(flux) {
         Some(uid) => Some(uid),
-        None => people::user(flux)?.map(|user| user.uid.as_raw()),
+        None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
     };
     if let Some(uid) = uid {
         add(uid, format!("{flux}: Flux runs jobs in this slice"));
     }
     for name in &config.exempt_groups {
-        let group = people::group(name)?;
+        let group = accounts::find_group(name)?;
         let group = group.ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
         for member in group.mem {
-            let uid = people::account(&member)?.uid.as_raw();
+            let uid = accounts::require_user(&member)?.uid.as_raw();
             add(uid, format!("{member}: in the group {name} of exempt_groups"));
         }
     }
@@ -183,7 +183,7 @@ fn place(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Err
     }
     // At once, so that systemd never reads half of it.
     fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
-    replace(&path, text, None)?;
+    replace_file(&path, text, None)?;
     writeln!(output.out, "wrote {}", path.display())?;
     Ok(true)
 }

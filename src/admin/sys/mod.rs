@@ -1,5 +1,5 @@
-//! Unsafe blocks of the command alone, each with its argument for safety. What sshd's module calls
-//! stands in [`kernel::sys`].
+//! The unsafe blocks that only the command needs, each with its argument for safety. Blocks that the
+//! module shares are in [`kernel::sys`].
 
 #![allow(unsafe_code)]
 
@@ -13,21 +13,29 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Removes an extended attribute of an open file.
-/// Errors: `ENODATA` when there is none.
+///
+/// # Errors
+///
+/// `ENODATA` if there is none, and the other errors of `fremovexattr(2)`.
 pub(crate) fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     // SAFETY: the name is NUL-terminated.
     checked(unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) }.into()).map(drop)
 }
 
-/// Reads the instructions of a program as the verifier left them; `None` where the kernel does not
-/// show them.
-/// Errors: `EPERM` without `CAP_BPF`, `EFBIG` past `most` bytes.
-pub(crate) fn xlated(program: BorrowedFd<'_>, most: usize) -> io::Result<Option<Vec<u8>>> {
+/// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_BPF`, and `EFBIG` for more than `max` bytes.
+pub(crate) fn read_instructions(
+    program: BorrowedFd<'_>,
+    max: usize,
+) -> io::Result<Option<Vec<u8>>> {
     let mut info = Info([0; INFO_LEN]);
-    // SAFETY: it asks for nothing that would have to be pointed to.
+    // SAFETY: this first query requests no array, so `info` needs no pointers.
     unsafe { read_info(program, &mut info) }?;
     let length = read_u32(&info.0, 20);
-    if length as usize > most {
+    if length as usize > max {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     let mut insns = vec![0_u8; length as usize];
@@ -38,9 +46,9 @@ pub(crate) fn xlated(program: BorrowedFd<'_>, most: usize) -> io::Result<Option<
         let field = info.0.get_mut(offset..offset + bytes.len());
         field.into_iter().for_each(|field| field.copy_from_slice(bytes));
     }
-    // SAFETY: it points to `insns`, which is ours alone, and as long as it says.
+    // SAFETY: it points to `insns`, which no other code uses, and gives its length.
     unsafe { read_info(program, &mut info) }?;
-    // Where the kernel hides them they have a length and no address.
-    let shown = info.0.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    Ok((shown && read_u32(&info.0, 20) == length && length > 0).then_some(insns))
+    // Hidden instructions have a length but no address.
+    let is_shown = info.0.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
+    Ok((is_shown && read_u32(&info.0, 20) == length && length > 0).then_some(insns))
 }

@@ -1,10 +1,10 @@
-//! libpam as an application has it: one transaction, as sshd's but without a login behind it.
+//! libpam for an application: one transaction like sshd's, but without a login.
 
 use pam_sys::{PamConversation, PamHandle, PamMessage, PamResponse, raw};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 
-/// `PAM_SILENT` is not among them: users are to be told.
+/// Flags of each call, without `PAM_SILENT`: modules shall send their messages.
 const FLAGS: c_int = 0;
 const PAM_TTY: c_int = 3;
 const PAM_RHOST: c_int = 4;
@@ -27,17 +27,20 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     handle: *mut PamHandle,
-    /// The conversation's, which libpam knows by its address.
-    said: *mut Vec<String>,
+    /// Messages to the user. libpam passes this address to the conversation function.
+    messages: *mut Vec<String>,
 }
 
 impl Transaction {
-    /// Begins one for a user of a service, who comes from this host as by ssh.
-    /// Fails: as `pam_start(3)`.
+    /// Starts a transaction for a user of a service, like an ssh login from this host.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `pam_start(3)` and `pam_set_item(3)`.
     pub(crate) fn start(service: &str, user: &str) -> io::Result<Self> {
         let [service, user] = [CString::new(service)?, CString::new(user)?];
-        let said = Box::into_raw(Box::<Vec<String>>::default());
-        let conversation = PamConversation { conv: Some(converse), data_ptr: said.cast() };
+        let messages = Box::into_raw(Box::<Vec<String>>::default());
+        let conversation = PamConversation { conv: Some(converse), data_ptr: messages.cast() };
         let mut handle: *const PamHandle = std::ptr::null();
         // SAFETY: the strings and the conversation are valid and copied; the handle is written.
         let code = unsafe {
@@ -48,38 +51,38 @@ impl Transaction {
                 &raw mut handle,
             )
         };
-        let transaction = Self { handle: handle.cast_mut(), said };
-        transaction.checked(code)?;
+        let transaction = Self { handle: handle.cast_mut(), messages };
+        transaction.check_code(code)?;
         for (item, value) in [(PAM_TTY, c"ssh"), (PAM_RHOST, c"localhost")] {
             // SAFETY: the handle is valid; the value is a string, which is copied.
             let code =
                 unsafe { raw::pam_set_item(transaction.handle, item, value.as_ptr().cast()) };
-            transaction.checked(code)?;
+            transaction.check_code(code)?;
         }
         Ok(transaction)
     }
 
-    /// Runs a phase, and returns what its modules told the user.
+    /// Runs a phase; returns its result, and the messages of its modules to the user.
     pub(crate) fn run(&mut self, phase: Phase) -> (io::Result<()>, Vec<String>) {
         let call = match phase {
             Phase::Account => raw::pam_acct_mgmt,
             Phase::Open => raw::pam_open_session,
             Phase::Close => raw::pam_close_session,
         };
-        // SAFETY: the handle is valid, and nobody else uses it or what was said.
+        // SAFETY: the handle is valid, and no other code uses it or the messages.
         let code = unsafe { call(self.handle, FLAGS) };
-        // SAFETY: made by `start`; libpam calls back during calls only.
-        let said = unsafe { self.said.as_mut() }.map(std::mem::take).unwrap_or_default();
-        (self.checked(code), said)
+        // SAFETY: `start` made the pointer; libpam calls back only during calls.
+        let messages = unsafe { self.messages.as_mut() }.map(std::mem::take).unwrap_or_default();
+        (self.check_code(code), messages)
     }
 
-    fn checked(&self, code: c_int) -> io::Result<()> {
+    fn check_code(&self, code: c_int) -> io::Result<()> {
         if code == 0 {
             return Ok(());
         }
         // SAFETY: libpam's texts are constants, and none needs the handle.
         let text = unsafe { raw::pam_strerror(self.handle, code) };
-        Err(io::Error::other(self::text(text)))
+        Err(io::Error::other(to_text(text)))
     }
 }
 
@@ -89,12 +92,12 @@ impl Drop for Transaction {
             // SAFETY: the handle is valid and not used again.
             unsafe { raw::pam_end(self.handle, 0) };
         }
-        // SAFETY: made by `start`, and libpam has let go of it.
-        drop(unsafe { Box::from_raw(self.said) });
+        // SAFETY: `start` made the pointer, and libpam no longer uses it.
+        drop(unsafe { Box::from_raw(self.messages) });
     }
 }
 
-/// Takes texts; whatever asks for an answer is refused.
+/// The conversation function: collects messages, and refuses prompts.
 extern "C" fn converse(
     count: c_int,
     messages: *mut *mut PamMessage,
@@ -105,30 +108,30 @@ extern "C" fn converse(
     if count == 0 || count > MESSAGES_MAX {
         return PAM_CONV_ERR;
     }
-    // SAFETY: libpam hands over so many pointers to messages.
+    // SAFETY: libpam passes `count` pointers to messages.
     for message in unsafe { std::slice::from_raw_parts(messages, count) } {
-        // SAFETY: each is a message for the time of this call.
+        // SAFETY: each pointer is valid during this call.
         let Some(message) = (unsafe { message.as_ref() }) else { return PAM_CONV_ERR };
         if ![PAM_ERROR_MSG, PAM_TEXT_INFO].contains(&message.msg_style) {
             return PAM_CONV_ERR;
         }
-        // SAFETY: what `start` has made, which nobody else uses during a call.
-        let Some(said) = (unsafe { data.cast::<Vec<String>>().as_mut() }) else {
+        // SAFETY: `start` made the vector, and no other code uses it during a call.
+        let Some(texts) = (unsafe { data.cast::<Vec<String>>().as_mut() }) else {
             return PAM_CONV_ERR;
         };
-        said.push(text(message.msg));
+        texts.push(to_text(message.msg));
     }
-    // SAFETY: zeroed memory, each an empty answer; the module that asked frees it.
+    // SAFETY: the memory is zeroed, so each answer is empty; the module that asked frees it.
     let answers = unsafe { libc::calloc(count, size_of::<PamResponse>()) };
     if answers.is_null() {
         return PAM_BUF_ERR;
     }
-    // SAFETY: libpam gives a place for one pointer.
+    // SAFETY: libpam passes a valid place for one pointer.
     unsafe { responses.write(answers.cast()) };
     0
 }
 
-fn text(pointer: *const c_char) -> String {
+fn to_text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
     }

@@ -1,4 +1,4 @@
-//! What a program of a person's or a scheduler's does to itself: fork, close, forget.
+//! Changes of this process itself: children, descriptors, shared objects, signal dispositions.
 
 use helper::sources::processes;
 use nix::unistd::{ForkResult, Pid, fork};
@@ -7,13 +7,17 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Exit status of a child whose code panicked, as the Rust runtime has it.
-const PANICKED: i32 = 101;
+/// Exit status of a child whose code panicked, as in the Rust runtime.
+const PANIC_STATUS: i32 = 101;
 
-/// Forks; the child runs `body` and exits with its result. In the child `SIGPIPE` has its default
-/// disposition, which the Rust runtime takes away and a program that is executed would inherit.
-/// Fails: `EBUSY` in a process of several threads; else as `fork(2)`.
-pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
+/// Forks; the child runs `body` and exits with its result. The child gets back the default
+/// disposition of `SIGPIPE`: the Rust runtime ignores the signal, and executed programs would
+/// inherit that.
+///
+/// # Errors
+///
+/// `EBUSY` in a process with several threads, and the errors of `fork(2)`.
+pub(crate) fn fork_child(body: impl FnOnce() -> i32) -> io::Result<Pid> {
     if !is_single_threaded()? {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
@@ -21,12 +25,12 @@ pub(crate) fn fork_and(body: impl FnOnce() -> i32) -> io::Result<Pid> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
-            // SAFETY: sets a disposition, no handler.
+            // SAFETY: it sets a disposition, no handler.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            // A panic must not carry the child back into what the parent is doing.
-            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANICKED);
-            // SAFETY: ends the child alone; nothing that the parent registered to run at exit is
-            // run a second time.
+            // A panic must not unwind into the parent's code.
+            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANIC_STATUS);
+            // SAFETY: it ends the child alone; functions that the parent registered to run at exit
+            // do not run a second time.
             unsafe { libc::_exit(status) }
         }
     }
@@ -36,41 +40,48 @@ fn is_single_threaded() -> io::Result<bool> {
     Ok(processes::list_numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
 }
 
-/// Has every descriptor above standard error close when a program is executed, whoever opened it
-/// and left it open to programs. Until then all of them stay usable.
-/// Fails: as `readdir(3)` of `/proc/self/fd`.
-pub(crate) fn keep_standard_descriptors_only() -> io::Result<()> {
+/// Marks every descriptor above standard error to close when a program is executed, also those that
+/// this process inherited. Until then all of them stay usable.
+///
+/// # Errors
+///
+/// The errors of `readdir(3)` for `/proc/self/fd`.
+pub(crate) fn mark_descriptors_cloexec() -> io::Result<()> {
     for number in processes::list_numbers::<libc::c_int>(Path::new("/proc/self/fd"))? {
         let number = number?;
         if number > 2 {
-            // SAFETY: sets a flag by which nobody's memory is affected; that of the listing, which
-            // stands in it as well, is set already.
+            // SAFETY: it sets a flag, which affects no memory. The listing's own descriptor, which is
+            // among these, has the flag already.
             unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
     }
     Ok(())
 }
 
-/// Loads a shared object as libpam does, and runs its constructors: in a child that does nothing else.
-/// Fails: with what dlerror(3) says.
-pub(crate) fn load(path: &CStr) -> Result<(), String> {
-    // SAFETY: the path is NUL-terminated; what is loaded stays.
+/// Loads a shared object as libpam does, and runs its constructors. Call this only in a child that
+/// does nothing else.
+///
+/// # Errors
+///
+/// The text of dlerror(3).
+pub(crate) fn load_shared_object(path: &CStr) -> Result<(), String> {
+    // SAFETY: the path is NUL-terminated; the loaded object stays.
     if !unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }.is_null() {
         return Ok(());
     }
-    // SAFETY: takes nothing.
+    // SAFETY: the function takes no arguments.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return Err("unknown".to_owned());
     }
-    // SAFETY: a NUL-terminated text, which stays until this thread's next call.
+    // SAFETY: the text is NUL-terminated, and stays until this thread's next call.
     Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Gives `SIGCHLD` its default disposition: where a caller left it ignored, the kernel would reap
-/// children itself and their status would be lost.
-pub(crate) fn heed_children() {
-    // SAFETY: sets a disposition, no handler.
+/// Gives `SIGCHLD` its default disposition. If a caller left it ignored, the kernel would reap
+/// children itself, and their exit status would be lost.
+pub(crate) fn reset_sigchld() {
+    // SAFETY: it sets a disposition, no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
@@ -79,23 +90,23 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
-    fn closes(file: &std::fs::File) -> bool {
-        // SAFETY: reads a flag of a descriptor that is open.
+    fn is_cloexec(file: &std::fs::File) -> bool {
+        // SAFETY: it reads a flag of an open descriptor.
         (unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) }) & libc::FD_CLOEXEC != 0
     }
 
-    fn open() -> std::fs::File {
+    fn open_inheritable() -> std::fs::File {
         let file = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: clears a flag of a descriptor that is open.
+        // SAFETY: it clears a flag of an open descriptor.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
-        assert!(!closes(&file));
+        assert!(!is_cloexec(&file));
         file
     }
 
     #[test]
-    fn every_descriptor_is_marked() {
-        let file = open();
-        keep_standard_descriptors_only().unwrap();
-        assert!(closes(&file));
+    fn inherited_descriptor_is_marked_cloexec() {
+        let file = open_inheritable();
+        mark_descriptors_cloexec().unwrap();
+        assert!(is_cloexec(&file));
     }
 }

@@ -1,36 +1,38 @@
-//! Files: module, helper, accounts, configuration, records, schedulers.
+//! Tests of checks of files: module, helper, accounts, configuration, records, schedulers.
 
 use super::*;
 use protocol::VERSION;
 
-/// Another version, and a build of this one from other source.
-fn others() -> [String; 2] {
+/// Returns another version, and this version built from other source.
+fn other_versions() -> [String; 2] {
     let number = env!("CARGO_PKG_VERSION");
     ["9.9.9+5eed5eed".to_owned(), format!("{number}+5eed5eed")]
 }
 
 #[test]
-fn the_modules_file_is_roots_and_of_this_version() {
+fn module_must_be_writable_by_root_only_and_of_this_version() {
     let so = "usr/lib/security/pam_job_adopt.so";
-    Laid::new().mode(so, 0o666).is(&["Error module-file pam_job_adopt.so"]);
-    Laid::new().mode("usr/lib/security", 0o777).is(&["Error module-file pam_job_adopt.so"]);
-    Laid::new().file(so, "x").is(&["Unknown module-version pam_job_adopt.so"]);
-    for version in others() {
+    TestSite::new().mode(so, 0o666).assert_bad(&["Error module-file pam_job_adopt.so"]);
+    TestSite::new()
+        .mode("usr/lib/security", 0o777)
+        .assert_bad(&["Error module-file pam_job_adopt.so"]);
+    TestSite::new().file(so, "x").assert_bad(&["Unknown module-version pam_job_adopt.so"]);
+    for version in other_versions() {
         let other = SPEAKS_TO.replace(VERSION, &version);
-        let laid = Laid::new().file(so, &format!("x\0\u{fffd}{other}y"));
-        laid.is(&["Error module-version pam_job_adopt.so"]);
-        laid.says(&format!("is of version {version}"));
+        let site = TestSite::new().file(so, &format!("x\0\u{fffd}{other}y"));
+        site.assert_bad(&["Error module-version pam_job_adopt.so"]);
+        site.assert_mentions(&format!("is of version {version}"));
     }
-    let laid = Laid::new();
-    std::fs::remove_file(laid.scratch.path().join(so)).unwrap();
-    laid.is(&["Error module-file pam_job_adopt.so"]);
-    laid.says("root's too");
-    std::fs::remove_file(laid.scratch.path().join("usr/lib/security/pam_permit.so")).unwrap();
-    laid.is(&["Unknown module-file pam_job_adopt.so"]);
+    let site = TestSite::new();
+    std::fs::remove_file(site.scratch.path().join(so)).unwrap();
+    site.assert_bad(&["Error module-file pam_job_adopt.so"]);
+    site.assert_mentions("root's too");
+    std::fs::remove_file(site.scratch.path().join("usr/lib/security/pam_permit.so")).unwrap();
+    site.assert_bad(&["Unknown module-file pam_job_adopt.so"]);
 }
 
 #[test]
-fn what_an_upgrade_has_left_is_named() {
+fn leftovers_of_upgrade_are_named() {
     for (file, end) in [
         ("usr/lib/security/pam_job_adopt.so", ".dpkg-new"),
         ("usr/libexec/job-adopt/resolve", ".new"),
@@ -39,138 +41,143 @@ fn what_an_upgrade_has_left_is_named() {
     ] {
         let name = file.rsplit('/').next().unwrap();
         let left = format!("Warning upgrade {name}{end}");
-        Laid::new().file(&format!("{file}{end}"), "").is(&[&left]);
-        Laid::new().file(&format!("{file}-notes"), "").is(&[]);
+        TestSite::new().file(&format!("{file}{end}"), "").assert_bad(&[&left]);
+        TestSite::new().file(&format!("{file}-notes"), "").assert_bad(&[]);
     }
 }
 
 #[test]
-fn the_helper_is_fit_to_be_run() {
+fn helper_must_be_executable_and_of_this_version() {
     let helper = "usr/libexec/job-adopt/resolve";
-    Laid::new().mode(helper, 0o644).is(&["Error helper resolve"]);
-    Laid::new().mode(helper, 0o700).is(&["Error helper resolve"]);
-    Laid::new().mode(helper, 0o4711).is(&["Error helper resolve"]);
-    Laid::new().mode(helper, 0o733).is(&["Error helper resolve"]);
-    Laid::new().mode("usr/libexec", 0o777).is(&["Error helper resolve"]);
+    TestSite::new().mode(helper, 0o644).assert_bad(&["Error helper resolve"]);
+    TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper resolve"]);
+    TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper resolve"]);
+    TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper resolve"]);
+    TestSite::new().mode("usr/libexec", 0o777).assert_bad(&["Error helper resolve"]);
     let line = "pam_job_adopt.so helper=/opt/resolve\n";
-    Laid::new().sshd(&SSHD.replace("pam_job_adopt.so\n", line)).is(&["Error helper resolve"]);
-    for version in others() {
+    TestSite::new()
+        .sshd(&SSHD.replace("pam_job_adopt.so\n", line))
+        .assert_bad(&["Error helper resolve"]);
+    for version in other_versions() {
         let other = SPEAKS_TO.replace(VERSION, &version);
-        Laid::new().file(helper, &other).mode(helper, 0o711).is(&["Error helper resolve"]);
+        TestSite::new()
+            .file(helper, &other)
+            .mode(helper, 0o711)
+            .assert_bad(&["Error helper resolve"]);
     }
 }
 
-/// With a label of ours that the policy in force knows: on the booted node that enforces.
+/// The booted node that enforces tests the good case, a label that its policy knows.
 #[test]
-fn where_selinux_enforces_the_helper_has_our_label() {
+fn helper_without_our_label_is_an_error_if_selinux_enforces() {
     let with = |enforce| {
-        let laid = Laid::new().file("sys/fs/selinux/enforce", enforce);
-        laid.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/resolve", 0o755)
+        let site = TestSite::new().file("sys/fs/selinux/enforce", enforce);
+        site.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/resolve", 0o755)
     };
-    with("0").is(&[]);
-    let laid = with("1");
-    laid.is(&["Error selinux resolve"]);
-    laid.says("semodule -i");
+    with("0").assert_bad(&[]);
+    let site = with("1");
+    site.assert_bad(&["Error selinux resolve"]);
+    site.assert_mentions("semodule -i");
 }
 
 #[test]
-fn the_account_is_of_its_own() {
+fn account_that_is_shared_or_root_is_reported() {
     let with = |line: &str| {
         let own = "job-adopt:x:990:990::/:/usr/sbin/nologin";
-        Laid::new().file("etc/passwd", &PASSWD.replace(own, line))
+        TestSite::new().file("etc/passwd", &PASSWD.replace(own, line))
     };
-    with("").is(&["Error account account job-adopt"]);
-    with("job-adopt:x:0:990::/:/usr/sbin/nologin").is(&["Error account account job-adopt"]);
-    with("job-adopt:x:990:0::/:/usr/sbin/nologin").is(&["Error account account job-adopt"]);
-    with("job-adopt:x:64030:990::/:/bin/false").is(&["Warning account account job-adopt"]);
-    with("job-adopt:x:65534:990::/:/bin/false").is(&["Warning account account job-adopt"]);
+    with("").assert_bad(&["Error account account job-adopt"]);
+    with("job-adopt:x:0:990::/:/usr/sbin/nologin").assert_bad(&["Error account account job-adopt"]);
+    with("job-adopt:x:990:0::/:/usr/sbin/nologin").assert_bad(&["Error account account job-adopt"]);
+    with("job-adopt:x:64030:990::/:/bin/false").assert_bad(&["Warning account account job-adopt"]);
+    with("job-adopt:x:65534:990::/:/bin/false").assert_bad(&["Warning account account job-adopt"]);
 }
 
 #[test]
-fn what_switches_the_module_off_is_told() {
-    Laid::new().file("run/job-adopt/off", "").is(&["Error switched-off off"]);
-    Laid::new().conf("enforce = if-exists:/none/such\n").is(&["Warning enforced such"]);
-    let laid = Laid::new();
-    let root = laid.scratch.path().display().to_string();
-    let laid = laid.conf(&format!("enforce = if-exists:{root}/etc/gpus\n"));
-    laid.is(&["Note enforced gpus"]);
-    laid.scratch.file("etc/gpus", "");
-    laid.is(&[]);
+fn module_that_is_off_or_not_enforced_is_reported() {
+    TestSite::new().file("run/job-adopt/off", "").assert_bad(&["Error switched-off off"]);
+    TestSite::new().conf("enforce = if-exists:/none/such\n").assert_bad(&["Warning enforced such"]);
+    let site = TestSite::new();
+    let root = site.scratch.path().display().to_string();
+    let site = site.conf(&format!("enforce = if-exists:{root}/etc/gpus\n"));
+    site.assert_bad(&["Note enforced gpus"]);
+    site.scratch.file("etc/gpus", "");
+    site.assert_bad(&[]);
 }
 
 #[test]
-fn the_configuration_is_believed_and_right() {
+fn wrong_or_untrusted_configuration_is_an_error() {
     let conf = "etc/security/job_adopt.conf";
-    let laid = Laid::new().file(conf, "# site\nenforced = always\n");
-    laid.is(&["Error configuration job_adopt.conf"]);
-    laid.says("job_adopt.conf:2: unknown key enforced");
-    Laid::new().mode(conf, 0o666).is(&["Error configuration job_adopt.conf"]);
-    Laid::new().mode("etc/security", 0o777).is(&["Error configuration job_adopt.conf"]);
+    let site = TestSite::new().file(conf, "# site\nenforced = always\n");
+    site.assert_bad(&["Error configuration job_adopt.conf"]);
+    site.assert_mentions("job_adopt.conf:2: unknown key enforced");
+    TestSite::new().mode(conf, 0o666).assert_bad(&["Error configuration job_adopt.conf"]);
+    TestSite::new().mode("etc/security", 0o777).assert_bad(&["Error configuration job_adopt.conf"]);
 }
 
 #[test]
-fn keys_that_open_are_told() {
+fn always_allowed_gpu_is_a_warning() {
     let gpus = |text: &str| {
-        Laid::new()
+        TestSite::new()
             .file("proc/devices", "Character devices:\n 10 misc\n195 nvidia\n")
             .file("dev/nvidia0", "c 195:0")
             .file("dev/fuse", "c 10:229")
             .conf(&format!("always_allowed = {text}\n"))
     };
-    gpus("/dev/fuse").is(&[]);
-    gpus("/dev/nvidia0").is(&["Warning always-allowed nvidia0 rw"]);
-    gpus("char-nvidia").is(&["Warning always-allowed always_allowed, char-nvidia rw"]);
-    gpus("/dev/gone").is(&[]);
+    gpus("/dev/fuse").assert_bad(&[]);
+    gpus("/dev/nvidia0").assert_bad(&["Warning always-allowed nvidia0 rw"]);
+    gpus("char-nvidia").assert_bad(&["Warning always-allowed always_allowed, char-nvidia rw"]);
+    gpus("/dev/gone").assert_bad(&[]);
 }
 
 #[test]
-fn records_are_read() {
+fn broken_record_is_an_error() {
     let record = r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","cdi":[]}"#;
-    let laid = Laid::new().file("run/job-adopt/jobs/5/7.json", record);
-    laid.is(&[]);
-    let laid = laid.file("run/job-adopt/jobs/5/8.json", "{");
-    laid.is(&["Error records 8.json"]);
-    laid.mode("run/job-adopt/jobs/5", 0o777).is(&["Error records 5"]);
-    Laid::new().mode("run/job-adopt/jobs", 0o777).is(&["Error registry jobs"]);
-    let laid = Laid::new();
-    std::fs::remove_dir(laid.scratch.path().join("run/job-adopt/jobs")).unwrap();
-    laid.is(&[]);
+    let site = TestSite::new().file("run/job-adopt/jobs/5/7.json", record);
+    site.assert_bad(&[]);
+    let site = site.file("run/job-adopt/jobs/5/8.json", "{");
+    site.assert_bad(&["Error records 8.json"]);
+    site.mode("run/job-adopt/jobs/5", 0o777).assert_bad(&["Error records 5"]);
+    TestSite::new().mode("run/job-adopt/jobs", 0o777).assert_bad(&["Error registry jobs"]);
+    let site = TestSite::new();
+    std::fs::remove_dir(site.scratch.path().join("run/job-adopt/jobs")).unwrap();
+    site.assert_bad(&[]);
 }
 
 #[test]
-fn slurms_configuration_has_what_logins_need() {
+fn slurm_must_make_extern_step_and_confine_devices() {
     const GOOD: &str = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/affinity,task/cgroup\n\
                         PrologFlags=Alloc,Contain\n";
     let slurm = |conf: &str, constrains: &str| {
-        Laid::new()
+        TestSite::new()
             .file("etc/slurm/slurm.conf", conf)
             .file("etc/slurm/cgroup.conf", &format!("ConstrainDevices={constrains}\n"))
     };
-    slurm(GOOD, "yes").is(&[]);
+    slurm(GOOD, "yes").assert_bad(&[]);
     slurm(&GOOD.replace("Alloc,Contain", "Alloc"), "yes")
-        .is(&["Error slurm-prolog-flags slurm.conf"]);
-    slurm(&GOOD.replace("Alloc,Contain", "X11"), "yes").is(&[]);
+        .assert_bad(&["Error slurm-prolog-flags slurm.conf"]);
+    slurm(&GOOD.replace("Alloc,Contain", "X11"), "yes").assert_bad(&[]);
     slurm(&GOOD.replace("task/cgroup", "task/none"), "yes")
-        .is(&["Warning slurm-cgroups slurm.conf"]);
+        .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
     slurm(&GOOD.replace("proctrack/cgroup", "proctrack/linuxproc"), "yes")
-        .is(&["Warning slurm-cgroups slurm.conf"]);
-    slurm(GOOD, "no").is(&["Warning slurm-devices slurm.conf"]);
-    slurm(GOOD, "no").conf("slurm_devices = closed\n").is(&[]);
+        .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
+    slurm(GOOD, "no").assert_bad(&["Warning slurm-devices slurm.conf"]);
+    slurm(GOOD, "no").conf("slurm_devices = closed\n").assert_bad(&[]);
     let line = "session required pam_job_adopt.so require_devices\n";
     let text = SSHD.replace("session required pam_job_adopt.so\n", line);
-    slurm(GOOD, "no").sshd(&text).is(&["Error slurm-devices slurm.conf"]);
-    slurm(GOOD, "maybe").is(&["Error slurm-conf slurm.conf"]);
-    slurm("", "no").conf("sources = registry\n").is(&[]);
-    let laid = Laid::new().conf("slurm_conf = /none/slurm.conf\n");
-    laid.is(&["Error slurm-conf slurm.conf"]);
-    laid.says("find none");
+    slurm(GOOD, "no").sshd(&text).assert_bad(&["Error slurm-devices slurm.conf"]);
+    slurm(GOOD, "maybe").assert_bad(&["Error slurm-conf slurm.conf"]);
+    slurm("", "no").conf("sources = registry\n").assert_bad(&[]);
+    let site = TestSite::new().conf("slurm_conf = /none/slurm.conf\n");
+    site.assert_bad(&["Error slurm-conf slurm.conf"]);
+    site.assert_mentions("find none");
 }
 
 #[test]
-fn fluxs_account_lingers_and_its_jobs_have_units() {
+fn flux_account_must_linger_and_jobs_must_run_in_units() {
     let flux = |toml: &str| {
         let passwd = format!("{PASSWD}flux:x:500:500::/:/bin/false\n");
-        Laid::new()
+        TestSite::new()
             .file("etc/passwd", &passwd)
             .file("etc/flux/system/conf.d/system.toml", toml)
             .file("var/lib/systemd/linger/flux", "")
@@ -181,13 +188,13 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
                 [ systemd ] # units\nenable = true\n";
     let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
     let flux = |toml: &str| flux(toml).file("etc/flux/system/conf.d/exec.toml", exec);
-    flux(good).is(&[]);
+    flux(good).assert_bad(&[]);
     for (key, without) in
         [("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"), ("service", "service = 'sdexec'\n")]
     {
-        let laid = flux(good).file("etc/flux/system/conf.d/exec.toml", &exec.replace(without, ""));
-        laid.is(&["Warning flux-exec conf.d"]);
-        laid.says(&format!("[exec] {key}"));
+        let site = flux(good).file("etc/flux/system/conf.d/exec.toml", &exec.replace(without, ""));
+        site.assert_bad(&["Warning flux-exec conf.d"]);
+        site.assert_mentions(&format!("[exec] {key}"));
     }
     for (text, by, says) in [
         ("true", "false", "[systemd] enable"),
@@ -197,33 +204,33 @@ fn fluxs_account_lingers_and_its_jobs_have_units() {
         // Of several files the last one counts.
         ("exec.sdexec", "exec.service = \"rexec\"\nexec.sdexec", "[exec] service"),
     ] {
-        let laid = flux(&good.replacen(text, by, 1));
-        laid.is(&["Warning flux-exec conf.d"]);
-        laid.says(says);
+        let site = flux(&good.replacen(text, by, 1));
+        site.assert_bad(&["Warning flux-exec conf.d"]);
+        site.assert_mentions(says);
     }
     for policy in ["", "OOMPolicy = 'stop',"] {
         flux(&good.replace("OOMPolicy = 'continue',", policy))
-            .is(&["Warning flux-oom-policy conf.d"]);
+            .assert_bad(&["Warning flux-oom-policy conf.d"]);
     }
-    flux("exec = \n").is(&["Unknown flux-exec system.toml"]);
-    let laid = flux(good).file("etc/pam.d/flux", "session required pam_limits.so\n");
-    laid.is(&[]);
-    let laid = laid.file("etc/pam.d/flux", "session include common\n");
-    laid.is(&["Warning flux-pam common:8"]);
-    flux(good).conf("sources = registry\n").is(&[]);
-    flux(good).mode("usr/libexec/job-adopt/keeper", 0o600).is(&["Error keeper keeper"]);
-    let laid = flux(good);
-    std::fs::remove_file(laid.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
-    laid.is(&["Warning flux-linger flux"]);
-    std::fs::remove_dir_all(laid.scratch.path().join("etc/flux")).unwrap();
-    laid.is(&[]);
-    Laid::new().conf("flux_user = fluxx\n").is(&["Warning flux-account fluxx"]);
-    Laid::new().conf("flux_user = fluxx\nsources = registry\n").is(&[]);
-    Laid::new().conf("flux_user = root\n").is(&["Error flux-account root"]);
+    flux("exec = \n").assert_bad(&["Unknown flux-exec system.toml"]);
+    let site = flux(good).file("etc/pam.d/flux", "session required pam_limits.so\n");
+    site.assert_bad(&[]);
+    let site = site.file("etc/pam.d/flux", "session include common\n");
+    site.assert_bad(&["Warning flux-pam common:8"]);
+    flux(good).conf("sources = registry\n").assert_bad(&[]);
+    flux(good).mode("usr/libexec/job-adopt/keeper", 0o600).assert_bad(&["Error keeper keeper"]);
+    let site = flux(good);
+    std::fs::remove_file(site.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
+    site.assert_bad(&["Warning flux-linger flux"]);
+    std::fs::remove_dir_all(site.scratch.path().join("etc/flux")).unwrap();
+    site.assert_bad(&[]);
+    TestSite::new().conf("flux_user = fluxx\n").assert_bad(&["Warning flux-account fluxx"]);
+    TestSite::new().conf("flux_user = fluxx\nsources = registry\n").assert_bad(&[]);
+    TestSite::new().conf("flux_user = root\n").assert_bad(&["Error flux-account root"]);
 }
 
 #[test]
-fn the_helpers_account_is_locked_and_expired() {
+fn account_that_is_not_locked_and_expired_is_a_warning() {
     for (fields, good) in [
         ("!*:20000::::::", false),
         ("!*:20000:::::1:", true),
@@ -231,10 +238,11 @@ fn the_helpers_account_is_locked_and_expired() {
         ("$y$x:20000:::::1:", false),
         ("!*:20000:::::99999:", false),
     ] {
-        let laid = Laid::new().file("etc/shadow", &format!("root:*:1::::::\njob-adopt:{fields}\n"));
+        let site =
+            TestSite::new().file("etc/shadow", &format!("root:*:1::::::\njob-adopt:{fields}\n"));
         match good {
-            true => laid.is(&[]),
-            false => laid.is(&["Warning account account job-adopt"]),
+            true => site.assert_bad(&[]),
+            false => site.assert_bad(&["Warning account account job-adopt"]),
         }
     }
 }

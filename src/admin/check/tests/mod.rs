@@ -1,4 +1,4 @@
-//! What a site has set up, over sites laid out in a folder.
+//! Tests of the checks of a site's files, on sites written into a temporary folder.
 
 mod files;
 mod stacks;
@@ -9,8 +9,8 @@ use crate::testing::Scratch;
 use helper::Config;
 use protocol::SPEAKS_TO;
 
-/// A good site, with the stack of the fragment for Debian.
-struct Laid {
+/// A good site in a temporary folder, with Debian's stack and our lines.
+struct TestSite {
     scratch: Scratch,
     conf: String,
 }
@@ -25,7 +25,7 @@ const COMMON: &str = "account [success=1 new_authtok_reqd=done default=ignore] p
 const PASSWD: &str = "root:x:0:0::/root:/bin/bash\njob-adopt:x:990:990::/:/usr/sbin/nologin\n\
     slurm:x:64030:64030::/:/usr/sbin/nologin\n";
 
-impl Laid {
+impl TestSite {
     fn new() -> Self {
         let scratch = Scratch::new();
         for (name, text) in [
@@ -63,41 +63,44 @@ impl Laid {
         self.file("etc/security/job_adopt.conf", text)
     }
 
-    fn found(&self) -> Vec<Finding> {
+    fn findings(&self) -> Vec<Finding> {
         let root = self.scratch.path().to_owned();
         let registry = format!("registry = {}/run/job-adopt/jobs\n", root.display());
         let text = format!("{registry}{}", self.conf);
         let config = Config::parse(text.as_bytes()).unwrap_or_default();
         let conf = root.join("etc/security/job_adopt.conf");
-        set_up(&Site::of(root, "sshd", conf, config))
+        check_setup(&Site::read(root, "sshd", conf, config))
     }
 
-    /// Every finding that is not fine: severity, check and where, the last part of its object.
-    fn amiss(&self) -> Vec<String> {
-        let bad = self.found().into_iter().filter(|one| one.severity != Severity::Fine);
-        let shown = |one: Finding| {
-            assert!(!one.text.is_empty(), "{one:?}");
-            let end = one.object.rsplit('/').next().unwrap_or_default().to_owned();
-            format!("{:?} {} {end}", one.severity, one.check)
+    /// Returns the severity, the check and the last part of the object of each finding that is not
+    /// fine.
+    fn bad_findings(&self) -> Vec<String> {
+        let findings = self.findings().into_iter();
+        let bad = findings.filter(|finding| finding.severity != Severity::Fine);
+        let shown = |finding: Finding| {
+            assert!(!finding.text.is_empty(), "{finding:?}");
+            let end = finding.object.rsplit('/').next().unwrap_or_default().to_owned();
+            format!("{:?} {} {end}", finding.severity, finding.check)
         };
         bad.map(shown).collect()
     }
 
     #[track_caller]
-    fn is(&self, expected: &[&str]) {
-        assert_eq!(self.amiss(), expected, "{:#?}", self.found());
+    fn assert_bad(&self, expected: &[&str]) {
+        assert_eq!(self.bad_findings(), expected, "{:#?}", self.findings());
     }
 
-    /// Whether a text or remedy of a finding that is not fine says this.
+    /// Asserts that the text or the remedy of a finding contains `part`.
     #[track_caller]
-    fn says(&self, part: &str) {
-        let found = self.found();
-        let says = |one: &Finding| one.text.contains(part) || one.remedy.contains(part);
-        assert!(found.iter().any(says), "{part}: {found:#?}");
+    fn assert_mentions(&self, part: &str) {
+        let findings = self.findings();
+        let mentions =
+            |finding: &Finding| finding.text.contains(part) || finding.remedy.contains(part);
+        assert!(findings.iter().any(mentions), "{part}: {findings:#?}");
     }
 }
 
 #[test]
-fn a_good_site_has_nothing_amiss() {
-    Laid::new().is(&[]);
+fn good_site_has_no_bad_findings() {
+    TestSite::new().assert_bad(&[]);
 }

@@ -1,9 +1,9 @@
-//! Stacks of PAM.
+//! Tests of checks of PAM stacks.
 
 use super::*;
 
 #[test]
-fn a_session_line_that_cannot_be_relied_on_is_an_error() {
+fn unreliable_session_line_is_an_error() {
     let line = "session required pam_job_adopt.so";
     for (instead, at) in [
         ("session optional pam_job_adopt.so", "sshd:8"),
@@ -14,75 +14,75 @@ fn a_session_line_that_cannot_be_relied_on_is_an_error() {
         ("session required pam_job_adopt.so service=shhd", "sshd:8"),
         ("session required pam_unix.so", "service sshd"),
     ] {
-        let laid = Laid::new().sshd(&SSHD.replace(line, instead));
-        laid.is(&[&format!("Error pam-session {at}")]);
+        let site = TestSite::new().sshd(&SSHD.replace(line, instead));
+        site.assert_bad(&[&format!("Error pam-session {at}")]);
     }
     for same in [
         "session requisite pam_job_adopt.so",
         "session [success=ok ignore=ignore default=die] pam_job_adopt.so",
         "session required pam_job_adopt.so service=SSHd",
     ] {
-        Laid::new().sshd(&SSHD.replace(line, same)).is(&[]);
+        TestSite::new().sshd(&SSHD.replace(line, same)).assert_bad(&[]);
     }
 }
 
 #[test]
-fn what_skips_the_session_line_is_named() {
+fn line_that_skips_our_session_line_is_named() {
     let common = format!("{COMMON}session [success=1 default=ignore] pam_umask.so\n");
     let text = SSHD.replace("session required pam_limits.so\n", "");
     let text = format!("{text}session optional pam_motd.so\n");
-    let laid = Laid::new().file("etc/pam.d/common", &common).sshd(&text);
-    laid.is(&["Error pam-session sshd:7"]);
-    laid.says("common:9, which may end the stack or leap over it");
-    laid.says("by substack instead of include");
+    let site = TestSite::new().file("etc/pam.d/common", &common).sshd(&text);
+    site.assert_bad(&["Error pam-session sshd:7"]);
+    site.assert_mentions("common:9, which may end the stack or leap over it");
+    site.assert_mentions("by substack instead of include");
     let common = format!("session sufficient pam_umask.so\n{COMMON}");
-    let laid = Laid::new().file("etc/pam.d/common", &common);
-    laid.is(&["Error pam-session sshd:8"]);
-    laid.says("common:1, ");
+    let site = TestSite::new().file("etc/pam.d/common", &common);
+    site.assert_bad(&["Error pam-session sshd:8"]);
+    site.assert_mentions("common:1, ");
     let undone = "session [default=reset] pam_x.so\nsession required pam_y.so\n";
-    let laid = Laid::new().sshd(&format!("{SSHD}{undone}"));
-    laid.is(&["Error pam-session sshd:9"]);
+    let site = TestSite::new().sshd(&format!("{SSHD}{undone}"));
+    site.assert_bad(&["Error pam-session sshd:9"]);
 }
 
 #[test]
-fn what_skips_the_account_line_is_named() {
+fn line_that_skips_our_account_line_is_named() {
     let ours = "account required pam_job_adopt.so\n";
     let late = SSHD.replace(ours, "").replace("common\nsession", &format!("common\n{ours}session"));
-    let laid = Laid::new().sshd(&late);
-    laid.is(&["Warning pam-account sshd:4"]);
-    laid.says("common:1, which may end the stack");
+    let site = TestSite::new().sshd(&late);
+    site.assert_bad(&["Warning pam-account sshd:4"]);
+    site.assert_mentions("common:1, which may end the stack");
     let local = COMMON.replace("new_authtok_reqd=done", "new_authtok_reqd=ok");
-    Laid::new().sshd(&late).file("etc/pam.d/common", &local).is(&[]);
+    TestSite::new().sshd(&late).file("etc/pam.d/common", &local).assert_bad(&[]);
     let local = format!("account sufficient pam_localuser.so\n{local}");
-    let laid = Laid::new().sshd(&late).file("etc/pam.d/common", &local);
-    laid.is(&["Warning pam-account sshd:4"]);
-    laid.says("common:1, ");
+    let site = TestSite::new().sshd(&late).file("etc/pam.d/common", &local);
+    site.assert_bad(&["Warning pam-account sshd:4"]);
+    site.assert_mentions("common:1, ");
     let substack = late.replace("account include", "account substack");
-    Laid::new().sshd(&substack).file("etc/pam.d/common", &local).is(&[]);
-    Laid::new().sshd(&SSHD.replace(ours, "")).is(&["Warning pam-account service sshd"]);
+    TestSite::new().sshd(&substack).file("etc/pam.d/common", &local).assert_bad(&[]);
+    TestSite::new().sshd(&SSHD.replace(ours, "")).assert_bad(&["Warning pam-account service sshd"]);
     let optional = SSHD.replace("account required pam_job", "account optional pam_job");
-    Laid::new().sshd(&optional).is(&["Warning pam-account sshd:3"]);
+    TestSite::new().sshd(&optional).assert_bad(&["Warning pam-account sshd:3"]);
 }
 
 #[test]
-fn a_stack_without_our_session_line_tells_who_gets_in() {
+fn stack_without_our_session_line_is_an_error() {
     let neither = SSHD.replace("pam_job_adopt.so", "pam_unix.so");
-    let laid = Laid::new().sshd(&neither);
-    laid.is(&["Error pam-session service sshd", "Warning pam-account service sshd"]);
-    laid.says("logins are in no job");
+    let site = TestSite::new().sshd(&neither);
+    site.assert_bad(&["Error pam-session service sshd", "Warning pam-account service sshd"]);
+    site.assert_mentions("logins are in no job");
     let account = SSHD.replace("session required pam_job_adopt.so", "");
-    Laid::new().sshd(&account).says("every login is refused (JA09)");
+    TestSite::new().sshd(&account).assert_mentions("every login is refused (JA09)");
 }
 
 #[test]
-fn a_stack_that_cannot_be_read_lets_nobody_in() {
-    let laid = Laid::new().sshd(&format!("{SSHD}session include gone\n"));
-    assert!(laid.amiss().contains(&"Error pam-session service sshd".to_owned()));
-    laid.says("gone: no such service file");
+fn unreadable_stack_is_an_error() {
+    let site = TestSite::new().sshd(&format!("{SSHD}session include gone\n"));
+    assert!(site.bad_findings().contains(&"Error pam-session service sshd".to_owned()));
+    site.assert_mentions("gone: no such service file");
 }
 
 #[test]
-fn what_moves_logins_after_ours_is_an_error() {
+fn module_that_moves_logins_after_ours_is_reported() {
     let common = COMMON.replace("session optional pam_systemd.so\n", "");
     for (module, severity) in [
         ("pam_systemd.so", "Error"),
@@ -95,70 +95,74 @@ fn what_moves_logins_after_ours_is_an_error() {
     ] {
         for kind in ["session", "-session"] {
             let text = format!("{SSHD}{kind} optional {module}\n");
-            let laid = Laid::new().file("etc/pam.d/common", &common).sshd(&text);
-            laid.is(&[&format!("{severity} pam-order sshd:9")]);
+            let site = TestSite::new().file("etc/pam.d/common", &common).sshd(&text);
+            site.assert_bad(&[&format!("{severity} pam-order sshd:9")]);
         }
     }
     for module in ["pam_motd.so", "pam_limits.so", "pam_loginuid.so"] {
-        Laid::new().sshd(&format!("{SSHD}session optional {module}\n")).is(&[]);
+        TestSite::new().sshd(&format!("{SSHD}session optional {module}\n")).assert_bad(&[]);
     }
     let included = SSHD.replace("session include common\n", "") + "session substack common\n";
-    Laid::new().sshd(&included).is(&["Error pam-order common:8"]);
+    TestSite::new().sshd(&included).assert_bad(&["Error pam-order common:8"]);
 }
 
 #[test]
-fn another_module_that_decides_is_named() {
+fn rival_module_is_named() {
     for module in ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"] {
-        let laid = Laid::new().sshd(&format!("-account required {module}\n{SSHD}"));
-        laid.is(&["Warning pam-rival sshd:1"]);
+        let site = TestSite::new().sshd(&format!("-account required {module}\n{SSHD}"));
+        site.assert_bad(&["Warning pam-rival sshd:1"]);
     }
-    let laid = Laid::new().sshd(&format!("session required pam_flux.so\n{SSHD}"));
-    laid.is(&["Warning pam-rival sshd:1"]);
-    // That is what observing beside it is for.
+    let site = TestSite::new().sshd(&format!("session required pam_flux.so\n{SSHD}"));
+    site.assert_bad(&["Warning pam-rival sshd:1"]);
+    // A site that observes compares both modules on purpose.
     let observing = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe");
-    let laid = Laid::new().sshd(&format!("session required pam_flux.so\n{observing}"));
-    laid.is(&["Warning pam-open sshd:4", "Warning pam-open sshd:9", "Note pam-rival sshd:1"]);
-    laid.says("job-adopt compare");
+    let site = TestSite::new().sshd(&format!("session required pam_flux.so\n{observing}"));
+    site.assert_bad(&[
+        "Warning pam-open sshd:4",
+        "Warning pam-open sshd:9",
+        "Note pam-rival sshd:1",
+    ]);
+    site.assert_mentions("job-adopt compare");
 }
 
 #[test]
-fn arguments_are_read_as_the_module_reads_them() {
+fn wrong_or_opening_arguments_are_reported() {
     let with = |arguments: &str| {
         let line = format!("session required pam_job_adopt.so {arguments}\n");
-        Laid::new().sshd(&SSHD.replace("session required pam_job_adopt.so\n", &line))
+        TestSite::new().sshd(&SSHD.replace("session required pam_job_adopt.so\n", &line))
     };
-    let laid = with("action_no_job=deny");
-    laid.is(&["Error pam-arguments sshd:8"]);
-    laid.says("argument action_no_job=deny: is unknown");
+    let site = with("action_no_job=deny");
+    site.assert_bad(&["Error pam-arguments sshd:8"]);
+    site.assert_mentions("argument action_no_job=deny: is unknown");
     for knob in
         ["action_no_jobs=ignore", "action_adopt_failure=allow", "action_generic_failure=ignore"]
     {
-        with(knob).is(&["Warning pam-open sshd:8"]);
+        with(knob).assert_bad(&["Warning pam-open sshd:8"]);
     }
-    let laid = with("observe");
-    laid.is(&["Error pam-session sshd:8", "Warning pam-open sshd:8"]);
-    laid.says("observes, and the account line does not");
-    let laid = laid.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
-    laid.is(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
-    with("action_no_jobs=deny require_devices wait_job=2 debug").is(&[]);
-    with("conf=/no/such/file").is(&["Error pam-arguments sshd:8"]);
-    with("exempt_uids=5 exempt_groups=no-such-group").is(&[]);
+    let site = with("observe");
+    site.assert_bad(&["Error pam-session sshd:8", "Warning pam-open sshd:8"]);
+    site.assert_mentions("observes, and the account line does not");
+    let site = site.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
+    site.assert_bad(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
+    with("action_no_jobs=deny require_devices wait_job=2 debug").assert_bad(&[]);
+    with("conf=/no/such/file").assert_bad(&["Error pam-arguments sshd:8"]);
+    with("exempt_uids=5 exempt_groups=no-such-group").assert_bad(&[]);
 }
 
 #[test]
 fn module_that_closes_in_the_jobs_files_is_named() {
     let exec = "session optional pam_exec.so /x\n";
     let warned = SSHD.replace("session include", &format!("{exec}session include"));
-    let laid = Laid::new().sshd(&warned);
-    laid.is(&["Warning pam-close sshd:6"]);
-    laid.says("close_only");
+    let site = TestSite::new().sshd(&warned);
+    site.assert_bad(&["Warning pam-close sshd:6"]);
+    site.assert_mentions("close_only");
     let first = "session optional pam_job_adopt.so close_only\n";
-    Laid::new().sshd(&format!("{first}{warned}")).is(&[]);
+    TestSite::new().sshd(&format!("{first}{warned}")).assert_bad(&[]);
     let late = warned.replace(exec, &format!("{exec}{first}"));
-    Laid::new().sshd(&late).is(&["Warning pam-close sshd:6"]);
+    TestSite::new().sshd(&late).assert_bad(&["Warning pam-close sshd:6"]);
     let outside = "pam_job_adopt.so join_container=false";
-    Laid::new().sshd(&warned.replace("pam_job_adopt.so", outside)).is(&[]);
-    // It confines nobody.
+    TestSite::new().sshd(&warned.replace("pam_job_adopt.so", outside)).assert_bad(&[]);
+    // A line that only closes confines no login.
     let alone = SSHD.replace("session required pam_job_adopt.so\n", first);
-    Laid::new().sshd(&alone).is(&["Error pam-session service sshd"]);
+    TestSite::new().sshd(&alone).assert_bad(&["Error pam-session service sshd"]);
 }

@@ -1,0 +1,117 @@
+//! Looks up users and groups for all commands, and takes on the rights of the helper's account.
+
+use super::{Error, Output};
+use helper::records::Record;
+use nix::errno::Errno;
+use nix::unistd::{
+    Gid, Group, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
+};
+use protocol::decimal;
+
+/// Returns the account of this name; `None` if there is none.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the name service cannot be asked.
+pub(super) fn find_user(name: &str) -> Result<Option<User>, Error> {
+    User::from_name(name).map_err(|errno| Error::failed("look up user", name, errno.desc()))
+}
+
+/// Returns the account of this name.
+///
+/// # Errors
+///
+/// The errors of [`find_user`], and [`Error::Failed`] if there is no such account.
+pub(super) fn require_user(name: &str) -> Result<User, Error> {
+    find_user(name)?.ok_or_else(|| Error::failed("look up user", name, "no such user"))
+}
+
+/// Returns the group of this name; `None` if there is none.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the name service cannot be asked.
+pub(super) fn find_group(name: &str) -> Result<Option<Group>, Error> {
+    Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
+}
+
+/// Returns the uid of a user who is given by name or number. The number needs no account.
+///
+/// # Errors
+///
+/// The errors of [`require_user`] for a text that is no number.
+pub(super) fn resolve_uid(text: &str) -> Result<u32, Error> {
+    match (require_user(text), decimal(text)) {
+        (Err(_), Some(uid)) => Ok(uid),
+        (account, _) => Ok(account?.uid.as_raw()),
+    }
+}
+
+/// Returns the name of an account, or its number if it has no name.
+pub(super) fn user_name(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
+/// Parses the uid of a user who can own a job.
+///
+/// # Errors
+///
+/// A text, if no job can belong to this number.
+pub(super) fn parse_owner(text: &str) -> Result<u32, String> {
+    let uid = decimal(text).filter(|uid| Record::can_own_job(*uid));
+    uid.ok_or_else(|| "not the number of a user who can own a job".into())
+}
+
+/// Returns the account of a user who can own a job.
+///
+/// # Errors
+///
+/// [`Error::Input`] for a user who can own none, and the errors of [`require_user`].
+pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
+    let account = require_user(name)?;
+    match Record::can_own_job(account.uid.as_raw()) {
+        true => Ok(account),
+        false => Err(Error::usage(command, format!("user {name} can own no job"))),
+    }
+}
+
+/// The account that the helper runs as.
+pub(super) const HELPER_USER: &str = "job-adopt";
+
+/// Calls `look_up` with the rights of the helper's account, if this process is root: root may read
+/// files that the helper cannot. Any other user keeps their own rights.
+///
+/// # Errors
+///
+/// A text that says what is wrong with the account, or why its rights could not be taken.
+pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, String> {
+    if !geteuid().is_root() {
+        return Ok(look_up());
+    }
+    let account = User::from_name(HELPER_USER).ok().flatten();
+    let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));
+    let account = account.ok_or_else(|| {
+        format!("the system user {HELPER_USER} does not exist, or has root's uid or gid: create it")
+    })?;
+    let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
+    let (uid, gid, groups) = (geteuid(), getegid(), getgroups().map_err(failed)?);
+    let lowered =
+        setgroups(&[]).and_then(|()| setegid(account.gid)).and_then(|()| seteuid(account.uid));
+    let result = lowered.map(|()| look_up());
+    // The saved uid is still root's, so this succeeds. If it fails all the same, later steps lack
+    // rights and report that.
+    let _ = seteuid(uid).and_then(|()| setegid(gid)).and_then(|()| setgroups(&groups));
+    result.map_err(failed)
+}
+
+/// Calls `look_up` with the rights that it has at a login. Without the helper's account no login
+/// finds anything: this warns and uses the caller's own rights.
+pub(super) fn with_login_rights<T>(look_up: impl Fn() -> T, output: &mut Output<'_>) -> T {
+    with_helper_rights(&look_up).unwrap_or_else(|why| {
+        output.warn(format_args!("warning: {why}"));
+        look_up()
+    })
+}
