@@ -34,6 +34,7 @@ const COVERED: &[&str] = &[
     "src/helper/devices",
     "src/helper/environment",
     "src/helper/unit_policy",
+    "src/protocol",
     "tests",
 ];
 

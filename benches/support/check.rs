@@ -53,9 +53,10 @@ fn compare(place: &Cgroup, size: usize) {
 /// position in a tree. Every entry grants all accesses, since the rule-by-rule layout does not load
 /// otherwise when it is long.
 fn rules_with_null_last(size: usize) -> Vec<DeviceRule> {
-    let entry = |minor| DeviceRule::new(DeviceType::Char, 195, Some(minor), Access::ALL).unwrap();
+    let entry =
+        |minor| DeviceRule::from_numbers(DeviceType::Char, 195, Some(minor), Access::ALL).unwrap();
     let mut rules: Vec<DeviceRule> = (1..size as u32).map(|index| entry(index * 3)).collect();
-    rules.push(DeviceRule::new(DeviceType::Char, 1, Some(3), Access::ALL).unwrap());
+    rules.push(DeviceRule::from_numbers(DeviceType::Char, 1, Some(3), Access::ALL).unwrap());
     rules
 }
 

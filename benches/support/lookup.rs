@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use helper::answer;
-use protocol::{Phase, Request, Several, Verdict};
+use protocol::{Phase, Request, SeveralJobsPolicy, Verdict};
 
 use super::{Goal, median, print_heading, print_row};
 
@@ -45,7 +45,7 @@ fn measure_lookup(scratch: &Scratch) -> f64 {
         rhost: String::new(),
         ssh_connection: String::new(),
         conf: scratch.dir.join("job_adopt.conf").display().to_string(),
-        several: Several::Newest,
+        several: SeveralJobsPolicy::Newest,
         budget_ms: 5000,
         wait_ms: 0,
         unit: String::new(),

@@ -34,7 +34,7 @@ impl Bytes<'_> {
         let (kind, major, minor, access) = self.device()?;
         let minor = (minor != MINOR_MAX).then_some(minor);
         let access = if access == Access::NONE { Access::ALL } else { access };
-        DeviceRule::new(kind, major, minor, access).ok()
+        DeviceRule::from_numbers(kind, major, minor, access).ok()
     }
 
     fn device(&mut self) -> Option<(DeviceType, u32, u32, Access)> {

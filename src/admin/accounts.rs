@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
 };
-use protocol::decimal;
+use protocol::parse_decimal;
 
 /// Returns the account of this name; `None` if there is none.
 ///
@@ -41,7 +41,7 @@ pub(super) fn find_group(name: &str) -> Result<Option<Group>, Error> {
 ///
 /// The errors of [`require_user`] for a text that is no number.
 pub(super) fn resolve_uid(text: &str) -> Result<u32, Error> {
-    match (require_user(text), decimal(text)) {
+    match (require_user(text), parse_decimal(text)) {
         (Err(_), Some(uid)) => Ok(uid),
         (account, _) => Ok(account?.uid.as_raw()),
     }
@@ -61,7 +61,7 @@ pub(super) fn user_name(uid: u32) -> String {
 ///
 /// A text, if no job can belong to this number.
 pub(super) fn parse_owner(text: &str) -> Result<u32, String> {
-    let uid = decimal(text).filter(|uid| Record::can_own_job(*uid));
+    let uid = parse_decimal(text).filter(|uid| Record::can_own_job(*uid));
     uid.ok_or_else(|| "not the number of a user who can own a job".into())
 }
 

@@ -91,7 +91,7 @@ impl Conf {
     /// The usual file may be missing, one that was asked for may not.
     /// Fails: [`Error::Failed`] where that is missing.
     pub(super) fn path(&self) -> Result<PathBuf, Error> {
-        let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::CONF)) };
+        let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::DEFAULT_CONF)) };
         match std::fs::symlink_metadata(path) {
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(Error::failed("read", path.display(), error)),

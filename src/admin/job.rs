@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;
 use helper::records::{Environment, Gpu, LoginTarget, Options as Policies, Record};
-use protocol::{JobId, LeafName, decimal};
+use protocol::{JobId, LeafName, parse_decimal};
 use std::collections::BTreeMap;
 
 /// The options by which `run` and `register` describe a job.
@@ -148,7 +148,7 @@ fn some<T>(values: Vec<T>) -> Option<Vec<T>> {
 }
 
 fn gpu(text: String) -> Gpu {
-    decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
+    parse_decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
 }
 
 #[cfg(test)]

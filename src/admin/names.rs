@@ -6,7 +6,7 @@ use clap::Args;
 use helper::devices::cdi::QualifiedName;
 use helper::devices::{GpuName, Specifier};
 use helper::sources::FluxId;
-use protocol::{self, JobId, decimal};
+use protocol::{self, JobId, parse_decimal};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -42,7 +42,7 @@ pub(super) type Gres = (String, Vec<u32>);
 
 /// A job's id. With Flux's own sign in front it is put into the form that is stored.
 /// Fails: as for a [`JobId`].
-pub(super) fn job_id(text: &str) -> Result<JobId, protocol::Invalid> {
+pub(super) fn job_id(text: &str) -> Result<JobId, protocol::InvalidText> {
     let of_flux = text.starts_with('\u{192}').then(|| FluxId::parse_job_id(text)).flatten();
     of_flux.map_or_else(|| text.parse(), Ok)
 }
@@ -84,7 +84,7 @@ pub(super) fn gres(text: &str) -> Result<Gres, &'static str> {
     if numbers.contains('-') && numbers.chars().all(ranges) {
         return Err("ranges are not taken; give every index, as in gpu:0,1,2");
     }
-    let numbers: Option<_> = numbers.split(',').map(decimal).collect();
+    let numbers: Option<_> = numbers.split(',').map(parse_decimal).collect();
     Ok((name.to_owned(), numbers.ok_or(FORM)?))
 }
 

@@ -9,7 +9,7 @@ use kernel::bpf::{self, Branch, Obstacle};
 use kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
 use kernel::namespace::Namespace;
 use kernel::sys::file::set_xattr;
-use protocol::{CgroupPath, Containment, decimal};
+use protocol::{CgroupPath, Containment, parse_decimal};
 use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -84,7 +84,7 @@ impl Placed {
     pub(super) fn mark_namespace(&self, record: &Record) -> Result<(), Error> {
         let dir = self.place.dir()?;
         let Some(name) = &record.namespaces else { return Ok(withdraw(dir, cgroup::NAMESPACE)?) };
-        let path = match decimal(name) {
+        let path = match parse_decimal(name) {
             Some(pid) => pin(pid, &record.id, dir.path())?,
             None => Namespace::at(name).map(|_| name.clone())?,
         };

@@ -126,7 +126,7 @@ impl Desk {
 
     /// The jobs that a login would find, and what may have hidden others.
     fn running(&self) -> (Vec<Job>, Vec<String>) {
-        let config = Config::read(Path::new(Request::CONF), &Trust::root());
+        let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root());
         let config = config.map_err(|error| error.to_string());
         let deadline = Instant::now() + PATIENCE;
         config

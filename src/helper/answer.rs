@@ -361,9 +361,9 @@ fn serve() -> Option<Vec<u8>> {
     // exec undoes this, so that it cannot be done before; limits come from the privileged half.
     set_dumpable(false).ok()?;
     let mut bytes = Vec::new();
-    let limit = Request::MAX as u64;
+    let limit = Request::BYTES_MAX as u64;
     std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes).ok()?;
-    if bytes.len() > Request::MAX {
+    if bytes.len() > Request::BYTES_MAX {
         return None;
     }
     reply_to(&bytes).map(|reply| reply.encode())
@@ -374,7 +374,7 @@ fn reply_to(bytes: &[u8]) -> Option<Reply> {
         Ok(request) => Some(answer(&request)),
         // A module of another version reads the version of this reply and no more: while an upgrade
         // is under way, that is what it has to say.
-        Err(error @ DecodeError::Version(_)) => {
+        Err(error @ DecodeError::WrongVersion(_)) => {
             Some(reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string()))
         }
         Err(_) => None,
@@ -396,16 +396,16 @@ mod tests;
 mod fit_tests {
     use super::*;
     use protocol::{
-        Allowlist, Containment, ENVIRONMENT_MAX, MAX_ENTRIES, MAX_PROBES, Placement, Plan,
-        REPLY_MAX, Reason, Refusal, Rule, Stack, Variable, Variables,
+        ALLOWLIST_ENTRIES_MAX, Allowlist, Containment, ENVIRONMENT_BYTES_MAX, PROBES_MAX,
+        Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, Rule, Stack, Variable, Variables,
     };
 
     /// As many and as long as they may be.
     fn env() -> Variables {
         let mut env = Variables::default();
         for name in ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_USER"] {
-            let value = "v".repeat(ENVIRONMENT_MAX / 4 - name.len() - 1);
-            env.push(Variable::new(name, &value).unwrap()).unwrap();
+            let value = "v".repeat(ENVIRONMENT_BYTES_MAX / 4 - name.len() - 1);
+            env.push(Variable::from_pair(name, &value).unwrap()).unwrap();
         }
         env
     }
@@ -413,7 +413,7 @@ mod fit_tests {
     #[test]
     fn the_largest_reply_fits_and_is_read() {
         let mut list = Allowlist::new();
-        for minor in 0..MAX_ENTRIES {
+        for minor in 0..ALLOWLIST_ENTRIES_MAX {
             list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
         }
         let long = "\u{e4}".repeat(5000);
@@ -436,13 +436,13 @@ mod fit_tests {
                 ends: Some(i64::MAX),
                 gpus: u32::MAX,
                 containment: Containment::Enforce(list),
-                probes: vec![probe; MAX_PROBES],
+                probes: vec![probe; PROBES_MAX],
                 dropped: vec![long; 5000],
                 env: env(),
             }),
         };
         let bytes = fit(reply).encode();
-        assert!(bytes.len() < REPLY_MAX, "{} bytes", bytes.len());
+        assert!(bytes.len() < REPLY_BYTES_MAX, "{} bytes", bytes.len());
         let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
         assert_eq!(plan.env, env());
         assert_eq!(plan.dropped.len(), DROPPED_MAX);

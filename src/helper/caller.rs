@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::testing::Scratch;
-    use protocol::{Phase, Several};
+    use protocol::{Phase, SeveralJobsPolicy};
 
     /// Jobs 1 and 2 of uid 5, job 3 of uid 6.
     struct Bench {
@@ -298,7 +298,7 @@ mod tests {
             rhost: "10.1.0.9".into(),
             ssh_connection: "10.9.0.5 5000 10.1.0.6 22".into(),
             conf: String::new(),
-            several: Several::Newest,
+            several: SeveralJobsPolicy::Newest,
             budget_ms: 5000,
             wait_ms: 0,
             unit: String::new(),

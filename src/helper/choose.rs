@@ -9,7 +9,7 @@ use kernel::trust::{Distrust, TrustError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
-use protocol::{JobId, Rule, Several};
+use protocol::{JobId, Rule, SeveralJobsPolicy};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -33,7 +33,7 @@ const SAYING: [Rule; 2] = [Rule::Caller, Rule::Chosen];
 /// the one with the larger id is newer. A longer id is larger.
 pub(super) fn choose(
     mut jobs: Vec<Job>,
-    several: Several,
+    several: SeveralJobsPolicy,
     mut meant: impl FnMut(Rule, &[Job]) -> Option<JobId>,
 ) -> Choice {
     jobs.sort_by(|a, b| age(a).cmp(&age(b)));
@@ -47,8 +47,8 @@ pub(super) fn choose(
         }
     }
     match several {
-        Several::Deny => Choice::Needed(jobs.into_iter().map(|job| job.id).collect()),
-        Several::Newest => joined(jobs.pop(), Rule::Newest),
+        SeveralJobsPolicy::Deny => Choice::Needed(jobs.into_iter().map(|job| job.id).collect()),
+        SeveralJobsPolicy::Newest => joined(jobs.pop(), Rule::Newest),
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
 
     fn chosen(jobs: &[(&str, i64)]) -> (String, Rule) {
         let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
-        of(choose(jobs, Several::Newest, nobody))
+        of(choose(jobs, SeveralJobsPolicy::Newest, nobody))
     }
 
     fn of(choice: Choice) -> (String, Rule) {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// The choice between 1 and the newer 2 with these answers, and who was asked.
-    fn said(caller: &str, chosen: &str, several: Several) -> (Choice, Vec<Rule>) {
+    fn said(caller: &str, chosen: &str, several: SeveralJobsPolicy) -> (Choice, Vec<Rule>) {
         let mut asked = Vec::new();
         let choice = choose(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
             assert_eq!(jobs.len(), 2);
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn the_only_job_or_the_newest() {
-        assert_eq!(choose(Vec::new(), Several::Newest, nobody), Choice::None);
-        assert_eq!(choose(Vec::new(), Several::Deny, nobody), Choice::None);
+        assert_eq!(choose(Vec::new(), SeveralJobsPolicy::Newest, nobody), Choice::None);
+        assert_eq!(choose(Vec::new(), SeveralJobsPolicy::Deny, nobody), Choice::None);
         assert_eq!(chosen(&[("1", 5)]), ("1".into(), Rule::OnlyJob));
         assert_eq!(chosen(&[("1", 5), ("2", 9), ("3", 7)]), ("2".into(), Rule::Newest));
         assert_eq!(chosen(&[("10", 5), ("9", 5), ("8", 0)]), ("10".into(), Rule::Newest));
@@ -247,16 +247,16 @@ mod tests {
 
     #[test]
     fn a_choice_is_needed_where_the_site_says_so() {
-        let needed = choose(vec![job("2", 9), job("1", 5)], Several::Deny, nobody);
+        let needed = choose(vec![job("2", 9), job("1", 5)], SeveralJobsPolicy::Deny, nobody);
         assert_eq!(needed, Choice::Needed(vec!["1".parse().unwrap(), "2".parse().unwrap()]));
-        let one = choose(vec![job("2", 9)], Several::Deny, nobody);
+        let one = choose(vec![job("2", 9)], SeveralJobsPolicy::Deny, nobody);
         assert!(matches!(one, Choice::Job(_, Rule::OnlyJob)));
     }
 
     #[test]
     fn the_caller_comes_first_then_the_users_choice() {
         let both = vec![Rule::Caller, Rule::Chosen];
-        for several in [Several::Newest, Several::Deny] {
+        for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
             let (choice, asked) = said("1", "2", several);
             assert_eq!((of(choice), asked), (("1".into(), Rule::Caller), vec![Rule::Caller]));
             let (choice, asked) = said("", "1", several);
@@ -266,17 +266,17 @@ mod tests {
 
     #[test]
     fn what_is_none_of_the_jobs_does_not_count() {
-        let (choice, asked) = said("3", "4", Several::Newest);
+        let (choice, asked) = said("3", "4", SeveralJobsPolicy::Newest);
         assert_eq!(of(choice), ("2".into(), Rule::Newest));
         assert_eq!(asked.len(), 2);
-        assert!(matches!(said("3", "4", Several::Deny).0, Choice::Needed(_)));
-        assert_eq!(of(said("3", "1", Several::Deny).0), ("1".into(), Rule::Chosen));
+        assert!(matches!(said("3", "4", SeveralJobsPolicy::Deny).0, Choice::Needed(_)));
+        assert_eq!(of(said("3", "1", SeveralJobsPolicy::Deny).0), ("1".into(), Rule::Chosen));
     }
 
     #[test]
     fn nobody_is_asked_where_there_is_nothing_to_choose() {
         for jobs in [vec![], vec![job("1", 5)]] {
-            for several in [Several::Newest, Several::Deny] {
+            for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
                 choose(jobs.clone(), several, |rule, _| panic!("{rule:?}"));
             }
         }

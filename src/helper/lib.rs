@@ -26,7 +26,7 @@ mod unit_policy;
 
 use std::fmt;
 
-use protocol::{Reason, Refusal, Reply, Stack, Verdict, decimal};
+use protocol::{Reason, Refusal, Reply, Stack, Verdict, parse_decimal};
 
 pub use answer::{Node, answer, main};
 pub use choose::{parse as parse_choice, read_choice};
@@ -38,14 +38,14 @@ pub use survey::Health;
 /// helper is linked statically, which the C library's name service is not made for, and a directory
 /// would be asked at every login.
 fn local_uid(name: &str) -> std::io::Result<Option<u32>> {
-    if let Some(uid) = decimal(name) {
+    if let Some(uid) = parse_decimal(name) {
         return Ok(Some(uid));
     }
     let passwd = std::fs::read("/etc/passwd")?;
     let mut lines =
         passwd.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     Ok(lines.find_map(|line| match *line.splitn(4, ':').collect::<Vec<_>>() {
-        [found, _, uid, _] if found == name => decimal(uid),
+        [found, _, uid, _] if found == name => parse_decimal(uid),
         _ => None,
     }))
 }

@@ -88,7 +88,9 @@ pub(super) fn unusable<E: std::fmt::Display>(job: &Job) -> impl Fn(E) -> NoPlan 
 /// What must hold where the scheduler's own filter does too.
 pub(super) fn inherited(own: Containment) -> Containment {
     match own {
-        Containment::Enforce(list) | Containment::Both(list) => Containment::Both(list),
+        Containment::Enforce(list) | Containment::InheritAndEnforce(list) => {
+            Containment::InheritAndEnforce(list)
+        }
         Containment::None | Containment::Inherit => Containment::Inherit,
     }
 }

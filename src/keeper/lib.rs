@@ -23,7 +23,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use protocol::{CgroupPath, LeafName};
-use protocol::{KEEP, READY};
+use protocol::{KEEPER_READY, KEEPER_STAY};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
@@ -72,7 +72,7 @@ fn keep(handed: Handed<OwnedFd>) -> Result<(), Trouble> {
         return Err(Trouble::Another);
     }
     // One who has gone meanwhile shows as the end of what it says.
-    let _ = send(talk.as_raw_fd(), READY, MsgFlags::MSG_NOSIGNAL);
+    let _ = send(talk.as_raw_fd(), KEEPER_READY, MsgFlags::MSG_NOSIGNAL);
     let mut talk = Some(talk);
     loop {
         let (ended, spoken) = wait([watched.as_fd(), told.as_fd()], talk.as_ref())?;
@@ -81,10 +81,10 @@ fn keep(handed: Handed<OwnedFd>) -> Result<(), Trouble> {
             return Ok(release(&above)?);
         }
         if let Some(talk) = talk.take_if(|_| spoken) {
-            let mut word = [0; KEEP.len()];
+            let mut word = [0; KEEPER_STAY.len()];
             let length = recv(talk.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT);
             // The login has failed. Where others are in the leaf, it is theirs now.
-            if length != Ok(KEEP.len()) && is_gone(&above, &leaf) {
+            if length != Ok(KEEPER_STAY.len()) && is_gone(&above, &leaf) {
                 return Ok(());
             }
         }

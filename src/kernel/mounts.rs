@@ -4,7 +4,7 @@
 //! copies of one tree, so they do not count. Only the file system counts to which a path leads, and the
 //! directory in it.
 
-use protocol::{decimal, is_within};
+use protocol::{is_within, parse_decimal};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directories that a job may have to itself unless the admin names others.
@@ -68,7 +68,7 @@ impl Mount {
         let (mount, system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ');
         let mut field = || fields.next().filter(|field| !field.is_empty());
-        let (id, parent) = (decimal(field()?)?, decimal(field()?)?);
+        let (id, parent) = (parse_decimal(field()?)?, parse_decimal(field()?)?);
         let (device, root, at) = (field()?.to_owned(), field()?.to_owned(), field()?.to_owned());
         let kind = system.split(' ').next().filter(|kind| !kind.is_empty())?.to_owned();
         at.starts_with('/').then_some(Self { id, parent, device, root, at, kind })

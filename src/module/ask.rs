@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
 use nix::unistd::{pipe2, read, write};
-use protocol::{DecodeError, REPLY_MAX, Reason, Reply, Request};
+use protocol::{DecodeError, REPLY_BYTES_MAX, Reason, Reply, Request};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -61,7 +61,7 @@ pub fn ask(
 }
 
 fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
-    let mut buffer = vec![0; REPLY_MAX + 1];
+    let mut buffer = vec![0; REPLY_BYTES_MAX + 1];
     let mut length = 0;
     loop {
         let until = budget.deadline().min(Instant::now() + LOOK);
@@ -71,7 +71,7 @@ fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply,
             Err(Errno::EAGAIN | Errno::EINTR) => 0,
             Err(errno) => return Err(start("read answer")(errno)),
         };
-        if length > REPLY_MAX {
+        if length > REPLY_BYTES_MAX {
             return Err(fault("the helper's answer is longer than 64 KiB"));
         }
         if let Some(end) = end {
@@ -96,7 +96,7 @@ pub(super) fn none_in_time(who: &str) -> Failure {
 
 /// An answer that is not in the protocol, or of another version.
 fn unreadable(error: DecodeError) -> Failure {
-    let other_version = matches!(error, DecodeError::Version(_));
+    let other_version = matches!(error, DecodeError::WrongVersion(_));
     let reason = if other_version { Reason::Timeout } else { Reason::Configuration };
     Failure::Why(reason, format!("the helper's answer: {error}"))
 }
@@ -118,7 +118,7 @@ fn start(step: &str) -> impl Fn(Errno) -> Failure {
 /// A pipe that holds `bytes` and has no writer any more. Written while we hold the reading end,
 /// so that no `SIGPIPE` can reach the application; a request fits the pipe's buffer.
 fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
-    if bytes.len() > Request::MAX {
+    if bytes.len() > Request::BYTES_MAX {
         return Err(Errno::E2BIG);
     }
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;

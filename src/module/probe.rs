@@ -128,7 +128,7 @@ mod tests {
         ];
         let tried = Tried::of(&probes(&lists.each_ref().map(String::as_str)));
         let mut variables = Variables::default();
-        tried.gpus.iter().for_each(|gpu| variables.list(gpu));
+        tried.gpus.iter().for_each(|gpu| variables.append_gpu(gpu));
         let lists: Vec<_> = variables.iter().map(ToString::to_string).collect();
         assert_eq!(lists, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
         assert_eq!(tried.open, Some(5));

@@ -143,7 +143,7 @@ struct Case<'a> {
 impl Case<'_> {
     fn rule(&mut self) -> Outcome {
         let request = self.request();
-        if !self.means.carried.iter().any(|(asked, _)| asked.is_also(&request)) {
+        if !self.means.carried.iter().any(|(asked, _)| asked.shares_answer_with(&request)) {
             self.means.carried = &[];
         }
         let reply = match self.ask(&request) {
@@ -168,7 +168,7 @@ impl Case<'_> {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, Failure> {
-        match self.means.carried.iter().find(|(asked, _)| asked.is_also(request)) {
+        match self.means.carried.iter().find(|(asked, _)| asked.shares_answer_with(request)) {
             Some((_, reply)) => Ok(reply.clone()),
             None => (self.means.ask)(request),
         }
@@ -213,7 +213,7 @@ impl Case<'_> {
             Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
         let joined = job.join(&adoption, &mut undo)?;
         self.require_time("the move").map_err(|failure| undo.back(failure))?;
-        joined.tried.gpus.iter().for_each(|gpu| plan.env.list(gpu));
+        joined.tried.gpus.iter().for_each(|gpu| plan.env.append_gpu(gpu));
         let wanted: Vec<_> = plan.env.iter().chain(&joined.display).collect();
         let variables = set(means.environment, &wanted);
         let variables = variables.map_err(|failure| undo.back(failure))?;

@@ -7,7 +7,9 @@
 use kernel::log::Severity;
 use kernel::mounts::{PRIVATE_DIRS, can_be_private};
 use nix::sys::stat::lstat;
-use protocol::{AbsolutePath, CDI_ENV, CDI_GIDS, Reason, Request, Several, words};
+use protocol::{
+    AbsolutePath, CDI_ENV_ADVICE, CDI_GIDS_ADVICE, Reason, Request, SeveralJobsPolicy, string_enum,
+};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ pub fn is_off() -> bool {
     lstat(OFF).is_ok_and(|stat| stat.st_uid == 0)
 }
 
-words! {
+string_enum! {
     /// What becomes of a login that would be refused.
     Action {
         /// Refuse it.
@@ -86,7 +88,7 @@ arguments! {
         Slurm "action_no_jobs" no_jobs: Action = Deny,
             |value| one_of(value, &[Deny, Ignore].map(said), "is one of deny, ignore");
         /// Of users with several jobs.
-        Slurm "action_unknown" several: Several = Several::Newest, several;
+        Slurm "action_unknown" several: SeveralJobsPolicy = SeveralJobsPolicy::Newest, several;
         /// Where the login cannot join the job, or cannot be confined.
         Slurm "action_adopt_failure" adopt_failure: Action = Deny,
             |value| one_of(value, &[Deny, Allow].map(said), "is one of deny, allow");
@@ -102,7 +104,7 @@ arguments! {
         /// Path of the helper.
         Ours "helper" helper: String = "/usr/libexec/job-adopt/resolve".into(), path;
         /// Path of its configuration.
-        Ours "conf" conf: String = Request::CONF.into(), path;
+        Ours "conf" conf: String = Request::DEFAULT_CONF.into(), path;
         /// The time that a whole phase has.
         Ours "timeout" timeout: Duration = Duration::from_secs(5), |value| seconds(value, 1);
         /// How long "no job" is asked again.
@@ -136,8 +138,8 @@ arguments! {
         Slurm "single_job_skip_rpc" |_, value| one_of(value, &[("1", ())], CALLER);
     }
     removed {
-        "cdi_env" CDI_ENV;
-        "cdi_gids" CDI_GIDS;
+        "cdi_env" CDI_ENV_ADVICE;
+        "cdi_gids" CDI_GIDS_ADVICE;
     }
 }
 
@@ -221,7 +223,7 @@ fn said(action: Action) -> (&'static str, Action) {
     (action.as_str(), action)
 }
 
-fn several(value: Option<&str>) -> Parsed<Several> {
+fn several(value: Option<&str>) -> Parsed<SeveralJobsPolicy> {
     match given(value)?.to_ascii_lowercase().as_str() {
         "allow" => Err("would admit a login into no job at all; use newest or deny"),
         word => word.parse().map_err(|_| "is one of newest, deny"),
@@ -330,7 +332,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(settings.no_jobs, Action::Ignore);
-        assert_eq!(settings.several, Several::Deny);
+        assert_eq!(settings.several, SeveralJobsPolicy::Deny);
         assert_eq!(settings.adopt_failure, Action::Allow);
         assert_eq!(settings.generic_failure, Action::Ignore);
         assert_eq!(settings.service.as_deref(), Some("ssh-alt"));
@@ -423,7 +425,10 @@ mod tests {
         let settings =
             parsed("Action_No_Jobs=IGNORE action_unknown=Newest JOIN_CONTAINER=False log_level=2");
         let settings = settings.unwrap();
-        assert_eq!((settings.no_jobs, settings.several), (Action::Ignore, Several::Newest));
+        assert_eq!(
+            (settings.no_jobs, settings.several),
+            (Action::Ignore, SeveralJobsPolicy::Newest)
+        );
         assert_eq!(settings.log_level, Severity::Error);
         assert_eq!(parsed("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
         for (words, severity) in [
@@ -455,7 +460,7 @@ mod tests {
 
     #[test]
     fn every_removed_argument_is_refused_with_its_replacement() {
-        for (argument, instead) in [("cdi_env", CDI_ENV), ("cdi_gids", CDI_GIDS)] {
+        for (argument, instead) in [("cdi_env", CDI_ENV_ADVICE), ("cdi_gids", CDI_GIDS_ADVICE)] {
             for written in [argument.to_owned(), format!("{argument}=1")] {
                 assert_eq!(why(&written), format!("argument {written}: {instead}"));
             }

@@ -1,30 +1,34 @@
-//! What a job may open, resolved: numbers only.
+//! Resolved device allowlists: types, numbers and accesses of devices, without names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::environment::Variable;
-use super::schema::{AbsolutePath, DecodeError, Field, Invalid, Reader, Text, Writer, decimal};
+use super::schema::parse_decimal;
+use super::schema::{AbsolutePath, DecodeError, Field, InvalidText, Reader, Text, Writer};
 
-/// Most entries that an allowlist may hold.
-pub const MAX_ENTRIES: usize = 1024;
-/// Most [`Probe`]s of one login.
-pub const MAX_PROBES: usize = 64;
+/// Maximum entries of an allowlist.
+pub const ALLOWLIST_ENTRIES_MAX: usize = 1024;
+/// Maximum [`Probe`]s of one login.
+pub const PROBES_MAX: usize = 64;
+/// Maximum bytes of the path of a [`Probe`].
+const PROBE_PATH_BYTES_MAX: usize = 32;
 /// Largest device major (`MAJOR()` of `linux/kdev_t.h`: 12 bits).
 pub const MAJOR_MAX: u32 = (1 << 12) - 1;
 /// Largest device minor (`MINOR()` of `linux/kdev_t.h`: 20 bits).
 pub const MINOR_MAX: u32 = (1 << 20) - 1;
 
-const RULE: Invalid = Invalid(
+const INVALID_RULE: InvalidText = InvalidText(
     "a device is TYPE:MAJOR:MINOR:ACCESS with a type of b or c, a major of at most 4095, and a minor \
      of -1 or at most 1048575",
 );
-const ACCESS: Invalid = Invalid("device access is not one to three letters out of r, w, m");
-const FULL: Invalid = Invalid("allowlist has more than 1024 entries");
-const PROBE: Invalid =
-    Invalid("a probe is TYPE:MAJOR:MINOR:rw and a path of at most 32 bytes below /dev");
+const INVALID_ACCESS: InvalidText =
+    InvalidText("device access is not one to three letters out of r, w, m");
+const FULL_LIST: InvalidText = InvalidText("allowlist has more than 1024 entries");
+const INVALID_PROBE: InvalidText =
+    InvalidText("a probe is TYPE:MAJOR:MINOR:rw and a path of at most 32 bytes below /dev");
 
-/// Kind of a device node. The numbers are `BPF_DEVCG_DEV_*` of `linux/bpf.h`.
+/// The type of a device node. The numbers are `BPF_DEVCG_DEV_*` of `linux/bpf.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum DeviceType {
@@ -35,7 +39,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// The letter of the numeric form.
+    /// Returns the letter of the numeric form.
     pub fn letter(self) -> char {
         match self {
             Self::Block => 'b',
@@ -49,52 +53,52 @@ impl DeviceType {
 pub struct Access(u32);
 
 impl Access {
-    /// Nothing at all.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// `mknod(2)` of the node.
+    /// Creating the node with `mknod(2)`.
     pub const MKNOD: Self = Self(1);
     /// Opening for reading.
     pub const READ: Self = Self(2);
     /// Opening for writing.
     pub const WRITE: Self = Self(4);
-    /// Opening for both.
+    /// Opening for reading and writing.
     pub const RW: Self = Self(6);
-    /// Everything.
+    /// Every access that the kernel knows.
     pub const ALL: Self = Self(7);
 
-    /// The bits as the kernel numbers them, 0 to 7.
+    /// Returns the bits as the kernel numbers them, 0 to 7.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// The set of these bits; `None` where a bit is set that the kernel does not know.
+    /// Converts the kernel's bits; `None` if a bit is set that the kernel does not know.
     pub fn from_bits(bits: u32) -> Option<Self> {
         (bits <= 7).then_some(Self(bits))
     }
 
-    /// Both sets together.
+    /// Returns the accesses of either set.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether every access of `other` is in this set.
+    /// Returns whether every access of `other` is in this set.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 }
 
 impl FromStr for Access {
-    type Err = Invalid;
+    type Err = InvalidText;
 
-    /// One to three letters out of `r`, `w` and `m`, repeats allowed, as in `DeviceAllow=`.
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    /// Parses one to three letters out of `r`, `w` and `m`. They may repeat, as in `DeviceAllow=`.
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         let set = text.bytes().try_fold(Self::NONE, |set, letter| match letter {
             b'r' => Some(set.union(Self::READ)),
             b'w' => Some(set.union(Self::WRITE)),
             b'm' => Some(set.union(Self::MKNOD)),
             _ => None,
         });
-        set.filter(|_| (1..=3).contains(&text.len())).ok_or(ACCESS)
+        set.filter(|_| (1..=3).contains(&text.len())).ok_or(INVALID_ACCESS)
     }
 }
 
@@ -109,7 +113,7 @@ impl fmt::Display for Access {
     }
 }
 
-/// One entry: a device, or all minors of a major, and what may be done with it.
+/// An entry of an allowlist: a device, or all minors of a major, and the allowed accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceRule {
     kind: DeviceType,
@@ -119,43 +123,49 @@ pub struct DeviceRule {
 }
 
 impl DeviceRule {
-    /// An entry of checked numbers; `minor` of `None` means every minor of the major. A number out of
-    /// range and no access at all are errors.
-    pub fn new(
+    /// Checks the numbers of an entry. `minor` of `None` means every minor of the major.
+    ///
+    /// # Errors
+    ///
+    /// A major or minor out of range; an empty set of accesses.
+    pub fn from_numbers(
         kind: DeviceType,
         major: u32,
         minor: Option<u32>,
         access: Access,
-    ) -> Result<Self, Invalid> {
+    ) -> Result<Self, InvalidText> {
         if major > MAJOR_MAX || minor.is_some_and(|minor| minor > MINOR_MAX) {
-            return Err(RULE);
+            return Err(INVALID_RULE);
         }
-        if access == Access::NONE { Err(ACCESS) } else { Ok(Self { kind, major, minor, access }) }
+        if access == Access::NONE {
+            return Err(INVALID_ACCESS);
+        }
+        Ok(Self { kind, major, minor, access })
     }
 
-    /// Block or character device.
+    /// Returns the type of the device.
     pub fn kind(&self) -> DeviceType {
         self.kind
     }
 
-    /// Device major, 0 to [`MAJOR_MAX`].
+    /// Returns the device's major, 0 to [`MAJOR_MAX`].
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// Device minor, 0 to [`MINOR_MAX`]; `None` means every minor.
+    /// Returns the device's minor, 0 to [`MINOR_MAX`]; `None` means every minor.
     pub fn minor(&self) -> Option<u32> {
         self.minor
     }
 
-    /// What may be done with the device; never empty.
+    /// Returns the allowed accesses, at least one.
     pub fn access(&self) -> Access {
         self.access
     }
 }
 
 impl fmt::Display for DeviceRule {
-    /// The numeric form of the Flux IMP, `c:195:0:rw`, with `-1` for every minor.
+    /// Writes the numeric form of the Flux IMP, `c:195:0:rw`, with `-1` for every minor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minor = self.minor.map_or(-1, i64::from);
         write!(f, "{}:{}:{minor}:{}", self.kind.letter(), self.major, self.access)
@@ -163,51 +173,56 @@ impl fmt::Display for DeviceRule {
 }
 
 impl FromStr for DeviceRule {
-    type Err = Invalid;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
         let fields: Vec<&str> = text.split(':').collect();
-        let [kind, major, minor, access] = *fields.as_slice() else { return Err(RULE) };
+        let [kind, major, minor, access] = *fields.as_slice() else { return Err(INVALID_RULE) };
         let kind = match kind {
             "b" => DeviceType::Block,
             "c" => DeviceType::Char,
-            _ => return Err(RULE),
+            _ => return Err(INVALID_RULE),
         };
         let minor = match minor {
             "-1" => None,
-            digits => Some(decimal(digits).ok_or(RULE)?),
+            digits => Some(parse_decimal(digits).ok_or(INVALID_RULE)?),
         };
-        Self::new(kind, decimal(major).ok_or(RULE)?, minor, access.parse()?)
+        let major = parse_decimal(major).ok_or(INVALID_RULE)?;
+        Self::from_numbers(kind, major, minor, access.parse()?)
     }
 }
 
 impl Text for DeviceRule {
-    const MOST: usize = MAX_ENTRIES;
+    const ITEMS_MAX: usize = ALLOWLIST_ENTRIES_MAX;
 }
 
-/// What a job may open. An empty list allows nothing.
+/// The devices that a job may open, each entry once. An empty list allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Allowlist(Vec<DeviceRule>);
 
 impl Allowlist {
-    /// A list that allows nothing yet.
+    /// Creates an empty list, which allows nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an entry, unless it stands already; one past [`MAX_ENTRIES`] is an error.
-    pub fn push(&mut self, rule: DeviceRule) -> Result<(), Invalid> {
+    /// Adds an entry unless the list has it already.
+    ///
+    /// # Errors
+    ///
+    /// A new entry for a list that has [`ALLOWLIST_ENTRIES_MAX`] entries.
+    pub fn push(&mut self, rule: DeviceRule) -> Result<(), InvalidText> {
         if self.0.contains(&rule) {
             return Ok(());
         }
-        if self.0.len() >= MAX_ENTRIES {
-            return Err(FULL);
+        if self.0.len() >= ALLOWLIST_ENTRIES_MAX {
+            return Err(FULL_LIST);
         }
         self.0.push(rule);
         Ok(())
     }
 
-    /// The entries in the order in which they were added.
+    /// Returns the entries in the order in which they were added.
     pub fn rules(&self) -> &[DeviceRule] {
         &self.0
     }
@@ -221,24 +236,25 @@ impl Field for Allowlist {
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let rules: Vec<DeviceRule> = Field::read(key, input)?;
         let mut list = Self::new();
-        let added = rules.iter().try_for_each(|rule| list.push(*rule));
-        match added {
+        let result = rules.iter().try_for_each(|rule| list.push(*rule));
+        match result {
+            // A shorter list would mean that an entry stood twice.
             Ok(()) if list.0 == rules => Ok(list),
-            _ => Err(DecodeError::value(key)),
+            _ => Err(DecodeError::invalid_value(key)),
         }
     }
 }
 
-/// A device node of the scheduler's, which a login is tried on once it is in its job: its path, and
-/// the numbers that it must have. Written as `c:195:0:rw /dev/nvidia0`, and perhaps the variable that
-/// names it for programs behind that, as `CUDA_VISIBLE_DEVICES=0`.
+/// A device node of a GPU. After the move the privileged half asks the kernel whether the login can open
+/// it. The text form is `c:195:0:rw /dev/nvidia0`; a variable that names the GPU to programs may follow,
+/// for example ` CUDA_VISIBLE_DEVICES=0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Type, major and minor; both numbers are given, and the access is `rw`.
+    /// Type and numbers that the node must have. It is one device, and its access is `rw`.
     pub device: DeviceRule,
-    /// Its path, below `/dev` and of at most 32 bytes.
+    /// Path of the node, below `/dev` and of at most 32 bytes.
     pub path: AbsolutePath,
-    /// A list of GPUs with this one alone.
+    /// Variable that lists this GPU alone.
     pub variable: Option<Variable>,
 }
 
@@ -250,21 +266,22 @@ impl fmt::Display for Probe {
 }
 
 impl FromStr for Probe {
-    type Err = Invalid;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (device, rest) = text.split_once(' ').ok_or(PROBE)?;
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let (device, rest) = text.split_once(' ').ok_or(INVALID_PROBE)?;
         let (path, variable) = rest.split_once(' ').map_or((rest, None), |(a, b)| (a, Some(b)));
-        let variable = variable.map(Variable::of_gpu).transpose()?;
+        let variable = variable.map(Variable::parse_gpu_list).transpose()?;
         let probe = Self { device: device.parse()?, path: path.parse()?, variable };
-        let single = probe.device.minor().is_some() && probe.device.access() == Access::RW;
-        let in_dev = path.starts_with("/dev/") && path.len() <= 32;
-        if single && in_dev && probe.to_string() == text { Ok(probe) } else { Err(PROBE) }
+        let is_one_device = probe.device.minor().is_some() && probe.device.access() == Access::RW;
+        let is_in_dev = path.starts_with("/dev/") && path.len() <= PROBE_PATH_BYTES_MAX;
+        let is_canonical = probe.to_string() == text;
+        if is_one_device && is_in_dev && is_canonical { Ok(probe) } else { Err(INVALID_PROBE) }
     }
 }
 
 impl Text for Probe {
-    const MOST: usize = MAX_PROBES;
+    const ITEMS_MAX: usize = PROBES_MAX;
 }
 
 #[cfg(test)]
@@ -279,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn laxities_of_scanf_are_refused() {
+    fn rule_that_only_scanf_accepts_is_refused() {
         for text in [
             "", "c", "c:1:3", "c:1:3:", "c:1:3:rwmX", "c:1:3:rwmr", "c: 1:3:rw", "c:1:+3:rw",
             "c:-1:3:rw", "c:1:-2:rw", "c:4096:0:r", "c:1:1048576:r", "x:1:3:r", "c:1:3:r:",
@@ -290,20 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn list_is_bounded_and_without_doubles() {
+    fn list_is_limited_and_has_each_entry_once() {
         let mut list = Allowlist::new();
-        for minor in 0..MAX_ENTRIES as u32 {
-            let rule = DeviceRule::new(DeviceType::Char, 1, Some(minor), Access::RW).unwrap();
+        let of_numbers =
+            |kind, minor| DeviceRule::from_numbers(kind, 1, minor, Access::RW).unwrap();
+        for minor in 0..ALLOWLIST_ENTRIES_MAX as u32 {
+            let rule = of_numbers(DeviceType::Char, Some(minor));
             list.push(rule).unwrap();
             list.push(rule).unwrap();
         }
-        assert_eq!(list.rules().len(), MAX_ENTRIES);
-        let rule = DeviceRule::new(DeviceType::Block, 1, None, Access::RW).unwrap();
-        assert_eq!(list.push(rule), Err(FULL));
+        assert_eq!(list.rules().len(), ALLOWLIST_ENTRIES_MAX);
+        assert_eq!(list.push(of_numbers(DeviceType::Block, None)), Err(FULL_LIST));
     }
 
     #[test]
-    fn a_probe_is_read_back() {
+    fn probe_round_trips() {
         let longest = format!("b:259:3:rw /dev/{}", "d".repeat(27));
         for text in ["c:195:0:rw /dev/nvidia0", "c:226:128:rw /dev/dri/renderD128", &longest] {
             assert_eq!(text.parse::<Probe>().unwrap().to_string(), text);
@@ -311,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_one() {
+    fn malformed_probe_is_refused() {
         let long = format!("c:195:0:rw /dev/{}", "d".repeat(28));
         for text in [
             "c:195:0:rw /dev/nvidia0 CUDA_VISIBLE_DEVICES=0,1",
@@ -344,7 +362,8 @@ mod tests {
     #[test]
     fn errors_name_the_bounds() {
         let bounds = format!("at most {MAJOR_MAX}, and a minor of -1 or at most {MINOR_MAX}");
-        assert!(RULE.to_string().ends_with(&bounds), "{RULE}");
-        assert!(FULL.to_string().ends_with(&format!("than {MAX_ENTRIES} entries")), "{FULL}");
+        assert!(INVALID_RULE.to_string().ends_with(&bounds), "{INVALID_RULE}");
+        let bound = format!("than {ALLOWLIST_ENTRIES_MAX} entries");
+        assert!(FULL_LIST.to_string().ends_with(&bound), "{FULL_LIST}");
     }
 }

@@ -1,4 +1,4 @@
-//! The name of this build, by which both halves refuse each other.
+//! Names this build. Module and helper of different builds refuse each other.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ fn main() {
     name_build(Path::new("."));
 }
 
-/// Names the build by its version and a checksum of the source below a folder (FNV-1a): a build with a
-/// patch has the same version, and may speak another protocol.
+/// Names the build by its version and a checksum of the source below a folder (FNV-1a). A patched build
+/// has the same version and may have another protocol.
 pub(crate) fn name_build(folder: &Path) {
-    let mut files = files(folder);
-    // An editor's own files come and go between the two builds of module and helper.
+    let mut files = list_files(folder);
+    // Files of an editor come and go between the builds of module and helper.
     files.retain(|path| path.extension().is_some_and(|end| end == "rs"));
     files.sort();
     let mut sum = 0xcbf2_9ce4_8422_2325_u64;
@@ -25,9 +25,9 @@ pub(crate) fn name_build(folder: &Path) {
     println!("cargo:rustc-env=BUILD={version}+{:08x}", sum >> 32);
 }
 
-/// All files below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// Lists all files below a folder.
+fn list_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    let below = |path: PathBuf| if path.is_dir() { list_files(&path) } else { vec![path] };
     entries.flat_map(|entry| below(entry.path())).collect()
 }

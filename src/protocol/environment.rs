@@ -1,37 +1,41 @@
-//! The variables that a login may be given: those of a fixed table, which describe its job, with
-//! values that no shell reads as anything but themselves and no program as an option.
+//! Variables that a login may get. A fixed table names them, and they describe the login's job. No shell
+//! expands anything in a value, and no program reads a value as an option.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::schema::{DecodeError, Field, Invalid, Reader, Text, Writer, item_key};
-use super::{JobId, SourceName, decimal};
+use super::schema::{DecodeError, Field, InvalidText, Reader, Text, Writer, item_key};
+use super::{JobId, SourceName, parse_decimal};
 
-/// Most bytes of `NAME=VALUE`.
-const VARIABLE_MAX: usize = 1024;
-/// Most bytes of all variables of one login together, as `NAME=VALUE` each.
-pub const ENVIRONMENT_MAX: usize = 4096;
+/// Maximum bytes of `NAME=VALUE`.
+const VARIABLE_BYTES_MAX: usize = 1024;
+/// Maximum bytes of all variables of one login together, each as `NAME=VALUE`.
+pub const ENVIRONMENT_BYTES_MAX: usize = 4096;
+/// Maximum bytes of the value that names one GPU.
+const GPU_NAME_BYTES_MAX: usize = 64;
 
-/// What the value of a variable is.
+/// The form of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// The id of the job that the login joins.
     Id,
-    /// Numbers, in Slurm's form `2(x3),1`. Scripts count with them: in an arithmetic expression a
-    /// shell takes a name in a value for a variable of its own, which may be assigned to (`PATH=1`).
+    /// Numbers, in Slurm's form `2(x3),1`. Scripts calculate with them, and a shell reads a name in an
+    /// arithmetic expression as a variable, to which it may even assign (`PATH=1`).
     Numbers,
-    /// Names, lists of them, or a path.
+    /// A name, a list of names, or a path.
     Word,
 }
 
 use Form::{Id, Numbers, Word};
 use SourceName::{Flux, Slurm};
 
-/// Every variable that there is, with the scheduler whose logins may have it. None has a program
-/// loaded or run, or names a file that one reads; launchers and libraries read them to know how many
-/// processes to start and which of the GPUs, that the filter lets through anyway, to use. What a
-/// subverted helper could do with them stands in docs/threats.md.
-const TABLE: [(&str, SourceName, Form); 19] = [
+/// Name of a variable, the scheduler whose logins may have it, and the form of its value.
+type VariableKind = (&'static str, SourceName, Form);
+
+/// Every variable that a helper can pass on. None makes a program load or run another one, or names a file
+/// that a program reads. Launchers and libraries learn from them how many processes to start, and which of
+/// the GPUs that the filter allows to use. docs/threats.md says what a subverted helper could do with them.
+const VARIABLE_KINDS: [VariableKind; 19] = [
     ("CUDA_VISIBLE_DEVICES", Slurm, Word),
     ("FLUX_JOB_ID", Flux, Id),
     ("GPU_DEVICE_ORDINAL", Slurm, Word),
@@ -56,61 +60,74 @@ const TABLE: [(&str, SourceName, Form); 19] = [
 /// A variable of the table, with a value of its form and at most 1,024 bytes as `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its row of the table.
-    kind: (&'static str, SourceName, Form),
+    kind: VariableKind,
     value: String,
 }
 
 impl Variable {
-    /// A variable of that name with that value, where a login may be given it.
-    pub fn new(name: &str, value: &str) -> Result<Self, Invalid> {
-        let kind = TABLE.into_iter().find(|(known, ..)| *known == name).ok_or(NAME)?;
-        let short = name.len() + 1 + value.len() <= VARIABLE_MAX;
-        let counts = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
-        let of_form = kind.2 != Numbers || value.bytes().all(counts);
-        match short && of_form && is_plain(value) {
+    /// Checks name and value of a variable for a login.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not in the table; a value that is empty, too long, not of its form, or active in a
+    /// shell or as an option.
+    pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
+        let has_name = |kind: &VariableKind| kind.0 == name;
+        let kind = VARIABLE_KINDS.into_iter().find(has_name).ok_or(UNKNOWN_NAME)?;
+        let is_short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
+        let is_numeric = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
+        let has_form = kind.2 != Numbers || value.bytes().all(is_numeric);
+        match is_short && has_form && is_inert_value(value) {
             true => Ok(Self { kind, value: value.to_owned() }),
-            false => Err(VALUE),
+            false => Err(INVALID_VALUE),
         }
     }
 
-    /// The variables of an X11 display of the job's, and of the file with the keys to it. Its step
-    /// daemon tells them: no answer of the helper can have them. What no login is given is left out.
-    pub fn of_display(number: i32, keys: &str) -> Vec<Self> {
+    /// Returns the variables for the X11 display of a job and for the file with its keys. They come from the
+    /// step daemon: no reply of the helper can contain them. A value that no login may get is left out.
+    pub fn from_display(number: i32, key_file: &str) -> Vec<Self> {
         let display = if number > 0 { format!("localhost:{number}.0") } else { String::new() };
-        let keys = if keys.starts_with('/') { keys } else { "" };
-        let both = [("DISPLAY", display.as_str()), ("XAUTHORITY", keys)];
-        let given = both.into_iter().filter(|(_, value)| is_plain(value));
-        given.map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.into() }).collect()
+        let key_file = if key_file.starts_with('/') { key_file } else { "" };
+        let pairs = [("DISPLAY", display.as_str()), ("XAUTHORITY", key_file)];
+        let inert = pairs.into_iter().filter(|(_, value)| is_inert_value(value));
+        inert.map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.into() }).collect()
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &'static str {
         self.kind.0
     }
 
-    /// A list of GPUs with one of them.
-    pub(super) fn of_gpu(text: &str) -> Result<Self, Invalid> {
-        let one: Self = text.parse()?;
+    /// Parses a variable that lists GPUs, with one GPU in the list.
+    ///
+    /// # Errors
+    ///
+    /// A text that is no variable for a login, lists no GPUs, or lists several.
+    pub(super) fn parse_gpu_list(text: &str) -> Result<Self, InvalidText> {
+        let variable: Self = text.parse()?;
         let lists = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
-        let fits = one.value.len() <= 64 && !one.value.contains(',');
-        if fits && lists.contains(&one.name()) { Ok(one) } else { Err(NAME) }
+        let value = &variable.value;
+        let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
+        let is_gpu_list = lists.contains(&variable.name());
+        if is_one_gpu && is_gpu_list { Ok(variable) } else { Err(UNKNOWN_NAME) }
     }
 
-    /// Bytes of `NAME=VALUE`.
-    fn len(&self) -> usize {
+    /// Returns the bytes of `NAME=VALUE`.
+    fn byte_count(&self) -> usize {
         self.name().len() + 1 + self.value.len()
     }
 }
 
-/// Whether a value is of characters that no shell gives a meaning in a word: letters, digits and
-/// those of Slurm's lists, of paths and of UUIDs. A bracket is one at most for the names of files, a
-/// parenthesis for a text that is read as a command. And nothing in it, be it an entry of a list,
-/// begins as an option does: ssh(1) takes one for a node of that name, and runs what it says.
-fn is_plain(value: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+,:@/=[]()".contains(&byte);
-    let option = |entry: &str| entry.starts_with('-');
-    !value.is_empty() && value.bytes().all(plain) && !value.split([',', '[']).any(option)
+/// Returns whether a value is active neither in a shell nor as an option.
+///
+/// It has only characters that mean nothing to a shell inside of a word: letters, digits, and the characters
+/// of Slurm's lists, of paths and of UUIDs. A bracket can at most match names of files. A parenthesis matters
+/// only in a text that is run as a command. No entry of a list begins with a hyphen: ssh(1) would read a node
+/// of such a name as an option, and an option can run a command.
+fn is_inert_value(value: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+,:@/=[]()".contains(&byte);
+    let is_option = |entry: &str| entry.starts_with('-');
+    !value.is_empty() && value.bytes().all(is_plain) && !value.split([',', '[']).any(is_option)
 }
 
 impl fmt::Display for Variable {
@@ -120,39 +137,43 @@ impl fmt::Display for Variable {
 }
 
 impl FromStr for Variable {
-    type Err = Invalid;
+    type Err = InvalidText;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        let (name, value) = text.split_once('=').ok_or(NAME)?;
-        Self::new(name, value)
+    fn from_str(text: &str) -> Result<Self, InvalidText> {
+        let (name, value) = text.split_once('=').ok_or(UNKNOWN_NAME)?;
+        Self::from_pair(name, value)
     }
 }
 
 impl Text for Variable {
-    const MOST: usize = TABLE.len();
+    const ITEMS_MAX: usize = VARIABLE_KINDS.len();
 }
 
-/// The variables of one login: no name twice, at most [`ENVIRONMENT_MAX`] bytes.
+/// The variables of one login: each name once, at most [`ENVIRONMENT_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables(Vec<Variable>);
 
 impl Variables {
-    /// Adds one; a second one of that name and one too many are errors.
-    pub fn push(&mut self, variable: Variable) -> Result<(), Invalid> {
-        let known = self.0.iter().any(|known| known.name() == variable.name());
-        let bytes: usize = self.0.iter().chain([&variable]).map(Variable::len).sum();
-        if known || bytes > ENVIRONMENT_MAX {
-            return Err(FULL);
+    /// Adds a variable.
+    ///
+    /// # Errors
+    ///
+    /// A name that is there already; more than [`ENVIRONMENT_BYTES_MAX`] bytes together.
+    pub fn push(&mut self, variable: Variable) -> Result<(), InvalidText> {
+        let is_known = self.0.iter().any(|known| known.name() == variable.name());
+        let bytes: usize = self.0.iter().chain([&variable]).map(Variable::byte_count).sum();
+        if is_known || bytes > ENVIRONMENT_BYTES_MAX {
+            return Err(REPEATED_OR_TOO_MANY);
         }
         self.0.push(variable);
         Ok(())
     }
 
-    /// Adds a GPU to the list of this name. A number becomes the next one in it, as a program counts
-    /// which sees these alone.
-    pub fn list(&mut self, gpu: &Variable) {
+    /// Adds a GPU to the list of this name. A number becomes the next number in the list: programs count the
+    /// GPUs that they can open.
+    pub fn append_gpu(&mut self, gpu: &Variable) {
         match self.0.iter_mut().find(|list| list.name() == gpu.name()) {
-            Some(list) if decimal(&gpu.value).is_some() => {
+            Some(list) if parse_decimal(&gpu.value).is_some() => {
                 list.value = format!("{},{}", list.value, list.value.split(',').count());
             }
             Some(list) => list.value = format!("{},{}", list.value, gpu.value),
@@ -160,20 +181,27 @@ impl Variables {
         }
     }
 
-    /// Requires that a login to this job of that source may have them: each is its scheduler's, and
-    /// names no other job.
-    pub(super) fn require(&self, job: &JobId, source: SourceName) -> Result<(), DecodeError> {
-        let is_of = |one: &Variable| {
-            let (_, of, form) = one.kind;
-            of == source && (form != Id || one.value == job.as_str())
+    /// Requires that the variables describe this job of this source.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::InvalidValue`] for the first variable of another scheduler or another job.
+    pub(super) fn require_described_job(
+        &self,
+        job: &JobId,
+        source: SourceName,
+    ) -> Result<(), DecodeError> {
+        let describes_job = |variable: &Variable| {
+            let (_, scheduler, form) = variable.kind;
+            scheduler == source && (form != Id || variable.value == job.as_str())
         };
-        match self.0.iter().position(|variable| !is_of(variable)) {
-            Some(index) => Err(DecodeError::Value(item_key("env", index))),
+        match self.0.iter().position(|variable| !describes_job(variable)) {
+            Some(index) => Err(DecodeError::InvalidValue(item_key("env", index))),
             None => Ok(()),
         }
     }
 
-    /// The variables, in the order in which they were added.
+    /// Iterates over the variables in the order in which they were added.
     pub fn iter(&self) -> std::slice::Iter<'_, Variable> {
         self.0.iter()
     }
@@ -187,29 +215,30 @@ impl Field for Variables {
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut variables = Self::default();
         for (index, variable) in Vec::read(key, input)?.into_iter().enumerate() {
-            let added = variables.push(variable);
-            added.map_err(|_| DecodeError::Value(item_key(key, index)))?;
+            let result = variables.push(variable);
+            result.map_err(|_| DecodeError::InvalidValue(item_key(key, index)))?;
         }
         Ok(variables)
     }
 }
 
-const NAME: Invalid = Invalid("no login is given a variable of this name");
-const VALUE: Invalid = Invalid(
+const UNKNOWN_NAME: InvalidText = InvalidText("no login is given a variable of this name");
+const INVALID_VALUE: InvalidText = InvalidText(
     "has a value that is empty or too long, or has blanks, signs that a shell reads, or what looks \
      like an option",
 );
-const FULL: Invalid = Invalid("is given twice, or there are more than 4096 bytes of variables");
+const REPEATED_OR_TOO_MANY: InvalidText =
+    InvalidText("is given twice, or there are more than 4096 bytes of variables");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_taken_but_those_of_the_table() {
-        assert!(TABLE.is_sorted_by_key(|(name, ..)| *name));
-        for (name, ..) in TABLE {
-            assert_eq!(Variable::new(name, "7").unwrap().to_string(), format!("{name}=7"));
+    fn name_outside_table_is_refused() {
+        assert!(VARIABLE_KINDS.is_sorted_by_key(|(name, ..)| *name));
+        for (name, ..) in VARIABLE_KINDS {
+            assert_eq!(Variable::from_pair(name, "7").unwrap().to_string(), format!("{name}=7"));
         }
         for bad in [
             "", "A", "PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "PYTHONPATH",
@@ -217,29 +246,30 @@ mod tests {
             "slurm_job_id", "OMPI_MCA_plm_rsh_agent", "CUDA_CACHE_PATH", "CUDA_INJECTION64_PATH",
             "NVIDIA_VISIBLE_DEVICES", "DISPLAY", "XAUTHORITY",
         ] {
-            assert_eq!(Variable::new(bad, "7"), Err(NAME), "{bad:?}");
-            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(NAME), "{bad}");
+            assert_eq!(Variable::from_pair(bad, "7"), Err(UNKNOWN_NAME), "{bad:?}");
+            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(UNKNOWN_NAME), "{bad}");
         }
-        assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(NAME));
+        assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(UNKNOWN_NAME));
     }
 
     #[test]
-    fn a_display_is_a_number_and_its_keys_are_a_plain_path() {
-        let of = |number, keys: &str| {
-            let given = Variable::of_display(number, keys);
-            given.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    fn display_needs_a_number_and_key_file_a_plain_path() {
+        let format_display = |number, key_file: &str| {
+            let variables = Variable::from_display(number, key_file);
+            variables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(of(10, "/tmp/.X-a"), "DISPLAY=localhost:10.0 XAUTHORITY=/tmp/.X-a");
-        assert_eq!(of(10, ""), "DISPLAY=localhost:10.0");
-        for keys in ["", "a", "/a b", "/$x", "-a", "/a\n"] {
-            assert_eq!(of(0, keys), "", "{keys}");
-            assert_eq!(of(-1, keys), "", "{keys}");
+        let expected = "DISPLAY=localhost:10.0 XAUTHORITY=/tmp/.X-a";
+        assert_eq!(format_display(10, "/tmp/.X-a"), expected);
+        assert_eq!(format_display(10, ""), "DISPLAY=localhost:10.0");
+        for key_file in ["", "a", "/a b", "/$x", "-a", "/a\n"] {
+            assert_eq!(format_display(0, key_file), "", "{key_file}");
+            assert_eq!(format_display(-1, key_file), "", "{key_file}");
         }
     }
 
     #[test]
-    fn values_are_short_and_nothing_that_a_shell_expands_or_a_program_takes_for_an_option() {
-        let make = |value: &str| Variable::new("SLURM_JOB_NODELIST", value);
+    fn value_that_is_long_or_active_in_shell_or_option_is_refused() {
+        let make = |value: &str| Variable::from_pair("SLURM_JOB_NODELIST", value);
         for good in [
             "n[1-3,7]",
             "2(x3),1",
@@ -279,54 +309,54 @@ mod tests {
             "--rsh=x",
             &"v".repeat(1025 - "SLURM_JOB_NODELIST=".len()),
         ] {
-            assert_eq!(make(bad), Err(VALUE), "{bad:?}");
+            assert_eq!(make(bad), Err(INVALID_VALUE), "{bad:?}");
         }
     }
 
     #[test]
-    fn what_scripts_count_with_is_numbers() {
+    fn variable_for_arithmetic_takes_only_numbers() {
         for name in ["SLURM_NNODES", "SLURM_TASKS_PER_NODE", "SLURM_JOB_UID"] {
-            assert!(Variable::new(name, "2(x3),1").is_ok());
+            assert!(Variable::from_pair(name, "2(x3),1").is_ok());
             for bad in ["PATH=1", "2(x3),y", "n1", "1-2"] {
-                assert_eq!(Variable::new(name, bad), Err(VALUE), "{name}={bad}");
+                assert_eq!(Variable::from_pair(name, bad), Err(INVALID_VALUE), "{name}={bad}");
             }
         }
     }
 
     #[test]
-    fn a_login_is_given_what_its_own_scheduler_says_of_its_own_job() {
+    fn variable_of_other_scheduler_or_job_is_refused() {
         let job: JobId = "4242".parse().unwrap();
-        let is_of = |text: &str, source| {
+        let is_accepted = |text: &str, source| {
             let mut variables = Variables::default();
-            variables.push(Variable::new("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
-            variables.0.iter_mut().for_each(|one| one.kind.1 = source);
+            variables.push(Variable::from_pair("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
+            variables.0.iter_mut().for_each(|variable| variable.kind.1 = source);
             variables.push(text.parse().unwrap()).unwrap();
-            let required = variables.require(&job, source);
-            assert!(required.is_ok() || required == Err(DecodeError::value("env.1")));
-            required.is_ok()
+            let result = variables.require_described_job(&job, source);
+            assert!(result.is_ok() || result == Err(DecodeError::invalid_value("env.1")));
+            result.is_ok()
         };
         for good in ["SLURM_JOB_ID=4242", "SLURM_JOBID=4242", "CUDA_VISIBLE_DEVICES=0,1"] {
-            assert!(is_of(good, Slurm), "{good}");
-            assert!(!is_of(good, Flux) && !is_of(good, SourceName::Registry), "{good}");
+            assert!(is_accepted(good, Slurm), "{good}");
+            assert!(!is_accepted(good, Flux) && !is_accepted(good, SourceName::Registry), "{good}");
         }
-        assert!(is_of("FLUX_JOB_ID=4242", Flux) && !is_of("FLUX_JOB_ID=4242", Slurm));
+        assert!(is_accepted("FLUX_JOB_ID=4242", Flux) && !is_accepted("FLUX_JOB_ID=4242", Slurm));
         for bad in ["SLURM_JOB_ID=4243", "SLURM_JOBID=4242,1", "SLURM_JOBID=42"] {
-            assert!(!is_of(bad, Slurm), "{bad}");
+            assert!(!is_accepted(bad, Slurm), "{bad}");
         }
-        assert!(!is_of("FLUX_JOB_ID=f2", Flux));
+        assert!(!is_accepted("FLUX_JOB_ID=f2", Flux));
     }
 
     #[test]
-    fn a_login_is_given_no_name_twice_and_no_more_than_the_limit() {
+    fn repeated_name_and_too_many_bytes_are_refused() {
         let mut variables = Variables::default();
-        let of = |name: &str, value: &str| Variable::new(name, value).unwrap();
-        variables.push(of("SLURM_JOB_ID", "7")).unwrap();
-        assert_eq!(variables.push(of("SLURM_JOB_ID", "7")), Err(FULL));
+        let make = |name: &str, value: &str| Variable::from_pair(name, value).unwrap();
+        variables.push(make("SLURM_JOB_ID", "7")).unwrap();
+        assert_eq!(variables.push(make("SLURM_JOB_ID", "7")), Err(REPEATED_OR_TOO_MANY));
         let long = "x".repeat(1000);
-        for (name, ..) in TABLE.into_iter().filter(|(.., form)| *form == Word).take(4) {
-            variables.push(of(name, &long)).unwrap();
+        for (name, ..) in VARIABLE_KINDS.into_iter().filter(|(.., form)| *form == Word).take(4) {
+            variables.push(make(name, &long)).unwrap();
         }
-        assert_eq!(variables.push(of("SLURM_SUBMIT_DIR", &long)), Err(FULL));
+        assert_eq!(variables.push(make("SLURM_SUBMIT_DIR", &long)), Err(REPEATED_OR_TOO_MANY));
         assert_eq!(variables.iter().count(), 5);
     }
 }

@@ -1,8 +1,8 @@
-//! The boundary between the unprivileged and the privileged half.
+//! Defines the messages between the privileged and the unprivileged half.
 //!
-//! A [`Request`] goes in on the helper's standard input, a [`Reply`] comes out on its standard
-//! output, both as RFC 38 key-values in a fixed order of keys. Everything that crosses is decoded
-//! strictly: a key that is missing, doubled, unknown or out of place refuses the login.
+//! The module writes a [`Request`] to the helper's standard input. The helper writes a [`Reply`] to its
+//! standard output. Both are RFC 38 key-values in a fixed order. Decoding is strict: a key that is missing,
+//! doubled, unknown or out of place refuses the login.
 
 #![forbid(unsafe_code)]
 
@@ -14,29 +14,31 @@ mod schema;
 mod tests;
 
 pub use allowlist::{
-    Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MAX_PROBES, MINOR_MAX, Probe,
+    ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX,
+    PROBES_MAX, Probe,
 };
-pub use environment::{ENVIRONMENT_MAX, Variable, Variables};
+pub use environment::{ENVIRONMENT_BYTES_MAX, Variable, Variables};
 pub use message::{
-    Containment, Phase, Placement, Plan, REPLY_MAX, Reason, Refusal, Reply, Request, Rule, Several,
-    SourceName, Stack, Verdict,
+    Containment, Phase, Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, Reply, Request, Rule,
+    SeveralJobsPolicy, SourceName, Stack, Verdict,
 };
-pub use schema::decimal;
 pub use schema::is_within;
-pub use schema::{AbsolutePath, CgroupPath, DecodeError, Invalid, JobId, LeafName, NodeName};
+pub use schema::parse_decimal;
+pub use schema::{AbsolutePath, CgroupPath, DecodeError, InvalidText, JobId, LeafName, NodeName};
 
-/// What a keeper says once it holds the lock and waits.
-pub const READY: &[u8] = b"ready";
-/// What a keeper is told once a login is in the leaf for good.
-pub const KEEP: &[u8] = b"keep";
-/// What replaces what was removed from the configuration and from the PAM line alike.
-pub const CDI_ENV: &str = "was removed; logins are given the variables that the key env names, and \
-                           pam_env can set others";
-/// As [`CDI_ENV`].
-pub const CDI_GIDS: &str = "was removed; pam_group can add groups, and an auth line of this module \
-                            does nothing";
-/// What both sides state, with a checksum of their source; different versions refuse the login.
+/// Message that a keeper sends once it holds its lock.
+pub const KEEPER_READY: &[u8] = b"ready";
+/// Message that tells a keeper that a login has joined its leaf.
+pub const KEEPER_STAY: &[u8] = b"keep";
+/// Advice for `cdi_env`, which configuration and PAM line no longer take.
+pub const CDI_ENV_ADVICE: &str = "was removed; logins are given the variables that the key env names, \
+                                  and pam_env can set others";
+/// Advice for `cdi_gids`, which configuration and PAM line no longer take.
+pub const CDI_GIDS_ADVICE: &str = "was removed; pam_group can add groups, and an auth line of this \
+                                   module does nothing";
+/// Version of this build, with a checksum of the protocol's source. Halves of different versions refuse
+/// the login.
 pub const VERSION: &str = env!("BUILD");
-/// What both halves say when the other is of another version; the version is between the first
-/// words and the last.
-pub const SPEAKS_TO: &str = concat!(" speaks to version ", env!("BUILD"), " of pam_job_adopt");
+/// End of the refusal of another version: the sender's version stands before it, this build's is in it.
+pub const VERSION_MISMATCH: &str =
+    concat!(" speaks to version ", env!("BUILD"), " of pam_job_adopt");

@@ -1,25 +1,25 @@
-//! What the privileged half asks, and what the unprivileged half answers.
+//! Defines the request of the privileged half and the reply of the unprivileged half.
 
 use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
-use crate::words;
+use crate::string_enum;
 
-words! {
-    /// Which PAM phase asks.
+string_enum! {
+    /// The PAM phase that sends a request.
     #[derive(Default)]
     Phase {
-        /// `pam_sm_acct_mgmt`: may the user log in at all?
+        /// `pam_sm_acct_mgmt`, which admits or refuses the user.
         #[default]
         Account = "account",
-        /// `pam_sm_open_session`: into which job?
+        /// `pam_sm_open_session`, which moves the login into a job.
         Session = "session",
     }
 }
 
-words! {
-    /// What to do where a user has several jobs and nothing else decides (`action_unknown`).
+string_enum! {
+    /// What happens if a user has several jobs and no other rule decides (`action_unknown`).
     #[derive(Default)]
-    Several {
+    SeveralJobsPolicy {
         /// Join the job that started last.
         #[default]
         Newest = "newest",
@@ -29,17 +29,17 @@ words! {
 }
 
 schema! {
-    /// One login, and what is asked of the unprivileged half about it. Texts that PAM did not give are
+    /// The facts about one login that the unprivileged half needs. A text that PAM does not provide is
     /// empty.
     #[derive(Default)]
     struct Request {
-        /// Which phase asks.
+        /// Phase that sends the request.
         phase: Phase = "phase",
         /// `PAM_USER`.
         user: String = "user",
-        /// The user's numeric id.
+        /// Numeric id of the user.
         uid: u32 = "uid",
-        /// `PAM_SERVICE`, whose stack is judged in the account phase.
+        /// `PAM_SERVICE`. The account phase examines its stack.
         service: String = "service",
         /// Name of this node (`nodename=`, else the host name up to the first dot).
         node: String = "node",
@@ -50,52 +50,58 @@ schema! {
         /// Path of the configuration file (`conf=`).
         conf: String = "conf",
         /// `action_unknown=`.
-        several: Several = "several",
+        several: SeveralJobsPolicy = "several",
         /// Milliseconds that are left of the phase's budget.
         budget_ms: u32 = "budget_ms",
-        /// Milliseconds for which "no job" is asked again (`wait_job=`); below the budget.
+        /// Milliseconds for which the sources are asked again while the user has no job (`wait_job=`);
+        /// below the budget.
         wait_ms: u32 = "wait_ms",
-        /// What the service manager of Flux's account keeps of the job's unit, where no filter is in
-        /// force at the unit and its policy must be known; else empty. At most [`Request::UNIT_MAX`]
-        /// bytes.
+        /// Unit file that the service manager of Flux's account has for the job, if no filter is in force
+        /// at the unit; else empty. The unit's policy is read from it. At most
+        /// [`Request::UNIT_BYTES_MAX`] bytes.
         unit: String = "unit",
     }
 }
 
 impl Request {
-    /// Where the configuration lies, unless the admin says otherwise.
-    pub const CONF: &str = "/etc/security/job_adopt.conf";
-    /// Most bytes of an encoded request: it must fit a pipe that nobody reads yet.
-    pub const MAX: usize = 56 * 1024;
-    /// Most bytes of [`Request::unit`].
-    pub const UNIT_MAX: usize = 40 * 1024;
+    /// Path of the configuration file without `conf=`.
+    pub const DEFAULT_CONF: &str = "/etc/security/job_adopt.conf";
+    /// Maximum bytes of an encoded request. It must fit a pipe before anything reads that.
+    pub const BYTES_MAX: usize = 56 * 1024;
+    /// Maximum bytes of [`Request::unit`].
+    pub const UNIT_BYTES_MAX: usize = 40 * 1024;
 
-    /// Whether an answer to this request answers the other as well: nothing but the phase, which
-    /// decides about the stack alone, and the time that is left may differ.
-    pub fn is_also(&self, other: &Self) -> bool {
+    /// Returns whether both requests have the same answer. Only `phase` and `budget_ms` may differ: the
+    /// phase matters to the examination of the stack alone.
+    pub fn shares_answer_with(&self, other: &Self) -> bool {
         let Self { phase, budget_ms, .. } = *self;
         *self == Self { phase, budget_ms, ..other.clone() }
     }
 
-    /// The request's bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Vec<u8> {
         schema::encode(self)
     }
 
-    /// Reads the bytes that [`Request::encode`] of this version writes; all else is an error.
+    /// Decodes a request.
+    ///
+    /// # Errors
+    ///
+    /// Any bytes that [`Request::encode`] of this version does not write.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         schema::decode(bytes)
     }
 }
 
-/// Most bytes of a reply.
-pub const REPLY_MAX: usize = 64 * 1024;
-/// Most bytes of the scheduler's command, and of the site's text.
-const HINT_MAX: usize = 80;
-const MESSAGE_MAX: usize = 400;
+/// Maximum bytes of an encoded reply.
+pub const REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Maximum bytes of the scheduler's command.
+const HINT_BYTES_MAX: usize = 80;
+/// Maximum bytes of the site's text.
+const MESSAGE_BYTES_MAX: usize = 400;
 
-words! {
-    /// Where a job was found, in the order in which they are asked.
+string_enum! {
+    /// A source of jobs. The sources are asked in this order.
     SourceName {
         /// Root-owned job records.
         Registry = "registry",
@@ -106,40 +112,39 @@ words! {
     }
 }
 
-words! {
-    /// Which rule chose the job.
+string_enum! {
+    /// The rule that has chosen the job.
     Rule {
-        /// It is the user's only job here.
+        /// The user has no other job here.
         OnlyJob = "only-job",
-        /// The ssh client runs in it.
+        /// The ssh client runs in the job.
         Caller = "caller",
-        /// The user chose it.
+        /// The user has named the job.
         Chosen = "chosen",
-        /// It started last.
+        /// No other job of the user started later.
         Newest = "newest",
-        /// It is the only or the newest one of those that are known, and what may stand for another
-        /// one did not answer in time.
+        /// No other job that is known started later, but a source of further jobs did not answer in time.
         Answered = "answered",
     }
 }
 
-words! {
-    /// What the service's flattened PAM stack says about our session line.
+string_enum! {
+    /// The state of our session line in the service's flattened PAM stack.
     Stack {
         /// A line of ours must succeed before a session opens.
         Effective = "effective",
-        /// There is none, it is optional, or another line can skip it.
+        /// No line exists, it is optional, or another line can skip it.
         Missing = "missing",
-        /// Not judged: the session phase is itself the proof.
+        /// The stack was not examined: the session phase itself proves that the line is there.
         Unchecked = "unchecked",
     }
 }
 
-words! {
-    /// Why a login was admitted or refused: the codes that users, launchers and help desks read.
-    /// Stable forever; each has a section in pam_job_adopt(8).
+string_enum! {
+    /// The reason why a login is admitted or refused: the code that users, launchers and help desks read.
+    /// Codes are stable forever; each has a section in pam_job_adopt(8).
     Reason {
-        /// Admitted.
+        /// The login is admitted.
         Admitted = "JA00",
         /// The user has no running job here.
         NoJob = "JA01",
@@ -149,13 +154,13 @@ words! {
         Ended = "JA03",
         /// The job is frozen.
         Suspended = "JA04",
-        /// Several jobs, and the site wants a choice.
+        /// The user has several jobs, and the site requires a choice.
         ChoiceNeeded = "JA05",
         /// The job's devices cannot be enforced here.
         CannotConfine = "JA06",
         /// The move into the job failed.
         AdoptionFailed = "JA07",
-        /// No answer in time, or the two halves are of different versions.
+        /// No answer came in time, or the two halves are of different versions.
         Timeout = "JA08",
         /// The node is not set up correctly.
         Configuration = "JA09",
@@ -166,34 +171,34 @@ words! {
     }
 }
 
-/// Where a job's logins go, as its source says.
+/// The place of a job's logins, as the job's source reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Into a cgroup, which carries our stamp.
+    /// A cgroup that carries our stamp.
     Cgroup {
-        /// The job's cgroup.
+        /// Path of the job's cgroup.
         path: CgroupPath,
-        /// The child that the record wants its logins in; else the privileged half decides.
+        /// Child that the record names for logins; without one the privileged half decides.
         leaf: Option<LeafName>,
     },
-    /// Where the daemon of the job's extern step puts them (slurmstepd).
+    /// The cgroup into which the daemon of the job's extern step puts logins (slurmstepd).
     Extern {
-        /// The directory of the daemon's socket: `SlurmdSpoolDir` of slurm.conf(5).
+        /// Directory of the daemon's socket: `SlurmdSpoolDir` of slurm.conf(5).
         spool: AbsolutePath,
-        /// The node's name in the socket's.
+        /// Name of the node in the socket's name.
         node: NodeName,
     },
-    /// Into a leaf below the unit that the job's shell runs in (Flux, `sdexec`).
+    /// A leaf below the unit that the job's shell runs in (Flux, `sdexec`).
     Unit {
-        /// The unit's cgroup.
+        /// Path of the unit's cgroup.
         path: CgroupPath,
-        /// Uid of the account that Flux runs as, whose service manager has the unit.
+        /// Uid of the account that Flux runs as. Its service manager has the unit.
         flux: u32,
     },
 }
 
 impl Placement {
-    /// The source that places so.
+    /// Returns the source whose jobs have this kind of place.
     pub fn source(&self) -> SourceName {
         match self {
             Self::Cgroup { .. } => SourceName::Registry,
@@ -202,7 +207,7 @@ impl Placement {
         }
     }
 
-    /// The job's cgroup, where it is known beforehand.
+    /// Returns the job's cgroup; an empty text for a Slurm job, whose daemon decides.
     pub fn cgroup(&self) -> &str {
         match self {
             Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.as_str(),
@@ -217,39 +222,39 @@ schema!(enum Placement by "source" {
     "flux" => Unit { path as path: "cgroup", flux as flux: "manager" },
 });
 
-/// An empty text for none.
+/// A name; an empty text stands for `None`.
 impl Field for Option<LeafName> {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.entry(key, b's', self.as_ref().map_or("", LeafName::as_str));
+        out.push_entry(key, b's', self.as_ref().map_or("", LeafName::as_str));
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match input.entry(key, b's')? {
+        match input.take_entry(key, b's')? {
             "" => Ok(None),
-            name => name.parse().map(Some).map_err(|_| DecodeError::value(key)),
+            name => name.parse().map(Some).map_err(|_| DecodeError::invalid_value(key)),
         }
     }
 }
 
-/// What must hold for the login's devices.
+/// The device containment that a login must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Containment {
-    /// The job was spelled out to have none; a filter found at the job is kept all the same.
+    /// The job needs no filter. A filter that is found at the job is kept.
     None,
-    /// The scheduler constrains the job; a filter of its own must be in force.
+    /// The scheduler constrains the job: its filter must be in force.
     Inherit,
-    /// This list holds besides whatever is in force already.
+    /// This list must hold, and any filter that is in force already.
     Enforce(Allowlist),
-    /// Both: a filter of the scheduler must be in force, and this list holds besides.
-    Both(Allowlist),
+    /// A filter of the scheduler must be in force, and this list must hold as well.
+    InheritAndEnforce(Allowlist),
 }
 
 impl Containment {
-    /// The list of ours, where there is one.
+    /// Returns the list that we enforce; `None` if there is none.
     pub fn list(&self) -> Option<&Allowlist> {
         match self {
             Self::None | Self::Inherit => None,
-            Self::Enforce(list) | Self::Both(list) => Some(list),
+            Self::Enforce(list) | Self::InheritAndEnforce(list) => Some(list),
         }
     }
 }
@@ -258,73 +263,74 @@ schema!(enum Containment by "mode" {
     "none" => None {},
     "inherit" => Inherit {},
     "enforce" => Enforce { 0 as list: "device" },
-    "inherit+enforce" => Both { 0 as list: "device" },
+    "inherit+enforce" => InheritAndEnforce { 0 as list: "device" },
 });
 
 schema! {
     /// Everything that the privileged half needs for one login.
     struct Plan {
-        /// The job to join.
+        /// Job that the login joins.
         job: JobId = "job",
-        /// Why this job and no other of the user's.
+        /// Rule that has chosen this job.
         rule: Rule = "rule",
-        /// Where its logins go.
+        /// Place of the job's logins.
         placement: Placement = "source",
-        /// When the job ends, in seconds since the epoch, where the source knows it.
+        /// End of the job, in seconds since the epoch; `None` if the source does not know it.
         ends: Option<i64> = "ends",
-        /// Number of GPUs in the allowlist, for the line that the user reads.
+        /// Number of GPUs in the allowlist. The user reads it unless `probes` give the number.
         gpus: u32 = "gpus",
-        /// What must hold for the devices.
+        /// Device containment that must hold.
         containment: Containment = "mode",
-        /// One node for each GPU that the scheduler gives out here: what the login can open of these is
-        /// the job's.
+        /// One node of each GPU that the scheduler gives out here or, if it names none and variables for
+        /// GPUs are wanted, of each GPU of this node. The privileged half finds out which of these the login
+        /// can open, and opens none.
         probes: Vec<Probe> = "probe",
-        /// Device specifiers that were asked for and could not be resolved, each with the reason.
+        /// Requested device specifiers that could not be resolved, each with the reason.
         dropped: Vec<String> = "dropped",
-        /// Variables for the login, which describe this job.
+        /// Variables for the login. They describe this job.
         env: Variables = "env",
     }
 }
 
 schema! {
-    /// Why there is no plan.
+    /// The reason for a refusal, and the facts that its text names.
     struct Refusal {
-        /// The code; never [`Reason::Admitted`].
+        /// Code of the refusal; never [`Reason::Admitted`].
         reason: Reason = "code",
         /// The user's own jobs that the text names.
         jobs: Vec<JobId> = "job",
-        /// When the named job ended, in seconds since the epoch.
+        /// End of the named job, in seconds since the epoch; `None` if it is not over or no job is named.
         ended: Option<i64> = "ended",
-        /// The device that the text names, else empty.
+        /// Device that the text names, else empty.
         device: String = "device",
     }
 }
 
-/// The answer proper.
+/// The decision of the unprivileged half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Join this job.
+    /// The login joins this job.
     Admit(Plan),
-    /// Refuse, for this reason.
+    /// The login is refused.
     Refuse(Refusal),
-    /// The configuration says that this node does not enforce (`enforce = if-exists:PATH`).
+    /// The node does not enforce, as configured (`enforce = if-exists:PATH`).
     NotEnforced,
 }
 
 schema! {
-    /// One answer of the unprivileged half.
+    /// The answer of the unprivileged half to one request.
     struct Reply {
-        /// What the PAM stack says about our session line.
+        /// State of our session line in the PAM stack.
         stack: Stack = "stack",
-        /// The cause in full, for the log; never shown to the user.
+        /// Cause in full, for the log. The user never sees it.
         detail: String = "detail",
-        /// The scheduler's own command for "my jobs".
+        /// Command of the scheduler that lists a user's own jobs.
         hint: String = "hint",
-        /// The site's text below ours, at most 400 bytes.
+        /// Text of the site, which follows ours; at most 400 bytes.
         message: String = "message",
-        /// What else the log names: broken records, sources that erred.
+        /// Further facts for the log: broken records, failed sources.
         warnings: Vec<String> = "warning",
-        /// The answer proper.
+        /// The decision.
         verdict: Verdict = "verdict",
     }
 }
@@ -336,21 +342,30 @@ schema!(enum Verdict by "verdict" {
 });
 
 impl Reply {
-    /// The reply's bytes.
+    /// Encodes the reply.
     pub fn encode(&self) -> Vec<u8> {
         schema::encode(self)
     }
 
-    /// Reads the bytes that [`Reply::encode`] of this version writes; all else is an error.
+    /// Decodes a reply.
+    ///
+    /// # Errors
+    ///
+    /// Any bytes that [`Reply::encode`] of this version does not write; texts past their limits, variables
+    /// of another job, and a refusal with the code of an admission.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let reply: Self = schema::decode(bytes)?;
-        // What the type of a value alone does not rule out.
+        // The types of the values do not rule these out.
         match &reply.verdict {
-            _ if reply.hint.len() > HINT_MAX => Err(DecodeError::value("hint")),
-            _ if reply.message.len() > MESSAGE_MAX => Err(DecodeError::value("message")),
-            Verdict::Admit(plan) => plan.env.require(&plan.job, plan.placement.source()),
+            _ if reply.hint.len() > HINT_BYTES_MAX => Err(DecodeError::invalid_value("hint")),
+            _ if reply.message.len() > MESSAGE_BYTES_MAX => {
+                Err(DecodeError::invalid_value("message"))
+            }
+            Verdict::Admit(plan) => {
+                plan.env.require_described_job(&plan.job, plan.placement.source())
+            }
             Verdict::Refuse(refusal) if refusal.reason == Reason::Admitted => {
-                Err(DecodeError::value("code"))
+                Err(DecodeError::invalid_value("code"))
             }
             _ => Ok(()),
         }?;
@@ -373,7 +388,7 @@ mod tests {
             rhost: "10.1.0.5".into(),
             ssh_connection: "10.1.0.5 5000 10.1.0.6 22".into(),
             conf: "/etc/security/job_adopt.conf".into(),
-            several: Several::Deny,
+            several: SeveralJobsPolicy::Deny,
             budget_ms: 5000,
             wait_ms: 2000,
             unit: "[Service]\nDevicePolicy=closed\n".into(),
@@ -381,14 +396,14 @@ mod tests {
     }
 
     #[test]
-    fn round_trip() {
+    fn request_round_trips() {
         assert_eq!(Request::decode(&request().encode()), Ok(request()));
     }
 
     #[test]
-    fn an_answer_is_for_one_login() {
-        let asked = request();
-        assert!(asked.is_also(&Request { phase: Phase::Account, budget_ms: 1, ..request() }));
+    fn requests_of_different_logins_share_no_answer() {
+        let same_login = Request { phase: Phase::Account, budget_ms: 1, ..request() };
+        assert!(request().shares_answer_with(&same_login));
         for other in [
             Request { user: "bob".into(), ..request() },
             Request { uid: 1002, ..request() },
@@ -397,16 +412,16 @@ mod tests {
             Request { rhost: "10.1.0.7".into(), ..request() },
             Request { ssh_connection: String::new(), ..request() },
             Request { conf: "/etc/other".into(), ..request() },
-            Request { several: Several::Newest, ..request() },
+            Request { several: SeveralJobsPolicy::Newest, ..request() },
             Request { wait_ms: 0, ..request() },
             Request { unit: String::new(), ..request() },
         ] {
-            assert!(!asked.is_also(&other), "{other:?}");
+            assert!(!request().shares_answer_with(&other), "{other:?}");
         }
     }
 
     #[test]
-    fn every_truncation_is_refused() {
+    fn truncated_request_is_refused() {
         let bytes = request().encode();
         for length in 0..bytes.len() {
             assert!(Request::decode(&bytes[..length]).is_err(), "{length} bytes");
@@ -414,10 +429,10 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn other_version_is_named() {
         let bytes = request().encode();
         let text = String::from_utf8(bytes).unwrap().replace(VERSION, "9.9.9");
         let error = Request::decode(text.as_bytes()).unwrap_err();
-        assert_eq!(error, DecodeError::Version("9.9.9".into()));
+        assert_eq!(error, DecodeError::WrongVersion("9.9.9".into()));
     }
 }

@@ -1,49 +1,53 @@
-//! What crosses the boundary: texts that are checked once, when they are made, and messages of them as
-//! RFC 38 key-values ("Flux Security Key Value Encoding").
+//! Encodes and decodes messages as RFC 38 key-values ("Flux Security Key Value Encoding"), and checks
+//! the texts in them.
 //!
 //! An entry is `KEY NUL TYPE VALUE NUL`. [`schema`] names the keys of a message once, for both
-//! directions. The reader demands each key in its turn, so that one that is missing, doubled, moved
-//! or unknown is found without a table.
+//! directions. The reader requires each key in its turn. So it finds a missing, doubled, moved or unknown
+//! key without a table. A text is checked once, when its value is constructed.
 
-use super::{Phase, Reason, Rule, SPEAKS_TO, Several, SourceName, Stack, VERSION};
+use super::{Phase, Reason, Rule, SeveralJobsPolicy, SourceName, Stack, VERSION, VERSION_MISMATCH};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The bytes of one message: the version, its own keys, and `end`.
+/// Encodes a message: the version, its own keys, and `end`.
 pub(super) fn encode(message: &impl Field) -> Vec<u8> {
     let mut out = Writer::default();
-    out.entry("version", b's', VERSION);
+    out.push_entry("version", b's', VERSION);
     message.write("", &mut out);
-    out.entry("end", b'b', "true");
+    out.push_entry("end", b'b', "true");
     out.0
 }
 
-/// The message that [`encode`] of this version writes as these bytes.
+/// Decodes what [`encode`] of this version has written.
+///
+/// # Errors
+///
+/// Each variant of [`DecodeError`].
 pub(super) fn decode<T: Field>(bytes: &[u8]) -> Result<T, DecodeError> {
     let mut input = Reader(bytes);
-    let version = input.entry("version", b's')?;
+    let version = input.take_entry("version", b's')?;
     if version != VERSION {
         let printable = |c: char| if c.is_ascii_graphic() { c } else { '?' };
-        return Err(DecodeError::Version(version.chars().take(32).map(printable).collect()));
+        return Err(DecodeError::WrongVersion(version.chars().take(32).map(printable).collect()));
     }
     let message = T::read("", &mut input)?;
-    if input.entry("end", b'b')? != "true" {
-        return Err(DecodeError::value("end"));
+    if input.take_entry("end", b'b')? != "true" {
+        return Err(DecodeError::invalid_value("end"));
     }
-    if input.0.is_empty() { Ok(message) } else { Err(DecodeError::Trailing) }
+    if input.0.is_empty() { Ok(message) } else { Err(DecodeError::TrailingEntries) }
 }
 
-/// What stands under a key. Where it has keys of its own, the key is not used.
+/// A value that stands under a key of a message. A value with keys of its own ignores `key`.
 pub(super) trait Field: Sized {
     fn write(&self, key: &str, out: &mut Writer);
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-/// What is written as a string. It has one spelling: another that `FromStr` takes is refused.
+/// A value encoded as a string. Decoding rejects any spelling but the one that `Display` writes.
 pub(super) trait Text: FromStr + fmt::Display {
-    /// Most of them in one list.
-    const MOST: usize = 256;
+    /// Maximum values of this type in one list.
+    const ITEMS_MAX: usize = 256;
 }
 
 impl Text for String {}
@@ -52,39 +56,39 @@ impl Text for Rule {}
 impl Text for Stack {}
 impl Text for Reason {}
 impl Text for Phase {}
-impl Text for Several {}
+impl Text for SeveralJobsPolicy {}
 
 impl<T: Text> Field for T {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.entry(key, b's', &self.to_string());
+        out.push_entry(key, b's', &self.to_string());
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        spelled(key, input.entry(key, b's')?)
+        parse_canonical(key, input.take_entry(key, b's')?)
     }
 }
 
 impl Field for u32 {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.entry(key, b'i', &self.to_string());
+        out.push_entry(key, b'i', &self.to_string());
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        spelled(key, input.entry(key, b'i')?)
+        parse_canonical(key, input.take_entry(key, b'i')?)
     }
 }
 
-/// Seconds since the epoch; 0 for "not known".
+/// Seconds since the epoch; 0 stands for `None`.
 impl Field for Option<i64> {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.entry(key, b'i', &self.unwrap_or(0).to_string());
+        out.push_entry(key, b'i', &self.unwrap_or(0).to_string());
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match spelled(key, input.entry(key, b'i')?)? {
+        match parse_canonical(key, input.take_entry(key, b'i')?)? {
             0 => Ok(None),
             seconds if seconds > 0 => Ok(Some(seconds)),
-            _ => Err(DecodeError::value(key)),
+            _ => Err(DecodeError::invalid_value(key)),
         }
     }
 }
@@ -92,35 +96,43 @@ impl Field for Option<i64> {
 /// A list: `KEY.count`, then `KEY.0`, `KEY.1` and so on.
 impl<T: Text> Field for Vec<T> {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.entry(&format!("{key}.count"), b'i', &self.len().to_string());
+        out.push_entry(&format!("{key}.count"), b'i', &self.len().to_string());
         for (index, item) in self.iter().enumerate() {
             item.write(&item_key(key, index), out);
         }
     }
 
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let count = format!("{key}.count");
-        let length: usize = spelled(&count, input.entry(&count, b'i')?)?;
-        if length > T::MOST {
-            return Err(DecodeError::value(&count));
+        let count_key = format!("{key}.count");
+        let length: usize = parse_canonical(&count_key, input.take_entry(&count_key, b'i')?)?;
+        if length > T::ITEMS_MAX {
+            return Err(DecodeError::invalid_value(&count_key));
         }
         (0..length).map(|index| T::read(&item_key(key, index), input)).collect()
     }
 }
 
-/// The key of an item of a list.
+/// Returns the key of an item of a list.
 pub(super) fn item_key(key: &str, index: usize) -> String {
     format!("{key}.{index}")
 }
 
-/// The value of `text`, where this is how the value is written.
-fn spelled<T: FromStr + fmt::Display>(key: &str, text: &str) -> Result<T, DecodeError> {
+/// Parses a text that `Display` of the value writes in the same way.
+fn parse_canonical<T: FromStr + fmt::Display>(key: &str, text: &str) -> Result<T, DecodeError> {
     let value = text.parse().ok().filter(|value: &T| value.to_string() == text);
-    value.ok_or_else(|| DecodeError::value(key))
+    value.ok_or_else(|| DecodeError::invalid_value(key))
 }
 
-/// Names the keys of a type, in their order: those of a struct with its fields. Of an enum the first
-/// key tells the variant.
+/// Defines the encoding of a type: its keys, in their order.
+///
+/// `struct NAME { field: TYPE = "key", ... }` expands to `pub struct NAME` with these public fields, the
+/// derives `Clone`, `Debug`, `PartialEq` and `Eq`, and an `impl Field` that writes and reads each field
+/// under its key. A field whose type has keys of its own ignores its key.
+///
+/// `enum NAME by "tag" { "word" => Variant { field as local: "key", ... }, ... }` belongs to an enum that is
+/// written out elsewhere. It expands to `NAME::as_str`, which returns the word of the variant, and to an
+/// `impl Field` that writes the word under the tag and then each field under its key. `local` names the
+/// field in the expansion: a field of a tuple variant is a number.
 macro_rules! schema {
     ($(#[$about:meta])* struct $type:ident {
         $($(#[$doc:meta])* $field:ident: $of:ty = $key:literal,)*
@@ -143,7 +155,7 @@ macro_rules! schema {
         $($word:literal => $variant:ident { $($field:tt as $name:ident: $key:literal),* },)*
     }) => {
         impl $type {
-            /// The name in protocol and log.
+            /// Returns the word for it in protocol and log.
             pub fn as_str(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $word,)*
@@ -153,16 +165,16 @@ macro_rules! schema {
 
         impl Field for $type {
             fn write(&self, _: &str, out: &mut Writer) {
-                out.entry($tag, b's', self.as_str());
+                out.push_entry($tag, b's', self.as_str());
                 match self {
                     $(Self::$variant { $($field: $name),* } => { $($name.write($key, out);)* })*
                 }
             }
 
             fn read(_: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                match input.entry($tag, b's')? {
+                match input.take_entry($tag, b's')? {
                     $($word => Ok(Self::$variant { $($field: Field::read($key, input)?),* }),)*
-                    _ => Err(DecodeError::value($tag)),
+                    _ => Err(DecodeError::invalid_value($tag)),
                 }
             }
         }
@@ -170,13 +182,13 @@ macro_rules! schema {
 }
 pub(super) use schema;
 
-/// Appends entries.
+/// The bytes of a message while entries are appended.
 #[derive(Debug, Default)]
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Adds an entry of this type. A NUL cannot be represented and becomes `?`.
-    pub(super) fn entry(&mut self, key: &str, kind: u8, value: &str) {
+    /// Appends an entry of this type. A NUL in the value becomes `?`, since it ends a value.
+    pub(super) fn push_entry(&mut self, key: &str, kind: u8, value: &str) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(&[0, kind]);
         self.0.extend(value.bytes().map(|byte| if byte == 0 { b'?' } else { byte }));
@@ -184,83 +196,95 @@ impl Writer {
     }
 }
 
-/// Takes entries from the front.
+/// The bytes of a message that are not read yet.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The value of the next entry, which must have this key and this type.
-    pub(super) fn entry(&mut self, key: &str, kind: u8) -> Result<&'a str, DecodeError> {
-        let missing = || DecodeError::Key(key.to_owned());
-        let (found, rest) = until_nul(self.0).ok_or_else(missing)?;
-        if found != key.as_bytes() {
+    /// Takes the next entry and returns its value.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::MissingKey`] for another key or none, [`DecodeError::InvalidValue`] for another type
+    /// or for a value that is not UTF-8.
+    pub(super) fn take_entry(&mut self, key: &str, kind: u8) -> Result<&'a str, DecodeError> {
+        let missing = || DecodeError::MissingKey(key.to_owned());
+        let (next_key, rest) = split_at_nul(self.0).ok_or_else(missing)?;
+        if next_key != key.as_bytes() {
             return Err(missing());
         }
-        let (typed, rest) = until_nul(rest).ok_or_else(missing)?;
-        let value = typed.strip_prefix(&[kind]).ok_or_else(|| DecodeError::value(key))?;
+        let (typed_value, rest) = split_at_nul(rest).ok_or_else(missing)?;
+        let value =
+            typed_value.strip_prefix(&[kind]).ok_or_else(|| DecodeError::invalid_value(key))?;
         self.0 = rest;
-        std::str::from_utf8(value).map_err(|_| DecodeError::value(key))
+        std::str::from_utf8(value).map_err(|_| DecodeError::invalid_value(key))
     }
 }
 
-fn until_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Returns the bytes before the first NUL and those after it.
+fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let nul = bytes.iter().position(|&byte| byte == 0)?;
     Some((bytes.get(..nul)?, bytes.get(nul + 1..)?))
 }
 
-/// Why bytes are not the message that was expected. Keys in it are ours, never the sender's.
+/// The reason why bytes are not the expected message. Its keys come from the schema, never from the
+/// sender.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// This key was due and is not there.
+    /// The next entry does not have this key.
     #[error("key {0} is missing or out of place")]
-    Key(String),
+    MissingKey(String),
     /// The value of this key has the wrong type or is out of range.
     #[error("key {0} has a value out of range")]
-    Value(String),
-    /// More entries follow than the schema has.
+    InvalidValue(String),
+    /// The message goes on after its last key.
     #[error("entries follow the last key")]
-    Trailing,
-    /// The sender is of another version, which is given with its odd characters replaced.
-    #[error("version {0}{SPEAKS_TO}")]
-    Version(String),
+    TrailingEntries,
+    /// The sender has this version, in which unprintable characters are replaced.
+    #[error("version {0}{VERSION_MISMATCH}")]
+    WrongVersion(String),
 }
 
 impl DecodeError {
-    pub(super) fn value(key: &str) -> Self {
-        Self::Value(key.to_owned())
+    pub(super) fn invalid_value(key: &str) -> Self {
+        Self::InvalidValue(key.to_owned())
     }
 }
 
-/// Why a text is none of its kind: what one of that kind looks like.
+/// A text that is not of the required form. It describes the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Invalid(pub(super) &'static str);
+pub struct InvalidText(pub(super) &'static str);
 
-impl Invalid {
-    /// Said of what is no value of an enum.
-    pub const NO_WORD: Self = Self("is none of the words for it");
+impl InvalidText {
+    /// The text is no value of an enum.
+    pub const UNKNOWN_WORD: Self = Self("is none of the words for it");
 }
 
-/// Kinds of names: how each is checked, and what is said of one that is wrong.
-macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident if $check:expr, $wrong:literal;)*) => {$(
+/// Defines types for checked texts.
+///
+/// Each `NAME if CHECK, "form";` expands to `pub struct NAME(String)` with `as_str`, `Display`, the usual
+/// derives, `impl Text`, and a `FromStr` that returns [`InvalidText`] with the form unless `CHECK`, a
+/// `fn(&str) -> bool`, accepts the text. There is no other constructor.
+macro_rules! checked_string {
+    ($($(#[$doc:meta])* $name:ident if $check:expr, $form:literal;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
 
         impl $name {
-            /// The text.
+            /// Returns the checked text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
         }
 
         impl FromStr for $name {
-            type Err = Invalid;
+            type Err = InvalidText;
 
-            fn from_str(text: &str) -> Result<Self, Invalid> {
-                let check: fn(&str) -> bool = $check;
-                if check(text) { Ok(Self(text.to_owned())) } else { Err(Invalid($wrong)) }
+            fn from_str(text: &str) -> Result<Self, InvalidText> {
+                let is_valid: fn(&str) -> bool = $check;
+                if is_valid(text) { Ok(Self(text.to_owned())) } else { Err(InvalidText($form)) }
             }
         }
 
@@ -274,30 +298,30 @@ macro_rules! names {
     )*};
 }
 
-names! {
+checked_string! {
     /// A job's id, in its source's canonical form.
-    JobId if is_plain,
+    JobId if is_plain_name,
     "a job id is 1 to 64 of A-Z a-z 0-9 . _ + - and begins with a letter or digit";
 
     /// Name of a child cgroup. It has no dot, unlike the kernel's own files (`cgroup.procs`).
-    LeafName if |text| is_plain(text) && !text.contains('.'),
+    LeafName if |text| is_plain_name(text) && !text.contains('.'),
     "a leaf is 1 to 64 of A-Z a-z 0-9 _ + - and begins with a letter or digit";
 
-    /// Path of a cgroup below the cgroup v2 mount, `/` in front, never the root itself.
-    CgroupPath if is_straight,
+    /// Path of a cgroup below the cgroup v2 mount. It begins with `/` and is never the root itself.
+    CgroupPath if is_normal_path,
     "a cgroup path begins with / and has no empty, . or .. component and no control character";
 
-    /// Absolute path without detours.
-    AbsolutePath if is_straight,
+    /// Absolute path without `.` and `..`, never `/` itself.
+    AbsolutePath if is_normal_path,
     "a path begins with / and has no empty, . or .. component and no control character";
 
     /// Name of a node, as in Slurm's `NodeName`.
-    NodeName if |text| is_plain(text) && !text.contains('+'),
+    NodeName if |text| is_plain_name(text) && !text.contains('+'),
     "a node's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit";
 }
 
 impl LeafName {
-    /// The leaf of a job that names none.
+    /// Name of a job's leaf if neither record nor scheduler names one.
     pub const DEFAULT: &str = "job-adopt";
 }
 
@@ -308,21 +332,23 @@ impl Default for LeafName {
 }
 
 impl CgroupPath {
-    /// The path without its leading `/`, as `openat2(2)` below the mount wants it.
+    /// Returns the path without its leading `/`, as `openat2(2)` below the mount needs it.
     pub fn relative(&self) -> &str {
         self.0.strip_prefix('/').unwrap_or(&self.0)
     }
 }
 
-fn is_plain(text: &str) -> bool {
+/// Returns whether a text is 1 to 64 letters, digits and `. _ + -`, and begins with a letter or digit.
+fn is_plain_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     text.len() <= 64
         && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
 }
 
-/// An absolute path without detours and control characters, never `/` itself.
-fn is_straight(path: &str) -> bool {
+/// Returns whether a path is absolute, is not `/` itself, and has no empty, `.` or `..` component and no
+/// control character.
+fn is_normal_path(path: &str) -> bool {
     path.len() < 4096
         && !path.chars().any(char::is_control)
         && path.strip_prefix('/').is_some_and(|relative| {
@@ -330,20 +356,25 @@ fn is_straight(path: &str) -> bool {
         })
 }
 
-/// Whether an absolute path, of a cgroup or a file, is `top` or below it. All is below `/`.
+/// Returns whether an absolute path, of a cgroup or a file, is `top` or below it. Every path is below `/`.
 pub fn is_within(path: &str, top: &str) -> bool {
     let rest = path.strip_prefix(top.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Decimal digits only: no sign, no blank, no leading zero, so that one number has one spelling.
-pub fn decimal(text: &str) -> Option<u32> {
+/// Parses a number of decimal digits alone. It has no sign, blank or leading zero, so that each number has
+/// one spelling.
+pub fn parse_decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|number: &u32| number.to_string() == text)
 }
 
-/// An enum whose values are words of protocol, log, configuration or record.
+/// Defines an enum whose values are words of protocol, log, configuration or record.
+///
+/// `NAME { Variant = "word", ... }` expands to `pub enum NAME` with these variants and the derives `Clone`,
+/// `Copy`, `Debug`, `PartialEq` and `Eq`; to `NAME::ALL`, an array of all variants; to `as_str` and `Display`,
+/// which give the word; and to a `FromStr` that returns [`InvalidText::UNKNOWN_WORD`] for any other text.
 #[macro_export]
-macro_rules! words {
+macro_rules! string_enum {
     ($(#[$doc:meta])* $type:ident { $($(#[$about:meta])* $value:ident = $word:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,10 +383,10 @@ macro_rules! words {
 
         #[allow(unreachable_pub, reason = "some are for one folder only")]
         impl $type {
-            /// Every value.
+            /// All values, in the order of their declaration.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// The word.
+            /// Returns the word for this value.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $word,)* }
             }
@@ -368,11 +399,11 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $type {
-            type Err = $crate::Invalid;
+            type Err = $crate::InvalidText;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|value| value.as_str() == text);
-                found.ok_or(Self::Err::NO_WORD)
+                let value = Self::ALL.into_iter().find(|value| value.as_str() == text);
+                value.ok_or(Self::Err::UNKNOWN_WORD)
             }
         }
     };
@@ -387,13 +418,13 @@ mod tests {
     }
 
     #[test]
-    fn vectors_of_the_rfc() {
+    fn rfc_vectors_round_trip() {
         let mut out = Writer::default();
         "/bin:/usr/bin".to_owned().write("PATH", &mut out);
         String::new().write("EMPTY_STRING", &mut out);
         42.write("INT", &mut out);
         Some(i64::MAX).write("INT64_MAX", &mut out);
-        out.entry("TRUE", b'b', "true");
+        out.push_entry("TRUE", b'b', "true");
         assert_eq!(
             out.0,
             b"PATH\0s/bin:/usr/bin\0EMPTY_STRING\0s\0INT\0i42\0\
@@ -404,15 +435,15 @@ mod tests {
         assert_eq!(String::read("EMPTY_STRING", &mut input).unwrap(), "");
         assert_eq!(u32::read("INT", &mut input), Ok(42));
         assert_eq!(Option::read("INT64_MAX", &mut input), Ok(Some(i64::MAX)));
-        assert_eq!(input.entry("TRUE", b'b'), Ok("true"));
+        assert_eq!(input.take_entry("TRUE", b'b'), Ok("true"));
         assert!(input.0.is_empty());
     }
 
     #[test]
-    fn what_is_out_of_place_is_refused() {
-        let due = || Err(DecodeError::Key("a".into()));
+    fn missing_misplaced_or_malformed_entry_is_refused() {
+        let missing = || Err(DecodeError::MissingKey("a".into()));
         for bytes in [&b""[..], b"a", b"a\0", b"a\0s", b"a\0sx", b"b\0sx\0", b"\0s\0"] {
-            assert_eq!(read::<String>(bytes), due(), "{bytes:?}");
+            assert_eq!(read::<String>(bytes), missing(), "{bytes:?}");
         }
         for bytes in [&b"a\0\0"[..], b"a\0ix\0", b"a\0s\xff\0"] {
             assert!(read::<String>(bytes).is_err(), "{bytes:?}");
@@ -429,12 +460,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_ends_where_it_says() {
+    fn message_without_its_exact_end_is_refused() {
         let bytes = encode(&7);
         assert_eq!(bytes, format!("version\0s{VERSION}\0\0i7\0end\0btrue\0").as_bytes());
         assert_eq!(decode::<u32>(&bytes), Ok(7));
         let more = [&bytes[..], b"end\0btrue\0"].concat();
-        assert_eq!(decode::<u32>(&more), Err(DecodeError::Trailing));
+        assert_eq!(decode::<u32>(&more), Err(DecodeError::TrailingEntries));
         for end in ["end\0bTRUE", "end\0bfalse", "end\0strue", "end\0b", "End\0btrue"] {
             let text = String::from_utf8(bytes.clone()).unwrap();
             let changed = text.replace("end\0btrue", end);
@@ -449,7 +480,7 @@ mod text_tests {
     use super::*;
 
     #[test]
-    fn job_ids() {
+    fn job_id_is_one_plain_word() {
         for good in ["4242", "f2bLbcUR", "12_3", "a.b+c-d", "0"] {
             assert!(good.parse::<JobId>().is_ok(), "{good}");
         }
@@ -460,7 +491,7 @@ mod text_tests {
     }
 
     #[test]
-    fn a_path_is_within_itself_and_those_above() {
+    fn path_is_within_itself_and_its_ancestors() {
         for (path, top, within) in [
             ("/a/b", "/a/b", true),
             ("/a/b/c d", "/a/b", true),
@@ -477,7 +508,7 @@ mod text_tests {
     }
 
     #[test]
-    fn leaves_never_name_kernel_files() {
+    fn leaf_named_like_kernel_file_is_refused() {
         assert!(LeafName::DEFAULT.parse::<LeafName>().is_ok());
         for bad in ["cgroup.procs", "memory.max", "..", "a/b", ""] {
             assert!(bad.parse::<LeafName>().is_err(), "{bad:?}");
@@ -485,7 +516,7 @@ mod text_tests {
     }
 
     #[test]
-    fn nodes_are_named_as_slurm_names_them() {
+    fn node_name_follows_slurm() {
         for good in ["gpu017", "n.cluster-1", "a_b", "0"] {
             assert!(good.parse::<NodeName>().is_ok(), "{good}");
         }
@@ -496,15 +527,15 @@ mod text_tests {
     }
 
     #[test]
-    fn a_number_has_one_spelling() {
-        assert_eq!((decimal("0"), decimal("4294967295")), (Some(0), Some(u32::MAX)));
+    fn number_has_one_spelling() {
+        assert_eq!((parse_decimal("0"), parse_decimal("4294967295")), (Some(0), Some(u32::MAX)));
         for bad in ["", "00", "01", "+1", "-1", " 1", "1 ", "4294967296", "\u{661}", "x"] {
-            assert_eq!(decimal(bad), None, "{bad:?}");
+            assert_eq!(parse_decimal(bad), None, "{bad:?}");
         }
     }
 
     #[test]
-    fn cgroup_paths_stay_below_the_mount() {
+    fn cgroup_path_outside_mount_is_refused() {
         for good in ["/a", "/system.slice/site-job-4242.scope", "/a b", "/a\\x2db"] {
             assert!(good.parse::<CgroupPath>().is_ok(), "{good}");
         }

@@ -1,11 +1,11 @@
-//! Round trips, and every disorder that must be refused.
+//! Round trips of replies, and damaged messages that decoding must refuse.
 
 use super::*;
 
-fn env(variables: &[&str]) -> Variables {
-    let mut env = Variables::default();
-    variables.iter().for_each(|text| env.push(text.parse::<Variable>().unwrap()).unwrap());
-    env
+fn variables(texts: &[&str]) -> Variables {
+    let mut variables = Variables::default();
+    texts.iter().for_each(|text| variables.push(text.parse::<Variable>().unwrap()).unwrap());
+    variables
 }
 
 fn plan() -> Plan {
@@ -28,21 +28,21 @@ fn plan() -> Plan {
     }
 }
 
-fn plain() -> Placement {
+fn registry_placement() -> Placement {
     Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None }
 }
 
-fn of_slurm() -> Placement {
+fn slurm_placement() -> Placement {
     Placement::Extern {
         spool: "/var/spool/slurmd".parse().unwrap(),
         node: "gpu017".parse().unwrap(),
     }
 }
 
-/// Of a job of Slurm's, with variables.
-fn plan_of_slurm() -> Plan {
-    let env = env(&["SLURM_JOB_ID=4242", "CUDA_VISIBLE_DEVICES=0,1"]);
-    Plan { placement: of_slurm(), env, ..plan() }
+/// Returns the plan of a Slurm job with variables.
+fn slurm_plan() -> Plan {
+    let env = variables(&["SLURM_JOB_ID=4242", "CUDA_VISIBLE_DEVICES=0,1"]);
+    Plan { placement: slurm_placement(), env, ..plan() }
 }
 
 fn reply(verdict: Verdict) -> Reply {
@@ -66,13 +66,15 @@ fn refusal() -> Refusal {
 }
 
 #[test]
-fn round_trips() {
+fn reply_round_trips() {
+    let placement = registry_placement();
+    let both = Containment::InheritAndEnforce(Allowlist::new());
     for verdict in [
         Verdict::Admit(plan()),
-        Verdict::Admit(Plan { containment: Containment::None, placement: plain(), ..plan() }),
-        Verdict::Admit(plan_of_slurm()),
-        Verdict::Admit(Plan { placement: of_slurm(), probes: Vec::new(), ..plan() }),
-        Verdict::Admit(Plan { containment: Containment::Both(Allowlist::new()), ..plan() }),
+        Verdict::Admit(Plan { containment: Containment::None, placement, ..plan() }),
+        Verdict::Admit(slurm_plan()),
+        Verdict::Admit(Plan { placement: slurm_placement(), probes: Vec::new(), ..plan() }),
+        Verdict::Admit(Plan { containment: both, ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::OnlyJob, ..plan() }),
         Verdict::Admit(Plan { rule: Rule::Caller, ..plan() }),
@@ -87,24 +89,23 @@ fn round_trips() {
 }
 
 #[test]
-fn every_truncation_is_refused() {
+fn truncated_reply_is_refused() {
     let bytes = reply(Verdict::Admit(plan())).encode();
     for length in 0..bytes.len() {
         assert!(Reply::decode(&bytes[..length]).is_err(), "{length} bytes");
     }
 }
 
-/// Every single entry left out, doubled, or swapped with its neighbour.
 #[test]
-fn every_disorder_is_refused() {
-    let reply_is_refused = |bytes: &[u8]| Reply::decode(bytes).is_err();
+fn missing_doubled_or_swapped_entry_is_refused() {
+    let is_refused_reply = |bytes: &[u8]| Reply::decode(bytes).is_err();
     for verdict in [
         Verdict::Admit(plan()),
-        Verdict::Admit(plan_of_slurm()),
+        Verdict::Admit(slurm_plan()),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {
-        every_disorder_of(&reply(verdict).encode(), reply_is_refused);
+        check_every_disorder(&reply(verdict).encode(), is_refused_reply);
     }
     let request = Request {
         phase: Phase::Session,
@@ -114,59 +115,61 @@ fn every_disorder_is_refused() {
         node: "gpu017".into(),
         rhost: "10.1.0.5".into(),
         ssh_connection: String::new(),
-        conf: Request::CONF.into(),
-        several: Several::Deny,
+        conf: Request::DEFAULT_CONF.into(),
+        several: SeveralJobsPolicy::Deny,
         budget_ms: 5000,
         wait_ms: 0,
         unit: String::new(),
     };
-    every_disorder_of(&request.encode(), |bytes| Request::decode(bytes).is_err());
+    check_every_disorder(&request.encode(), |bytes| Request::decode(bytes).is_err());
 }
 
-fn every_disorder_of(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
+/// Leaves out, doubles, and swaps with its neighbour, every single entry.
+fn check_every_disorder(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
     let fields: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == 0).collect();
     let entries: Vec<&[&[u8]]> = fields.chunks(2).collect();
-    let refused = |entries: &[&[&[u8]]], what: &str| {
+    let assert_refused = |entries: &[&[&[u8]]], disorder: &str| {
         let bytes = entries.concat().concat();
-        assert!(is_refused(&bytes), "{what}: {:?}", String::from_utf8(bytes));
+        assert!(is_refused(&bytes), "{disorder}: {:?}", String::from_utf8(bytes));
     };
     for index in 0..entries.len() {
         let mut less = entries.clone();
         less.remove(index);
-        refused(&less, "left out");
+        assert_refused(&less, "left out");
         let mut more = entries.clone();
         more.insert(index, entries[index]);
-        refused(&more, "doubled");
+        assert_refused(&more, "doubled");
         if index > 0 {
             let mut swapped = entries.clone();
             swapped.swap(index - 1, index);
-            refused(&swapped, "swapped");
+            assert_refused(&swapped, "swapped");
         }
     }
 }
 
 #[test]
-fn a_missing_mode_is_fatal() {
+fn missing_mode_is_refused() {
     let bytes = reply(Verdict::Admit(Plan { containment: Containment::None, ..plan() }));
     let text = String::from_utf8(bytes.encode()).unwrap();
     let without = text.replace("mode\0snone\0", "");
     assert_ne!(text, without);
-    assert_eq!(Reply::decode(without.as_bytes()), Err(DecodeError::Key("mode".into())));
+    assert_eq!(Reply::decode(without.as_bytes()), Err(DecodeError::MissingKey("mode".into())));
 }
 
 #[test]
-fn no_more_is_tried_than_may_be() {
+fn plan_with_too_many_probes_is_refused() {
     let probes = |count| vec!["c:195:1:rw /dev/nvidia1".parse().unwrap(); count];
-    let decoded = |count| {
+    let decode_with = |count| {
         let plan = Plan { probes: probes(count), ..plan() };
         Reply::decode(&reply(Verdict::Admit(plan)).encode())
     };
-    assert!(decoded(MAX_PROBES).is_ok());
-    assert_eq!(decoded(MAX_PROBES + 1), Err(DecodeError::Value("probe.count".into())));
+    assert!(decode_with(PROBES_MAX).is_ok());
+    let error = DecodeError::InvalidValue("probe.count".into());
+    assert_eq!(decode_with(PROBES_MAX + 1), Err(error));
 }
 
 #[test]
-fn values_out_of_range_are_refused() {
+fn value_out_of_range_is_refused() {
     let text = String::from_utf8(reply(Verdict::Admit(plan())).encode()).unwrap();
     for (good, bad) in [
         ("device.count\0i2", "device.count\0i1025"),
@@ -190,24 +193,23 @@ fn values_out_of_range_are_refused() {
     }
 }
 
-/// What no key tells by its type.
 #[test]
-fn texts_that_are_too_long_and_a_refusal_that_admits_are_refused() {
-    let wrong = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
+fn overlong_text_and_refusal_with_code_of_admission_are_refused() {
+    let error = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
     let (hint, message) = ("h".repeat(80), "m".repeat(400));
     let longest = Reply { hint, message, ..reply(Verdict::NotEnforced) };
     assert_eq!(Reply::decode(&longest.encode()), Ok(longest.clone()));
-    let value = |key: &str| DecodeError::Value(key.into());
-    assert_eq!(wrong(Reply { hint: "h".repeat(81), ..longest.clone() }), value("hint"));
-    assert_eq!(wrong(Reply { message: "m".repeat(401), ..longest }), value("message"));
+    let invalid = |key: &str| DecodeError::InvalidValue(key.into());
+    assert_eq!(error(Reply { hint: "h".repeat(81), ..longest.clone() }), invalid("hint"));
+    assert_eq!(error(Reply { message: "m".repeat(401), ..longest }), invalid("message"));
     let admitted = Refusal { reason: Reason::Admitted, ..refusal() };
-    assert_eq!(wrong(reply(Verdict::Refuse(admitted))), value("code"));
+    assert_eq!(error(reply(Verdict::Refuse(admitted))), invalid("code"));
 }
 
 #[test]
-fn a_placement_is_written_as_its_source() {
-    for placement in [plain(), of_slurm(), Placement::Unit { path: "/a".parse().unwrap(), flux: 9 }]
-    {
+fn placement_is_written_as_its_source() {
+    let unit = Placement::Unit { path: "/a".parse().unwrap(), flux: 9 };
+    for placement in [registry_placement(), slurm_placement(), unit] {
         assert_eq!(placement.as_str(), placement.source().as_str());
         let verdict = Verdict::Admit(Plan { placement, env: Variables::default(), ..plan() });
         let reply = reply(verdict);
@@ -216,19 +218,19 @@ fn a_placement_is_written_as_its_source() {
 }
 
 #[test]
-fn a_full_allowlist_fits_the_limit() {
+fn full_allowlist_fits_reply() {
     let mut list = Allowlist::new();
-    for minor in 0..MAX_ENTRIES {
+    for minor in 0..ALLOWLIST_ENTRIES_MAX {
         list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
     }
     let plan = Plan { containment: Containment::Enforce(list), ..plan() };
-    assert!(reply(Verdict::Admit(plan)).encode().len() < REPLY_MAX);
+    assert!(reply(Verdict::Admit(plan)).encode().len() < REPLY_BYTES_MAX);
 }
 
-/// What a subverted helper might try.
+/// A subverted helper might send such variables.
 #[test]
-fn no_variable_is_taken_but_those_that_describe_the_job() {
-    let text = String::from_utf8(reply(Verdict::Admit(plan_of_slurm())).encode()).unwrap();
+fn variable_that_does_not_describe_job_is_refused() {
+    let text = String::from_utf8(reply(Verdict::Admit(slurm_plan())).encode()).unwrap();
     for bad in [
         "LD_PRELOAD=/tmp/x",
         "PATH=/tmp",
@@ -246,16 +248,16 @@ fn no_variable_is_taken_but_those_that_describe_the_job() {
     ] {
         let changed = text.replace("CUDA_VISIBLE_DEVICES=0,1", bad);
         assert_ne!(changed, text);
-        let refused = Err(DecodeError::Value("env.1".into()));
+        let refused = Err(DecodeError::InvalidValue("env.1".into()));
         assert_eq!(Reply::decode(changed.as_bytes()), refused, "{bad}");
     }
     let many = text.replace("env.count\0i2", "env.count\0i20");
-    let refused = Err(DecodeError::Value("env.count".into()));
+    let refused = Err(DecodeError::InvalidValue("env.count".into()));
     assert_eq!(Reply::decode(many.as_bytes()), refused);
-    let none = reply(Verdict::Admit(plan())).encode();
-    let none = String::from_utf8(none).unwrap();
-    let with = "env.count\0i1\0env.0\0sSLURM_JOB_ID=4242\0";
-    let with = none.replace("env.count\0i0\0", with);
-    let refused = Err(DecodeError::Value("env.0".into()));
+    let without = reply(Verdict::Admit(plan())).encode();
+    let without = String::from_utf8(without).unwrap();
+    let entries = "env.count\0i1\0env.0\0sSLURM_JOB_ID=4242\0";
+    let with = without.replace("env.count\0i0\0", entries);
+    let refused = Err(DecodeError::InvalidValue("env.0".into()));
     assert_eq!(Reply::decode(with.as_bytes()), refused, "in a job of no scheduler");
 }

@@ -7,7 +7,7 @@
 //! a cgroup of that account. The IMP starts the job's shell as the job's user.
 
 use kernel::proc::{Proc, Process};
-use protocol::decimal;
+use protocol::parse_decimal;
 
 /// The unit of a job, by its name `imp-shell-RANK-ID.service`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl<'a> Unit<'a> {
             name.strip_prefix("imp-shell-")?.strip_suffix(".service")?.split_once('-')?;
         let digits = id.strip_prefix('f').filter(|digits| !digits.is_empty())?;
         let is_id = digits.bytes().all(|digit| digit.is_ascii_alphanumeric());
-        is_id.then_some(Self { id, rank: decimal(rank)? })
+        is_id.then_some(Self { id, rank: parse_decimal(rank)? })
     }
 }
 

@@ -20,7 +20,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use kernel::sys;
 use kernel::trust::TrustedDir;
-use protocol::{CgroupPath, JobId, NodeName, decimal};
+use protocol::{CgroupPath, JobId, NodeName, parse_decimal};
 use thiserror::Error;
 
 /// Number of the step that a job's logins belong to (`SLURM_EXTERN_CONT` of `slurm.h`).
@@ -38,7 +38,7 @@ pub struct SocketName {
 impl SocketName {
     /// The name for this job; `None` for an id that is no number of Slurm's.
     pub fn new(node: &NodeName, job: &JobId) -> Option<Self> {
-        decimal(job.as_str())?;
+        parse_decimal(job.as_str())?;
         Some(Self { node: node.clone(), job: job.clone() })
     }
 }

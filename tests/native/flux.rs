@@ -26,7 +26,8 @@ fn start_contained_job(node: &Node) -> FluxJob {
 fn one_gpu_list() -> Containment {
     let mut list = Allowlist::new();
     for (major, minor) in [(195, Some(0)), (1, None)] {
-        list.push(DeviceRule::new(DeviceType::Char, major, minor, Access::ALL).unwrap()).unwrap();
+        list.push(DeviceRule::from_numbers(DeviceType::Char, major, minor, Access::ALL).unwrap())
+            .unwrap();
     }
     Containment::Enforce(list)
 }

@@ -314,7 +314,7 @@ fn concurrent_logins_join_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
-        node.answers(&plan(Containment::Both(Allowlist::new())));
+        node.answers(&plan(Containment::InheritAndEnforce(Allowlist::new())));
         let script = "for n in $(seq 30); do pamtester sshd alice open_session & jobs=\"$jobs $!\"; \
                       done; for job in $jobs; do wait $job || exit 1; done";
         node.sh(script).ok();

@@ -77,7 +77,7 @@ fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
     on_node(|node| {
         let step = node.step(ALICE, &["accounted"]);
         step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        node.answers(&plan(Containment::Both(two_gpu_list())));
+        node.answers(&plan(Containment::InheritAndEnforce(two_gpu_list())));
         let user = step.cgroup().child("user");
         for _ in 0..2 {
             assert_both_devices(
@@ -93,7 +93,7 @@ fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
 
 #[test]
 fn job_without_required_filter_refuses_login() {
-    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
+    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
             node.answers(&plan(containment.clone()));
@@ -116,7 +116,7 @@ fn filter_removed_before_login_refuses_login() {
 
 #[test]
 fn filter_removed_after_login_opens_nothing() {
-    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
+    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
@@ -136,7 +136,7 @@ fn filter_removed_after_login_opens_nothing() {
 /// The module verifies the filters once more at the end; here one is removed in between.
 #[test]
 fn filter_removed_during_login_refuses_login() {
-    for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
+    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
@@ -172,7 +172,9 @@ fn filter_removed_before_move_refuses_required_devices() {
 
 #[test]
 fn list_and_filter_of_slurm_hold_together() {
-    for containment in [Containment::Both(two_gpu_list()), Containment::Enforce(two_gpu_list())] {
+    for containment in
+        [Containment::InheritAndEnforce(two_gpu_list()), Containment::Enforce(two_gpu_list())]
+    {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
@@ -204,7 +206,7 @@ fn filter_above_job_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.cgroup().child("jobs").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
+        for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
             node.answers(&plan(containment));
             node.account(ALICE).fails().says("JA06");
             node.session(ALICE).fails().says("JA06");
@@ -246,7 +248,7 @@ fn our_filter_does_not_count_as_filter_of_slurm() {
         let step = node.step(ALICE, &[]);
         node.answers(&plan(Containment::Enforce(two_gpu_list())));
         node.session(ALICE).ok();
-        for containment in [Containment::Inherit, Containment::Both(two_gpu_list())] {
+        for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
             node.answers(&plan(containment));
             node.session(ALICE).fails().says("JA06");
         }
@@ -306,7 +308,7 @@ fn exclusive_filter_is_inherited_or_refuses_login() {
         step.job.attach(Flags::None, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
         assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
-        node.answers(&plan(Containment::Both(two_gpu_list())));
+        node.answers(&plan(Containment::InheritAndEnforce(two_gpu_list())));
         node.session(ALICE).fails().says("JA06");
     });
 }

@@ -2,12 +2,12 @@
 
 use crate::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use helper::printable;
-use protocol::words;
+use protocol::string_enum;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-words! {
+string_enum! {
     /// How grave a finding is, the gravest first.
     #[derive(PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "lowercase")]

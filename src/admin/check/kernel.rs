@@ -134,7 +134,7 @@ fn check_filter(dir: &Dir) -> Vec<Finding> {
 
 /// Attaches a filter that allows `/dev/null` and no other device.
 fn attach_filter(dir: &Dir) -> Result<Program, String> {
-    let null = DeviceRule::new(DeviceType::Char, 1, Some(3), Access::RW);
+    let null = DeviceRule::from_numbers(DeviceType::Char, 1, Some(3), Access::RW);
     let rules: Vec<DeviceRule> = null.into_iter().collect();
     let program = Program::load("job_adopt_check", &bpf::allow_rules(&rules));
     let program = program.map_err(|error| error.to_string())?;

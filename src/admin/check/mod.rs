@@ -32,7 +32,7 @@ use helper::sources::processes;
 use helper::stack::{Entry, Group, read_entries};
 use module::Settings;
 use nix::unistd::{Uid, User};
-use protocol::decimal;
+use protocol::parse_decimal;
 use std::path::{Path, PathBuf};
 
 /// The uid of the account `nobody`, which has no job.
@@ -156,7 +156,7 @@ impl Site {
 
     /// Finds an account by name or number in the name service of this node, as the module does.
     fn find_account(&self, name: &str) -> Option<Account> {
-        let number = decimal(name);
+        let number = parse_decimal(name);
         if !self.is_here() {
             let mut local = self.local_accounts().into_iter();
             return local.find(|account| account.name == name || Some(account.uid) == number);

@@ -5,7 +5,7 @@ use crate::accounts::HELPER_USER;
 use kernel::sys::clock::now;
 use kernel::sys::file::get_xattr;
 use kernel::trust::{Distrust, Trust, TrustError};
-use protocol::{SPEAKS_TO, VERSION};
+use protocol::{VERSION, VERSION_MISMATCH};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
@@ -171,7 +171,7 @@ pub(super) fn require_trusted(trust: &Trust, path: &Path) -> Result<u32, TrustEr
 
 /// Finds the version that a program of this project has in one of its texts.
 fn find_version(bytes: &[u8]) -> Option<String> {
-    let (before, after) = SPEAKS_TO.split_once(VERSION)?;
+    let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
     let text = String::from_utf8_lossy(bytes);
     let versions = text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0));

@@ -9,7 +9,7 @@ use helper::sources::SourceError;
 use helper::stack::{self, Group};
 use helper::{Config, Health, Node, SlurmDevices};
 use module::node_name;
-use protocol::{SourceName, decimal};
+use protocol::{SourceName, parse_decimal};
 use std::time::Duration;
 use toml::de::Error;
 use toml::{Table, Value};
@@ -207,7 +207,7 @@ pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
     let Config { sources, flux_user: name, .. } = &site.config;
     let is_local = || {
         let mut local = site.local_accounts().into_iter();
-        decimal(name).is_some() || local.any(|account| account.name == *name)
+        parse_decimal(name).is_some() || local.any(|account| account.name == *name)
     };
     let is_source = sources.contains(&SourceName::Flux) && is_local();
     site.find_account(name).filter(|_| is_source)

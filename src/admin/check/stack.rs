@@ -179,7 +179,7 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
 /// Checks that the line's configuration exists, and is the one that is checked.
 fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
     let (place, shown) = (&entry.place, conf.display());
-    if conf != Path::new(Request::CONF) && conf.symlink_metadata().is_err() {
+    if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
         let text = format!("has conf={shown}, which is not there: every login is refused (JA09)");
         return Finding::error(PAM_ARGUMENTS, place, text, "write the file, or take conf= away");
     }

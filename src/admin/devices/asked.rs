@@ -3,7 +3,7 @@
 use super::super::names::{self, Device, Gres};
 use super::Options;
 use helper::devices::{DeviceName, Specifier};
-use protocol::decimal;
+use protocol::parse_decimal;
 
 /// A device that was asked for, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) fn operand(text: &str) -> Result<Operand, String> {
     } else if text == "all" {
         one(named(text, DeviceName::AllGpus))
     } else if let Some(channel) = text.strip_prefix("imex/") {
-        let channel = decimal(channel).ok_or("not imex/ and the number of a channel")?;
+        let channel = parse_decimal(channel).ok_or("not imex/ and the number of a channel")?;
         one(named(text, DeviceName::Imex(channel)))
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
         one(named(text, DeviceName::Gpu(names::gpu(text)?)))

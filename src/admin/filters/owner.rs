@@ -6,13 +6,13 @@ use kernel::bpf::generate::code::{
     CTX_MINOR,
 };
 use kernel::bpf::{Insn, is_ours};
-use protocol::words;
+use protocol::string_enum;
 
 /// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
 const SLURM: &str = "Slurm_Cgroup_v2";
 const SYSTEMD: &str = "sd_devices";
 
-words! {
+string_enum! {
     /// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
     Owner {
         /// One of ours for a job, by its name.

@@ -6,7 +6,7 @@ use super::{Conf, Error, Output, accounts, require_root};
 use clap::Args;
 use helper::Config;
 use helper::devices::{DeviceRequest, Policy, Resolver, Tree, build_allowlist};
-use protocol::{DeviceRule, decimal};
+use protocol::{DeviceRule, parse_decimal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -136,7 +136,7 @@ pub(super) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
         add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
     }
     let flux = &config.flux_user;
-    let uid = match decimal(flux) {
+    let uid = match parse_decimal(flux) {
         Some(uid) => Some(uid),
         None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
     };

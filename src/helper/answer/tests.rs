@@ -2,7 +2,7 @@ use super::*;
 use crate::records::Note;
 use crate::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
-use protocol::{Containment, Placement, Plan, Rule, Several};
+use protocol::{Containment, Placement, Plan, Rule, SeveralJobsPolicy};
 
 mod flux;
 mod refusals;
@@ -32,7 +32,7 @@ impl Bench {
             rhost: String::new(),
             ssh_connection: String::new(),
             conf: scratch.path().join("job_adopt.conf").to_str().unwrap().into(),
-            several: Several::Newest,
+            several: SeveralJobsPolicy::Newest,
             budget_ms: 5000,
             wait_ms: 0,
             unit: String::new(),
@@ -124,7 +124,7 @@ fn the_newest_is_joined_or_a_choice_asked_for() {
     bench.job("9", STRICT);
     let plan = bench.plan();
     assert_eq!((plan.job.as_str(), plan.rule), ("8", Rule::Newest));
-    bench.request.several = Several::Deny;
+    bench.request.several = SeveralJobsPolicy::Deny;
     let refusal = bench.refusal();
     assert_eq!(refusal.reason, Reason::ChoiceNeeded);
     assert_eq!(refusal.jobs.len(), 3);

@@ -100,7 +100,7 @@ pub fn unmap_address(address: SocketAddr) -> SocketAddr {
 }
 
 fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
-    let port = u16::try_from(protocol::decimal(port)?).ok().filter(|&port| port > 0)?;
+    let port = u16::try_from(protocol::parse_decimal(port)?).ok().filter(|&port| port > 0)?;
     let address = match address.split_once('%') {
         None => SocketAddr::new(address.parse().ok()?, port),
         Some((address, scope)) => {
@@ -113,7 +113,7 @@ fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
 
 /// Parses an interface: its name, as getnameinfo(3) writes it, or its number if it has none.
 fn parse_scope_id(name: &str) -> Option<u32> {
-    protocol::decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
+    protocol::parse_decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl FromStr for Network {
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
             None => most,
-            Some(bits) => protocol::decimal(bits).ok_or_else(|| error(INVALID_FORM))?,
+            Some(bits) => protocol::parse_decimal(bits).ok_or_else(|| error(INVALID_FORM))?,
         };
         let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= most);
         let bits = bits.ok_or_else(|| error(TOO_MANY_BITS))?;

@@ -12,7 +12,7 @@ use crate::devices::{Settings, Specifier};
 use crate::printable;
 use crate::records::Registry;
 use kernel::trust::{Trust, TrustError};
-use protocol::{CDI_ENV, CDI_GIDS, Request, SourceName, decimal, words};
+use protocol::{CDI_ENV_ADVICE, CDI_GIDS_ADVICE, Request, SourceName, parse_decimal, string_enum};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum characters of a key or an entry that a message shows.
@@ -90,7 +90,7 @@ impl Config {
         match trust.read(path, FILE_BYTES_MAX) {
             Ok(bytes) => Self::parse(&bytes)
                 .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault)),
-            Err(error) if error.is_missing() && path == Path::new(Request::CONF) => {
+            Err(error) if error.is_missing() && path == Path::new(Request::DEFAULT_CONF) => {
                 Ok(Self::default())
             }
             Err(error) => Err(ConfigError::UntrustedFile(error)),
@@ -221,7 +221,7 @@ const KEY_RULES: [KeyRule; 17] = [
     }),
     ("env", "none, id, gpus or full", |config, value| store(&mut config.env, value.parse().ok())),
     ("exempt_uids", "a list of numbers", |config, value| {
-        store(&mut config.exempt_uids, parse_list(value, decimal))
+        store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),
     ("exempt_groups", "a list of names of groups", |config, value| {
         store(&mut config.exempt_groups, parse_list(value, parse_account))
@@ -233,7 +233,7 @@ const KEY_RULES: [KeyRule; 17] = [
         parse_entries(value).map(|networks| config.callerid_networks = networks)
     }),
     ("callerid_timeout", "a number of milliseconds, 10 to 2000", |config, value| {
-        let millis = decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
+        let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
         store(
             &mut config.callerid_timeout,
             millis.map(|millis| Duration::from_millis(millis.into())),
@@ -250,8 +250,8 @@ const KEY_RULES: [KeyRule; 17] = [
 
 /// Keys of earlier versions, each with its replacement.
 const REMOVED_KEYS: &[(&str, &str)] = &[
-    ("cdi_env", CDI_ENV),
-    ("cdi_gids", CDI_GIDS),
+    ("cdi_env", CDI_ENV_ADVICE),
+    ("cdi_gids", CDI_GIDS_ADVICE),
     (
         "limits",
         "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's unit",
@@ -345,7 +345,7 @@ fn shorten(key: &str) -> String {
     printable(key).chars().take(SHOWN_CHARACTERS_MAX).collect()
 }
 
-words! {
+string_enum! {
     /// The containment of logins to Slurm jobs.
     #[derive(Default)]
     SlurmDevices {
@@ -358,7 +358,7 @@ words! {
     }
 }
 
-words! {
+string_enum! {
     /// The variables of a job's environment that its logins get.
     #[derive(Default)]
     JobEnvironment {

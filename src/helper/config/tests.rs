@@ -137,7 +137,7 @@ fn missing_default_file_gives_the_defaults_and_any_other_an_error() {
     let scratch = Scratch::new();
     let named = Config::read(&scratch.path().join("typo.conf"), &scratch.trust());
     assert!(matches!(named, Err(ConfigError::UntrustedFile(error)) if error.is_missing()));
-    let usual = Path::new(Request::CONF);
+    let usual = Path::new(Request::DEFAULT_CONF);
     if !usual.exists() {
         assert_eq!(Config::read(usual, &Trust::root()), Ok(Config::default()));
     }

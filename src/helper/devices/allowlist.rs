@@ -1,11 +1,11 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
 use super::{DeviceName, ResolvedDevices, Resolver, Specifier, UnresolvedName};
-use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAX_ENTRIES, words};
+use protocol::{ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, string_enum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-words! {
+string_enum! {
     /// `DevicePolicy`, with the meaning of systemd.resource-control(5).
     #[derive(Default, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -61,7 +61,7 @@ pub enum AllowlistError {
     #[error("{0}")]
     UnresolvedName(UnresolvedName),
     /// The list is too long. A part of it would be a list that no one wrote, so there is none.
-    #[error("the job's devices resolve to more than {MAX_ENTRIES} entries")]
+    #[error("the job's devices resolve to more than {ALLOWLIST_ENTRIES_MAX} entries")]
     TooManyEntries,
 }
 
@@ -70,7 +70,7 @@ pub enum AllowlistError {
 ///
 /// # Errors
 ///
-/// A name of the request does not resolve, or the list has more than [`MAX_ENTRIES`] entries.
+/// A name of the request does not resolve, or the list has more than [`ALLOWLIST_ENTRIES_MAX`] entries.
 pub fn build_allowlist(
     request: &DeviceRequest<'_>,
     site: &[Specifier],
@@ -82,7 +82,7 @@ pub fn build_allowlist(
             allowlist.add_spec_text(spec, access, resolver)?;
         }
         // The major of `char-pts` never changes, and the kernel takes long to list all majors.
-        let rule = DeviceRule::new(DeviceType::Char, 136, None, Access::RW);
+        let rule = DeviceRule::from_numbers(DeviceType::Char, 136, None, Access::RW);
         let result = rule.and_then(|rule| allowlist.list.push(rule));
         result.map_err(|_| AllowlistError::TooManyEntries)?;
     }

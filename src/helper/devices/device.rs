@@ -20,7 +20,7 @@ impl Device {
     ///
     /// The kernel has no such numbers, or `access` is empty.
     pub fn from_node(path: &str, node: DeviceNode, access: Access) -> Result<Self, DeviceError> {
-        let rule = DeviceRule::new(node.kind, node.major, Some(node.minor), access);
+        let rule = DeviceRule::from_numbers(node.kind, node.major, Some(node.minor), access);
         let rule = rule.map_err(|error| DeviceError::at(path, error))?;
         Ok(Self { node: path.to_owned(), rule })
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use protocol::decimal;
+use protocol::parse_decimal;
 
 /// The name of one GPU of the node, or of one part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,7 +135,7 @@ impl FromStr for GpuName {
 }
 
 fn parse_number(part: Option<&str>, max: u32) -> Result<u32, GpuNameError> {
-    part.and_then(decimal).filter(|number| *number <= max).ok_or(GpuNameError)
+    part.and_then(parse_decimal).filter(|number| *number <= max).ok_or(GpuNameError)
 }
 
 impl fmt::Display for GpuName {

@@ -16,7 +16,7 @@ use crate::devices::topology::{self, GpuNodes};
 use crate::devices::{DeviceError, Tree, nvidia};
 use crate::records::Environment;
 use crate::sources::Job;
-use protocol::{Containment, MAX_PROBES, Probe, SourceName, Variable, Variables, decimal};
+use protocol::{Containment, PROBES_MAX, Probe, SourceName, Variable, Variables, parse_decimal};
 
 /// Variables of the prolog that a login gets unchanged, if the record has them.
 const OPTIONAL_VARIABLES: [&str; 4] =
@@ -68,7 +68,7 @@ pub(super) fn name_gpus(tree: &Tree, probes: &mut Vec<Probe>) -> Result<(), Devi
     if probes.is_empty() {
         let probe =
             |gpu: &GpuNodes| format!("{} {}", gpu.own_node.rule, gpu.own_node.node).parse().ok();
-        probes.extend(gpus.iter().filter_map(probe).take(MAX_PROBES));
+        probes.extend(gpus.iter().filter_map(probe).take(PROBES_MAX));
     }
     let mut names = gpus.iter().filter_map(|gpu| gpu.visible_devices.as_ref());
     let uses_numbers = names.any(|(name, uuid)| *name == CUDA_VARIABLE && uuid.is_none());
@@ -77,7 +77,7 @@ pub(super) fn name_gpus(tree: &Tree, probes: &mut Vec<Probe>) -> Result<(), Devi
         let visible_devices = gpu.and_then(|gpu| gpu.visible_devices.as_ref());
         probe.variable = visible_devices.and_then(|(name, uuid)| {
             let uuid = uuid.as_deref().filter(|_| !uses_numbers);
-            Variable::new(name, uuid.unwrap_or("0")).ok()
+            Variable::from_pair(name, uuid.unwrap_or("0")).ok()
         });
     }
     Ok(())
@@ -140,7 +140,7 @@ fn allocation_variables(
 }
 
 fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<(), String> {
-    let variable = Variable::new(name, value).map_err(|error| format!("{name} {error}"))?;
+    let variable = Variable::from_pair(name, value).map_err(|error| format!("{name} {error}"))?;
     variables.push(variable).map_err(|error| format!("{name}: {error}"))
 }
 
@@ -148,7 +148,7 @@ fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<()
 fn sees_only_job_gpus(job: &Job, containment: &Containment) -> bool {
     match containment {
         Containment::None => false,
-        Containment::Inherit | Containment::Both(_) => true,
+        Containment::Inherit | Containment::InheritAndEnforce(_) => true,
         // The site's own list for all jobs contains all GPUs.
         Containment::Enforce(_) => has_list(job),
     }
@@ -176,7 +176,7 @@ fn gpu_lists(
     let list = |name: &'static str| env.get(name).map(|value| (name, value));
     let renumber = |(name, value): (&'static str, &str)| {
         let count = value.split(',').count();
-        let numbers = value.split(',').filter(|entry| decimal(entry).is_some()).count();
+        let numbers = value.split(',').filter(|entry| parse_decimal(entry).is_some()).count();
         match numbers {
             0 => Ok((name, value.to_owned())),
             _ if numbers < count => Err(format!("{name} mixes numbers and names")),
@@ -197,7 +197,7 @@ fn gpu_lists(
 /// as many tasks as processors each processor has one. A job without a number of tasks gets as many
 /// as fit on its processors, which is certain if each node has only one processor.
 fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String> {
-    let nodes = decimal(nodes)?;
+    let nodes = parse_decimal(nodes)?;
     let groups = cpus.split(',').map(parse_cpu_group).collect::<Option<Vec<_>>>()?;
     let node_count = groups.iter().try_fold(0_u32, |sum, (_, times)| sum.checked_add(*times))?;
     let cpu_count = groups.iter().try_fold(0_u32, |sum, (cpus, times)| {
@@ -209,7 +209,7 @@ fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String
     let Some(tasks) = tasks else {
         return groups.iter().all(|(cpus, _)| *cpus == 1).then(|| cpus.to_owned());
     };
-    match (decimal(tasks)?, groups.as_slice()) {
+    match (parse_decimal(tasks)?, groups.as_slice()) {
         (0, _) => None,
         (tasks, _) if nodes == 1 => Some(tasks.to_string()),
         (tasks, [_]) if tasks % nodes == 0 => Some(format!("{}(x{nodes})", tasks / nodes)),
@@ -221,8 +221,8 @@ fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String
 /// Parses `16(x2)` or `16`: the processors of a node, and the number of such nodes in a row.
 fn parse_cpu_group(text: &str) -> Option<(u32, u32)> {
     match text.strip_suffix(')').map(|text| text.split_once("(x")) {
-        None => Some((decimal(text)?, 1)),
-        Some(Some((cpus, times))) => Some((decimal(cpus)?, decimal(times)?)),
+        None => Some((parse_decimal(text)?, 1)),
+        Some(Some((cpus, times))) => Some((parse_decimal(cpus)?, parse_decimal(times)?)),
         Some(None) => None,
     }
 }

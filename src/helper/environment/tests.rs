@@ -169,7 +169,7 @@ fn gpus_count_from_0_if_the_others_are_hidden() {
             .find_map(|pair| pair.strip_prefix("CUDA_VISIBLE_DEVICES=").map(str::to_owned))
     };
     let ours = Containment::Enforce(Allowlist::new());
-    let both = Containment::Both(Allowlist::new());
+    let both = Containment::InheritAndEnforce(Allowlist::new());
     for (devices, containment, seen) in [
         (NO_LIST, &Containment::None, "2,3"),
         (NO_LIST, &Containment::Inherit, "0,1"),

@@ -4,7 +4,7 @@ use super::RecordError;
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::printable;
 use crate::sources::FluxId;
-use protocol::{CgroupPath, JobId, LeafName, decimal, words};
+use protocol::{CgroupPath, JobId, LeafName, parse_decimal, string_enum};
 use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub enum LoginTarget {
     Via(Via),
 }
 
-words! {
+string_enum! {
     /// A scheduler that a record may add devices for.
     Via {
         /// Slurm.
@@ -266,7 +266,7 @@ fn is_account_list(names: &[String]) -> bool {
 
 /// Returns whether the text is a process id, or an absolute path that fits a mark on a cgroup.
 fn is_namespace(name: &str) -> bool {
-    decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
+    parse_decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
 }
 
 fn is_text(text: &str) -> bool {

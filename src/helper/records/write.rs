@@ -13,7 +13,7 @@ use super::{Note, Record, Registry};
 use crate::sources::FluxId;
 use kernel::Failed;
 use kernel::trust::Trust;
-use protocol::{JobId, decimal};
+use protocol::{JobId, parse_decimal};
 
 /// A job in the registry, running or ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Registry {
         };
         let mut users = Vec::new();
         for entry in entries {
-            users.extend(entry.map_err(failed)?.file_name().to_str().and_then(decimal));
+            users.extend(entry.map_err(failed)?.file_name().to_str().and_then(parse_decimal));
         }
         users.sort_unstable();
         Ok(users)

@@ -7,7 +7,7 @@ use crate::devices::{
 };
 use crate::printable;
 use crate::sources::Job;
-use protocol::{Access, Allowlist, Containment, DeviceRule, Invalid, Placement};
+use protocol::{Access, Allowlist, Containment, DeviceRule, InvalidText, Placement};
 
 /// Decides the containment of a login to a Flux job.
 ///
@@ -192,7 +192,7 @@ fn join_continued_lines(text: &str) -> Result<Vec<(usize, String)>, String> {
 /// # Errors
 ///
 /// The result has more entries than a list may have.
-pub(super) fn intersect(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, Invalid> {
+pub(super) fn intersect(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, InvalidText> {
     let mut both = Allowlist::new();
     for a in merge_rules(one) {
         for b in merge_rules(other) {
@@ -222,7 +222,7 @@ fn merge_rules(list: &Allowlist) -> Vec<DeviceRule> {
 }
 
 fn with_access(rule: &DeviceRule, access: Access) -> DeviceRule {
-    DeviceRule::new(rule.kind(), rule.major(), rule.minor(), access).unwrap_or(*rule)
+    DeviceRule::from_numbers(rule.kind(), rule.major(), rule.minor(), access).unwrap_or(*rule)
 }
 
 fn intersect_rules(a: DeviceRule, b: DeviceRule) -> Option<DeviceRule> {
@@ -233,7 +233,7 @@ fn intersect_rules(a: DeviceRule, b: DeviceRule) -> Option<DeviceRule> {
         _ => return None,
     };
     let access = Access::from_bits(a.access().bits() & b.access().bits())?;
-    has_same_major.then(|| DeviceRule::new(a.kind(), a.major(), minor, access).ok())?
+    has_same_major.then(|| DeviceRule::from_numbers(a.kind(), a.major(), minor, access).ok())?
 }
 
 #[cfg(test)]

@@ -62,7 +62,9 @@ fn filter_of_the_imp_is_inherited() {
     bench.record(r#""options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.contain("").unwrap().containment, Containment::Inherit);
     bench.record(r#""options":{"DevicePolicy":"strict","DeviceAllow":[["/dev/nvidia0","rw"]]}"#);
-    let Containment::Both(list) = bench.contain("").unwrap().containment else { panic!() };
+    let Containment::InheritAndEnforce(list) = bench.contain("").unwrap().containment else {
+        panic!()
+    };
     assert_eq!(list.rules(), ["c:195:0:rw".parse().unwrap()]);
 }
 

@@ -75,10 +75,10 @@ enum Decision {
 /// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf must be below the job.
 fn decide(levels: &[Attached], job: usize, reach: Reach, wanted: &Containment) -> Decision {
     match wanted {
-        Containment::Both(_) if nearest_own(levels, job).is_none() => {
+        Containment::InheritAndEnforce(_) if nearest_own(levels, job).is_none() => {
             Decision::Refuse(Obstacle::NothingInForce)
         }
-        Containment::Enforce(_) | Containment::Both(_) => enforce(levels, job, reach),
+        Containment::Enforce(_) | Containment::InheritAndEnforce(_) => enforce(levels, job, reach),
         Containment::None | Containment::Inherit => inherit(levels, job, wanted),
     }
 }
@@ -167,7 +167,8 @@ impl<'a> Branch<'a> {
         let own = levels.get(..=self.job).unwrap_or(levels);
         // Ours may stand here from a login under another configuration: that does not count.
         let scheduled = own.iter().any(|level| others(level).next().is_some());
-        if !scheduled && matches!(wanted, Containment::Inherit | Containment::Both(_)) {
+        if !scheduled && matches!(wanted, Containment::Inherit | Containment::InheritAndEnforce(_))
+        {
             return Decision::Refuse(Obstacle::NothingInForce);
         }
         let mut attached = vec![Attached::Nothing; missing];
@@ -301,7 +302,7 @@ impl Want<'_> {
                     let Some(id) = point.ours(self)? else { return Ok(None) };
                     required.push(id);
                 }
-                if let Containment::Both(_) = self.containment {
+                if let Containment::InheritAndEnforce(_) = self.containment {
                     // One that is kept must run beside ours as well as one that is pinned.
                     required.extend(branch.kept(&levels, pin));
                 }
@@ -419,7 +420,7 @@ mod tests {
             Containment::None,
             Containment::Inherit,
             Containment::Enforce(list()),
-            Containment::Both(list()),
+            Containment::InheritAndEnforce(list()),
         ];
         for (wanted, expected) in wanted.iter().zip(expected) {
             let decision = decide(levels, job, reach, wanted);

@@ -19,7 +19,7 @@ use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::stat::Mode;
-use protocol::{CgroupPath, KEEP, READY, Reason, Request};
+use protocol::{CgroupPath, KEEPER_READY, KEEPER_STAY, Reason, Request};
 use schedulers::flux::{self, Shell, unit_at};
 use std::ffi::CString;
 use std::fmt;
@@ -84,7 +84,7 @@ impl Imp {
             let why = format!("no filter is in force at the job's unit, and its file {why}");
             Failure::Why(Reason::CannotConfine, why)
         };
-        let text = trust.read(Path::new(&file), Request::UNIT_MAX as u64);
+        let text = trust.read(Path::new(&file), Request::UNIT_BYTES_MAX as u64);
         let text = text.map_err(|error| unknown(&error))?;
         // A request cannot carry a NUL (RFC 38).
         let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
@@ -188,7 +188,7 @@ pub(crate) struct Started(OwnedFd);
 impl Started {
     /// The login is in the leaf for good.
     pub(crate) fn keep(self) {
-        let _ = send(self.0.as_raw_fd(), KEEP, MsgFlags::MSG_NOSIGNAL);
+        let _ = send(self.0.as_raw_fd(), KEEPER_STAY, MsgFlags::MSG_NOSIGNAL);
     }
 }
 
@@ -244,7 +244,7 @@ fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Star
     // The keeper must hold the only other end, so that its death is seen.
     drop(theirs);
     let mut talk = UnixStream::from(talk);
-    let mut packet = [0; READY.len()];
+    let mut packet = [0; KEEPER_READY.len()];
     let heard = loop {
         // None at all would be for ever.
         let left = adoption.means.budget.left().max(Duration::from_millis(1));
@@ -254,7 +254,7 @@ fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Star
         }
     };
     match heard {
-        Ok(_) if packet == READY => Ok(Started(talk.into())),
+        Ok(_) if packet == KEEPER_READY => Ok(Started(talk.into())),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(none_in_time("the keeper")),
         _ => Err(none_lives()),
     }

@@ -78,7 +78,9 @@ impl Job {
             return Ok(None);
         };
         match &plan.containment {
-            Containment::Inherit | Containment::Both(_) if !cgroups.has_filter()? => {
+            Containment::Inherit | Containment::InheritAndEnforce(_)
+                if !cgroups.has_filter()? =>
+            {
                 Ok(Some(imp.unit_text(&cgroups.place)?))
             }
             _ => Ok(None),

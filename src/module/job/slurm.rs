@@ -17,7 +17,7 @@ use kernel::namespace::Namespace;
 use kernel::proc::{Proc, Process};
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use protocol::{AbsolutePath, CgroupPath, Containment, NodeName, Reason};
-use protocol::{Variable, decimal};
+use protocol::{Variable, parse_decimal};
 use schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn take(mut joined: Joined, daemon: &Daemon, adoption: &Adoption<'_>) -> Result<
     }
     if !settings.disable_x11 {
         let (number, keys) = daemon.display(deadline).map_err(of_daemon)?;
-        joined.display = Variable::of_display(number, &keys);
+        joined.display = Variable::from_display(number, &keys);
     }
     Ok(joined)
 }
@@ -157,7 +157,8 @@ const JOB: usize = 3;
 /// Name of the leaf that a login is in, where that is one of these below `user`.
 fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
     let name = path.strip_prefix(user)?.strip_prefix('/')?;
-    let numbered = name.strip_prefix(ACCOUNTED).is_some_and(|number| decimal(number).is_some());
+    let numbered =
+        name.strip_prefix(ACCOUNTED).is_some_and(|number| parse_decimal(number).is_some());
     let [_, special] = WAY;
     (name == special || numbered).then_some(name)
 }
@@ -309,7 +310,7 @@ impl StepV1 {
             Containment::Inherit if !self.job.holds_devices() => {
                 "Slurm was to constrain the job's devices, and has made no devices cgroup for it"
             }
-            Containment::Enforce(_) | Containment::Both(_) => {
+            Containment::Enforce(_) | Containment::InheritAndEnforce(_) => {
                 "a list of devices cannot be enforced on cgroup v1, where filters are not to be had"
             }
             Containment::None | Containment::Inherit => return Ok(containment.as_str()),

@@ -282,7 +282,7 @@ fn unenforceable_list_refuses_before_move() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         slurm.node.session_reporting("");
-        for requested in [Containment::Enforce, Containment::Both] {
+        for requested in [Containment::Enforce, Containment::InheritAndEnforce] {
             install_helper_with(&job, slurm, requested(Allowlist::default()));
             slurm.node.log.clear();
             let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);

@@ -18,7 +18,7 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
         .assert_bad(&["Error module-file pam_job_adopt.so"]);
     TestSite::new().file(so, "x").assert_bad(&["Unknown module-version pam_job_adopt.so"]);
     for version in other_versions() {
-        let other = SPEAKS_TO.replace(VERSION, &version);
+        let other = VERSION_MISMATCH.replace(VERSION, &version);
         let site = TestSite::new().file(so, &format!("x\0\u{fffd}{other}y"));
         site.assert_bad(&["Error module-version pam_job_adopt.so"]);
         site.assert_mentions(&format!("is of version {version}"));
@@ -59,7 +59,7 @@ fn helper_must_be_executable_and_of_this_version() {
         .sshd(&SSHD.replace("pam_job_adopt.so\n", line))
         .assert_bad(&["Error helper resolve"]);
     for version in other_versions() {
-        let other = SPEAKS_TO.replace(VERSION, &version);
+        let other = VERSION_MISMATCH.replace(VERSION, &version);
         TestSite::new()
             .file(helper, &other)
             .mode(helper, 0o711)

@@ -7,7 +7,7 @@ use super::*;
 use crate::check::finding::Severity;
 use crate::testing::Scratch;
 use helper::Config;
-use protocol::SPEAKS_TO;
+use protocol::VERSION_MISMATCH;
 
 /// A good site in a temporary folder, with Debian's stack and our lines.
 struct TestSite {
@@ -34,8 +34,8 @@ impl TestSite {
             ("etc/passwd", PASSWD),
             ("etc/security/job_adopt.conf", ""),
             ("usr/lib/security/pam_permit.so", ""),
-            ("usr/lib/security/pam_job_adopt.so", SPEAKS_TO),
-            ("usr/libexec/job-adopt/resolve", SPEAKS_TO),
+            ("usr/lib/security/pam_job_adopt.so", VERSION_MISMATCH),
+            ("usr/libexec/job-adopt/resolve", VERSION_MISMATCH),
         ] {
             scratch.file(name, text);
         }

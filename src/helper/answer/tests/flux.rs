@@ -68,7 +68,7 @@ fn a_record_adds_devices_in_any_notation_of_the_id() {
         let file = bench.scratch.file(&format!("jobs/5/{id}.json"), &text);
         let plan = bench.plan();
         assert_eq!(plan.job.as_str(), "fxyzzy");
-        let Containment::Both(list) = plan.containment else { panic!("{id}") };
+        let Containment::InheritAndEnforce(list) = plan.containment else { panic!("{id}") };
         assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
         bench.scratch.file(&format!("jobs/5/{id}.json"), "{");
         assert_eq!(bench.refusal().reason, Reason::Configuration, "{id}");

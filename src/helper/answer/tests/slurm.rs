@@ -44,7 +44,9 @@ fn closed_is_a_list_of_all_of_slurms_devices_besides() {
     bench.daemons.running(&bench.socket(7), 5);
     bench.configure("slurm_devices = closed\nalways_allowed = char-misc r\n");
     let plan = bench.plan();
-    let Containment::Both(list) = plan.containment else { panic!("{:?}", plan.containment) };
+    let Containment::InheritAndEnforce(list) = plan.containment else {
+        panic!("{:?}", plan.containment)
+    };
     for rule in ["c:1:3:rwm", "c:10:-1:r", "c:195:0:rw", "c:195:3:rw", "c:195:255:rw"] {
         assert!(list.rules().contains(&rule.parse().unwrap()), "{rule} {list:?}");
     }
@@ -65,7 +67,9 @@ fn a_record_adds_its_devices_to_a_job_of_slurms() {
     };
     record(r#","gres":{"gpu":[2]},"ends":99"#);
     let plan = bench.plan();
-    let Containment::Both(list) = plan.containment else { panic!("{:?}", plan.containment) };
+    let Containment::InheritAndEnforce(list) = plan.containment else {
+        panic!("{:?}", plan.containment)
+    };
     assert!(list.rules().contains(&"c:195:2:rw".parse().unwrap()));
     assert!(!list.rules().contains(&"c:195:1:rw".parse().unwrap()));
     assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), Rule::OnlyJob));
@@ -74,13 +78,17 @@ fn a_record_adds_its_devices_to_a_job_of_slurms() {
     assert_eq!(bench.plan().containment, Containment::Inherit);
     bench.configure("slurm_devices = closed\n");
     let plan = bench.plan();
-    assert!(matches!(plan.containment, Containment::Both(_)), "{:?}", plan.containment);
+    assert!(
+        matches!(plan.containment, Containment::InheritAndEnforce(_)),
+        "{:?}",
+        plan.containment
+    );
     assert_eq!(plan.gpus, 0);
     // A cgroup that a record names is not where Slurm put the job.
     bench.job("7", r#","gres":{"gpu":[2]}"#);
     assert!(matches!(bench.plan().placement, Placement::Extern { .. }));
     std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
-    assert!(matches!(bench.plan().containment, Containment::Both(_)));
+    assert!(matches!(bench.plan().containment, Containment::InheritAndEnforce(_)));
 }
 
 #[test]

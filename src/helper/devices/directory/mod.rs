@@ -24,7 +24,7 @@ use super::{DeviceError, DeviceName, GpuName, Tree};
 use crate::devices::tree::{self, TrustedEntry};
 use crate::printable;
 use kernel::trust::{TrustError, TrustedDir};
-use protocol::decimal;
+use protocol::parse_decimal;
 
 /// Maximum files, and maximum names of one directory.
 const ENTRIES_MAX: usize = 1024;
@@ -168,7 +168,7 @@ fn parse_instance(name: &str) -> Option<DeviceName> {
 
 /// Parses the number of a channel without leading zeros, as the driver writes it.
 fn parse_channel(name: &str) -> Option<DeviceName> {
-    decimal(name).map(DeviceName::Imex)
+    parse_decimal(name).map(DeviceName::Imex)
 }
 
 fn parse_cdi(vendor: &str, class: &str, name: &str) -> Option<DeviceName> {

@@ -6,7 +6,7 @@
 //! Management devices are recognized by their numbers, whatever their path.
 
 use super::{DeviceError, DeviceNode, NodeError, ProcDevices, Tree, major, nvidia};
-use protocol::{DeviceType, decimal};
+use protocol::{DeviceType, parse_decimal};
 
 /// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
 /// programs for the whole node; raw(8), which reaches any disk; the baseboard's controller; and the
@@ -211,7 +211,7 @@ impl PathFamily {
     /// to another family.
     fn number_in(&self, below: &str) -> Option<Option<u32>> {
         match self.below.strip_suffix('#') {
-            Some(prefix) => below.strip_prefix(prefix).and_then(decimal).map(Some),
+            Some(prefix) => below.strip_prefix(prefix).and_then(parse_decimal).map(Some),
             None => (below == self.below).then_some(None),
         }
     }

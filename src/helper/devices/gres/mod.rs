@@ -9,7 +9,7 @@ use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topolo
 use conf::FILES_MAX;
 pub use conf::{GresConf, GresRecord, Resources};
 pub use hostlist::{HostList, HostListError};
-use protocol::{Access, MAX_PROBES, Probe};
+use protocol::{Access, PROBES_MAX, Probe};
 use std::path::{Path, PathBuf};
 
 /// Name of the file beside `slurm.conf`.
@@ -243,7 +243,7 @@ impl Inventory {
             let is_known = |probe: &Probe| probes.iter().any(|known| known.device == probe.device);
             probes.extend(probe.ok().filter(|probe| !is_known(probe)));
         }
-        probes.truncate(MAX_PROBES);
+        probes.truncate(PROBES_MAX);
         Ok(probes)
     }
 }

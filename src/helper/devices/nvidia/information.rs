@@ -4,7 +4,7 @@
 use crate::devices::gpu_name::{PciAddress, Uuid};
 use crate::devices::tree::if_missing;
 use crate::devices::{Device, DeviceError, FileError, Tree, major, topology};
-use protocol::decimal;
+use protocol::parse_decimal;
 
 const GPUS_DIR: &str = "/proc/driver/nvidia/gpus";
 /// Maximum GPUs of a node. There are fewer minors than that.
@@ -63,7 +63,7 @@ fn parse_gpu(
     if EXCLUDED_KEYS.iter().any(|key| find_value(text, key) == Some("Yes")) {
         return Ok(None);
     }
-    let minor = find_value(text, "Device Minor").and_then(decimal);
+    let minor = find_value(text, "Device Minor").and_then(parse_decimal);
     let Some(minor) = minor.filter(|minor| major::NVIDIA_GPU_MINORS.contains(minor)) else {
         return Err(DeviceError::at(path, "no Device Minor from 0 to 247"));
     };

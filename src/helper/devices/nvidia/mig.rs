@@ -12,7 +12,7 @@ use super::{
 use crate::devices::gpu_name::Uuid;
 use crate::devices::tree::if_missing;
 use crate::devices::{DeviceError, DeviceNode, FileError, ResolvedDevices, Tree};
-use protocol::{Access, DeviceType, decimal};
+use protocol::{Access, DeviceType, parse_decimal};
 
 /// Directory of the instances that exist.
 const CAPABILITIES_DIR: &str = "/proc/driver/nvidia/capabilities";
@@ -129,12 +129,12 @@ pub(in crate::devices) fn find_capability_name(
 /// directory is missing, since instances come and go.
 fn list_numbered(tree: &Tree, dir: &str, prefix: &str) -> Result<Vec<String>, FileError> {
     let names = tree.list_names(dir).or_else(if_missing(Vec::new))?;
-    let fits = |name: &&String| name.strip_prefix(prefix).and_then(decimal).is_some();
+    let fits = |name: &&String| name.strip_prefix(prefix).and_then(parse_decimal).is_some();
     Ok(names.iter().filter(fits).map(|name| format!("{dir}/{name}")).collect())
 }
 
 fn parse_device_file_minor(text: &str) -> Option<u32> {
-    find_value(text, "DeviceFileMinor").and_then(decimal)
+    find_value(text, "DeviceFileMinor").and_then(parse_decimal)
 }
 
 fn find_listed_minor(text: &str, name: &str) -> Option<u32> {
@@ -145,6 +145,6 @@ fn find_listed_minor(text: &str, name: &str) -> Option<u32> {
 fn parse_minor_table(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;
-        decimal(minor.trim_end()).map(|minor| (name, minor))
+        parse_decimal(minor.trim_end()).map(|minor| (name, minor))
     })
 }

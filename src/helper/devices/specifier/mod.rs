@@ -7,7 +7,7 @@ use crate::devices::{
 };
 use nix::errno::Errno;
 use path_pattern::PathPattern;
-use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, decimal};
+use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, parse_decimal};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::{Chars, FromStr};
@@ -158,7 +158,7 @@ impl Selector {
 }
 
 fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
-    decimal(text).filter(|number| *number <= max).ok_or(SpecifierError::InvalidNumbers)
+    parse_decimal(text).filter(|number| *number <= max).ok_or(SpecifierError::InvalidNumbers)
 }
 
 /// Returns the prefixes of classes and of numbers of a kind.
@@ -307,7 +307,7 @@ fn resolve_majors(
     let mut resolved = ResolvedDevices::default();
     let mut wanted = drivers.drivers_of_kind(kind);
     while let Some((major, _)) = wanted.find(|(major, driver)| is_wanted(*major, driver)) {
-        let rule = DeviceRule::new(kind, major, None, access)?;
+        let rule = DeviceRule::from_numbers(kind, major, None, access)?;
         let device = Device { node: selector.to_string(), rule };
         // Several drivers may share one major.
         if !resolved.devices.contains(&device) {

@@ -15,7 +15,7 @@ use crate::sources;
 use daemon_query::{Outcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
-use protocol::{AbsolutePath, NodeName, Placement, SourceName, decimal};
+use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -351,7 +351,7 @@ fn describe_distrust(spool: &Path, error: &TrustError) -> String {
 fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
     let (rest, step) = name.rsplit_once('.')?;
     let (node, job) = rest.rsplit_once('_')?;
-    Some((SocketName::new(&node.parse().ok()?, &job.parse().ok()?)?, decimal(step)?))
+    Some((SocketName::new(&node.parse().ok()?, &job.parse().ok()?)?, parse_decimal(step)?))
 }
 
 /// Maximum links in one path, as in the kernel (path_resolution(7)).

@@ -6,7 +6,7 @@ use kernel::bpf::generate::code::{
     BPF_EXIT, BPF_JA, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_K,
 };
 use kernel::bpf::{Insn, allow_rules};
-use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MAX_ENTRIES, MINOR_MAX};
+use protocol::{ALLOWLIST_ENTRIES_MAX, Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX};
 
 /// The meaning of a list, entry by entry.
 fn expected(rules: &[DeviceRule], request: Request) -> bool {
@@ -56,7 +56,7 @@ impl Random {
         let kind = if self.below(3) == 0 { DeviceType::Block } else { DeviceType::Char };
         let minor = (self.below(40) != 0).then(|| self.below(minors));
         let access = Access::from_bits(1 + self.below(7)).unwrap();
-        DeviceRule::new(kind, self.below(majors), minor, access).unwrap()
+        DeviceRule::from_numbers(kind, self.below(majors), minor, access).unwrap()
     }
 
     fn shuffle(&mut self, rules: &mut [DeviceRule]) {
@@ -69,7 +69,9 @@ impl Random {
 /// As many steps as `count` entries can make: gaps between all, and no two neighbours alike.
 fn alternating(count: u32) -> Vec<DeviceRule> {
     let access = |at: u32| Access::from_bits(1 + at % 7).unwrap();
-    let rule = |at: u32| DeviceRule::new(DeviceType::Char, 195, Some(2 * at), access(at)).unwrap();
+    let rule = |at: u32| {
+        DeviceRule::from_numbers(DeviceType::Char, 195, Some(2 * at), access(at)).unwrap()
+    };
     (0..count).map(rule).collect()
 }
 
@@ -213,7 +215,9 @@ fn the_verifier_finds_nothing_to_drop() {
         rules(&["b:0:-1:r"]),
         rules(&["b:7:-1:r", "c:195:0:rw", "c:195:255:rw"]),
         (0..=MAJOR_MAX)
-            .map(|major| DeviceRule::new(DeviceType::Char, major, None, Access::RW).unwrap())
+            .map(|major| {
+                DeviceRule::from_numbers(DeviceType::Char, major, None, Access::RW).unwrap()
+            })
             .collect(),
         alternating(4096),
     ];
@@ -228,13 +232,15 @@ fn the_verifier_finds_nothing_to_drop() {
 
 #[test]
 fn cost_is_logarithmic_in_time_and_linear_in_space() {
-    for (entries, longest) in [(8, 17), (512, 23), (MAX_ENTRIES as u32, 24), (4096, 26)] {
+    for (entries, longest) in [(8, 17), (512, 23), (ALLOWLIST_ENTRIES_MAX as u32, 24), (4096, 26)] {
         let program = allow_rules(&alternating(entries));
         assert!(program.len() <= 35 + 3 * entries as usize, "{entries}: {}", program.len());
         assert!(Walk::of(&program).longest <= longest, "{entries}: {}", Walk::of(&program).longest);
     }
     let run: Vec<DeviceRule> = (0..1024)
-        .map(|minor| DeviceRule::new(DeviceType::Char, 195, Some(minor), Access::RW).unwrap())
+        .map(|minor| {
+            DeviceRule::from_numbers(DeviceType::Char, 195, Some(minor), Access::RW).unwrap()
+        })
         .collect();
     assert!(allow_rules(&run).len() <= 16, "{}", allow_rules(&run).len());
 }
