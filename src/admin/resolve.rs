@@ -167,7 +167,7 @@ fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
 /// What says whose the job is, which cgroup takes the login, and the filters that decide.
 fn evidence(job: &Job) -> Vec<(&'static str, String)> {
     let daemon = |daemon: &Daemon| {
-        ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.answer().uid))
+        ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
     };
     let (proof, leaf, levels) = match job {
         Job::Leaf(cgroups) => {

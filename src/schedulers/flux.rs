@@ -1,25 +1,25 @@
-//! Jobs of Flux's system instance, as both halves know them: how their units are named, and which
-//! processes in a unit tell the job's user.
+//! Recognizes jobs of Flux's system instance: their units by name, and the job's user by the processes in
+//! a unit.
 //!
-//! The account of Flux runs each user's job in a unit of its own service manager
-//! (`imp-shell-RANK-ID.service`). The unit's first process is the IMP of flux-security, a setuid
-//! program: its real uid is the account's, its other uids are root's. No user can make such a process in
-//! a cgroup of that account. The IMP starts the job's shell as the job's user.
+//! The account of Flux runs each job in a unit of its own service manager (`imp-shell-RANK-ID.service`).
+//! The unit's first process is the IMP of flux-security, a setuid program: its real uid is the account's,
+//! its other uids are 0. No user can make such a process in a cgroup of that account. The IMP starts the
+//! job's shell as the job's user.
 
 use kernel::proc::{Proc, Process};
 use protocol::parse_decimal;
 
-/// The unit of a job, by its name `imp-shell-RANK-ID.service`.
+/// A job's unit, as its name `imp-shell-RANK-ID.service` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
     /// The job's id as Flux names units: in F58, with an ASCII `f` in front.
     pub id: &'a str,
-    /// Rank of the broker that runs it: a node may have several.
+    /// Rank of the broker that runs the job: a node may have several brokers.
     pub rank: u32,
 }
 
 impl<'a> Unit<'a> {
-    /// Reads a unit's name; `None` for one that is not a job's.
+    /// Parses a unit's name; `None` for a unit that is not a job.
     pub fn parse(name: &'a str) -> Option<Self> {
         let (rank, id) =
             name.strip_prefix("imp-shell-")?.strip_suffix(".service")?.split_once('-')?;
@@ -29,64 +29,65 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Where the service manager of this account has its units: their cgroups' parents, below the
-/// cgroup v2 mount. Newer ones have a slice of applications.
-pub fn folders(flux: u32) -> [String; 2] {
+/// Returns the cgroups below the cgroup v2 mount in which the service manager of Flux's account has its
+/// units. Newer managers have a slice for applications.
+pub fn unit_parents(flux: u32) -> [String; 2] {
     let manager = format!("/user.slice/user-{flux}.slice/user@{flux}.service");
     [format!("{manager}/app.slice"), manager]
 }
 
-/// The unit whose cgroup this is; `None` for anything that is not right below where the account has
-/// its units.
+/// Parses the path of a unit's cgroup; `None` unless it is a job's unit right below one of
+/// [`unit_parents`].
 pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit<'_>> {
-    let (folder, name) = cgroup.rsplit_once('/')?;
-    folders(flux).iter().any(|known| known == folder).then(|| Unit::parse(name))?
+    let (parent, name) = cgroup.rsplit_once('/')?;
+    unit_parents(flux).iter().any(|known| known == parent).then(|| Unit::parse(name))?
 }
 
-/// Most processes of a unit that are looked at. A user's job may have any number, and every login to
-/// the node looks at the unit; its IMP is the first.
-pub const LOOKED_AT: usize = 1024;
+/// Maximum processes of a unit that a login reads. A user's job may have any number, and every login to
+/// the node reads the unit. The IMP is its first process.
+pub const UNIT_PROCESSES_MAX: usize = 1024;
 
-/// What an IMP's children say about the job.
+/// The owner of the job's shell, as the IMP's children show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// The job's shell, which is this user's.
+    /// The shell runs as this user.
     Of(u32),
-    /// There is none: not yet, or no more.
+    /// No shell has started yet, or it has ended.
     None,
-    /// Children of several users', which an IMP has not.
+    /// Children belong to several users, which no IMP has.
     Several,
 }
 
-/// Whether a process has the uids of an IMP that this account started: a setuid program keeps the
-/// real one of its caller.
+/// Returns whether a process has the uids of an IMP that Flux's account has started. A setuid program
+/// keeps the real uid of its caller.
 pub fn is_imp(process: &Process, flux: u32) -> bool {
     !process.ended && process.uids == [flux, 0, 0, 0]
 }
 
-/// The user that a process is altogether, where that is neither root nor this account.
-pub fn user(process: &Process, flux: u32) -> Option<u32> {
+/// Returns the user whose uid is all four uids of a process; `None` for root, for Flux's account and for
+/// an ended process.
+pub fn sole_user(process: &Process, flux: u32) -> Option<u32> {
     let [uid, ..] = process.uids;
     (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
 }
 
-/// Number of the IMP among the processes of a unit's own cgroup, `flux` being the uid of Flux's
-/// account. A child that it has just forked looks like it for a moment.
-pub fn imp(processes: &[Process], flux: u32) -> Option<i32> {
+/// Finds the process number of the IMP among the processes in a unit's own cgroup. A child that the IMP
+/// has just forked has the same uids for a moment and does not count.
+pub fn find_imp(processes: &[Process], flux: u32) -> Option<i32> {
     let imps = || processes.iter().filter(|process| is_imp(process, flux));
-    let mut first = imps().filter(|one| !imps().any(|other| other.pid == one.parent));
-    match (first.next(), first.next()) {
+    let mut parents = imps().filter(|imp| !imps().any(|other| other.pid == imp.parent));
+    match (parents.next(), parents.next()) {
         (Some(process), None) => Some(process.pid),
         _ => None,
     }
 }
 
-/// The job's shell: the IMP's child that is a user's altogether. Looked for among what the kernel
-/// lists as its children and among `processes`, those of the unit's own cgroup.
-pub fn shell(proc: &Proc, imp: i32, processes: &[Process], flux: u32) -> Shell {
-    let here = processes.iter().filter(|process| process.parent == imp).copied();
-    let children = proc.children(imp).into_iter().chain(here);
-    let mut users = children.filter_map(|child| user(&child, flux));
+/// Finds the job's shell: the IMP's child whose uids are all one user's. It reads the kernel's list of
+/// children and `processes`, which are in the unit's own cgroup: either may miss a child.
+pub fn find_shell(proc: &Proc, imp: i32, processes: &[Process], flux: u32) -> Shell {
+    let in_unit = processes.iter().filter(|process| process.parent == imp).copied();
+    let children = proc.children(imp).into_iter().chain(in_unit);
+    let mut users = children.filter_map(|child| sole_user(&child, flux));
     match users.next() {
         None => Shell::None,
         Some(uid) if users.all(|other| other == uid) => Shell::Of(uid),
@@ -100,7 +101,7 @@ mod tests {
     use crate::testing::Scratch;
 
     #[test]
-    fn units_are_named_as_flux_names_them() {
+    fn only_name_that_flux_gives_is_unit_of_job() {
         let unit = Unit { id: "fxyzzy", rank: 12 };
         assert_eq!(Unit::parse("imp-shell-12-fxyzzy.service"), Some(unit));
         assert!(Unit::parse("imp-shell-0-f1.service").is_some());
@@ -130,10 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn only_the_accounts_own_service_manager_has_them() {
-        let at = |path: &str| unit_at(path, 992).is_some();
-        assert!(at("/user.slice/user-992.slice/user@992.service/app.slice/imp-shell-0-f1.service"));
-        assert!(at("/user.slice/user-992.slice/user@992.service/imp-shell-0-f1.service"));
+    fn unit_outside_service_manager_of_account_is_no_job() {
+        let is_unit = |path: &str| unit_at(path, 992).is_some();
+        for path in [
+            "/user.slice/user-992.slice/user@992.service/app.slice/imp-shell-0-f1.service",
+            "/user.slice/user-992.slice/user@992.service/imp-shell-0-f1.service",
+        ] {
+            assert!(is_unit(path), "{path}");
+        }
         for path in [
             "",
             "imp-shell-0-f1.service",
@@ -148,7 +153,7 @@ mod tests {
             "/x/user.slice/user-992.slice/user@992.service/app.slice/imp-shell-0-f1.service",
             "/user.slice/user-0992.slice/user@992.service/imp-shell-0-f1.service",
         ] {
-            assert!(!at(path), "{path}");
+            assert!(!is_unit(path), "{path}");
         }
     }
 
@@ -158,7 +163,7 @@ mod tests {
         Process { pid, parent, uids, ended: false, namespaces: 1 }
     }
 
-    fn text(process: &Process) -> String {
+    fn status_text(process: &Process) -> String {
         let [real, effective, saved, files] = process.uids;
         let state = if process.ended { "Z (zombie)" } else { "S (sleeping)" };
         format!(
@@ -169,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn the_imp_is_the_accounts_setuid_process() {
-        let is = |uids| imp(&[process(7, 1, uids)], FLUX).is_some();
-        assert!(is([992, 0, 0, 0]));
+    fn only_setuid_process_of_account_is_imp() {
+        let has_imp = |uids| find_imp(&[process(7, 1, uids)], FLUX).is_some();
+        assert!(has_imp([992, 0, 0, 0]));
         for uids in [
             [0, 0, 0, 0],
             [992, 992, 0, 0],
@@ -181,42 +186,42 @@ mod tests {
             [1001, 0, 0, 0],
             [0, 992, 992, 992],
         ] {
-            assert!(!is(uids), "{uids:?}");
+            assert!(!has_imp(uids), "{uids:?}");
         }
         let zombie = Process { ended: true, ..process(7, 1, [992, 0, 0, 0]) };
-        assert_eq!(imp(&[zombie], FLUX), None);
-        assert_eq!(imp(&[], FLUX), None);
+        assert_eq!(find_imp(&[zombie], FLUX), None);
+        assert_eq!(find_imp(&[], FLUX), None);
     }
 
     #[test]
-    fn a_child_that_looks_like_the_imp_is_not_it() {
-        let (one, child) = (process(9, 1, [992, 0, 0, 0]), process(7, 9, [992, 0, 0, 0]));
-        assert_eq!(imp(&[child, one], FLUX), Some(9));
-        let other = process(12, 1, [992, 0, 0, 0]);
-        assert_eq!(imp(&[child, one, other], FLUX), None);
+    fn child_with_uids_of_imp_is_no_imp() {
+        let (imp, child) = (process(9, 1, [992, 0, 0, 0]), process(7, 9, [992, 0, 0, 0]));
+        assert_eq!(find_imp(&[child, imp], FLUX), Some(9));
+        let other_imp = process(12, 1, [992, 0, 0, 0]);
+        assert_eq!(find_imp(&[child, imp, other_imp], FLUX), None);
     }
 
-    /// What is said of an IMP's children with these uids, by the kernel's list and by the cgroup.
-    fn said(children: &[Process]) -> [Shell; 2] {
+    /// Finds the shell among these children of an IMP, by the kernel's list and by the cgroup.
+    fn find_by_list_and_cgroup(children: &[Process]) -> [Shell; 2] {
         let scratch = Scratch::new();
         let mut list = String::new();
         for child in children {
-            scratch.file(&format!("{}/status", child.pid), &text(child));
+            scratch.file(&format!("{}/status", child.pid), &status_text(child));
             list.push_str(&format!("{} ", child.pid));
         }
         let proc = Proc::at(scratch.path().to_owned());
-        let without = shell(&proc, 9, children, FLUX);
+        let by_cgroup = find_shell(&proc, 9, children, FLUX);
         scratch.file("9/task/9/children", &list);
-        [shell(&proc, 9, &[], FLUX), without]
+        [find_shell(&proc, 9, &[], FLUX), by_cgroup]
     }
 
     #[test]
-    fn the_shell_is_a_users_altogether() {
+    fn only_process_with_all_uids_of_user_is_shell() {
         let shell = process(20, 9, [1001; 4]);
-        assert_eq!(said(&[shell]), [Shell::Of(1001); 2]);
+        assert_eq!(find_by_list_and_cgroup(&[shell]), [Shell::Of(1001); 2]);
         let helper = process(19, 9, [FLUX; 4]);
-        assert_eq!(said(&[helper, shell]), [Shell::Of(1001); 2]);
-        for none in [
+        assert_eq!(find_by_list_and_cgroup(&[helper, shell]), [Shell::Of(1001); 2]);
+        for no_shell in [
             process(20, 9, [FLUX; 4]),
             process(20, 9, [0; 4]),
             process(20, 9, [FLUX, 0, 0, 0]),
@@ -225,10 +230,11 @@ mod tests {
             process(20, 8, [1001; 4]),
             Process { ended: true, ..shell },
         ] {
-            assert_eq!(said(&[none]), [Shell::None; 2], "{none:?}");
+            assert_eq!(find_by_list_and_cgroup(&[no_shell]), [Shell::None; 2], "{no_shell:?}");
         }
-        assert_eq!(said(&[]), [Shell::None; 2]);
-        assert_eq!(said(&[shell, process(21, 9, [1002; 4])]), [Shell::Several; 2]);
-        assert_eq!(said(&[shell, process(21, 9, [1001; 4])]), [Shell::Of(1001); 2]);
+        assert_eq!(find_by_list_and_cgroup(&[]), [Shell::None; 2]);
+        let with_child_of = |uid| find_by_list_and_cgroup(&[shell, process(21, 9, [uid; 4])]);
+        assert_eq!(with_child_of(1002), [Shell::Several; 2]);
+        assert_eq!(with_child_of(1001), [Shell::Of(1001); 2]);
     }
 }

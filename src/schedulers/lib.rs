@@ -1,4 +1,7 @@
-//! What both halves know of schedulers: Slurm's step daemons, and units and ids of Flux.
+//! Reads jobs of schedulers, for both halves: the step daemons of Slurm, and the units of Flux with their
+//! processes.
+//!
+//! Nothing here decides about a login. The helper finds jobs with it, and the module verifies them.
 
 #![forbid(unsafe_code)]
 

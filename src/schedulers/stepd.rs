@@ -1,9 +1,9 @@
-//! The daemon of a Slurm job's extern step (slurmstepd): where its socket is, who listens there, and
-//! the questions it answers. Both halves ask; only the privileged one has it add a process.
+//! Speaks to the daemon of a Slurm job's extern step (slurmstepd): finds its socket, checks its peer, and
+//! sends requests. Both halves query it; only the privileged half makes it add a process.
 //!
-//! Nothing but integers of 4 bytes in the machine's own order cross the socket. The numbers are those
-//! of `src/common/stepd_api.h` in Slurm's source, the same from Slurm 20.11 to 26.05. Nothing waits
-//! past its `deadline`.
+//! Requests and answers are integers of 4 bytes in the machine's own order, a path, and descriptors of
+//! namespaces. The numbers of requests are those of `src/common/stepd_api.h` in Slurm's source, the same
+//! from Slurm 20.11 to 26.05. No function waits past its `deadline`.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -29,15 +29,15 @@ pub const EXTERN_STEP: u32 = 0xffff_fffc;
 /// Name of the socket of a job's extern step: `NODE_JOB.4294967292`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketName {
-    /// The node, as Slurm calls it.
+    /// Name of the node in Slurm's configuration.
     pub node: NodeName,
-    /// The job, in decimal digits.
+    /// Id of the job, in decimal digits.
     pub job: JobId,
 }
 
 impl SocketName {
-    /// The name for this job; `None` for an id that is no number of Slurm's.
-    pub fn new(node: &NodeName, job: &JobId) -> Option<Self> {
+    /// Converts node and job; `None` for an id that is no number.
+    pub fn from_job(node: &NodeName, job: &JobId) -> Option<Self> {
         parse_decimal(job.as_str())?;
         Some(Self { node: node.clone(), job: job.clone() })
     }
@@ -49,329 +49,387 @@ impl fmt::Display for SocketName {
     }
 }
 
-/// The extern step's cgroup, by the cgroup v2 of its daemon, which is `JOB/step_extern/slurm`; `None`
-/// for a daemon that is elsewhere. The job's own cgroup may have any name and stand anywhere, but
-/// for the root.
-pub fn step_of(daemon: &str) -> Option<CgroupPath> {
-    job_of(daemon)?;
+/// Returns the extern step's cgroup, derived from the cgroup v2 of its daemon, `JOB/step_extern/slurm`;
+/// `None` for a daemon that is elsewhere. The job's own cgroup may have any name and may be anywhere below
+/// the root.
+pub fn step_of_daemon(daemon: &str) -> Option<CgroupPath> {
+    job_of_daemon(daemon)?;
     daemon.strip_suffix("/slurm")?.parse().ok()
 }
 
-/// The job's cgroup, likewise.
-pub fn job_of(daemon: &str) -> Option<CgroupPath> {
+/// Returns the job's cgroup, derived from the cgroup v2 of the daemon of its extern step; `None` for a
+/// daemon that is elsewhere.
+pub fn job_of_daemon(daemon: &str) -> Option<CgroupPath> {
     daemon.strip_suffix("/step_extern/slurm")?.parse().ok()
 }
 
-/// The result of asking a step daemon.
+/// Result of a request to a step daemon.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no answer.
+/// The reason why a request to a step daemon failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "each says it")]
+#[allow(missing_docs, reason = "the message of each variant describes it")]
 pub enum Error {
-    /// There is no socket of that name, or nobody listens at it any more: the job is over.
+    /// No socket has that name, or no process listens at it: the job is over.
     #[error("nobody listens there: the job is over")]
-    Gone,
-    /// The name stands for something else than a socket, or one that is not root's.
+    SocketGone,
+    /// The file of that name is no socket, or belongs to another account than root.
     #[error("is no socket of root's")]
-    NotRoots,
+    UntrustedSocket,
     #[error("who listens there is uid {0}, not root")]
-    Peer(u32),
+    WrongPeerUid(u32),
     #[error("{0}: {reason}", reason = .1.desc())]
-    System(&'static str, Errno),
+    SystemCall(&'static str, Errno),
     #[error("did not answer in time")]
     Timeout,
     #[error("hung up")]
-    Closed,
+    ConnectionClosed,
     #[error("does not talk to this version of its protocol")]
-    Refused,
+    VersionRefused,
     #[error("gave an answer that has no meaning")]
-    Malformed,
+    MalformedAnswer,
     #[error("cannot hand over the job's namespaces")]
     NoNamespace,
-    /// It would not take the process; the number is its return code.
+    /// The daemon refused the process, with this return code.
     #[error("would not take the login into the job ({0})")]
-    NotAdded(i32),
+    ProcessRefused(i32),
 }
 
-/// Whose daemons are believed.
-const ROOT: u32 = 0;
+/// Uid of the account whose daemons are trusted.
+const ROOT_UID: u32 = 0;
 
-/// Our version of the protocol: that of Slurm 26.05. A daemon refuses versions older than the oldest
-/// that it knows, and only logs a newer one.
-const VERSION: i32 = 45 << 8;
-/// `REQUEST_STATE`
-const STATE: i32 = 5;
-/// `REQUEST_STEP_UID`
-const UID: i32 = 20;
-/// `REQUEST_ADD_EXTERN_PID`
-const ADD_EXTERN_PID: i32 = 22;
-/// `REQUEST_X11_DISPLAY`
-const X11_DISPLAY: i32 = 23;
-/// `REQUEST_GET_NS_FD`, and `REQUEST_GET_NS_FDS` since Slurm 25.11: that answers the other one only where
-/// there is a namespace.
-const NAMESPACE: i32 = 26;
-const NAMESPACES: i32 = 28;
-const SINCE: i32 = 44 << 8;
-/// Most bytes of the name of a file of keys.
-const KEYS_MOST: usize = 1024;
+/// Version of the protocol that we send, from Slurm 26.05. A daemon refuses versions older than the oldest
+/// that it knows, and logs a newer version.
+const PROTOCOL_VERSION: i32 = 45 << 8;
+const REQUEST_STATE: i32 = 5;
+const REQUEST_STEP_UID: i32 = 20;
+const REQUEST_ADD_EXTERN_PID: i32 = 22;
+const REQUEST_X11_DISPLAY: i32 = 23;
+/// Asks for the descriptor of one namespace. Daemons since Slurm 25.11 answer it only if the job has one.
+const REQUEST_GET_NS_FD: i32 = 26;
+/// Asks for the descriptors of all namespaces, since Slurm 25.11.
+const REQUEST_GET_NS_FDS: i32 = 28;
+/// First version of the protocol with [`REQUEST_GET_NS_FDS`], from Slurm 25.11.
+const GET_NS_FDS_VERSION_MIN: i32 = 44 << 8;
+/// Maximum namespaces of one job.
+const NAMESPACES_MAX: i32 = 8;
+/// Maximum bytes of the path of an X11 key file.
+const KEY_FILE_BYTES_MAX: usize = 1024;
 
-/// Bytes of [`query`].
-pub const QUERY_LEN: usize = 12;
-/// Bytes of the answer to it.
-pub const ANSWER_LEN: usize = 12;
+/// Bytes of a query for owner and state.
+pub const QUERY_BYTES: usize = 12;
+/// Bytes of the answer to a query for owner and state.
+pub const ANSWER_BYTES: usize = 12;
 
-/// What a step is doing (`slurmstepd_state_t` of `stepd_api.h`).
+/// The state of a step (`slurmstepd_state_t` of `stepd_api.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It does not take processes yet.
+    /// The step does not accept processes yet.
     Starting,
-    /// It takes processes.
+    /// The step accepts processes.
     Running,
-    /// It takes processes no more.
+    /// The step accepts no processes any more.
     Ending,
 }
 
-/// What a step daemon says of its job.
+/// A step daemon's answer about its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Uid of the job's owner.
     pub uid: u32,
-    /// What its step is doing.
+    /// State of the step.
     pub state: State,
 }
 
 impl Answer {
-    /// Reads the answer to [`query`]: version, uid and state. A version below 0 is a refusal.
-    pub fn read(bytes: &[u8; ANSWER_LEN]) -> Result<Self> {
+    /// Parses the answer to [`encode_query`]: version, uid and state.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::VersionRefused`] for a version below 0; [`Error::MalformedAnswer`] for an unknown state.
+    pub fn parse(bytes: &[u8; ANSWER_BYTES]) -> Result<Self> {
         let [a, b, c, d, uid @ .., e, f, g, h] = *bytes;
         if i32::from_ne_bytes([a, b, c, d]) < 0 {
-            return Err(Error::Refused);
+            return Err(Error::VersionRefused);
         }
         let state = match i32::from_ne_bytes([e, f, g, h]) {
             0 | 1 => State::Starting,
             2 => State::Running,
             3 | 4 => State::Ending,
-            _ => return Err(Error::Malformed),
+            _ => return Err(Error::MalformedAnswer),
         };
         Ok(Self { uid: u32::from_ne_bytes(uid), state })
     }
 }
 
-/// Greeting and the two questions about owner and state; a daemon reads them one by one.
-pub fn query() -> [u8; QUERY_LEN] {
-    let mut bytes = [0; QUERY_LEN];
-    bytes.copy_from_slice([VERSION, UID, STATE].map(i32::to_ne_bytes).as_flattened());
+/// Encodes our version and the requests for owner and state. A daemon reads them one by one.
+pub fn encode_query() -> [u8; QUERY_BYTES] {
+    let mut bytes = [0; QUERY_BYTES];
+    let numbers = [PROTOCOL_VERSION, REQUEST_STEP_UID, REQUEST_STATE];
+    bytes.copy_from_slice(numbers.map(i32::to_ne_bytes).as_flattened());
     bytes
 }
 
-/// A step daemon that has answered, and that is root's.
+/// A connection to a step daemon of root that has answered at least once.
 #[derive(Debug)]
 pub struct Daemon {
     connection: Connection,
-    /// Of the protocol that it talks.
+    /// Version of the daemon's protocol.
     version: i32,
     answer: Answer,
 }
 
 impl Daemon {
-    /// Calls the daemon behind a socket in `spool`, by the directory's descriptor, and asks who owns
-    /// its job and what it does.
-    pub fn call(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
-        made(spool, name, ROOT)?;
+    /// Connects to the daemon behind a socket in `spool`, by the directory's descriptor, and queries owner
+    /// and state of its job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SocketGone`] if the job is over; [`Error::UntrustedSocket`] and [`Error::WrongPeerUid`] for
+    /// a socket or daemon of another account than root; [`Error::Timeout`] at the deadline;
+    /// [`Error::ConnectionClosed`]; as [`Answer::parse`]; [`Error::SystemCall`].
+    pub fn connect(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
+        socket_created_at(spool, name, ROOT_UID)?;
         let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
-        let connection = call(Path::new(&path), ROOT, Some(deadline))?.ok_or(Error::Timeout)?;
-        let mut bytes = [0; ANSWER_LEN];
-        connection.send(&query(), deadline)?;
+        let connection =
+            connect_to_daemon(Path::new(&path), ROOT_UID, Some(deadline))?.ok_or(Error::Timeout)?;
+        let mut bytes = [0; ANSWER_BYTES];
+        connection.send(&encode_query(), deadline)?;
         connection.receive(&mut bytes, deadline)?;
         let [a, b, c, d, ..] = bytes;
         let version = i32::from_ne_bytes([a, b, c, d]);
-        Ok(Self { connection, version, answer: Answer::read(&bytes)? })
+        Ok(Self { connection, version, answer: Answer::parse(&bytes)? })
     }
 
-    /// Its process, as the kernel knows it from when it began to listen. While it answers, the
-    /// number is still its own.
+    /// Returns the process that began to listen at the socket. As long as it answers, the number is its own.
     pub fn pid(&self) -> i32 {
         self.connection.pid
     }
 
-    /// What it said last.
-    pub fn answer(&self) -> Answer {
+    /// Returns the last answer.
+    pub fn last_answer(&self) -> Answer {
         self.answer
     }
 
-    /// Asks again who owns the job and what it does.
-    pub fn ask_again(&mut self, deadline: Instant) -> Result<Answer> {
-        self.then_ask(&[], &mut [], deadline)
+    /// Queries owner and state of the job again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::MalformedAnswer`];
+    /// [`Error::SystemCall`].
+    pub fn query_state(&mut self, deadline: Instant) -> Result<Answer> {
+        self.send_and_query_state(&[], &mut [], deadline)
     }
 
-    /// Has it take a process into its step, and asks again afterwards. It answers that it did even
-    /// where its own move failed, so where the process is afterwards must be looked at; past
-    /// `deadline` it may still do so.
-    pub fn add(&mut self, pid: i32, deadline: Instant) -> Result<Answer> {
+    /// Asks the daemon to add `pid`, then queries owner and state.
+    ///
+    /// The daemon reports success even if its own move failed: the caller must check where the process is.
+    /// The daemon may still add the process after `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ProcessRefused`] with the daemon's return code; as [`Daemon::query_state`].
+    pub fn add_process(&mut self, pid: i32, deadline: Instant) -> Result<Answer> {
         let mut code = [0; 4];
-        let answer = self.then_ask(&[ADD_EXTERN_PID, pid], &mut code, deadline);
+        let request = [REQUEST_ADD_EXTERN_PID, pid];
+        let answer = self.send_and_query_state(&request, &mut code, deadline);
         match i32::from_ne_bytes(code) {
             0 => answer,
-            code => Err(Error::NotAdded(code)),
+            code => Err(Error::ProcessRefused(code)),
         }
     }
 
-    /// Asks for the job's namespaces: each by its `CLONE_NEW` number and a descriptor.
-    pub fn namespaces(&self, deadline: Instant) -> Result<Vec<(i32, OwnedFd)>> {
-        let several = self.version >= SINCE;
-        let order = if several { NAMESPACES } else { NAMESPACE };
-        // Before, this was the daemon's own number of the descriptor.
-        let count = match self.connection.ask(order, deadline)? {
-            1.. if !several => 1,
-            count @ 0..=8 => count,
+    /// Queries the job's namespaces: the `CLONE_NEW` number and a descriptor of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNamespace`] for an error of the daemon or more than 8 namespaces;
+    /// [`Error::MalformedAnswer`] for a message without exactly one descriptor; [`Error::Timeout`] at the
+    /// deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
+    pub fn query_namespaces(&self, deadline: Instant) -> Result<Vec<(i32, OwnedFd)>> {
+        let has_list = self.version >= GET_NS_FDS_VERSION_MIN;
+        let request = if has_list { REQUEST_GET_NS_FDS } else { REQUEST_GET_NS_FD };
+        let count = match self.connection.query_number(request, deadline)? {
+            // Older daemons send their own number of the one descriptor.
+            1.. if !has_list => 1,
+            count @ 0..=NAMESPACES_MAX => count,
             _ => return Err(Error::NoNamespace),
         };
-        let one = |_| {
-            let kind = if several { self.connection.number(deadline)? } else { libc::CLONE_NEWNS };
-            Ok((kind, self.connection.descriptor(deadline)?))
+        let receive = |_| {
+            let kind = match has_list {
+                true => self.connection.receive_number(deadline)?,
+                false => libc::CLONE_NEWNS,
+            };
+            Ok((kind, self.connection.receive_descriptor(deadline)?))
         };
-        (0..count).map(one).collect()
+        (0..count).map(receive).collect()
     }
 
-    /// Asks for the job's X11 display and the file with the keys to it: 0 and nothing without one.
-    pub fn display(&self, deadline: Instant) -> Result<(i32, String)> {
-        let number = self.connection.ask(X11_DISPLAY, deadline)?;
-        let length = usize::try_from(self.connection.number(deadline)?);
-        let length = length.ok().filter(|length| *length <= KEYS_MOST).ok_or(Error::Malformed)?;
-        let mut keys = vec![0; length];
-        self.connection.receive(&mut keys, deadline)?;
-        match (keys.pop(), String::from_utf8(keys)) {
-            (None | Some(0), Ok(keys)) => Ok((number, keys)),
-            _ => Err(Error::Malformed),
+    /// Queries the job's X11 display and its key file: 0 and an empty text if the job has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MalformedAnswer`] for a path that is too long, not UTF-8 or without its NUL;
+    /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
+    pub fn query_display(&self, deadline: Instant) -> Result<(i32, String)> {
+        let number = self.connection.query_number(REQUEST_X11_DISPLAY, deadline)?;
+        let length = usize::try_from(self.connection.receive_number(deadline)?).ok();
+        let length = length.filter(|length| *length <= KEY_FILE_BYTES_MAX);
+        let mut key_file = vec![0; length.ok_or(Error::MalformedAnswer)?];
+        self.connection.receive(&mut key_file, deadline)?;
+        match (key_file.pop(), String::from_utf8(key_file)) {
+            (None | Some(0), Ok(key_file)) => Ok((number, key_file)),
+            _ => Err(Error::MalformedAnswer),
         }
     }
 
-    /// Sends an order and the questions behind it, so that the daemon wakes up once for all. On one
-    /// connection there is one greeting, and one version in answer to it.
-    fn then_ask(&mut self, order: &[i32], answer: &mut [u8], deadline: Instant) -> Result<Answer> {
-        let mut question = order.to_vec();
-        question.extend([UID, STATE]);
-        let question: Vec<u8> = question.into_iter().flat_map(i32::to_ne_bytes).collect();
-        self.connection.send(&question, deadline)?;
-        self.connection.receive(answer, deadline)?;
-        let mut bytes = [0; ANSWER_LEN];
-        let [_, _, _, _, room @ ..] = &mut bytes;
-        self.connection.receive(room, deadline)?;
-        self.answer = Answer::read(&bytes)?;
+    /// Sends a request and the query for owner and state together, so that the daemon wakes up once. A
+    /// connection has one exchange of versions, which is over by now.
+    fn send_and_query_state(
+        &mut self,
+        request: &[i32],
+        reply: &mut [u8],
+        deadline: Instant,
+    ) -> Result<Answer> {
+        let mut requests = request.to_vec();
+        requests.extend([REQUEST_STEP_UID, REQUEST_STATE]);
+        let requests: Vec<u8> = requests.into_iter().flat_map(i32::to_ne_bytes).collect();
+        self.connection.send(&requests, deadline)?;
+        self.connection.receive(reply, deadline)?;
+        let mut bytes = [0; ANSWER_BYTES];
+        let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
+        self.connection.receive(uid_and_state, deadline)?;
+        self.answer = Answer::parse(&bytes)?;
         Ok(self.answer)
     }
 }
 
-/// When a socket was made, in seconds since the epoch; [`Error::NotRoots`] for what has a socket's
-/// name and is none, or is not `owner`'s.
-pub fn made(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
+/// Returns the time at which a socket was created, in seconds since the epoch.
+///
+/// # Errors
+///
+/// [`Error::SocketGone`] without such a file; [`Error::UntrustedSocket`] for a file that is no socket or
+/// does not belong to `owner`; [`Error::SystemCall`] as `stat(2)`.
+pub fn socket_created_at(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
     let stat = fstatat(spool, name.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
-        .map_err(|errno| missing("stat", errno))?;
+        .map_err(|errno| socket_error("stat", errno))?;
     let is_socket = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
-    if is_socket && stat.st_uid == owner { Ok(stat.st_ctime) } else { Err(Error::NotRoots) }
+    if is_socket && stat.st_uid == owner { Ok(stat.st_ctime) } else { Err(Error::UntrustedSocket) }
 }
 
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Connection {
-    /// The socket.
+    /// The connected socket.
     pub socket: OwnedFd,
-    /// Who listens there, as the kernel knows it from when it began to.
+    /// Process that began to listen at the socket.
     pub pid: i32,
 }
 
-/// Calls the daemon behind a socket, which must be `owner`'s; `None` while it has too many callers.
-/// Nothing blocks, unless there is a deadline: then this waits for it, as the kernel does where a
-/// socket has a timeout (socket(7)).
-pub fn call(path: &Path, owner: u32, deadline: Option<Instant>) -> Result<Option<Connection>> {
-    let blocks = if deadline.is_some() { SockFlag::empty() } else { SockFlag::SOCK_NONBLOCK };
+/// Connects to the daemon behind a socket, which must run as `owner`; `None` while too many connections wait
+/// there. Without a deadline no call blocks. With a deadline the kernel waits until then (socket(7),
+/// `SO_SNDTIMEO`).
+///
+/// # Errors
+///
+/// [`Error::SocketGone`] if no process listens; [`Error::WrongPeerUid`] for a daemon of another account;
+/// [`Error::Timeout`] at the deadline; [`Error::SystemCall`].
+pub fn connect_to_daemon(
+    path: &Path,
+    owner: u32,
+    deadline: Option<Instant>,
+) -> Result<Option<Connection>> {
+    let blocking = if deadline.is_some() { SockFlag::empty() } else { SockFlag::SOCK_NONBLOCK };
     let socket =
-        socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | blocks, None)
-            .map_err(|errno| Error::System("socket", errno))?;
-    let address = UnixAddr::new(path).map_err(|errno| Error::System("connect", errno))?;
+        socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | blocking, None)
+            .map_err(|errno| Error::SystemCall("socket", errno))?;
+    let address = UnixAddr::new(path).map_err(|errno| Error::SystemCall("connect", errno))?;
     loop {
         if let Some(deadline) = deadline {
-            limit(&socket, SendTimeout, deadline)?;
+            set_timeout(&socket, SendTimeout, deadline)?;
         }
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => break,
             // A signal came in between, or the deadline has passed.
             Err(Errno::EAGAIN | Errno::EINTR) if deadline.is_some() => {}
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
-            Err(errno) => return Err(missing("connect", errno)),
+            Err(errno) => return Err(socket_error("connect", errno)),
         }
     }
     let peer = getsockopt(&socket, PeerCredentials)
-        .map_err(|errno| Error::System("getsockopt SO_PEERCRED", errno))?;
+        .map_err(|errno| Error::SystemCall("getsockopt SO_PEERCRED", errno))?;
     if peer.uid() != owner {
-        return Err(Error::Peer(peer.uid()));
+        return Err(Error::WrongPeerUid(peer.uid()));
     }
     Ok(Some(Connection { socket, pid: peer.pid() }))
 }
 
-fn missing(call: &'static str, errno: Errno) -> Error {
+fn socket_error(call: &'static str, errno: Errno) -> Error {
     match errno {
-        Errno::ENOENT | Errno::ECONNREFUSED => Error::Gone,
-        errno => Error::System(call, errno),
+        Errno::ENOENT | Errno::ECONNREFUSED => Error::SocketGone,
+        errno => Error::SystemCall(call, errno),
     }
 }
 
-/// Lets what waits on the socket wait until `deadline`.
-fn limit<O: SetSockOpt<Val = TimeVal>>(socket: &OwnedFd, what: O, deadline: Instant) -> Result<()> {
+/// Sets a timeout of the socket, so that calls wait until `deadline`.
+fn set_timeout<O: SetSockOpt<Val = TimeVal>>(
+    socket: &OwnedFd,
+    option: O,
+    deadline: Instant,
+) -> Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(Error::Timeout);
     }
-    // Rounded up: none would be for ever.
+    // Round up: a timeout of 0 would never end.
     let left = TimeVal::microseconds(left.as_micros().try_into().unwrap_or(i64::MAX - 1) + 1);
-    setsockopt(socket, what, &left).map_err(|errno| Error::System("setsockopt", errno))
+    setsockopt(socket, option, &left).map_err(|errno| Error::SystemCall("setsockopt", errno))
 }
 
 impl Connection {
     fn send(&self, mut rest: &[u8], deadline: Instant) -> Result<()> {
         while !rest.is_empty() {
-            limit(&self.socket, SendTimeout, deadline)?;
+            set_timeout(&self.socket, SendTimeout, deadline)?;
             match send(self.socket.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
-                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Ok(length) => rest = rest.get(length..).unwrap_or_default(),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
-                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(Error::Closed),
-                Err(errno) => return Err(Error::System("send", errno)),
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
+                Err(errno) => return Err(Error::SystemCall("send", errno)),
             }
         }
         Ok(())
     }
 
-    /// Sends an order and reads the number in answer.
-    fn ask(&self, order: i32, deadline: Instant) -> Result<i32> {
-        self.send(&order.to_ne_bytes(), deadline)?;
-        self.number(deadline)
+    /// Sends a request and receives a number.
+    fn query_number(&self, request: i32, deadline: Instant) -> Result<i32> {
+        self.send(&request.to_ne_bytes(), deadline)?;
+        self.receive_number(deadline)
     }
 
-    fn number(&self, deadline: Instant) -> Result<i32> {
+    fn receive_number(&self, deadline: Instant) -> Result<i32> {
         let mut bytes = [0; 4];
         self.receive(&mut bytes, deadline)?;
         Ok(i32::from_ne_bytes(bytes))
     }
 
-    fn descriptor(&self, deadline: Instant) -> Result<OwnedFd> {
-        limit(&self.socket, ReceiveTimeout, deadline)?;
+    fn receive_descriptor(&self, deadline: Instant) -> Result<OwnedFd> {
+        set_timeout(&self.socket, ReceiveTimeout, deadline)?;
         match sys::process::receive(self.socket.as_fd()) {
-            Ok(found) => found.ok_or(Error::Malformed),
-            Err(Errno::EINTR | Errno::EAGAIN) => self.descriptor(deadline),
-            Err(errno) => Err(Error::System("recvmsg", errno)),
+            Ok(descriptor) => descriptor.ok_or(Error::MalformedAnswer),
+            Err(Errno::EINTR | Errno::EAGAIN) => self.receive_descriptor(deadline),
+            Err(errno) => Err(Error::SystemCall("recvmsg", errno)),
         }
     }
 
-    /// Reads in full what belongs there.
-    fn receive(&self, mut room: &mut [u8], deadline: Instant) -> Result<()> {
-        while !room.is_empty() {
-            limit(&self.socket, ReceiveTimeout, deadline)?;
-            match recv(self.socket.as_raw_fd(), room, MsgFlags::MSG_WAITALL) {
-                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::Closed),
-                Ok(length) => room = room.get_mut(length..).unwrap_or_default(),
+    /// Receives until the buffer is full.
+    fn receive(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<()> {
+        while !buffer.is_empty() {
+            set_timeout(&self.socket, ReceiveTimeout, deadline)?;
+            match recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_WAITALL) {
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
+                Ok(length) => buffer = buffer.get_mut(length..).unwrap_or_default(),
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
-                Err(errno) => return Err(Error::System("recv", errno)),
+                Err(errno) => return Err(Error::SystemCall("recv", errno)),
             }
         }
         Ok(())
@@ -390,142 +448,143 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    fn answer(numbers: [i32; 3]) -> Result<Answer> {
-        let mut bytes = [0; ANSWER_LEN];
+    fn parse_answer(numbers: [i32; 3]) -> Result<Answer> {
+        let mut bytes = [0; ANSWER_BYTES];
         bytes.copy_from_slice(numbers.map(i32::to_ne_bytes).as_flattened());
-        Answer::read(&bytes)
+        Answer::parse(&bytes)
     }
 
     #[test]
-    fn answers() {
+    fn answer_is_version_uid_and_state() {
         let running = Answer { uid: 1001, state: State::Running };
-        assert_eq!(answer([38 << 8, 1001, 2]), Ok(running));
-        assert_eq!(answer([0, -2, 2]).unwrap().uid, 4_294_967_294);
-        assert_eq!(answer([1, 2, 5]), Err(Error::Malformed));
-        assert_eq!(answer([1, 2, -1]), Err(Error::Malformed));
-        assert_eq!(answer([-1, 2, 2]), Err(Error::Refused));
+        assert_eq!(parse_answer([38 << 8, 1001, 2]), Ok(running));
+        assert_eq!(parse_answer([0, -2, 2]).unwrap().uid, 4_294_967_294);
+        assert_eq!(parse_answer([1, 2, 5]), Err(Error::MalformedAnswer));
+        assert_eq!(parse_answer([1, 2, -1]), Err(Error::MalformedAnswer));
+        assert_eq!(parse_answer([-1, 2, 2]), Err(Error::VersionRefused));
     }
 
     #[test]
-    fn every_state_has_its_meaning() {
+    fn every_state_of_slurm_is_known() {
         use State::{Ending, Running, Starting};
         for (number, state) in
             [(0, Starting), (1, Starting), (2, Running), (3, Ending), (4, Ending)]
         {
-            assert_eq!(answer([0, 0, number]).unwrap().state, state, "{number}");
+            assert_eq!(parse_answer([0, 0, number]).unwrap().state, state, "{number}");
         }
     }
 
-    /// What is sent, integer by integer, and what is made of answers, on one connection.
     #[test]
-    fn what_is_asked_later_has_no_greeting() {
+    fn later_request_sends_no_version() {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let connection = Connection { socket: socket.into(), pid: 7 };
         let before = Answer { uid: 9, state: State::Running };
         let mut daemon = Daemon { connection, version: 38 << 8, answer: before };
         let deadline = Instant::now() + Duration::from_secs(60);
-        let mut say = |numbers: &[i32]| {
+        let mut reply = |numbers: &[i32]| {
             numbers.iter().for_each(|number| peer.write_all(&number.to_ne_bytes()).unwrap());
         };
-        say(&[1001, 3]);
-        let now = Answer { uid: 1001, state: State::Ending };
+        reply(&[1001, 3]);
+        let ending = Answer { uid: 1001, state: State::Ending };
         let running = Answer { uid: 1001, state: State::Running };
-        assert_eq!(daemon.ask_again(deadline), Ok(now));
-        assert_eq!(daemon.answer(), now);
-        say(&[0, 1001, 2, -1, 1001, 2, 1001, 5]);
-        assert_eq!(daemon.add(4711, deadline), Ok(running));
-        assert_eq!(daemon.add(4711, deadline), Err(Error::NotAdded(-1)));
-        assert_eq!(daemon.ask_again(deadline), Err(Error::Malformed));
-        assert_eq!(daemon.answer(), running);
+        assert_eq!(daemon.query_state(deadline), Ok(ending));
+        assert_eq!(daemon.last_answer(), ending);
+        reply(&[0, 1001, 2, -1, 1001, 2, 1001, 5]);
+        assert_eq!(daemon.add_process(4711, deadline), Ok(running));
+        assert_eq!(daemon.add_process(4711, deadline), Err(Error::ProcessRefused(-1)));
+        assert_eq!(daemon.query_state(deadline), Err(Error::MalformedAnswer));
+        assert_eq!(daemon.last_answer(), running);
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(daemon.add(1, soon), Err(Error::Timeout));
-        let mut asked = Vec::new();
+        assert_eq!(daemon.add_process(1, soon), Err(Error::Timeout));
+        let mut requests = Vec::new();
         drop(daemon);
-        peer.read_to_end(&mut asked).unwrap();
-        let added = [22, 4711, UID, STATE];
-        let numbers =
-            [&[UID, STATE][..], &added, &added, &[UID, STATE, 22, 1, UID, STATE]].concat();
+        peer.read_to_end(&mut requests).unwrap();
+        let query = [20, 5];
+        let add = |pid| [22, pid, 20, 5];
+        let numbers = [&query[..], &add(4711), &add(4711), &query, &add(1)].concat();
         let numbers: Vec<u8> = numbers.into_iter().flat_map(i32::to_ne_bytes).collect();
-        assert_eq!(asked, numbers);
-        assert_eq!(query(), [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened());
+        assert_eq!(requests, numbers);
+        assert_eq!(encode_query(), [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened());
     }
 
     fn own_uid() -> u32 {
         nix::unistd::Uid::effective().as_raw()
     }
 
-    /// A socket whose owner takes no calls, and as many callers as it lets wait.
-    fn crowded(path: &Path) -> (UnixListener, Vec<Connection>) {
+    /// Makes a socket whose owner accepts no connections, and as many connections as may wait there.
+    fn fill_backlog(path: &Path) -> (UnixListener, Vec<Connection>) {
         let flags = SockFlag::SOCK_CLOEXEC;
         let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
         bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
         listen(&listener, Backlog::new(1).unwrap()).unwrap();
-        let mut callers = Vec::new();
-        while let Some(connection) = call(path, own_uid(), None).unwrap() {
-            callers.push(connection);
+        let mut connections = Vec::new();
+        while let Some(connection) = connect_to_daemon(path, own_uid(), None).unwrap() {
+            connections.push(connection);
         }
-        (listener.into(), callers)
+        (listener.into(), connections)
     }
 
     #[test]
-    fn who_listens_is_told_and_nobody_else_is_spoken_to() {
+    fn connection_has_pid_of_listener_and_refuses_other_uid() {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
-        assert_eq!(call(&path, own_uid(), None).unwrap_err(), Error::Gone);
+        let connect_as = |uid| connect_to_daemon(&path, uid, None);
+        assert_eq!(connect_as(own_uid()).unwrap_err(), Error::SocketGone);
         let listener = UnixListener::bind(&path).unwrap();
-        let connection = call(&path, own_uid(), None).unwrap().unwrap();
+        let connection = connect_as(own_uid()).unwrap().unwrap();
         assert_eq!(connection.pid, nix::unistd::getpid().as_raw());
-        assert_eq!(call(&path, own_uid() + 1, None).unwrap_err(), Error::Peer(own_uid()));
+        assert_eq!(connect_as(own_uid() + 1).unwrap_err(), Error::WrongPeerUid(own_uid()));
         drop(listener);
-        assert_eq!(call(&path, own_uid(), None).unwrap_err(), Error::Gone, "nobody listens");
+        assert_eq!(connect_as(own_uid()).unwrap_err(), Error::SocketGone, "the listener is gone");
     }
 
     #[test]
-    fn one_that_has_too_many_callers_does_not_hold_up_another() {
+    fn full_backlog_does_not_block_connecting_without_deadline() {
         let scratch = Scratch::new();
-        let (_listener, callers) = crowded(&scratch.path().join("socket"));
-        assert!(!callers.is_empty());
+        let (_listener, connections) = fill_backlog(&scratch.path().join("socket"));
+        assert!(!connections.is_empty());
     }
 
     #[test]
-    fn only_a_socket_of_its_owner_is_one() {
+    fn only_socket_of_expected_owner_is_trusted() {
         let scratch = Scratch::new();
         let spool = scratch.trust().dir(scratch.path()).unwrap();
-        let name = SocketName::new(&"n".parse().unwrap(), &"1".parse().unwrap()).unwrap();
+        let name = SocketName::from_job(&"n".parse().unwrap(), &"1".parse().unwrap()).unwrap();
         let path = scratch.path().join(name.to_string());
-        assert_eq!(made(&spool, &name, own_uid()), Err(Error::Gone));
+        let created_at = |owner| socket_created_at(&spool, &name, owner);
+        assert_eq!(created_at(own_uid()), Err(Error::SocketGone));
         let _listener = UnixListener::bind(&path).unwrap();
-        assert!(made(&spool, &name, own_uid()).unwrap() > 0);
-        assert_eq!(made(&spool, &name, own_uid() + 1), Err(Error::NotRoots));
+        assert!(created_at(own_uid()).unwrap() > 0);
+        assert_eq!(created_at(own_uid() + 1), Err(Error::UntrustedSocket));
         std::fs::rename(&path, scratch.path().join("real")).unwrap();
         symlink("real", &path).unwrap();
-        assert_eq!(made(&spool, &name, own_uid()), Err(Error::NotRoots), "a link");
+        assert_eq!(created_at(own_uid()), Err(Error::UntrustedSocket), "a link");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
-        assert_eq!(made(&spool, &name, own_uid()), Err(Error::NotRoots), "a file");
+        assert_eq!(created_at(own_uid()), Err(Error::UntrustedSocket), "a file");
     }
 
     #[test]
-    fn a_daemon_with_too_many_callers_is_called_until_it_has_room_or_time_is_up() {
+    fn connecting_waits_for_backlog_until_deadline() {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
-        let (listener, callers) = crowded(&path);
+        let (listener, connections) = fill_backlog(&path);
         let connect = |millis| {
             let deadline = Instant::now() + Duration::from_millis(millis);
-            call(&path, own_uid(), Some(deadline)).map(drop)
+            connect_to_daemon(&path, own_uid(), Some(deadline)).map(drop)
         };
         assert_eq!(connect(50), Err(Error::Timeout));
         std::thread::scope(|scope| {
-            let caller = scope.spawn(|| connect(5000));
+            let thread = scope.spawn(|| connect(5000));
             std::thread::sleep(Duration::from_millis(50));
-            assert!(!caller.is_finished());
-            callers.iter().for_each(|_| drop(listener.accept().unwrap()));
-            assert_eq!(caller.join().unwrap(), Ok(()));
+            assert!(!thread.is_finished());
+            connections.iter().for_each(|_| drop(listener.accept().unwrap()));
+            assert_eq!(thread.join().unwrap(), Ok(()));
         });
     }
 
     #[test]
-    fn job_and_step_are_told_by_where_the_daemon_is() {
+    fn job_and_step_follow_from_cgroup_of_daemon() {
         for job in [
             "/system.slice/slurmstepd.scope/job_4242",
             "/system.slice/gpu017_slurmstepd.scope/job_4242",
@@ -533,13 +592,13 @@ mod tests {
             "/a",
         ] {
             let daemon = format!("{job}/step_extern/slurm");
-            assert_eq!(step_of(&daemon).unwrap().as_str(), format!("{job}/step_extern"));
-            assert_eq!(job_of(&daemon).unwrap().as_str(), job);
+            assert_eq!(step_of_daemon(&daemon).unwrap().as_str(), format!("{job}/step_extern"));
+            assert_eq!(job_of_daemon(&daemon).unwrap().as_str(), job);
         }
     }
 
     #[test]
-    fn elsewhere_is_no_step() {
+    fn daemon_elsewhere_has_neither_job_nor_step() {
         for path in [
             "/",
             "/step_extern/slurm",
@@ -551,7 +610,7 @@ mod tests {
             "/a/job_1/step_extern/user/task_special",
             "/../job_1/step_extern/slurm",
         ] {
-            assert_eq!((step_of(path), job_of(path)), (None, None), "{path}");
+            assert_eq!((step_of_daemon(path), job_of_daemon(path)), (None, None), "{path}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use helper::sources::FluxId;
 use libfuzzer_sys::fuzz_target;
 use protocol::{CgroupPath, JobId};
-use schedulers::flux::{Unit, folders, unit_at};
+use schedulers::flux::{Unit, unit_parents, unit_at};
 
 fuzz_target!(|text: &str| {
     if let Some(id) = FluxId::parse_canonical(text) {
@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     }
     if let Some(unit) = Unit::parse(text) {
         assert_eq!(format!("imp-shell-{}-{}.service", unit.rank, unit.id), text);
-        for folder in folders(992) {
+        for folder in unit_parents(992) {
             let path = format!("{folder}/{text}");
             assert_eq!(unit_at(&path, 992), Some(unit));
             assert_eq!(unit_at(&path, 99), None);
@@ -24,6 +24,6 @@ fuzz_target!(|text: &str| {
         }
     }
     if unit_at(text, 992).is_some() {
-        assert!(folders(992).iter().any(|folder| text.starts_with(folder.as_str())), "{text:?}");
+        assert!(unit_parents(992).iter().any(|folder| text.starts_with(folder.as_str())), "{text:?}");
     }
 });

@@ -14,7 +14,7 @@ fuzz_target!(|bytes: [u8; 12]| {
         3 | 4 => Some(State::Ending),
         _ => None,
     };
-    let answer = Answer::read(&bytes).ok();
+    let answer = Answer::parse(&bytes).ok();
     assert_eq!(answer.map(|answer| answer.state), expected);
     assert!(answer.is_none_or(|answer| answer.uid == u32::from_ne_bytes(uid.to_ne_bytes())));
 });

@@ -9,7 +9,7 @@ use crate::Node;
 use crate::sources::Job;
 use kernel::cgroup::Membership;
 use protocol::{CgroupPath, JobId, Placement};
-use schedulers::stepd::{SocketName, call, job_of};
+use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon};
 
 /// Maximum cgroups searched. Users can create any number of them below a job, and make other hosts
 /// ask about them; the search costs time outside the job's own cgroup.
@@ -63,10 +63,10 @@ fn find_cgroup(job: &Job, search: CgroupSearch<'_>) -> Option<CgroupPath> {
     match &job.placement {
         Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => Some(path.clone()),
         Placement::Extern { spool, node } => {
-            let socket = SocketName::new(node, &job.id)?.to_string();
+            let socket = SocketName::from_job(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);
-            let pid = call(&socket, search.owner, Some(search.deadline)).ok()??.pid;
-            job_of(Membership::of(pid).ok()?.unified()?)
+            let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline)).ok()??.pid;
+            job_of_daemon(Membership::of(pid).ok()?.unified()?)
         }
     }
 }

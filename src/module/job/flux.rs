@@ -61,7 +61,7 @@ impl Imp {
     /// Finds it in the unit's own cgroup.
     /// Errors: [`Failure::Why`]; [`Failure::Gone`] for a unit that went away.
     pub(super) fn find(unit: &Dir, flux: u32, user: u32) -> Result<Self, Failure> {
-        let pid = flux::imp(&processes(unit)?, flux).ok_or_else(ended)?;
+        let pid = flux::find_imp(&processes(unit)?, flux).ok_or_else(ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => ended(),
             _ => Failed::new("hold process", pid.to_string(), error).into(),
@@ -116,7 +116,7 @@ impl Imp {
     }
 
     fn shell(&self, unit: &Dir) -> Shell {
-        let shell = |all: &[Process]| flux::shell(&Proc::here(), self.pid, all, self.flux);
+        let shell = |all: &[Process]| flux::find_shell(&Proc::here(), self.pid, all, self.flux);
         match shell(&[]) {
             // Not every kernel lists a process's children.
             Shell::None => shell(&processes(unit).unwrap_or_default()),
@@ -140,7 +140,7 @@ impl AsFd for Imp {
 /// The first processes right in the unit's cgroup.
 fn processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
-    let pids = text.lines().take(flux::LOOKED_AT).filter_map(|pid| pid.parse().ok());
+    let pids = text.lines().take(flux::UNIT_PROCESSES_MAX).filter_map(|pid| pid.parse().ok());
     Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
 }
 

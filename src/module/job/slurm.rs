@@ -33,10 +33,10 @@ pub(super) fn open(
     // is ever sent an order which it would carry out whenever it goes on, on a process that was
     // refused long ago or on another one of the same number.
     let mut daemon = call(adoption, spool, node)?;
-    require(adoption, daemon.answer())?;
+    require(adoption, daemon.last_answer())?;
     numbers_are_ours(daemon.pid())?;
     let place = Membership::of(daemon.pid()).map_err(|error| no_login(Reason::Ended, error))?;
-    if let Some(path) = place.unified().and_then(stepd::step_of) {
+    if let Some(path) = place.unified().and_then(stepd::step_of_daemon) {
         let step = Step::open(&path)?;
         not_frozen(step.levels())?;
         return Ok(Job::Slurm(daemon, step));
@@ -45,7 +45,7 @@ pub(super) fn open(
         return Ok(Job::SlurmV1(daemon, StepV1::open(job, &place)?));
     }
     // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
-    require(adoption, daemon.ask_again(adoption.deadline()).map_err(of_daemon)?)?;
+    require(adoption, daemon.query_state(adoption.deadline()).map_err(of_daemon)?)?;
     let path = place.unified().or(place.of_controller("freezer")).unwrap_or("/");
     let why = format!(
         "is in {path}, which is no step's cgroup: slurm.conf has to say \
@@ -58,7 +58,7 @@ pub(super) fn open(
 /// and takes logins. With no time left nothing is sent.
 fn add(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<(), Failure> {
     undo.moved = true;
-    let answer = daemon.add(nix::unistd::getpid().as_raw(), adoption.deadline());
+    let answer = daemon.add_process(nix::unistd::getpid().as_raw(), adoption.deadline());
     require(adoption, answer.map_err(of_daemon)?)
 }
 
@@ -66,12 +66,12 @@ fn add(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<
 fn take(mut joined: Joined, daemon: &Daemon, adoption: &Adoption<'_>) -> Result<Joined, Failure> {
     let (settings, deadline) = (adoption.means.settings, adoption.deadline());
     if settings.join_container {
-        for (kind, fd) in daemon.namespaces(deadline).map_err(of_daemon)? {
+        for (kind, fd) in daemon.query_namespaces(deadline).map_err(of_daemon)? {
             joined.namespaces.push(Namespace::new(fd, kind, "of the job's step daemon")?);
         }
     }
     if !settings.disable_x11 {
-        let (number, keys) = daemon.display(deadline).map_err(of_daemon)?;
+        let (number, keys) = daemon.query_display(deadline).map_err(of_daemon)?;
         joined.display = Variable::from_display(number, &keys);
     }
     Ok(joined)
@@ -102,11 +102,11 @@ pub(super) fn explain(
 fn call(adoption: &Adoption<'_>, spool: &AbsolutePath, node: &NodeName) -> Result<Daemon, Failure> {
     let job = &adoption.plan.job;
     let wrong = |why: String| Failure::Why(Reason::Configuration, why);
-    let name = SocketName::new(node, job);
+    let name = SocketName::from_job(node, job);
     let name = name.ok_or_else(|| wrong(format!("{job} is no number of a job of Slurm's")))?;
     let spool = open_spool(adoption, Path::new(spool.as_str()));
     let spool = spool.map_err(|error| wrong(format!("Slurm's spool directory {error}")))?;
-    Daemon::call(&spool, &name, adoption.deadline()).map_err(of_daemon)
+    Daemon::connect(&spool, &name, adoption.deadline()).map_err(of_daemon)
 }
 
 /// Opens the directory of the sockets. Every directory on the way has to be root's, or the account
@@ -349,9 +349,11 @@ fn no_login(reason: Reason, why: impl Display) -> Failure {
 fn of_daemon(error: stepd::Error) -> Failure {
     use stepd::Error;
     let reason = match error {
-        Error::Gone => Reason::Ended,
+        Error::SocketGone => Reason::Ended,
         Error::Timeout => Reason::Timeout,
-        Error::NotRoots | Error::Peer(_) | Error::Refused => Reason::Configuration,
+        Error::UntrustedSocket | Error::WrongPeerUid(_) | Error::VersionRefused => {
+            Reason::Configuration
+        }
         _ => Reason::AdoptionFailed,
     };
     no_login(reason, error)
@@ -365,15 +367,15 @@ mod tests {
     fn every_failure_has_the_code_that_says_what_to_do() {
         use stepd::Error;
         for (error, reason) in [
-            (Error::Gone, Reason::Ended),
+            (Error::SocketGone, Reason::Ended),
             (Error::Timeout, Reason::Timeout),
-            (Error::NotRoots, Reason::Configuration),
-            (Error::Peer(1), Reason::Configuration),
-            (Error::Refused, Reason::Configuration),
-            (Error::System("recv", nix::errno::Errno::EIO), Reason::AdoptionFailed),
-            (Error::Closed, Reason::AdoptionFailed),
-            (Error::Malformed, Reason::AdoptionFailed),
-            (Error::NotAdded(-1), Reason::AdoptionFailed),
+            (Error::UntrustedSocket, Reason::Configuration),
+            (Error::WrongPeerUid(1), Reason::Configuration),
+            (Error::VersionRefused, Reason::Configuration),
+            (Error::SystemCall("recv", nix::errno::Errno::EIO), Reason::AdoptionFailed),
+            (Error::ConnectionClosed, Reason::AdoptionFailed),
+            (Error::MalformedAnswer, Reason::AdoptionFailed),
+            (Error::ProcessRefused(-1), Reason::AdoptionFailed),
         ] {
             assert_eq!(of_daemon(error.clone()).reason(), reason, "{error}");
         }

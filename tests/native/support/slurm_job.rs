@@ -167,10 +167,10 @@ impl SlurmJob<'_> {
     /// Returns the state of its extern step, if the daemon answers.
     fn state(&self) -> Option<State> {
         let mut socket = UnixStream::connect(self.slurm.node.path(&self.socket())).ok()?;
-        socket.write_all(&stepd::query()).ok()?;
-        let mut answer = [0; stepd::ANSWER_LEN];
+        socket.write_all(&stepd::encode_query()).ok()?;
+        let mut answer = [0; stepd::ANSWER_BYTES];
         socket.read_exact(&mut answer).ok()?;
-        stepd::Answer::read(&answer).ok().map(|answer| answer.state)
+        stepd::Answer::parse(&answer).ok().map(|answer| answer.state)
     }
 
     /// Waits until the daemon of that step listens.

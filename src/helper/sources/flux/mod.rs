@@ -12,7 +12,7 @@ use super::{Job, Source, SourceError, SourceReport};
 use crate::{local_uid, printable};
 use kernel::proc::{self, Proc};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
-use schedulers::flux::{self, Unit, folders};
+use schedulers::flux::{self, Unit, unit_parents};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
@@ -87,7 +87,7 @@ impl FluxSource {
                 }
                 UnitState::TooManyProcesses => {
                     left += 1;
-                    let max = flux::LOOKED_AT;
+                    let max = flux::UNIT_PROCESSES_MAX;
                     report.skipped.push(format!("{path}: no IMP among its first {max} processes"));
                 }
                 UnitState::Over => left += 1,
@@ -133,7 +133,7 @@ impl FluxSource {
                 self.account
             )));
         }
-        for folder in folders(flux) {
+        for folder in unit_parents(flux) {
             let entries = match std::fs::read_dir(self.locate(&folder)) {
                 Ok(entries) => entries.take(NAMES_MAX),
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,

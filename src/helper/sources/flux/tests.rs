@@ -245,7 +245,7 @@ fn processes_beyond_limit_are_not_read() {
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [5; 4]);
     bench.process(12, 1, [5; 4]);
-    let most = i32::try_from(flux::LOOKED_AT).unwrap();
+    let most = i32::try_from(flux::UNIT_PROCESSES_MAX).unwrap();
     let look = |first: &[i32], others: i32, last: &[i32]| {
         let others = 100_000..100_000 + others - i32::try_from(first.len()).unwrap();
         let all: Vec<i32> =

@@ -63,8 +63,8 @@ impl UnitInspector<'_> {
             Err(error) if is_gone(&error) => return UnitState::Over,
             Err(error) => return UnitState::Invalid(format!("cgroup.procs: {error}")),
         };
-        let is_full = pids.len() > flux::LOOKED_AT;
-        let mut pids = pids.into_iter().take(flux::LOOKED_AT);
+        let is_full = pids.len() > flux::UNIT_PROCESSES_MAX;
+        let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
         let mut table = ProcessTable::default();
         // The kernel's list begins with the unit's first process.
         let Some(has_imp) =
@@ -72,7 +72,7 @@ impl UnitInspector<'_> {
         else {
             return UnitState::TimedOut;
         };
-        let imp = flux::imp(&table.processes, self.flux).filter(|_| has_imp);
+        let imp = flux::find_imp(&table.processes, self.flux).filter(|_| has_imp);
         let Some(imp) = imp else {
             return match () {
                 () if table.has_foreign => {
@@ -85,13 +85,13 @@ impl UnitInspector<'_> {
                 () => UnitState::Over,
             };
         };
-        let mut shell = flux::shell(self.proc, imp, &table.processes, self.flux);
+        let mut shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
         if shell == Shell::None {
             // Some kernels provide no list of children.
             if self.read_processes(&mut pids, &mut table, |_| false).is_none() {
                 return UnitState::TimedOut;
             }
-            shell = flux::shell(self.proc, imp, &table.processes, self.flux);
+            shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
         }
         match shell {
             Shell::Of(owner) => UnitState::Running {
@@ -99,7 +99,8 @@ impl UnitInspector<'_> {
                 started: processes::start_time(self.proc, imp).unwrap_or(0),
             },
             Shell::None => {
-                match table.processes.iter().find_map(|process| flux::user(process, self.flux)) {
+                match table.processes.iter().find_map(|process| flux::sole_user(process, self.flux))
+                {
                     Some(owner) => UnitState::Ending(owner),
                     None => UnitState::NoShell,
                 }
@@ -146,7 +147,7 @@ impl UnitInspector<'_> {
 /// of another pid namespace.
 fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
     let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
-    let pids = lines.take(flux::LOOKED_AT + 1).map(|line| Ok(line?.parse().ok()));
+    let pids = lines.take(flux::UNIT_PROCESSES_MAX + 1).map(|line| Ok(line?.parse().ok()));
     Ok(pids.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 

@@ -8,7 +8,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv, send};
 
-use schedulers::stepd::{ANSWER_LEN, Answer, Connection, Error, Result, call, query};
+use schedulers::stepd::{
+    ANSWER_BYTES, Answer, Connection, Error, Result, connect_to_daemon, encode_query,
+};
 
 /// Maximum daemons that are queried at the same time: far below the helper's limit of open files, and
 /// enough to query the others while a few hang.
@@ -106,7 +108,7 @@ struct DaemonQuery<'a> {
     /// The daemon's process; 0 before the first connection.
     pid: i32,
     socket: Option<OwnedFd>,
-    bytes: [u8; ANSWER_LEN],
+    bytes: [u8; ANSWER_BYTES],
     filled: usize,
     /// Whether the daemon has hung up before.
     is_retry: bool,
@@ -116,7 +118,7 @@ impl<'a> DaemonQuery<'a> {
     fn new(index: usize, path: &'a Path, terms: QueryTerms<'_>) -> Self {
         let began = Instant::now();
         let (late, deadline) = (terms.deadline.min(began + terms.timeout), terms.deadline);
-        let (bytes, filled) = ([0; ANSWER_LEN], 0);
+        let (bytes, filled) = ([0; ANSWER_BYTES], 0);
         let (may_matter, pid, socket, is_retry) = (None, 0, None, false);
         Self {
             index,
@@ -144,7 +146,7 @@ impl<'a> DaemonQuery<'a> {
             Ok(Some(answer)) => Some(Outcome::Done(Ok(answer))),
             Ok(None) => self.check_timeout(terms, others_wait),
             // The daemon may be exiting; then the next connection finds no listener.
-            Err(Error::Closed) if !self.is_retry => {
+            Err(Error::ConnectionClosed) if !self.is_retry => {
                 *self = Self { is_retry: true, socket: None, filled: 0, ..*self };
                 None
             }
@@ -171,7 +173,8 @@ impl<'a> DaemonQuery<'a> {
     fn receive_answer(&mut self, owner: u32) -> Result<Option<Answer>> {
         if self.socket.is_none() {
             match connect_and_query(self.path, owner) {
-                Err(Error::System(_, Errno::EACCES)) if self.began.elapsed() < OPENING_GRACE => {}
+                Err(Error::SystemCall(_, Errno::EACCES))
+                    if self.began.elapsed() < OPENING_GRACE => {}
                 result => {
                     if let Some(Connection { socket, pid }) = result? {
                         (self.socket, self.pid) = (Some(socket), pid);
@@ -182,25 +185,25 @@ impl<'a> DaemonQuery<'a> {
         let Some(socket) = &self.socket else { return Ok(None) };
         while let Some(buffer @ [_, ..]) = self.bytes.get_mut(self.filled..) {
             match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::Closed),
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
                 Ok(length) => self.filled += length,
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::System("recv", errno)),
+                Err(errno) => return Err(Error::SystemCall("recv", errno)),
             }
         }
-        Answer::read(&self.bytes).map(Some)
+        Answer::parse(&self.bytes).map(Some)
     }
 }
 
 /// Connects to a daemon that runs as `owner`, and sends the query; `None` while its backlog is full.
 fn connect_and_query(path: &Path, owner: u32) -> Result<Option<Connection>> {
-    let Some(connection) = call(path, owner, None)? else { return Ok(None) };
-    let (request, socket) = (query(), connection.socket.as_raw_fd());
+    let Some(connection) = connect_to_daemon(path, owner, None)? else { return Ok(None) };
+    let (request, socket) = (encode_query(), connection.socket.as_raw_fd());
     match send(socket, &request, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
         Ok(sent) if sent == request.len() => Ok(Some(connection)),
         // The buffer of a new socket has space for these few bytes.
-        Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::Closed),
-        Err(errno) => Err(Error::System("send", errno)),
+        Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::ConnectionClosed),
+        Err(errno) => Err(Error::SystemCall("send", errno)),
     }
 }

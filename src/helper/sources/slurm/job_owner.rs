@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::devices::Tree;
 use kernel::proc::{Proc, read};
 use protocol::{CgroupPath, JobId};
-use schedulers::stepd::job_of;
+use schedulers::stepd::job_of_daemon;
 
 /// Maximum processes and cgroups of a job that are read.
 const JOB_PROCESSES_MAX: usize = 1024;
@@ -31,7 +31,7 @@ pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> b
         return owner == uid;
     }
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
-    let Some(path) = unified.and_then(job_of) else { return true };
+    let Some(path) = unified.and_then(job_of_daemon) else { return true };
     let dirs = CGROUP_MOUNTS.map(|mount| locate_cgroup(tree, mount, &path));
     dirs.iter().all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
 }

@@ -16,7 +16,7 @@ use daemon_query::{Outcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
-use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, made};
+use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, socket_created_at};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -94,8 +94,8 @@ impl SlurmSource {
             match outcome {
                 Some(Outcome::Done(Ok(answer))) => answers.push((socket, answer)),
                 // Slurm does not remove the sockets of killed daemons.
-                Some(Outcome::Done(Err(Error::Gone))) => gone += 1,
-                Some(Outcome::Done(Err(error @ (Error::Timeout | Error::Closed)))) => {
+                Some(Outcome::Done(Err(Error::SocketGone))) => gone += 1,
+                Some(Outcome::Done(Err(error @ (Error::Timeout | Error::ConnectionClosed)))) => {
                     report.silent.push(format!("{path}: {error}"));
                 }
                 Some(Outcome::Done(Err(error))) => report.broken.push(format!("{path}: {error}")),
@@ -314,9 +314,9 @@ fn list_sockets(
             continue;
         }
         let path = path.join(name.to_string());
-        match made(&dir, &name, tree.trust().owner()) {
+        match socket_created_at(&dir, &name, tree.trust().owner()) {
             Ok(started) => sockets.push(Socket { name, spool: spool.clone(), path, started }),
-            Err(Error::Gone) => {}
+            Err(Error::SocketGone) => {}
             Err(error) => report.broken.push(format!("{}: {error}", path.display())),
         }
     }
@@ -351,7 +351,7 @@ fn describe_distrust(spool: &Path, error: &TrustError) -> String {
 fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
     let (rest, step) = name.rsplit_once('.')?;
     let (node, job) = rest.rsplit_once('_')?;
-    Some((SocketName::new(&node.parse().ok()?, &job.parse().ok()?)?, parse_decimal(step)?))
+    Some((SocketName::from_job(&node.parse().ok()?, &job.parse().ok()?)?, parse_decimal(step)?))
 }
 
 /// Maximum links in one path, as in the kernel (path_resolution(7)).

@@ -161,7 +161,10 @@ fn socket_of_unexpected_user_is_refused() {
     let deadline = Instant::now() + QUERY_TIMEOUT;
     let terms = |owner| QueryTerms { owner, may_matter: None, timeout: QUERY_TIMEOUT, deadline };
     assert!(matches!(query_sockets(&[&path], terms(me)).as_slice(), [Some(Outcome::Done(Ok(_)))]));
-    assert_eq!(query_sockets(&[&path], terms(me + 1)), [Some(Outcome::Done(Err(Error::Peer(me))))]);
+    assert_eq!(
+        query_sockets(&[&path], terms(me + 1)),
+        [Some(Outcome::Done(Err(Error::WrongPeerUid(me))))]
+    );
     if me != 0 {
         println!("not root: the half with chown is skipped");
         return;

@@ -90,7 +90,7 @@ pub(super) fn serve_caller(
     behavior: &DaemonBehavior,
     open_callers: &mut Vec<UnixStream>,
 ) {
-    let mut question = [0; schedulers::stepd::QUERY_LEN];
+    let mut question = [0; schedulers::stepd::QUERY_BYTES];
     let answer = |uid: u32, state: i32| {
         [(38_i32 << 8).to_ne_bytes(), uid.to_ne_bytes(), state.to_ne_bytes()].concat()
     };
@@ -111,7 +111,7 @@ pub(super) fn serve_caller(
             caller.write_all(whole.get(..length).unwrap())
         }),
         DaemonBehavior::Answers(uid, state) => caller.read_exact(&mut question).and_then(|()| {
-            assert_eq!(question, schedulers::stepd::query());
+            assert_eq!(question, schedulers::stepd::encode_query());
             caller.write_all(&answer(*uid, *state))
         }),
         DaemonBehavior::Babbles(length) => {
