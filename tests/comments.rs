@@ -35,6 +35,7 @@ const COVERED: &[&str] = &[
     "src/helper/environment",
     "src/helper/unit_policy",
     "src/protocol",
+    "src/schedulers",
     "tests",
 ];
 

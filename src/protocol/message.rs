@@ -17,7 +17,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// What happens if a user has several jobs and no other rule decides (`action_unknown`).
+    /// The policy for a user with several jobs if no other rule decides (`action_unknown`).
     #[derive(Default)]
     SeveralJobsPolicy {
         /// Join the job that started last.
@@ -131,7 +131,7 @@ string_enum! {
 string_enum! {
     /// The state of our session line in the service's flattened PAM stack.
     Stack {
-        /// A line of ours must succeed before a session opens.
+        /// A line of this module must succeed before a session opens.
         Effective = "effective",
         /// No line exists, it is optional, or another line can skip it.
         Missing = "missing",
