@@ -71,7 +71,7 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     let deadline = deadline.min(now + config.callerid_timeout);
     // One half is for finding the right job among them, so that a silent daemon cannot use it up.
     let half = now + deadline.saturating_duration_since(now) / 2;
-    let (jobs, warnings) = node.running(config, &node_name(), owner.uid, half)?;
+    let (jobs, warnings) = node.find_running_jobs(config, &node_name(), owner.uid, half)?;
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),
         None if warnings.is_empty() => Ok(Answer::NoUser),

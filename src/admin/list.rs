@@ -6,7 +6,7 @@ use clap::Args;
 use helper::devices::{Resolver, Tree};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
-use helper::{Config, contained};
+use helper::{Config, contain_by_record};
 use kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
@@ -119,7 +119,7 @@ struct Job {
 
 impl Job {
     fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
-        let contained = contained(record, config, resolver);
+        let contained = contain_by_record(record, config, resolver);
         let (containment, devices, why) = match contained.map(|contained| contained.containment) {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
             Ok(other) => (other.as_str(), None, Vec::new()),

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::{Resolver, Tree};
 use helper::printable;
 use helper::records::{LoginTarget, Record, RecordDevices, Registry, Via};
-use helper::{Config, Contained, contained};
+use helper::{Config, JobContainment, contain_by_record};
 use kernel::cgroup::Stamp;
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
@@ -175,9 +175,10 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
     // What root alone can read would be refused to every login.
-    let look = || contained(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let look =
+        || contain_by_record(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
     match accounts::with_login_rights(look, output) {
-        Ok(Contained { containment, dropped, warnings, .. }) => {
+        Ok(JobContainment { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));
             }

@@ -130,7 +130,9 @@ impl Desk {
         let config = config.map_err(|error| error.to_string());
         let deadline = Instant::now() + PATIENCE;
         config
-            .and_then(|config| Node::here().running(&config, &self.node, self.uid, deadline))
+            .and_then(|config| {
+                Node::here().find_running_jobs(&config, &self.node, self.uid, deadline)
+            })
             .unwrap_or_else(|cause| (Vec::new(), vec![cause]))
     }
 

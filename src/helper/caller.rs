@@ -1,4 +1,4 @@
-//! Which of a user's jobs an ssh client runs in, and which the user has chosen.
+//! Finds the job in which the ssh client of a login runs, on this node or on the client's.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -9,37 +9,37 @@ use crate::callerid::{self, Answer, Flow, QueryError};
 use crate::sources::Job;
 use protocol::{JobId, Request};
 
-/// Who can be asked about the ssh client of one login.
+/// A query for the job of the ssh client of one login.
 #[derive(Debug)]
-pub(super) struct Caller<'a> {
+pub(super) struct CallerQuery<'a> {
     node: &'a Node,
     config: &'a Config,
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
-    last: Instant,
-    owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
-    ask: fn(Flow, Instant) -> Result<Answer, QueryError>,
+    reply_deadline: Instant,
+    find_owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
+    query_origin: fn(Flow, Instant) -> Result<Answer, QueryError>,
 }
 
-/// The job, if any is told as this site expects it, and who says so; else what an administrator should
-/// know.
-type Found = Result<(Option<JobId>, String), String>;
+/// The job of the caller, if it is known, with the text for the evidence; or a fault for the log.
+type CallerJob = Result<(Option<JobId>, String), String>;
 
-impl<'a> Caller<'a> {
+impl<'a> CallerQuery<'a> {
     pub(super) fn new(
         node: &'a Node,
         request: &'a Request,
         config: &'a Config,
-        last: Instant,
+        reply_deadline: Instant,
     ) -> Self {
         let connection = request.ssh_connection.as_str();
-        let owner = |flow: &Flow| diag::find_owner(flow.client, flow.server);
-        Self { node, config, connection, last, owner, ask: callerid::query_origin }
+        let find_owner = |flow: &Flow| diag::find_owner(flow.client, flow.server);
+        let query_origin = callerid::query_origin;
+        Self { node, config, connection, reply_deadline, find_owner, query_origin }
     }
 
-    /// The one of these jobs that the client runs in. Where it runs on this node, nobody else is
-    /// asked.
-    pub(super) fn job(
+    /// Finds the one of these jobs in which the client runs. Queries the client's host only if the
+    /// client does not run on this node.
+    pub(super) fn find_job(
         &self,
         jobs: &[Job],
         evidence: &mut Evidence,
@@ -53,15 +53,15 @@ impl<'a> Caller<'a> {
             evidence.add("caller", why);
             return None;
         };
-        let found = match (self.owner)(&flow) {
-            Ok(Some(owner)) => self.here(owner, flow, jobs),
-            Ok(None) => self.elsewhere(flow, jobs),
+        let job = match (self.find_owner)(&flow) {
+            Ok(Some(owner)) => self.find_local_job(owner, flow, jobs),
+            Ok(None) => self.query_host(flow, jobs),
             Err(error) => {
                 warnings.push(format!("caller: {error}"));
-                self.elsewhere(flow, jobs)
+                self.query_host(flow, jobs)
             }
         };
-        let (job, text) = found.unwrap_or_else(|fault| {
+        let (job, text) = job.unwrap_or_else(|fault| {
             warnings.push(format!("caller: {fault}"));
             (None, fault)
         });
@@ -69,9 +69,10 @@ impl<'a> Caller<'a> {
         job
     }
 
-    fn here(&self, owner: SocketOwner, flow: Flow, jobs: &[Job]) -> Found {
+    /// Finds the job of a client on this node by its cgroup.
+    fn find_local_job(&self, owner: SocketOwner, flow: Flow, jobs: &[Job]) -> CallerJob {
         let client = flow.client;
-        match self.node.job_of_cgroup(jobs, owner.cgroup, self.until()) {
+        match self.node.job_of_cgroup(jobs, owner.cgroup, self.deadline()) {
             Some(job) => {
                 Ok((Some(job.clone()), format!("{client} is a process here, of job {job}")))
             }
@@ -79,18 +80,19 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn elsewhere(&self, flow: Flow, jobs: &[Job]) -> Found {
+    /// Asks the client's host for the job, if it is in a trusted network.
+    fn query_host(&self, flow: Flow, jobs: &[Job]) -> CallerJob {
         let host: IpAddr = flow.client.ip();
         if !self.config.callerid_networks.iter().any(|network| network.contains(host)) {
             return Ok((None, format!("{host} is not asked: callerid_networks lacks it")));
         }
-        match (self.ask)(flow, self.until()) {
-            Ok(Answer::Job(job)) if jobs.iter().any(|one| one.id == job) => {
-                let text = format!("{host} says job {job}");
-                Ok((Some(job), text))
+        match (self.query_origin)(flow, self.deadline()) {
+            Ok(Answer::Job(id)) if jobs.iter().any(|job| job.id == id) => {
+                let text = format!("{host} says job {id}");
+                Ok((Some(id), text))
             }
-            Ok(Answer::Job(job)) => {
-                Err(format!("{host} says job {job}, which the user has not running here"))
+            Ok(Answer::Job(id)) => {
+                Err(format!("{host} says job {id}, which the user has not running here"))
             }
             Ok(Answer::NoUser) => Ok((None, format!("{host} says that it is in no job"))),
             Ok(Answer::Hidden) => {
@@ -104,8 +106,9 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn until(&self) -> Instant {
-        self.last.min(Instant::now() + self.config.callerid_timeout)
+    /// Returns the end of a query that begins now.
+    fn deadline(&self) -> Instant {
+        self.reply_deadline.min(Instant::now() + self.config.callerid_timeout)
     }
 }
 
@@ -123,15 +126,15 @@ mod tests {
     use protocol::{Phase, SeveralJobsPolicy};
 
     /// Jobs 1 and 2 of uid 5, job 3 of uid 6.
-    struct Bench {
+    struct CallerBench {
         scratch: Scratch,
         config: Config,
         connection: &'static str,
-        owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
-        ask: fn(Flow, Instant) -> Result<Answer, QueryError>,
+        find_owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
+        query_origin: fn(Flow, Instant) -> Result<Answer, QueryError>,
     }
 
-    impl Bench {
+    impl CallerBench {
         fn new() -> Self {
             let scratch = Scratch::new();
             for (id, uid) in [("1", 5), ("2", 5), ("3", 6)] {
@@ -148,8 +151,8 @@ mod tests {
                 config: Config::parse(text.as_bytes()).unwrap(),
                 scratch,
                 connection: "10.1.0.5 5000 10.1.0.6 22",
-                owner: |_| Ok(None),
-                ask: |_, _| panic!("nobody is to be asked"),
+                find_owner: |_| Ok(None),
+                query_origin: |_, _| panic!("a host is queried"),
             }
         }
 
@@ -158,82 +161,89 @@ mod tests {
         }
 
         fn node(&self) -> Node {
-            Node::laid_out(self.scratch.path(), self.scratch.trust(), &self.cgroups())
+            Node::with_root(self.scratch.path(), self.scratch.trust(), &self.cgroups())
         }
 
         fn jobs(&self) -> Vec<Job> {
             let soon = Instant::now() + Duration::from_secs(5);
-            self.node().running(&self.config, "n", 5, soon).unwrap().0
+            self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().0
         }
 
-        /// The job, what evidence says, and what the log.
-        fn job(&self) -> (Option<String>, String, Vec<String>) {
-            let (node, connection) = (self.node(), self.connection);
-            let last = Instant::now() + Duration::from_secs(5);
-            let (config, owner, ask) = (&self.config, self.owner, self.ask);
-            let caller = Caller { node: &node, config, connection, last, owner, ask };
+        /// Returns the job, the evidence and the warnings.
+        fn find_job(&self) -> (Option<String>, String, Vec<String>) {
+            let node = self.node();
+            let caller = CallerQuery {
+                node: &node,
+                config: &self.config,
+                connection: self.connection,
+                reply_deadline: Instant::now() + Duration::from_secs(5),
+                find_owner: self.find_owner,
+                query_origin: self.query_origin,
+            };
             let (mut evidence, mut warnings) = (Evidence::default(), Vec::new());
-            let job = caller.job(&self.jobs(), &mut evidence, &mut warnings);
+            let job = caller.find_job(&self.jobs(), &mut evidence, &mut warnings);
             (job.map(|id| id.to_string()), evidence.to_string(), warnings)
         }
     }
 
     #[test]
-    fn a_users_running_jobs_and_the_one_with_a_cgroup() {
-        let bench = Bench::new();
+    fn running_jobs_of_user_are_found_by_uid_and_by_cgroup() {
+        let bench = CallerBench::new();
         let (node, jobs) = (bench.node(), bench.jobs());
         let soon = Instant::now() + Duration::from_secs(5);
         assert_eq!(jobs.len(), 2);
-        let of = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
-        assert_eq!(node.job_of_cgroup(&jobs, of("2/x"), soon).map(JobId::as_str), Some("2"));
-        assert_eq!(node.job_of_cgroup(&jobs, of("3/x"), soon), None);
-        assert_eq!(node.running(&bench.config, "n", 7, soon).unwrap(), (Vec::new(), Vec::new()));
+        let inode = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
+        assert_eq!(node.job_of_cgroup(&jobs, inode("2/x"), soon).map(JobId::as_str), Some("2"));
+        assert_eq!(node.job_of_cgroup(&jobs, inode("3/x"), soon), None);
+        let none = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap();
+        assert_eq!(none, (Vec::new(), Vec::new()));
         bench.scratch.file("jobs/7/4.json", "{");
-        let hidden = node.running(&bench.config, "n", 7, soon).unwrap().1;
-        assert_eq!(hidden.len(), 1, "what may hide a job");
+        let warnings = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap().1;
+        assert_eq!(warnings.len(), 1, "a broken record may hide a job");
     }
 
     #[test]
-    fn who_runs_here_is_looked_up_and_nobody_is_asked() {
-        let mut bench = Bench::new();
-        bench.owner = |flow| {
+    fn client_on_this_node_is_found_by_cgroup_without_a_query() {
+        let mut bench = CallerBench::new();
+        bench.find_owner = |flow| {
             assert_eq!((flow.client.port(), flow.server.port()), (5000, 22));
             Ok(Some(SocketOwner { uid: 5, cgroup: 0 }))
         };
-        let (job, evidence, warnings) = bench.job();
+        let (job, evidence, warnings) = bench.find_job();
         assert_eq!((job, warnings), (None, Vec::new()));
         assert!(evidence.contains("10.1.0.5:5000 is a process here, of none of these jobs"));
     }
 
     #[test]
-    fn an_origin_of_the_site_is_asked_in_the_time_that_there_is() {
-        let mut bench = Bench::new();
-        bench.ask = |flow, deadline| {
+    fn host_in_a_trusted_network_is_queried_within_the_timeouts() {
+        let mut bench = CallerBench::new();
+        bench.query_origin = |flow, deadline| {
             assert_eq!(flow.client.to_string(), "10.1.0.5:5000");
             let left = deadline - Instant::now();
             assert!(left <= Duration::from_millis(300), "{left:?}");
             Ok(Answer::Job("1".parse().unwrap()))
         };
-        let (job, evidence, warnings) = bench.job();
+        let (job, evidence, warnings) = bench.find_job();
         assert_eq!((job.as_deref(), warnings), (Some("1"), Vec::new()));
         assert_eq!(evidence, "caller: 10.1.0.5 says job 1\n");
         bench.connection = "::ffff:10.1.0.5 5000 ::ffff:10.1.0.6 22";
-        assert_eq!(bench.job().0.as_deref(), Some("1"));
+        assert_eq!(bench.find_job().0.as_deref(), Some("1"));
         let node = bench.node();
-        let caller = Caller {
+        let caller = CallerQuery {
             node: &node,
             config: &bench.config,
             connection: "",
-            last: Instant::now() + Duration::from_millis(10),
-            owner: bench.owner,
-            ask: bench.ask,
+            reply_deadline: Instant::now() + Duration::from_millis(10),
+            find_owner: bench.find_owner,
+            query_origin: bench.query_origin,
         };
-        assert!(caller.until() - Instant::now() <= Duration::from_millis(10), "the budget's end");
+        let left = caller.deadline() - Instant::now();
+        assert!(left <= Duration::from_millis(10), "the reply's deadline");
     }
 
     #[test]
-    fn nobody_else_is_asked() {
-        let mut bench = Bench::new();
+    fn host_outside_the_networks_is_not_queried() {
+        let mut bench = CallerBench::new();
         for (connection, why) in [
             ("", "the connection is not known"),
             ("UNKNOWN 65535 UNKNOWN 65535", "the connection is none of TCP"),
@@ -241,17 +251,17 @@ mod tests {
             ("fe80::1%1 5000 fe80::2%1 22", "fe80::1 is not asked: callerid_networks lacks it"),
         ] {
             bench.connection = connection;
-            let (job, evidence, warnings) = bench.job();
+            let (job, evidence, warnings) = bench.find_job();
             assert_eq!((job, warnings), (None, Vec::new()), "{connection}");
             assert!(evidence.contains(why), "{evidence}");
         }
     }
 
     #[test]
-    fn only_what_is_out_of_order_is_warned_of() {
-        type Ask = fn(Flow, Instant) -> Result<Answer, QueryError>;
-        let mut bench = Bench::new();
-        let quiet: [(Ask, &str); 3] = [
+    fn only_faults_are_warnings() {
+        type QueryOrigin = fn(Flow, Instant) -> Result<Answer, QueryError>;
+        let mut bench = CallerBench::new();
+        let quiet: [(QueryOrigin, &str); 3] = [
             (|_, _| Ok(Answer::NoUser), "10.1.0.5 says that it is in no job"),
             (|_, _| Ok(Answer::Hidden), "10.1.0.5 does not tell"),
             (
@@ -259,13 +269,13 @@ mod tests {
                 "10.1.0.5 has no such service",
             ),
         ];
-        for (ask, why) in quiet {
-            bench.ask = ask;
-            let (job, evidence, warnings) = bench.job();
+        for (query, why) in quiet {
+            bench.query_origin = query;
+            let (job, evidence, warnings) = bench.find_job();
             assert_eq!((job, warnings), (None, Vec::new()), "{why}");
             assert!(evidence.contains(why), "{evidence}");
         }
-        let loud: [(Ask, &str); 6] = [
+        let loud: [(QueryOrigin, &str); 6] = [
             (|_, _| Ok(Answer::Job("3".parse().unwrap())), "says job 3, which the user has not"),
             (|_, _| Ok(Answer::Unknown), "cannot tell"),
             (|_, _| Err(QueryError::Timeout), "did not answer in time"),
@@ -273,22 +283,22 @@ mod tests {
             (|_, _| Err(QueryError::TooManyLines), "more than one line"),
             (|_, _| Err(QueryError::InvalidAnswer), "none to this question"),
         ];
-        for (ask, why) in loud {
-            bench.ask = ask;
-            let (job, evidence, warnings) = bench.job();
+        for (query, why) in loud {
+            bench.query_origin = query;
+            let (job, evidence, warnings) = bench.find_job();
             let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
             assert!(job.is_none() && warning.starts_with("caller: 10.1.0.5 "), "{warning}");
             assert!(warning.contains(why) && evidence.contains(why), "{warning}");
         }
-        bench.owner = |_| Err(DiagError::malformed());
-        bench.ask = |_, _| Ok(Answer::Job("2".parse().unwrap()));
-        let (job, _, warnings) = bench.job();
-        assert_eq!((job.as_deref(), warnings.len()), (Some("2"), 1), "the origin may still know");
+        bench.find_owner = |_| Err(DiagError::malformed());
+        bench.query_origin = |_, _| Ok(Answer::Job("2".parse().unwrap()));
+        let (job, _, warnings) = bench.find_job();
+        assert_eq!((job.as_deref(), warnings.len()), (Some("2"), 1), "the host is queried");
     }
 
     #[test]
-    fn the_request_says_which_connection() {
-        let bench = Bench::new();
+    fn connection_of_the_request_counts_and_not_rhost() {
+        let bench = CallerBench::new();
         let request = Request {
             phase: Phase::Session,
             user: "alice".into(),
@@ -303,10 +313,10 @@ mod tests {
             wait_ms: 0,
             unit: String::new(),
         };
-        let (node, last) = (bench.node(), Instant::now());
-        let caller = Caller::new(&node, &request, &bench.config, last);
+        let (node, deadline) = (bench.node(), Instant::now());
+        let caller = CallerQuery::new(&node, &request, &bench.config, deadline);
         let mut evidence = Evidence::default();
-        assert_eq!(caller.job(&bench.jobs(), &mut evidence, &mut Vec::new()), None);
+        assert_eq!(caller.find_job(&bench.jobs(), &mut evidence, &mut Vec::new()), None);
         assert!(evidence.to_string().contains("10.9.0.5 is not asked"), "{evidence}");
     }
 }

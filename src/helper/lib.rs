@@ -1,4 +1,4 @@
-//! The unprivileged half: from a request to a reply.
+//! The unprivileged half: turns a request into a reply.
 //!
 //! ```text
 //! request -> Config -> Survey of the sources -> choose one job -> its devices -> reply
@@ -10,7 +10,7 @@
 mod answer;
 mod caller;
 pub mod callerid;
-mod choose;
+mod choice;
 mod config;
 pub mod devices;
 mod environment;
@@ -29,15 +29,15 @@ use std::fmt;
 use protocol::{Reason, Refusal, Reply, Stack, Verdict, parse_decimal};
 
 pub use answer::{Node, answer, main};
-pub use choose::{parse as parse_choice, read_choice};
+pub use choice::{parse_choice, read_choice};
 pub use config::{Config, ConfigError, JobEnvironment, SlurmDevices};
-pub use plan::{Contained, NoPlan, contained};
-pub use survey::Health;
+pub use plan::{JobContainment, PlanRefusal, contain_by_record};
+pub use survey::SourceHealth;
 
-/// The uid of an account that `/etc/passwd` has, or that is a number. Nobody else is asked: the
-/// helper is linked statically, which the C library's name service is not made for, and a directory
-/// would be asked at every login.
-fn local_uid(name: &str) -> std::io::Result<Option<u32>> {
+/// Returns the uid of an account that `/etc/passwd` has, or that is a number. It queries no name
+/// service: the helper is linked statically, which the C library's name service does not support, and
+/// each login would query a directory.
+fn find_local_uid(name: &str) -> std::io::Result<Option<u32>> {
     if let Some(uid) = parse_decimal(name) {
         return Ok(Some(uid));
     }
@@ -45,32 +45,34 @@ fn local_uid(name: &str) -> std::io::Result<Option<u32>> {
     let mut lines =
         passwd.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     Ok(lines.find_map(|line| match *line.splitn(4, ':').collect::<Vec<_>>() {
-        [found, _, uid, _] if found == name => parse_decimal(uid),
+        [account, _, uid, _] if account == name => parse_decimal(uid),
         _ => None,
     }))
 }
 
+/// Returns a refusal that names no job and no device.
 fn refusal(reason: Reason) -> Refusal {
     Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
 }
 
+/// Returns a reply without texts for the user, and with an unchecked stack.
 fn reply(verdict: Verdict, detail: String) -> Reply {
     let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
     Reply { stack: Stack::Unchecked, detail, warnings, hint, message, verdict }
 }
 
-/// A text of others, made fit for one line that a person reads: with `?` for control characters.
+/// Returns an untrusted text with `?` for each control character, so that it stays on one line.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Lines of a word and what there is to say about it, in the order in which they came to light.
+/// The facts that led to a reply, in order: lines of a word and a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence(Vec<(&'static str, String)>);
 
 impl Evidence {
-    /// The lines.
+    /// Returns the lines.
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.0.iter().map(|(word, text)| (*word, text.as_str()))
     }
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stays_on_its_line() {
+    fn printable_text_stays_on_one_line() {
         assert_eq!(printable("a\u{e4}\n\u{1b}[1m\u{9b}"), "a\u{e4}??[1m?");
     }
 }

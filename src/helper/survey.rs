@@ -1,4 +1,4 @@
-//! Asking every source about one user: for a login, for a choice of jobs, and for how they are.
+//! Queries every source about one user: for a login, for a choice of jobs, and for `check`.
 
 use crate::sources;
 use std::time::{Duration, Instant};
@@ -7,71 +7,73 @@ use super::{Config, Evidence, Node, refusal};
 use crate::sources::{Addition, Job, Source, SourceError, SourceReport};
 use protocol::{JobId, Reason, Refusal, SourceName};
 
+/// The reports of all sources about one user.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    /// What the sources found together; among what is broken are sources that failed.
-    pub(super) found: SourceReport,
+    /// All reports as one; a source that failed counts as broken.
+    pub(super) report: SourceReport,
     /// The sources that are on this node.
     pub(super) present: Vec<SourceName>,
-    /// What sources are not on this node.
+    /// Texts about the sources that are not on this node.
     absent: Vec<String>,
-    /// Where each looked, and what there was.
+    /// Summaries of the places that each source read.
     seen: Vec<(SourceName, String)>,
-    /// Whether the records could not be read at all.
-    unread: bool,
+    /// The registry could not be read.
+    registry_failed: bool,
 }
 
 impl Survey {
-    /// Asks the sources, which wait no longer than to `deadline`.
+    /// Queries the sources, which wait until `deadline` at most.
     pub(super) fn query(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
         let mut survey = Self::default();
         for source in sources {
             let name = source.name();
             match source.jobs(uid, deadline) {
-                Ok(found) => survey.add(name, found),
+                Ok(report) => survey.add_report(name, report),
                 Err(SourceError::Absent(what)) => {
                     survey.absent.push(format!("{}: {what}", name.as_str()));
                 }
                 Err(SourceError::Failed(what)) => {
                     survey.present.push(name);
-                    survey.found.broken.push(format!("{}: {what}", name.as_str()));
-                    survey.unread |= name == SourceName::Registry;
+                    survey.report.broken.push(format!("{}: {what}", name.as_str()));
+                    survey.registry_failed |= name == SourceName::Registry;
                 }
             }
         }
-        survey.merge();
+        survey.merge_records();
         survey
     }
 
-    fn add(&mut self, name: SourceName, own: SourceReport) {
+    /// Adds the report of one source.
+    fn add_report(&mut self, name: SourceName, report: SourceReport) {
         self.present.push(name);
-        self.seen.extend(own.seen.into_iter().map(|text| (name, text)));
-        let all = &mut self.found;
-        all.jobs.extend(own.jobs);
-        all.additions.extend(own.additions);
-        all.starting.extend(own.starting);
-        all.ending.extend(own.ending);
-        all.ended.extend(own.ended);
-        all.unusable.extend(own.unusable);
-        all.broken.extend(own.broken);
-        all.silent.extend(own.silent);
-        all.foreign.extend(own.foreign);
-        all.skipped.extend(own.skipped);
+        self.seen.extend(report.seen.into_iter().map(|text| (name, text)));
+        let all = &mut self.report;
+        all.jobs.extend(report.jobs);
+        all.additions.extend(report.additions);
+        all.starting.extend(report.starting);
+        all.ending.extend(report.ending);
+        all.ended.extend(report.ended);
+        all.unusable.extend(report.unusable);
+        all.broken.extend(report.broken);
+        all.silent.extend(report.silent);
+        all.foreign.extend(report.foreign);
+        all.skipped.extend(report.skipped);
     }
 
-    /// Where a job comes from its scheduler and from a record, the scheduler places its logins and
-    /// the record adds devices. A job of which the record is there and cannot be used is not
-    /// joined: its devices would be more than the record says.
-    fn merge(&mut self) {
-        let SourceReport { jobs, additions, unusable, broken, skipped, .. } = &mut self.found;
-        let (mut placed, own): (Vec<Job>, Vec<Job>) =
+    /// Merges jobs that both a scheduler and a record have: the scheduler places the logins, the
+    /// record adds devices. Removes jobs with an unusable record: a login would get more devices than
+    /// the record allows.
+    fn merge_records(&mut self) {
+        let SourceReport { jobs, additions, unusable, broken, skipped, .. } = &mut self.report;
+        let (mut placed, registered): (Vec<Job>, Vec<Job>) =
             jobs.drain(..).partition(|job| job.placement.source() != SourceName::Registry);
-        for own in own {
-            match own.record {
+        for registered_job in registered {
+            match registered_job.record {
                 Some(record) if placed.iter().any(|job| job.id == record.id) => {
                     additions.push(Addition { record, absence_cause: String::new() });
                 }
-                record => jobs.push(Job { record, ..own }),
+                record => jobs.push(Job { record, ..registered_job }),
             }
         }
         for Addition { record, absence_cause } in additions.drain(..) {
@@ -84,75 +86,82 @@ impl Survey {
             }
         }
         placed.retain(|job| {
-            let usable = !self.unread && !unusable.iter().any(|id| job.has_name(id));
-            if !usable {
+            let is_usable = !self.registry_failed && !unusable.iter().any(|id| job.has_name(id));
+            if !is_usable {
                 broken.push(format!("job {}: not joined without its record", job.id));
             }
-            usable
+            is_usable
         });
         jobs.extend(placed);
     }
 
-    /// Whether it is of use to ask again: there is no job yet, and either one is about to run or
-    /// nothing can have hidden one.
-    pub(super) fn may_change(&self) -> bool {
-        let SourceReport { jobs, broken, silent, starting, .. } = &self.found;
+    /// Returns whether another query can find a job: there is none yet, and either one is starting or
+    /// no fault can hide one.
+    pub(super) fn can_change(&self) -> bool {
+        let SourceReport { jobs, broken, silent, starting, .. } = &self.report;
         jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
     }
 
-    /// Why a user without a running job is refused. A fault comes first, since it may be why no job
-    /// was found, then what did not answer; then what the user sees change next. That a source is
-    /// not on this node matters where no other is, or where the site has `named` its sources.
-    pub(super) fn without_job(&self, now: i64, named: bool) -> (Refusal, String) {
-        let because = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
-        let about = |reason, id: &JobId, ended, texts: &[String]| {
+    /// Returns the refusal of a user without a running job, and its cause.
+    ///
+    /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts,
+    /// ends or has ended. An absent source is a cause if no other source is present, or if the site
+    /// `configured` some and not all.
+    pub(super) fn refusal_without_job(
+        &self,
+        now: i64,
+        configured: &[SourceName],
+    ) -> (Refusal, String) {
+        let refuse = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
+        let refuse_job = |reason, id: &JobId, ended, texts: &[String]| {
             let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
             (refusal, texts.join("; "))
         };
-        let SourceReport { broken, silent, starting, ending, ended, skipped, .. } = &self.found;
+        let SourceReport { broken, silent, starting, ending, ended, skipped, .. } = &self.report;
         if !broken.is_empty() {
-            return because(Reason::Configuration, broken);
+            return refuse(Reason::Configuration, broken);
         }
         if !silent.is_empty() {
-            return because(Reason::Timeout, silent);
+            return refuse(Reason::Timeout, silent);
         }
         if let Some(id) = starting.first() {
-            return about(Reason::Starting, id, None, &[]);
+            return refuse_job(Reason::Starting, id, None, &[]);
         }
         if let Some(id) = ending.first() {
-            return about(Reason::Ended, id, None, skipped);
+            return refuse_job(Reason::Ended, id, None, skipped);
         }
         let valid = ended.iter().filter(|(_, note)| note.is_valid(now));
         if let Some((id, note)) = valid.max_by_key(|(_, note)| note.ended()) {
-            return about(Reason::Ended, id, Some(note.ended()), skipped);
+            return refuse_job(Reason::Ended, id, Some(note.ended()), skipped);
         }
         match self.present.is_empty() {
-            true => because(Reason::NoScheduler, &self.absent),
+            true => refuse(Reason::NoScheduler, &self.absent),
             false => {
                 let seen =
                     |(source, text): &(SourceName, _)| format!("{}: {text}", source.as_str());
-                let absent = self.absent.iter().filter(|_| named).cloned();
+                let absent = self.absent.iter().filter(|_| configured != SourceName::ALL).cloned();
                 let mut causes: Vec<_> = skipped.iter().cloned().chain(absent).collect();
                 if causes.is_empty() {
                     causes.extend(self.seen.iter().map(seen));
                 }
-                because(Reason::NoJob, &causes)
+                refuse(Reason::NoJob, &causes)
             }
         }
     }
 
-    /// What an administrator should know beside a job that was found.
-    pub(super) fn warnings(self) -> Vec<String> {
-        [self.found.broken, self.found.silent, self.found.foreign].concat()
+    /// Returns the warnings for the log, besides the jobs.
+    pub(super) fn into_warnings(self) -> Vec<String> {
+        [self.report.broken, self.report.silent, self.report.foreign].concat()
     }
 
-    pub(super) fn tell(&self, evidence: &mut Evidence) {
+    /// Adds the reports to the evidence.
+    pub(super) fn add_evidence(&self, evidence: &mut Evidence) {
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
         }
         let SourceReport {
             jobs, starting, ending, ended, broken, silent, foreign, skipped, ..
-        } = &self.found;
+        } = &self.report;
         for job in jobs {
             let (id, source) = (&job.id, job.placement.source().as_str());
             let (started, place) = (job.started, sources::describe_placement(&job.placement, id));
@@ -178,22 +187,25 @@ impl Survey {
     }
 }
 
-/// What one source answers, and how long it takes.
+/// The state of one source: its report, and how long that took.
 #[derive(Debug)]
-pub struct Health {
-    /// Which source.
+pub struct SourceHealth {
+    /// The source.
     pub source: SourceName,
-    /// Its answer.
+    /// Its report about a user.
     pub answer: Result<SourceReport, SourceError>,
-    /// How long that took.
+    /// The duration of the query.
     pub took: Duration,
 }
 
 impl Node {
-    /// The jobs among which a login of this user would be, looked up with the caller's own rights
-    /// until `deadline`, and what may have hidden others; `node` is this node's name.
-    /// Fails: why no source can be asked.
-    pub fn running(
+    /// Finds the user's running jobs, with the caller's own rights and until `deadline`. Returns also
+    /// warnings about faults that may hide others. `node` is this node's name.
+    ///
+    /// # Errors
+    ///
+    /// A text if the cgroup mount cannot be found.
+    pub fn find_running_jobs(
         &self,
         config: &Config,
         node: &str,
@@ -202,25 +214,28 @@ impl Node {
     ) -> Result<(Vec<Job>, Vec<String>), String> {
         let sources = self.sources(&self.tree(), node, config)?;
         let mut survey = Survey::query(&sources, uid, deadline);
-        let jobs = std::mem::take(&mut survey.found.jobs);
-        Ok((jobs, survey.warnings()))
+        let jobs = std::mem::take(&mut survey.report.jobs);
+        Ok((jobs, survey.into_warnings()))
     }
 
-    /// Asks each source of the configuration about a user, as at a login to the node of that name,
+    /// Queries each source of the configuration about a user, as at a login to the node of that name,
     /// for `each` at most.
-    /// Errors: a text where none can be asked.
-    pub fn health(
+    ///
+    /// # Errors
+    ///
+    /// A text if the cgroup mount cannot be found.
+    pub fn query_source_health(
         &self,
         node: &str,
         config: &Config,
         uid: u32,
         each: Duration,
-    ) -> Result<Vec<Health>, String> {
-        let ask = |source: Box<dyn crate::sources::Source>| {
+    ) -> Result<Vec<SourceHealth>, String> {
+        let query = |source: Box<dyn Source>| {
             let began = Instant::now();
             let answer = source.jobs(uid, began + each);
-            Health { source: source.name(), answer, took: began.elapsed() }
+            SourceHealth { source: source.name(), answer, took: began.elapsed() }
         };
-        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(ask).collect())
+        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(query).collect())
     }
 }

@@ -5,16 +5,16 @@
 use std::path::Path;
 
 use helper::devices::slurm_conf::{
-    FileLine, LogicalLine, SpoolPath, join_lines, parse_constrain_devices,
+    ConfPosition, ConfLine, SpoolPath, join_lines, parse_constrain_devices,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let at = |line| FileLine { file: Path::new("/slurm.conf").into(), line };
-    let lines = join_lines(text).into_iter().map(|(line, text)| LogicalLine { at: at(line), text });
-    let lines: Vec<LogicalLine> = lines.collect();
+    let at = |line| ConfPosition { file: Path::new("/slurm.conf").into(), line };
+    let lines = join_lines(text).into_iter().map(|(line, text)| ConfLine { at: at(line), text });
+    let lines: Vec<ConfLine> = lines.collect();
     let mut last = 0;
-    for LogicalLine { at, text: own } in &lines {
+    for ConfLine { at, text: own } in &lines {
         assert!(at.line > last && at.line <= text.lines().count(), "line {}", at.line);
         assert!(!own.is_empty() && own.trim() == own, "{own:?}");
         last = at.line;

@@ -7,7 +7,7 @@ use super::{Account, Check, Finding, NOBODY_UID, Site};
 use helper::devices::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
 use helper::sources::SourceError;
 use helper::stack::{self, Group};
-use helper::{Config, Health, Node, SlurmDevices};
+use helper::{Config, Node, SlurmDevices, SourceHealth};
 use module::node_name;
 use protocol::{SourceName, parse_decimal};
 use std::time::Duration;
@@ -47,7 +47,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
     let node = site.settings().node.unwrap_or_else(node_name);
-    let query = || Node::here().health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
+    let query =
+        || Node::here().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
     match site.with_helper_rights(query).and_then(|health| health) {
         Ok(health) => judge_sources(&health, has_slurm),
         Err(why) => {
@@ -57,8 +58,8 @@ fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
     }
 }
 
-fn judge_sources(health: &[Health], has_slurm: bool) -> Vec<Finding> {
-    let is_expected = |source: &Health| has_slurm && source.source == SourceName::Slurm;
+fn judge_sources(health: &[SourceHealth], has_slurm: bool) -> Vec<Finding> {
+    let is_expected = |source: &SourceHealth| has_slurm && source.source == SourceName::Slurm;
     let mut findings: Vec<_> =
         health.iter().flat_map(|source| judge_source(source, is_expected(source))).collect();
     if health.iter().all(|source| matches!(source.answer, Err(SourceError::Absent(_)))) {
@@ -71,7 +72,7 @@ fn judge_sources(health: &[Health], has_slurm: bool) -> Vec<Finding> {
 }
 
 /// Judges the answer of one source; `is_expected` if its scheduler is configured here.
-fn judge_source(health: &Health, is_expected: bool) -> Vec<Finding> {
+fn judge_source(health: &SourceHealth, is_expected: bool) -> Vec<Finding> {
     let source = health.source.as_str();
     let answer = match &health.answer {
         Ok(answer) => answer,
@@ -372,9 +373,12 @@ mod tests {
 
     fn severities(answer: Result<SourceReport, SourceError>, has_slurm: bool) -> Vec<Severity> {
         let took = Duration::ZERO;
-        let slurm = Health { source: SourceName::Slurm, answer, took };
-        let registry =
-            Health { source: SourceName::Registry, answer: Ok(SourceReport::default()), took };
+        let slurm = SourceHealth { source: SourceName::Slurm, answer, took };
+        let registry = SourceHealth {
+            source: SourceName::Registry,
+            answer: Ok(SourceReport::default()),
+            took,
+        };
         let findings = judge_sources(&[slurm, registry], has_slurm);
         let of_slurm = findings.into_iter().filter(|finding| finding.object == "slurm");
         of_slurm.map(|finding| finding.severity).collect()
@@ -396,7 +400,7 @@ mod tests {
     #[test]
     fn node_without_any_source_is_an_error() {
         let answer = Err(SourceError::Absent("x".into()));
-        let health = Health { source: SourceName::Slurm, answer, took: Duration::ZERO };
+        let health = SourceHealth { source: SourceName::Slurm, answer, took: Duration::ZERO };
         let findings = judge_sources(&[health], false);
         let has_error = findings.iter().any(|finding| finding.severity == Severity::Error);
         assert!(has_error, "{findings:?}");

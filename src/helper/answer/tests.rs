@@ -2,21 +2,23 @@ use super::*;
 use crate::records::Note;
 use crate::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
-use protocol::{Containment, Placement, Plan, Rule, SeveralJobsPolicy};
+use protocol::{Containment, Plan, SeveralJobsPolicy};
+use std::thread::sleep;
+use std::time::Duration;
 
 mod flux;
 mod refusals;
 mod slurm;
 
-/// A node with a registry, a cgroup tree and a driver list, and a request of uid 5 to it.
-struct Bench {
-    // First, since the daemons end by a call to their sockets.
+/// A node with a registry, a cgroup tree and a list of drivers, and a request of uid 5 to it.
+struct NodeBench {
+    // This field is the first, since the daemons end by a call to their sockets.
     daemons: Daemons,
     scratch: Scratch,
     request: Request,
 }
 
-impl Bench {
+impl NodeBench {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.dir("jobs");
@@ -54,8 +56,8 @@ impl Bench {
         self.scratch.file(&format!("jobs/5/{id}.json"), &text);
     }
 
-    /// Slurm with four GPUs, of which its jobs are kept from those that are not theirs.
-    fn slurm(&self) {
+    /// Configures Slurm with four GPUs, which it constrains.
+    fn configure_slurm(&self) {
         let file = |name: &str, text: &str| {
             self.scratch.file(name, text);
         };
@@ -74,7 +76,7 @@ impl Bench {
 
     fn node(&self) -> Node {
         let path = self.scratch.path();
-        Node::laid_out(path, self.scratch.trust(), &path.join("cg"))
+        Node::with_root(path, self.scratch.trust(), &path.join("cg"))
     }
 
     fn ask(&self) -> Reply {
@@ -102,8 +104,8 @@ const STRICT: &str =
     r#","options":{"DevicePolicy":"strict","DeviceAllow":[["char-misc","rw"],["/dev/x","r"]]}"#;
 
 #[test]
-fn the_only_job_is_joined() {
-    let bench = Bench::new();
+fn only_job_is_joined() {
+    let bench = NodeBench::new();
     bench.job("7", &format!(r#"{STRICT},"ends":99,"leaf":"logins""#));
     let plan = bench.plan();
     assert_eq!((plan.job.as_str(), plan.rule), ("7", Rule::OnlyJob));
@@ -117,8 +119,8 @@ fn the_only_job_is_joined() {
 }
 
 #[test]
-fn the_newest_is_joined_or_a_choice_asked_for() {
-    let mut bench = Bench::new();
+fn newest_of_several_jobs_is_joined_unless_a_choice_is_needed() {
+    let mut bench = NodeBench::new();
     bench.job("7", &format!(r#"{STRICT},"started":10"#));
     bench.job("8", &format!(r#"{STRICT},"started":20"#));
     bench.job("9", STRICT);
@@ -131,8 +133,8 @@ fn the_newest_is_joined_or_a_choice_asked_for() {
 }
 
 #[test]
-fn containment_is_as_the_record_says() {
-    let bench = Bench::new();
+fn record_decides_containment() {
+    let bench = NodeBench::new();
     bench.job("7", r#","options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.plan().containment, Containment::None);
     bench.job("7", r#","options":{"DeviceAllow":[]}"#);
@@ -148,8 +150,8 @@ fn containment_is_as_the_record_says() {
 }
 
 #[test]
-fn a_broken_record_is_a_warning_beside_a_good_one() {
-    let bench = Bench::new();
+fn broken_record_beside_a_good_one_is_a_warning() {
+    let bench = NodeBench::new();
     bench.job("7", STRICT);
     bench.scratch.file("jobs/5/8.json", "{");
     bench.job("9", r#","started":99"#);
@@ -159,8 +161,8 @@ fn a_broken_record_is_a_warning_beside_a_good_one() {
 }
 
 #[test]
-fn a_job_whose_cgroup_is_gone_is_not_running() {
-    let bench = Bench::new();
+fn job_without_cgroup_is_not_running() {
+    let bench = NodeBench::new();
     bench.job("7", STRICT);
     std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
     let reply = bench.ask();
@@ -169,30 +171,20 @@ fn a_job_whose_cgroup_is_gone_is_not_running() {
 }
 
 #[test]
-fn other_users_jobs_are_not_looked_at() {
-    let bench = Bench::new();
+fn records_of_other_users_are_not_read() {
+    let bench = NodeBench::new();
     bench.job("7", STRICT);
     bench.scratch.file("jobs/6/8.json", "{");
     bench.scratch.mode("jobs/6", 0o777);
     assert_eq!(bench.plan().rule, Rule::OnlyJob);
-    let other = Bench::new();
+    let other = NodeBench::new();
     other.scratch.file("jobs/6/7.json", "{}");
     assert_eq!(other.refusal().reason, Reason::NoJob);
 }
 
 #[test]
-fn what_others_are_asked_leaves_time_for_the_answer() {
-    let mut bench = Bench::new();
-    let began = Instant::now();
-    for (budget_ms, left) in [(5000, 4750), (250, 0), (10, 0)] {
-        bench.request.budget_ms = budget_ms;
-        assert_eq!(last(&bench.request, began), began + Duration::from_millis(left));
-    }
-}
-
-#[test]
-fn evidence_tells_what_was_seen() {
-    let mut bench = Bench::new();
+fn evidence_lists_the_facts_in_order() {
+    let mut bench = NodeBench::new();
     bench.request.phase = Phase::Account;
     bench.job("7", STRICT);
     bench.job("8", &format!(r#"{STRICT},"started":3"#));
@@ -208,9 +200,9 @@ fn evidence_tells_what_was_seen() {
     assert!(evidence.to_string().contains("rule: newest (8)\n"), "{evidence}");
 }
 
-/// Else a login would look at other lines of `gres.conf` than `register` did.
+/// With a shortened name, a login would use other lines of `gres.conf` than `register`.
 #[test]
-fn the_hosts_own_name_is_not_cut_for_slurms_files() {
+fn name_of_the_host_is_not_shortened_for_slurm() {
     for (node, host, name) in [
         ("n1", "n1.cluster", None),
         ("n1.cluster", "n1.cluster", None),
@@ -218,6 +210,6 @@ fn the_hosts_own_name_is_not_cut_for_slurms_files() {
         ("rack7", "n1.cluster", Some("rack7")),
         ("n1.other", "n1.cluster", Some("n1.other")),
     ] {
-        assert_eq!(named(node, host).as_deref(), name, "{node} on {host}");
+        assert_eq!(node_name_of_pam_line(node, host).as_deref(), name, "{node} on {host}");
     }
 }

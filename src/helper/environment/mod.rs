@@ -11,7 +11,7 @@
 //! (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) are for processes that Flux started.
 
 use super::JobEnvironment;
-use super::plan::has_list;
+use super::plan::has_device_list;
 use crate::devices::topology::{self, GpuNodes};
 use crate::devices::{DeviceError, Tree, nvidia};
 use crate::records::Environment;
@@ -150,7 +150,7 @@ fn sees_only_job_gpus(job: &Job, containment: &Containment) -> bool {
         Containment::None => false,
         Containment::Inherit | Containment::InheritAndEnforce(_) => true,
         // The site's own list for all jobs contains all GPUs.
-        Containment::Enforce(_) => has_list(job),
+        Containment::Enforce(_) => has_device_list(job),
     }
 }
 

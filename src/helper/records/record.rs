@@ -21,7 +21,7 @@ pub struct Record {
     pub id: JobId,
     /// The user whose job it is.
     pub uid: u32,
-    /// What determines where logins go.
+    /// The target of logins.
     pub target: LoginTarget,
     /// When the job started, in seconds since the epoch.
     pub started: Option<i64>,
@@ -48,7 +48,7 @@ pub struct Record {
     pub env: Option<Environment>,
 }
 
-/// What determines where a job's logins go.
+/// The target of a job's logins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginTarget {
     /// The job's cgroup.
@@ -71,7 +71,7 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Options {
-    /// Whether devices besides the list are allowed.
+    /// The policy for devices besides the list.
     #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub device_policy: Option<Policy>,
     /// Specifiers and accesses, not parsed yet.

@@ -26,7 +26,7 @@ pub struct RegisteredJob {
     pub record: Result<Record, String>,
     /// The cgroup that an unusable record still names.
     pub salvage: Option<Record>,
-    /// Whether it is ending: no login joins it any more.
+    /// It is ending: no login joins it any more.
     pub ending: bool,
 }
 
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawn_job_is_hidden_until_it_is_forgotten() {
+    fn withdrawn_job_is_hidden_until_forgotten() {
         let scratch = Scratch::new();
         let (registry, id) = (registry(&scratch), "7".parse().unwrap());
         write_file(&scratch, "jobs/5/7.json", &record("7", 5));

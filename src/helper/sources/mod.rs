@@ -50,7 +50,7 @@ pub struct Job {
     pub started: i64,
     /// When it ends, in seconds since the epoch, if known.
     pub ends: Option<i64>,
-    /// Where its logins go.
+    /// The target of its logins.
     pub placement: Placement,
     /// The record with its devices; a scheduler's job may have none.
     pub record: Option<Record>,
@@ -105,7 +105,7 @@ pub struct SourceReport {
     pub foreign: Vec<String>,
     /// All else that is not used: path and cause.
     pub skipped: Vec<String>,
-    /// What the source read, and what it had.
+    /// Summaries of the places that the source read.
     pub seen: Vec<String>,
 }
 

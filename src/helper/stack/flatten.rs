@@ -18,7 +18,7 @@ const ENTRIES_MAX: usize = 1000;
 const FALLBACK_SERVICE: &str = "other";
 /// Words that a line may begin with.
 const GROUP_NAMES: [&str; 4] = ["auth", "account", "password", "session"];
-/// The service that a line of ours without `service=` is for.
+/// The service that a line of this module without `service=` is for.
 const DEFAULT_SERVICE: &str = "sshd";
 /// File names of our module.
 pub const MODULE_FILES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
@@ -47,7 +47,7 @@ pub struct Entry {
     pub module: String,
     /// The module's arguments.
     pub arguments: Vec<String>,
-    /// `None` for other modules; for a line of ours, whether it can be relied on.
+    /// `None` for other modules; for a line of this module, whether it can be relied on.
     pub ours: Option<Result<(), LineFault>>,
     /// The line of the service's own file that is or includes this one; 0 for lines of `other`.
     pub top: usize,
@@ -75,28 +75,28 @@ impl Entry {
         MODULE_FILES.contains(&self.file())
     }
 
-    /// Returns whether it is a line of ours that only leaves the job's namespaces at the end of a session.
+    /// Returns whether it is a line of this module that only leaves the job's namespaces at the end of a session.
     pub fn is_close_only(&self) -> bool {
         self.is_our_module() && is_close_only(&self.arguments)
     }
 
-    /// Returns whether it is a line of ours that can be relied on.
+    /// Returns whether it is a line of this module that can be relied on.
     pub fn is_fit(&self) -> bool {
         self.ours == Some(Ok(()))
     }
 
-    /// Returns whether it is a line of ours for this service, reliable or not.
+    /// Returns whether it is a line of this module for this service, reliable or not.
     pub fn is_for_service(&self) -> bool {
         !matches!(self.ours, None | Some(Err(LineFault::OtherService(_))))
     }
 
-    /// Returns whether it is a line of ours for this service that only observes.
+    /// Returns whether it is a line of this module for this service that only observes.
     pub fn is_observing(&self) -> bool {
         self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
     }
 }
 
-/// Why a line of ours cannot be relied on.
+/// Why a line of this module cannot be relied on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LineFault {
     /// Its control lets a session open although the module failed.
@@ -147,7 +147,7 @@ struct Flattener<'a> {
 /// How a file came to be included.
 #[derive(Clone, Copy, Default)]
 struct Inclusion {
-    /// Whether a line with `include` or `substack` included it.
+    /// A line with `include` or `substack` included it.
     included: bool,
     /// The number of files around it.
     depth: usize,
@@ -261,7 +261,7 @@ impl Flattener<'_> {
         Ok(())
     }
 
-    /// Checks whether a line of ours can be relied on.
+    /// Checks whether a line of this module can be relied on.
     fn check_fitness(
         &self,
         arguments: &[String],

@@ -42,21 +42,21 @@ impl Group {
 pub enum Finding {
     /// No login succeeds unless our module accepts it, in this line or another.
     Effective(FileLine),
-    /// The stack has a line of ours, but another line can jump over it.
+    /// The stack has a line of this module, but another line can jump over it.
     Skipped {
-        /// The line of ours.
+        /// The line of this module.
         ours: FileLine,
         /// The line that jumps.
         by: FileLine,
     },
-    /// The stack has a line of ours, but another line can undo its refusal.
+    /// The stack has a line of this module, but another line can undo its refusal.
     Undone {
         /// The line that undoes.
         by: FileLine,
     },
-    /// No line of ours can be relied on; the first one, and why.
+    /// No line of this module can be relied on; the first one, and why.
     Unfit(FileLine, LineFault),
-    /// The stack has no line of ours.
+    /// The stack has no line of this module.
     Absent,
     /// The stack has too many paths to check them all.
     TooManyPaths,
@@ -204,7 +204,7 @@ struct WalkState {
 enum Bypass {
     /// The line `by` can jump over the line `ours`.
     Jump { by: usize, ours: usize },
-    /// The line `by` can undo the refusal of ours.
+    /// The line `by` can undo our refusal.
     Reset { by: usize },
     /// The stack has too many states to visit.
     TooManyPaths,
@@ -263,7 +263,7 @@ fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkSta
         return vec![state];
     };
     let is_ours = entry.is_fit();
-    // Only failures of ours continue here; all of them are bad or die (`Control::is_required`).
+    // Only our failures continue here; all of them are bad or die (`Control::is_required`).
     let goes_on = |action: &Action| !is_ours || matches!(action, Action::Bad | Action::Die);
     let outcomes = control.outcomes().into_iter().filter(|(_, action)| goes_on(action));
     outcomes.map(|(code, action)| apply_action(stack, &state, code, action)).collect()
@@ -328,7 +328,7 @@ fn find_jump_target(stack: &[Entry], at: usize, level: usize, count: usize) -> O
 }
 
 /// Returns the line that makes the path to the state `end` possible: the last one that jumped over
-/// a line of ours, or else the last one that undid a refusal.
+/// a line of this module, or else the last one that undid a refusal.
 fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
     let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;

@@ -128,7 +128,7 @@ fn jump_past_end_refuses() {
 }
 
 #[test]
-fn later_line_matters_only_if_it_resets() {
+fn later_line_matters_only_by_a_reset() {
     assert_effective(&[(
         "sshd",
         &format!("{OURS}session sufficient pam_x.so\nsession optional pam_y.so"),

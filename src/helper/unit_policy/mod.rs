@@ -1,6 +1,9 @@
 //! The device policy that a Flux job must have, by its unit and its record.
 
-use super::plan::{Contained, NoPlan, contained, has_list, inherited, misconfigured, unusable};
+use super::plan::{
+    JobContainment, PlanRefusal, configuration_refusal, contain_by_record, devices_refusal,
+    has_device_list, with_inherited_filter,
+};
 use super::{Config, Evidence};
 use crate::devices::{
     AllowlistError, DeviceRequest, Glob, JobAllowlist, Policy, Resolver, build_allowlist,
@@ -25,14 +28,14 @@ pub(super) fn contain_by_flux(
     config: &Config,
     resolver: &Resolver,
     evidence: &mut Evidence,
-) -> Result<Contained, NoPlan> {
-    let mut result = match job.record.as_ref().filter(|_| has_list(job)) {
-        Some(record) => contained(record, config, resolver)?,
-        None => Contained::none(),
+) -> Result<JobContainment, PlanRefusal> {
+    let mut result = match job.record.as_ref().filter(|_| has_device_list(job)) {
+        Some(record) => contain_by_record(record, config, resolver)?,
+        None => JobContainment::none(),
     };
     let by_record = std::mem::replace(&mut result.containment, Containment::None);
     if unit.is_empty() {
-        result.containment = inherited(by_record);
+        result.containment = with_inherited_filter(by_record);
         return Ok(result);
     }
     let by_unit = contain_by_unit(job, unit, config, resolver, evidence)?;
@@ -41,7 +44,9 @@ pub(super) fn contain_by_flux(
     result.containment = match (by_record, by_unit.containment) {
         (Containment::Enforce(one), Containment::Enforce(other)) => {
             let both = intersect(&one, &other);
-            Containment::Enforce(both.map_err(|_| unusable(job)(AllowlistError::TooManyEntries))?)
+            Containment::Enforce(
+                both.map_err(|_| devices_refusal(job)(AllowlistError::TooManyEntries))?,
+            )
         }
         (Containment::Enforce(list), _) | (_, Containment::Enforce(list)) => {
             Containment::Enforce(list)
@@ -58,29 +63,31 @@ fn contain_by_unit(
     config: &Config,
     resolver: &Resolver,
     evidence: &mut Evidence,
-) -> Result<Contained, NoPlan> {
+) -> Result<JobContainment, PlanRefusal> {
     let unit = match &job.placement {
         Placement::Unit { path, .. } => path.as_str().rsplit('/').next().unwrap_or_default(),
         _ => "",
     };
-    let policy = UnitPolicy::parse(text)
-        .map_err(|error| misconfigured(&job.id, format!("job {}: unit {unit}: {error}", job.id)))?;
+    let policy = UnitPolicy::parse(text).map_err(|error| {
+        configuration_refusal(&job.id, format!("job {}: unit {unit}: {error}", job.id))
+    })?;
     let count = policy.allow.len();
     evidence.add(
         "unit",
         format_args!("DevicePolicy={}, {count} entries of DeviceAllow", policy.policy.as_str()),
     );
     if policy.policy == Policy::Auto && policy.allow.is_empty() {
-        return Ok(Contained::none());
+        return Ok(JobContainment::none());
     }
     let (allow, others): (Vec<_>, Vec<_>) =
         policy.allow.into_iter().partition(|(name, _)| is_literal(name));
     let request = DeviceRequest { policy: policy.policy, allow: &allow, names: Vec::new() };
     let allowlist = build_allowlist(&request, &config.always_allowed, resolver);
-    let JobAllowlist { list, mut dropped, warnings, .. } = allowlist.map_err(unusable(job))?;
+    let JobAllowlist { list, mut dropped, warnings, .. } =
+        allowlist.map_err(devices_refusal(job))?;
     let fault = |(name, access)| format!("{name} {access}: no name that Flux resolves");
     dropped.extend(others.into_iter().map(fault));
-    Ok(Contained { containment: Containment::Enforce(list), dropped, warnings })
+    Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
 }
 
 /// Returns whether the IMP resolves an entry as this node's resolver does. The IMP compares names of

@@ -6,13 +6,13 @@ use crate::testing::Scratch;
 const UNIT_HEAD: &str = "[Unit]\nDescription=x\n\n[Service]\n";
 
 /// A node with GPUs, and a Flux job on it.
-struct Bench {
+struct UnitBench {
     scratch: Scratch,
     config: Config,
     job: Job,
 }
 
-impl Bench {
+impl UnitBench {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.file("proc/devices", "Character devices:\n 10 misc\n136 pts\n195 nvidia\n");
@@ -36,7 +36,7 @@ impl Bench {
         self.job.record = Some(Record::parse(text.as_bytes()).unwrap());
     }
 
-    fn contain(&self, unit: &str) -> Result<Contained, NoPlan> {
+    fn contain(&self, unit: &str) -> Result<JobContainment, PlanRefusal> {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         let resolver = Resolver::new(tree, Settings::default());
         contain_by_flux(&self.job, unit, &self.config, &resolver, &mut Evidence::default())
@@ -56,7 +56,7 @@ impl Bench {
 
 #[test]
 fn filter_of_the_imp_is_inherited() {
-    let mut bench = Bench::new();
+    let mut bench = UnitBench::new();
     let contained = bench.contain("").unwrap();
     assert_eq!(contained.containment, Containment::Inherit);
     bench.record(r#""options":{"DevicePolicy":"auto"}"#);
@@ -70,7 +70,7 @@ fn filter_of_the_imp_is_inherited() {
 
 #[test]
 fn policy_of_the_unit_applies_without_a_filter() {
-    let mut bench = Bench::new();
+    let mut bench = UnitBench::new();
     assert_eq!(bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"), "c:195:1:rw");
     assert_eq!(bench.list("DevicePolicy=closed"), "c:1:3:rwm c:136:-1:rw");
     let closed = "c:1:3:rwm c:136:-1:rw c:195:1:rw";
@@ -88,7 +88,7 @@ fn policy_of_the_unit_applies_without_a_filter() {
 
 #[test]
 fn entries_that_the_imp_would_not_resolve_are_dropped() {
-    let bench = Bench::new();
+    let bench = UnitBench::new();
     let lines = "DevicePolicy=strict\nDeviceAllow=char-nvid* rw\nDeviceAllow=@hpc rw\n\
                  DeviceAllow=char-195 rw\nDeviceAllow=/dev/nvidia[01] rw\nDeviceAllow=/dev/none rw\n\
                  DeviceAllow=/dev/null rz\nDeviceAllow=char-misc r";
@@ -99,7 +99,7 @@ fn entries_that_the_imp_would_not_resolve_are_dropped() {
 
 #[test]
 fn lists_of_record_and_unit_are_intersected() {
-    let mut bench = Bench::new();
+    let mut bench = UnitBench::new();
     bench.record(
         r#""options":{"DevicePolicy":"strict",
            "DeviceAllow":[["/dev/nvidia0","rw"],["/dev/nvidia1","r"]]}"#,
@@ -110,7 +110,7 @@ fn lists_of_record_and_unit_are_intersected() {
 
 #[test]
 fn malformed_unit_refuses_the_login() {
-    let bench = Bench::new();
+    let bench = UnitBench::new();
     let (refusal, cause) = bench.contain("[Service]\nDevicePolicy=open\n").unwrap_err();
     assert_eq!(refusal.reason, protocol::Reason::Configuration);
     assert_eq!(

@@ -1,10 +1,10 @@
-//! Jobs of Flux's. The account is one that every node has.
+//! Logins to Flux jobs. The tests use an account that every node has.
 
 use super::*;
 use nix::unistd::User;
 
-/// A user of Flux's with a job: its account's uid.
-fn flux(bench: &Bench) -> u32 {
+/// Adds a Flux job of the user; returns the uid of the Flux account.
+fn add_flux_job(bench: &NodeBench) -> u32 {
     let flux = User::from_name("nobody").unwrap().unwrap().uid.as_raw();
     let file = |name: &str, text: &str| {
         bench.scratch.file(name, text);
@@ -27,9 +27,9 @@ fn variables(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn a_job_of_fluxs_inherits_the_imps_filter() {
-    let bench = Bench::new();
-    let uid = flux(&bench);
+fn flux_job_inherits_the_filter_of_the_imp() {
+    let bench = NodeBench::new();
+    let uid = add_flux_job(&bench);
     let plan = bench.plan();
     assert_eq!((plan.job.as_str(), plan.rule), ("fxyzzy", Rule::OnlyJob));
     let path =
@@ -47,9 +47,9 @@ fn a_job_of_fluxs_inherits_the_imps_filter() {
 }
 
 #[test]
-fn the_text_of_the_unit_takes_the_filters_place() {
-    let mut bench = Bench::new();
-    flux(&bench);
+fn text_of_the_unit_replaces_the_filter() {
+    let mut bench = NodeBench::new();
+    add_flux_job(&bench);
     bench.request.unit = "[Service]\nDevicePolicy=strict\nDeviceAllow=char-misc rw\n".into();
     let Containment::Enforce(list) = bench.plan().containment else { panic!() };
     assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
@@ -60,9 +60,9 @@ fn the_text_of_the_unit_takes_the_filters_place() {
 }
 
 #[test]
-fn a_record_adds_devices_in_any_notation_of_the_id() {
-    let bench = Bench::new();
-    flux(&bench);
+fn record_adds_devices_in_any_notation_of_the_id() {
+    let bench = NodeBench::new();
+    add_flux_job(&bench);
     for id in ["fxyzzy", "633528662"] {
         let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"via":"flux"{STRICT}}}"#);
         let file = bench.scratch.file(&format!("jobs/5/{id}.json"), &text);
@@ -74,16 +74,16 @@ fn a_record_adds_devices_in_any_notation_of_the_id() {
         assert_eq!(bench.refusal().reason, Reason::Configuration, "{id}");
         std::fs::remove_file(file).unwrap();
     }
-    // That of another scheduler has ids of its own.
+    // A record for another scheduler is not about this job.
     let text = format!(r#"{{"version":1,"id":"633528662","uid":5,"via":"slurm"{STRICT}}}"#);
     bench.scratch.file("jobs/5/633528662.json", &text);
     assert_eq!(bench.plan().containment, Containment::Inherit);
 }
 
 #[test]
-fn what_is_not_on_the_node_is_no_cause_unless_it_was_named() {
-    let bench = Bench::new();
-    flux(&bench);
+fn absent_source_is_a_cause_only_if_configured() {
+    let bench = NodeBench::new();
+    add_flux_job(&bench);
     std::fs::remove_dir_all(bench.scratch.path().join("proc/11")).unwrap();
     let none = bench.ask().detail;
     assert!(
@@ -99,9 +99,9 @@ fn what_is_not_on_the_node_is_no_cause_unless_it_was_named() {
 }
 
 #[test]
-fn a_job_that_is_starting_or_ending_has_the_code_that_says_so() {
-    let bench = Bench::new();
-    flux(&bench);
+fn starting_or_ending_job_has_its_own_code() {
+    let bench = NodeBench::new();
+    add_flux_job(&bench);
     bench.scratch.file("proc/11/status", "Name:\tx\nState:\tS\nPPid:\t1\nUid:\t5 5 5 5\n");
     let refusal = bench.refusal();
     assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, None));
@@ -113,9 +113,9 @@ fn a_job_that_is_starting_or_ending_has_the_code_that_says_so() {
 }
 
 #[test]
-fn a_job_whose_shell_is_not_there_yet_is_waited_for() {
-    let mut bench = Bench::new();
-    flux(&bench);
+fn job_without_shell_is_awaited() {
+    let mut bench = NodeBench::new();
+    add_flux_job(&bench);
     let shell = bench.scratch.path().join("proc/11/status");
     let text = std::fs::read_to_string(&shell).unwrap();
     std::fs::remove_file(&shell).unwrap();

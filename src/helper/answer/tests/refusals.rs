@@ -1,10 +1,10 @@
-//! Why a login is refused, or not judged.
+//! Logins that are refused or not judged.
 
 use super::*;
 
 #[test]
-fn no_job_has_several_reasons() {
-    let bench = Bench::new();
+fn user_without_job_gets_the_code_of_the_cause() {
+    let bench = NodeBench::new();
     assert_eq!(bench.refusal().reason, Reason::NoJob);
     bench.scratch.file("jobs/5/3.ended", &Note::new(clock::now() - 601).to_json());
     assert_eq!(bench.refusal().reason, Reason::NoJob);
@@ -23,7 +23,7 @@ fn no_job_has_several_reasons() {
 
 #[test]
 fn configuration_faults_refuse_and_are_named() {
-    let bench = Bench::new();
+    let bench = NodeBench::new();
     bench.job("7", STRICT);
     bench.configure("enforced = always\n");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
@@ -39,8 +39,8 @@ fn configuration_faults_refuse_and_are_named() {
 }
 
 #[test]
-fn where_it_is_not_enforced_nothing_is_judged() {
-    let bench = Bench::new();
+fn login_is_not_judged_unless_enforced() {
+    let bench = NodeBench::new();
     let marker = bench.scratch.path().join("compute");
     bench.configure(&format!("enforce = if-exists:{}\n", marker.display()));
     assert_eq!(bench.ask().verdict, Verdict::NotEnforced);
@@ -49,8 +49,8 @@ fn where_it_is_not_enforced_nothing_is_judged() {
 }
 
 #[test]
-fn the_stack_is_judged_in_the_account_phase() {
-    let mut bench = Bench::new();
+fn stack_is_judged_in_the_account_phase() {
+    let mut bench = NodeBench::new();
     bench.job("7", STRICT);
     assert_eq!(bench.ask().stack, Stack::Unchecked);
     bench.request.phase = Phase::Account;
@@ -62,8 +62,8 @@ fn the_stack_is_judged_in_the_account_phase() {
 }
 
 #[test]
-fn refusals_carry_the_sites_words() {
-    let bench = Bench::new();
+fn refusal_has_the_texts_of_the_site() {
+    let bench = NodeBench::new();
     let path = bench.scratch.file("motd", "Ask hpc@x\n");
     bench.configure(&format!("message_file = {}\nhint = qstat -u $USER\n", path.display()));
     let reply = bench.ask();
@@ -76,14 +76,14 @@ fn refusals_carry_the_sites_words() {
 }
 
 #[test]
-fn no_job_is_asked_again_within_the_budget() {
-    let mut bench = Bench::new();
+fn sources_are_queried_again_within_the_budget() {
+    let mut bench = NodeBench::new();
     bench.request.wait_ms = 2000;
     let began = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             sleep(Duration::from_millis(150));
-            // As `register` does it: the record appears complete or not at all.
+            // The record appears complete, as with `register`.
             bench.scratch.dir("cg/7");
             bench.scratch.dir("jobs/5");
             let text = format!(r#"{{"version":1,"id":"7","uid":5,"cgroup":"/7"{STRICT}}}"#);
@@ -103,8 +103,8 @@ fn no_job_is_asked_again_within_the_budget() {
 }
 
 #[test]
-fn devices_of_a_later_version_refuse() {
-    let bench = Bench::new();
+fn unknown_devices_refuse_and_are_named() {
+    let bench = NodeBench::new();
     for (more, device) in [
         (r#","cdi":["nvidia.com/gpu=0","b"]"#, "nvidia.com/gpu=0"),
         (r#","gpus":[3]"#, "GPU 3"),
@@ -122,7 +122,7 @@ fn devices_of_a_later_version_refuse() {
 
 #[test]
 fn too_many_devices_refuse() {
-    let bench = Bench::new();
+    let bench = NodeBench::new();
     let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
     bench.scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
     bench.job("7", r#","options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#);

@@ -1,11 +1,11 @@
-//! Jobs of Slurm's.
+//! Logins to Slurm jobs.
 
 use super::*;
 
 #[test]
-fn a_job_of_slurms_inherits_its_filter_and_its_gpus_are_tried() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     bench.daemons.running(&bench.socket(8), 6);
     let plan = bench.plan();
@@ -22,13 +22,13 @@ fn a_job_of_slurms_inherits_its_filter_and_its_gpus_are_tried() {
 }
 
 #[test]
-fn where_slurm_constrains_nothing_nothing_is_inherited() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn no_filter_is_inherited_unless_slurm_constrains_devices() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     bench.scratch.file("etc/slurm/gres.conf", "Name=gpu Count=4\n");
     assert_eq!(bench.plan().containment, Containment::None);
-    bench.slurm();
+    bench.configure_slurm();
     bench.scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no\n");
     let plan = bench.plan();
     assert_eq!((plan.containment, plan.probes), (Containment::None, vec![]));
@@ -37,9 +37,9 @@ fn where_slurm_constrains_nothing_nothing_is_inherited() {
 }
 
 #[test]
-fn closed_is_a_list_of_all_of_slurms_devices_besides() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn closed_devices_are_the_list_of_all_slurm_devices() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.scratch.file("dev/null", "c 1:3");
     bench.daemons.running(&bench.socket(7), 5);
     bench.configure("slurm_devices = closed\nalways_allowed = char-misc r\n");
@@ -57,9 +57,9 @@ fn closed_is_a_list_of_all_of_slurms_devices_besides() {
 }
 
 #[test]
-fn a_record_adds_its_devices_to_a_job_of_slurms() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn record_adds_its_devices_to_a_slurm_job() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     let record = |more: &str| {
         let text = format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm"{more}}}"#);
@@ -73,7 +73,7 @@ fn a_record_adds_its_devices_to_a_job_of_slurms() {
     assert!(list.rules().contains(&"c:195:2:rw".parse().unwrap()));
     assert!(!list.rules().contains(&"c:195:1:rw".parse().unwrap()));
     assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), Rule::OnlyJob));
-    // One that is kept for other things adds no list, and takes away none of the site's.
+    // A record without a list of devices adds none, and removes none of the site.
     record(r#","options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.plan().containment, Containment::Inherit);
     bench.configure("slurm_devices = closed\n");
@@ -84,7 +84,7 @@ fn a_record_adds_its_devices_to_a_job_of_slurms() {
         plan.containment
     );
     assert_eq!(plan.gpus, 0);
-    // A cgroup that a record names is not where Slurm put the job.
+    // A cgroup in a record does not replace Slurm's placement.
     bench.job("7", r#","gres":{"gpu":[2]}"#);
     assert!(matches!(bench.plan().placement, Placement::Extern { .. }));
     std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
@@ -92,19 +92,19 @@ fn a_record_adds_its_devices_to_a_job_of_slurms() {
 }
 
 #[test]
-fn a_login_to_a_job_of_slurms_is_given_what_the_configuration_says_of_its_environment() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn configuration_decides_the_variables_of_a_slurm_login() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
-    let given = || {
+    let variables = || {
         let shown: Vec<_> = bench.plan().env.iter().map(ToString::to_string).collect();
         shown.join(" ")
     };
-    assert_eq!(given(), "SLURM_JOB_ID=7");
+    assert_eq!(variables(), "SLURM_JOB_ID=7");
     bench.configure("env = none\n");
-    assert_eq!(given(), "");
+    assert_eq!(variables(), "");
     bench.configure("env = full\n");
-    assert_eq!(given(), "SLURM_JOB_ID=7");
+    assert_eq!(variables(), "SLURM_JOB_ID=7");
     let why = "env: only SLURM_JOB_ID is set: the job has no record";
     assert!(bench.ask().warnings.iter().any(|text| text == why));
     let env = r#""SLURM_JOB_NODELIST":"n1","SLURM_JOB_NUM_NODES":"1","SLURM_JOB_NTASKS":"2",
@@ -113,16 +113,16 @@ fn a_login_to_a_job_of_slurms_is_given_what_the_configuration_says_of_its_enviro
         r#"{{"version":1,"id":"7","uid":5,"via":"slurm","gres":{{"gpu":[2]}},"env":{{{env}}}}}"#
     );
     bench.scratch.file("jobs/5/7.json", &record);
-    let full = given();
+    let full = variables();
     for pair in ["SLURM_JOB_ID=7", "SLURM_TASKS_PER_NODE=2", "CUDA_VISIBLE_DEVICES=0"] {
-        assert!(full.split(' ').any(|given| given == pair), "{pair}: {full}");
+        assert!(full.split(' ').any(|variable| variable == pair), "{pair}: {full}");
     }
 }
 
 #[test]
-fn a_job_of_slurms_is_not_joined_without_its_record() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn slurm_job_with_unusable_record_is_not_joined() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     for text in ["{", r#"{"version":1,"id":"7","uid":5,"via":"slurm"}"#] {
         bench.scratch.file("jobs/5/7.json", text);
@@ -135,9 +135,9 @@ fn a_job_of_slurms_is_not_joined_without_its_record() {
 }
 
 #[test]
-fn a_record_without_slurms_job_is_not_running() {
-    let bench = Bench::new();
-    bench.slurm();
+fn record_without_its_slurm_job_is_not_running() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
     bench.scratch.dir("spool");
     let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
     bench.scratch.file("jobs/5/7.json", text);
@@ -146,9 +146,9 @@ fn a_record_without_slurms_job_is_not_running() {
 }
 
 #[test]
-fn slurms_files_that_cannot_be_read_refuse_and_are_named() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn unreadable_files_of_slurm_refuse_and_are_named() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     for name in ["cgroup.conf", "gres.conf"] {
         bench.scratch.mode(&format!("etc/slurm/{name}"), 0o666);
@@ -163,9 +163,9 @@ fn slurms_files_that_cannot_be_read_refuse_and_are_named() {
 }
 
 #[test]
-fn jobs_that_start_or_end_have_their_own_answers() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn starting_and_ending_jobs_have_their_own_codes() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.ending(&bench.socket(7), 5);
     let refusal = bench.refusal();
     assert_eq!((refusal.reason, refusal.jobs), (Reason::Ended, vec!["7".parse().unwrap()]));
@@ -186,12 +186,12 @@ fn jobs_that_start_or_end_have_their_own_answers() {
 
 #[test]
 fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() {
-    let mut bench = Bench::new();
-    bench.slurm();
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.request.budget_ms = 3000;
     bench.daemons.hung(&bench.socket(7));
     bench.daemons.running(&bench.socket(8), 5);
-    let rule = |bench: &Bench| (bench.plan().rule, bench.ask().warnings.len());
+    let rule = |bench: &NodeBench| (bench.plan().rule, bench.ask().warnings.len());
     assert_eq!(rule(&bench), (Rule::Answered, 1));
     let file = format!("proc/{}/cgroup", std::process::id());
     let owned_by = |uid: u32| format!("2:freezer:/slurm/uid_{uid}/job_7/step_extern\n");
@@ -204,9 +204,9 @@ fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() 
 }
 
 #[test]
-fn a_job_that_starts_is_waited_for() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn starting_job_is_awaited() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.starting(&bench.socket(7), 5);
     bench.daemons.hung(&bench.socket(9));
     bench.request.wait_ms = 3000;
@@ -223,9 +223,9 @@ fn a_job_that_starts_is_waited_for() {
 }
 
 #[test]
-fn a_spool_directory_of_others_is_a_fault() {
-    let mut bench = Bench::new();
-    bench.slurm();
+fn spool_directory_writable_by_others_is_a_fault() {
+    let mut bench = NodeBench::new();
+    bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     bench.scratch.mode("spool", 0o777);
     assert_eq!(bench.refusal().reason, Reason::Configuration);
@@ -234,9 +234,9 @@ fn a_spool_directory_of_others_is_a_fault() {
 }
 
 #[test]
-fn a_node_without_spool_directory_and_registry_has_no_scheduler() {
-    let bench = Bench::new();
-    bench.slurm();
+fn node_without_spool_directory_and_registry_has_no_scheduler() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
     std::fs::remove_dir_all(bench.scratch.path().join("jobs")).unwrap();
     assert_eq!(bench.refusal().reason, Reason::NoScheduler);
     assert!(bench.ask().detail.contains("/spool does not exist"), "{}", bench.ask().detail);

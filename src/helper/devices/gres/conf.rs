@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::HostList;
-use crate::devices::slurm_conf::{FileLine, KeyValues, LogicalLine, join_lines};
+use crate::devices::slurm_conf::{ConfLine, ConfPosition, KeyValues, join_lines};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
@@ -45,7 +45,7 @@ struct NodeLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GresRecord {
     /// The place of the first part of the line.
-    pub at: FileLine,
+    pub at: ConfPosition,
     /// The name of the resource.
     pub name: String,
     /// The type of the resource; empty if the record gives none.
@@ -70,9 +70,9 @@ impl GresConf {
     ///
     /// The number of a malformed line, and its fault.
     pub fn parse(text: &str, node: &str) -> Result<Self, (usize, String)> {
-        let at = |line| FileLine { file: Path::new("").into(), line };
+        let at = |line| ConfPosition { file: Path::new("").into(), line };
         let lines = join_lines(text).into_iter();
-        let lines = lines.map(|(number, text)| LogicalLine { at: at(number), text });
+        let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
         let conf = Self::from_lines(&lines.collect::<Vec<_>>(), node);
         conf.map_err(|(at, fault)| (at.line, fault))
     }
@@ -86,7 +86,7 @@ impl GresConf {
     /// # Errors
     ///
     /// The place of a malformed line, and its fault.
-    pub fn from_lines(lines: &[LogicalLine], node: &str) -> Result<Self, (FileLine, String)> {
+    pub fn from_lines(lines: &[ConfLine], node: &str) -> Result<Self, (ConfPosition, String)> {
         let mut conf = Self::default();
         for line in lines {
             let fault = |fault| (line.at.clone(), fault);
@@ -107,7 +107,7 @@ impl GresConf {
     /// # Errors
     ///
     /// A malformed record. The others are not returned then, since indexes count across records.
-    pub fn resources(&self, name: &str) -> Result<Resources, (FileLine, String)> {
+    pub fn resources(&self, name: &str) -> Result<Resources, (ConfPosition, String)> {
         let has_name =
             |line: &&NodeLine| line.name().is_some_and(|own| eq_ignoring_case(own, name));
         let (mut resources, mut file_count) = (Resources::default(), 0);
@@ -124,7 +124,7 @@ impl GresConf {
     }
 
     /// Returns the records of all names.
-    pub fn records(&self) -> impl Iterator<Item = Result<GresRecord, (FileLine, String)>> {
+    pub fn records(&self) -> impl Iterator<Item = Result<GresRecord, (ConfPosition, String)>> {
         self.lines.iter().filter_map(|line| line.parse_record(FILES_MAX).transpose())
     }
 
@@ -189,7 +189,7 @@ impl NodeLine {
 
     /// Parses the record of the line, with at most `max` files; `None` if the line contains only
     /// `AutoDetect=`.
-    fn parse_record(&self, max: usize) -> Result<Option<GresRecord>, (FileLine, String)> {
+    fn parse_record(&self, max: usize) -> Result<Option<GresRecord>, (ConfPosition, String)> {
         let record = self.scope.clone().and_then(|_| GresRecord::parse(&self.line, max));
         record.map_err(|fault| (self.line.at.clone(), fault))
     }

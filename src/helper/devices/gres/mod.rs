@@ -3,7 +3,7 @@
 mod conf;
 mod hostlist;
 
-use super::slurm_conf::{ConfError, FileLine, LogicalLine, SlurmConfFiles, join_lines};
+use super::slurm_conf::{ConfError, ConfLine, ConfPosition, SlurmConfFiles, join_lines};
 use super::tree::if_missing;
 use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topology};
 use conf::FILES_MAX;
@@ -100,9 +100,9 @@ fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
     if text.lines().next() != Some(&boot_stamp(tree)?) {
         return Err(DeviceError::at(SLURMD_GRES, "of another boot or driver"));
     }
-    let at = |line| FileLine { file: Path::new(SLURMD_GRES).into(), line };
+    let at = |line| ConfPosition { file: Path::new(SLURMD_GRES).into(), line };
     let lines = join_lines(&text).into_iter();
-    let lines = lines.map(|(number, text)| LogicalLine { at: at(number), text });
+    let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
     GresConf::from_lines(&lines.collect::<Vec<_>>(), node).map_err(line_error)
 }
 
@@ -136,7 +136,7 @@ fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
     Device::from_node(file, node, Access::RW)
 }
 
-fn line_error((at, fault): (FileLine, String)) -> DeviceError {
+fn line_error((at, fault): (ConfPosition, String)) -> DeviceError {
     DeviceError::at(at, fault)
 }
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::ConfError;
-use super::lines::{FileLine, LogicalLine, join_lines};
+use super::lines::{ConfLine, ConfPosition, join_lines};
 use crate::devices::{Settings, Tree};
-use crate::local_uid;
+use crate::find_local_uid;
 use kernel::trust::{Distrust, Trust, TrustError};
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -46,7 +46,7 @@ pub struct SlurmConfFiles {
 }
 
 /// The lines of a file and of the files that it includes.
-pub type Lines = Rc<[LogicalLine]>;
+pub type Lines = Rc<[ConfLine]>;
 
 impl SlurmConfFiles {
     /// Finds `slurm.conf` at the path in the site's settings, or where Slurm itself looks. The other
@@ -119,7 +119,7 @@ impl SlurmConfFiles {
 /// The lines of a file, in which included files replace the lines that include them.
 struct IncludeReader<'a> {
     files: &'a SlurmConfFiles,
-    lines: Vec<LogicalLine>,
+    lines: Vec<ConfLine>,
     bytes: u64,
     /// The value of `%c` in file names.
     cluster: Option<String>,
@@ -132,13 +132,13 @@ impl IncludeReader<'_> {
         let bytes = with_slurm_trusted(trust, |trust| trust.read(&path, FILE_BYTES_MAX));
         let bytes = bytes.map_err(ConfError::UnreadableFile)?;
         let file: Rc<Path> = path.into();
-        let at = |line| FileLine { file: Rc::clone(&file), line };
+        let at = |line| ConfPosition { file: Rc::clone(&file), line };
         self.bytes += bytes.len() as u64;
         if self.bytes > TOTAL_BYTES_MAX {
             return Err(ConfError::InvalidLine(at(1), TOO_LONG.to_owned()));
         }
         for (number, text) in join_lines(&String::from_utf8_lossy(&bytes)) {
-            let line = LogicalLine { at: at(number), text };
+            let line = ConfLine { at: at(number), text };
             if let Some(name) = line.included_name() {
                 let path = self.include_path(name).filter(|_| depth > 1);
                 let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
@@ -225,7 +225,7 @@ pub fn with_slurm_trusted<T>(
 }
 
 fn is_slurm_account(uid: u32) -> bool {
-    local_uid(SLURM_ACCOUNT).is_ok_and(|slurm| slurm == Some(uid))
+    find_local_uid(SLURM_ACCOUNT).is_ok_and(|slurm| slurm == Some(uid))
 }
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ mod tests {
     fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let lines = SlurmConfFiles::find(&tree, &Settings::default())?.read_main_lines()?;
-        let display = |line: &LogicalLine| {
+        let display = |line: &ConfLine| {
             let name = line.at.file.file_name().unwrap().to_str().unwrap();
             format!("{name}:{} {}", line.at.line, line.text)
         };
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn slurm_account_is_trusted_and_no_other() {
-        let Ok(Some(slurm)) = local_uid(SLURM_ACCOUNT) else {
+        let Ok(Some(slurm)) = find_local_uid(SLURM_ACCOUNT) else {
             println!("no account {SLURM_ACCOUNT}: skipped");
             return;
         };

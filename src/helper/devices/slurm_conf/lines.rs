@@ -7,16 +7,16 @@ use std::rc::Rc;
 /// Fault of a line that is not made of pairs.
 const NO_PAIRS: &str = "not of the form Key=value Key=value";
 
-/// A place in a file.
+/// A position in a configuration file: the path and the number of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileLine {
+pub struct ConfPosition {
     /// The file.
     pub file: Rc<Path>,
     /// Number of the line, from 1; for a continued line, of its first part.
     pub line: usize,
 }
 
-impl fmt::Display for FileLine {
+impl fmt::Display for ConfPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.display(), self.line)
     }
@@ -24,9 +24,9 @@ impl fmt::Display for FileLine {
 
 /// A line that is not empty, with its continuation lines and without its comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogicalLine {
+pub struct ConfLine {
     /// The place of the first part of the line.
-    pub at: FileLine,
+    pub at: ConfPosition,
     /// The text without blanks at its ends.
     pub text: String,
 }
@@ -35,7 +35,7 @@ pub struct LogicalLine {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValues {
     /// The place of the first part of the line.
-    pub at: FileLine,
+    pub at: ConfPosition,
     pairs: Vec<(String, String)>,
 }
 
@@ -73,7 +73,7 @@ fn without_comment(line: &str) -> &str {
     start.and_then(|start| line.get(..start)).unwrap_or(line)
 }
 
-impl LogicalLine {
+impl ConfLine {
     /// Returns the name of the file that the line includes, without expansion.
     pub fn included_name(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
@@ -144,8 +144,8 @@ fn split_value(text: &str) -> Result<(&str, &str), String> {
 mod tests {
     use super::*;
 
-    fn logical_line((line, text): (usize, String)) -> LogicalLine {
-        LogicalLine { at: FileLine { file: Path::new("/x").into(), line }, text }
+    fn logical_line((line, text): (usize, String)) -> ConfLine {
+        ConfLine { at: ConfPosition { file: Path::new("/x").into(), line }, text }
     }
 
     type Pairs = Vec<(String, String)>;

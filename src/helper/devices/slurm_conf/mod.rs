@@ -8,7 +8,7 @@ mod lines;
 
 pub use files::{Lines, SlurmConfFiles, with_slurm_trusted};
 use kernel::trust::{Distrust, TrustError};
-pub use lines::{FileLine, KeyValues, LogicalLine, join_lines};
+pub use lines::{ConfLine, ConfPosition, KeyValues, join_lines};
 use nix::errno::Errno;
 use protocol::NodeName;
 use thiserror::Error;
@@ -24,7 +24,7 @@ pub enum ConfError {
     UnreadableFile(TrustError),
     /// A line is malformed.
     #[error("{0}: {1}")]
-    InvalidLine(FileLine, String),
+    InvalidLine(ConfPosition, String),
 }
 
 impl ConfError {
@@ -77,7 +77,7 @@ impl SpoolPath {
     /// # Errors
     ///
     /// [`ConfError::InvalidLine`] if a line sets no valid path.
-    pub fn from_lines(lines: &[LogicalLine]) -> Result<Self, ConfError> {
+    pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
         let mut path = Self(DEFAULT_SPOOL_DIR.to_owned());
         for line in lines {
             let Some(value) = line.value_of(SPOOL_DIR_KEY) else { continue };
@@ -164,7 +164,7 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
 /// # Errors
 ///
 /// [`ConfError::InvalidLine`] if a value is neither yes nor no.
-pub fn parse_constrain_devices(lines: &[LogicalLine]) -> Result<bool, ConfError> {
+pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for line in lines {
         let Some(value) = line.value_of(CONSTRAIN_DEVICES_KEY) else { continue };
@@ -183,13 +183,13 @@ pub fn parse_constrain_devices(lines: &[LogicalLine]) -> Result<bool, ConfError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::slurm_conf::{FileLine, join_lines};
+    use crate::devices::slurm_conf::{ConfPosition, join_lines};
     use std::path::Path;
 
     fn read(text: &str) -> Result<SpoolPath, ConfError> {
-        let at = |line| FileLine { file: Path::new("/slurm.conf").into(), line };
+        let at = |line| ConfPosition { file: Path::new("/slurm.conf").into(), line };
         let lines = join_lines(text).into_iter();
-        let lines = lines.map(|(number, text)| LogicalLine { at: at(number), text });
+        let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
         SpoolPath::from_lines(&lines.collect::<Vec<_>>())
     }
 
@@ -210,7 +210,7 @@ mod tests {
         }
         for text in ["SlurmdSpoolDir=a", "SlurmdSpoolDir=", "SlurmdSpoolDir=/a/../b"] {
             assert!(
-                matches!(read(text), Err(ConfError::InvalidLine(FileLine { line: 1, .. }, _))),
+                matches!(read(text), Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))),
                 "{text}"
             );
         }
@@ -282,7 +282,7 @@ mod tests {
             assert!(
                 matches!(
                     constrained(&scratch),
-                    Err(ConfError::InvalidLine(FileLine { line: 1, .. }, _))
+                    Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))
                 ),
                 "{text}"
             );

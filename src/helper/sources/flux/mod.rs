@@ -9,7 +9,7 @@ mod unit;
 
 use super::describe_placement;
 use super::{Job, Source, SourceError, SourceReport};
-use crate::{local_uid, printable};
+use crate::{find_local_uid, printable};
 use kernel::proc::{self, Proc};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::flux::{self, Unit, unit_parents};
@@ -205,7 +205,7 @@ fn describe_second_broker(job: &Job) -> Option<String> {
 /// [`SourceError::Absent`] if there is no such account, [`SourceError::Failed`] for root and if
 /// `/etc/passwd` cannot be read.
 pub fn account_uid(account: &str) -> Result<u32, SourceError> {
-    match local_uid(account) {
+    match find_local_uid(account) {
         Ok(Some(0)) => {
             Err(SourceError::Failed(format!("flux_user {account} is root, which Flux is not")))
         }

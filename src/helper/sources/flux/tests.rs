@@ -7,11 +7,11 @@ use crate::testing::Scratch;
 const FLUX: u32 = 992;
 
 /// A node with units of jobs and their processes, laid out as files.
-struct Bench {
+struct FluxBench {
     scratch: Scratch,
 }
 
-impl Bench {
+impl FluxBench {
     fn new() -> Self {
         let scratch = Scratch::new();
         scratch.file("proc/stat", "cpu 1 2\nbtime 1000\nprocesses 9\n");
@@ -75,7 +75,7 @@ fn ids(report: &SourceReport) -> Vec<&str> {
 
 #[test]
 fn only_the_users_jobs_are_found() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.running("imp-shell-0-fzz.service", 20, 6);
     // Without a slice of applications, and without the kernel's list of children.
@@ -100,7 +100,7 @@ fn only_the_users_jobs_are_found() {
 
 #[test]
 fn unit_outside_flux_manager_is_no_job() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [5; 4]);
     // A user's own service manager, and other cgroups of the Flux account.
@@ -119,7 +119,7 @@ fn unit_outside_flux_manager_is_no_job() {
 
 #[test]
 fn unit_without_imp_is_left_over() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     let left = |uids| {
         bench.process(10, 1, uids);
@@ -141,7 +141,7 @@ fn unit_without_imp_is_left_over() {
 
 #[test]
 fn unit_without_shell_is_skipped() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [FLUX; 4]);
     bench.children(10, "11 ");
@@ -154,7 +154,7 @@ fn unit_without_shell_is_skipped() {
 
 #[test]
 fn hidden_processes_are_a_fault() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10]);
     // A process that ended in between is no fault.
     assert!(bench.report().broken.is_empty());
@@ -168,7 +168,7 @@ fn hidden_processes_are_a_fault() {
 
 #[test]
 fn units_of_several_brokers_are_one_job() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-10-f1.service", 10, 5);
     bench.running("imp-shell-9-f1.service", 20, 5);
     let report = bench.report();
@@ -183,7 +183,7 @@ fn units_of_several_brokers_are_one_job() {
 
 #[test]
 fn imp_with_children_of_two_users_is_a_fault() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.running("imp-shell-0-f2.service", 20, 5);
     bench.process(12, 10, [6; 4]);
@@ -195,7 +195,7 @@ fn imp_with_children_of_two_users_is_a_fault() {
 
 #[test]
 fn missing_account_or_slice_is_absent() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     let path = bench.scratch.path();
     let ask = |account: &str| {
         let source = FluxSource::new(account, path.join("cg"), path);
@@ -211,7 +211,7 @@ fn missing_account_or_slice_is_absent() {
 
 #[test]
 fn units_after_deadline_are_silent() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     for number in 0..300 {
         let id = super::FluxId(1_000_000 + number);
         let pid = 100 + 2 * i32::try_from(number).unwrap();
@@ -226,7 +226,7 @@ fn units_after_deadline_are_silent() {
 /// A second IMP would make the unit invalid; the result shows that it was not read.
 #[test]
 fn imp_and_shell_are_found_without_reading_all_processes() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-f1.service", 10, 5);
     bench.process(12, 1, [FLUX, 0, 0, 0]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11, 12]);
@@ -240,7 +240,7 @@ fn imp_and_shell_are_found_without_reading_all_processes() {
 /// Processes that a job left behind delay other users' logins only up to this limit.
 #[test]
 fn processes_beyond_limit_are_not_read() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-f2.service", 20, 6);
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [5; 4]);
@@ -270,7 +270,7 @@ fn processes_beyond_limit_are_not_read() {
 
 #[test]
 fn job_with_lingering_tasks_is_ending_for_its_owner() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(12, 1, [5; 4]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 12]);
@@ -284,7 +284,7 @@ fn job_with_lingering_tasks_is_ending_for_its_owner() {
 
 #[test]
 fn job_is_starting_while_its_prolog_runs() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     let prolog = |name: &str, uid: u32| {
         let text = format!("FLUX_JOB_ID=1\nFLUX_JOB_USERID={uid}\nFLUX_X=FLUX_JOB_USERID=5\n");
         bench.scratch.file(&format!("run/{name}"), &text)
@@ -301,7 +301,7 @@ fn job_is_starting_while_its_prolog_runs() {
 
 #[test]
 fn flux_job_has_each_notation_of_its_id_as_name() {
-    let bench = Bench::new();
+    let bench = FluxBench::new();
     bench.running("imp-shell-0-fxyzzy.service", 10, 5);
     let job = bench.report().jobs.pop().unwrap();
     for (name, is) in [

@@ -39,7 +39,7 @@ pub(super) enum UnitState {
     Over,
     /// It has more processes than are read, and no IMP among them.
     TooManyProcesses,
-    /// Whether it runs a job, or whose, cannot be determined.
+    /// The job or its user cannot be determined.
     Invalid(String),
     /// The deadline passed first.
     TimedOut,
@@ -49,9 +49,9 @@ pub(super) enum UnitState {
 #[derive(Default)]
 struct ProcessTable {
     processes: Vec<Process>,
-    /// Whether a process could not be read.
+    /// At least one process could not be read.
     has_unread: bool,
-    /// Whether a process is in another pid namespace.
+    /// At least one process is in another pid namespace.
     has_foreign: bool,
 }
 

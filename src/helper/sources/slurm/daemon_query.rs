@@ -103,14 +103,14 @@ struct DaemonQuery<'a> {
     late: Instant,
     /// When the query ends in any case.
     deadline: Instant,
-    /// Whether the daemon may matter; `None` until it is late.
+    /// The daemon may have a job of the user; `None` until it is late.
     may_matter: Option<bool>,
     /// The daemon's process; 0 before the first connection.
     pid: i32,
     socket: Option<OwnedFd>,
     bytes: [u8; ANSWER_BYTES],
     filled: usize,
-    /// Whether the daemon has hung up before.
+    /// The daemon has hung up before.
     is_retry: bool,
 }
 

@@ -10,14 +10,14 @@ use crate::testing::Scratch;
 use daemons::{DaemonBehavior, ENDING, RUNNING, STARTING};
 
 /// A node with a `slurm.conf` and daemons.
-struct Bench {
+struct SlurmBench {
     // First, since the daemons end by a call to their sockets.
     daemons: Daemons,
     scratch: Scratch,
     settings: Settings,
 }
 
-impl Bench {
+impl SlurmBench {
     fn new(spool: &str) -> Self {
         let scratch = Scratch::new();
         scratch.file("etc/slurm/slurm.conf", &format!("SlurmdSpoolDir={spool}\n"));
@@ -60,7 +60,7 @@ fn ids(report: &SourceReport) -> Vec<&str> {
 
 #[test]
 fn only_the_users_jobs_are_found() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.daemon(8, DaemonBehavior::Answers(6, RUNNING));
     bench.daemon(9, DaemonBehavior::Answers(5, STARTING));
@@ -107,7 +107,7 @@ fn node_without_slurm_is_absent() {
 
 #[test]
 fn missing_extern_step_and_wrong_node_name_are_reported() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.scratch.dir("s");
     assert!(bench.report().skipped.is_empty(), "a node without jobs is none");
     bench.scratch.file("s/n1_7.4294967291", "");
@@ -122,7 +122,7 @@ fn missing_extern_step_and_wrong_node_name_are_reported() {
 
 #[test]
 fn stale_sockets_are_skipped() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     let path = bench.path("s", "n1", 8);
     drop(UnixListener::bind(&path).unwrap());
@@ -134,7 +134,7 @@ fn stale_sockets_are_skipped() {
 
 #[test]
 fn invalid_sockets_are_reported_and_hide_no_job() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.file("s/n1_8.4294967292", "");
     let link = bench.path("s", "n1", 9);
@@ -154,7 +154,7 @@ fn invalid_sockets_are_reported_and_hide_no_job() {
 
 #[test]
 fn socket_of_unexpected_user_is_refused() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     let me = nix::unistd::Uid::effective().as_raw();
     let path = bench.path("s", "n1", 7);
@@ -177,7 +177,7 @@ fn socket_of_unexpected_user_is_refused() {
 
 #[test]
 fn writable_spool_directory_fails() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.mode("s", 0o777);
     let Err(SourceError::Failed(text)) = bench.ask() else { panic!() };
@@ -186,7 +186,7 @@ fn writable_spool_directory_fails() {
 
 #[test]
 fn symbolic_links_to_spool_directory_are_resolved() {
-    let mut bench = Bench::new("/var/spool/slurmd");
+    let mut bench = SlurmBench::new("/var/spool/slurmd");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.dir("var/spool");
     let link = bench.scratch.path().join("var/spool/slurmd");
@@ -198,7 +198,7 @@ fn symbolic_links_to_spool_directory_are_resolved() {
 
 #[test]
 fn host_with_several_nodes_has_jobs_of_all() {
-    let mut bench = Bench::new("/spool/%n");
+    let mut bench = SlurmBench::new("/spool/%n");
     for (node, job) in [("n1", 7), ("n2", 8), ("n2", 7), ("n3", 9)] {
         let path = bench.path(&format!("spool/{node}"), node, job);
         bench.daemons.running(&path, 5);
@@ -218,7 +218,7 @@ fn host_with_several_nodes_has_jobs_of_all() {
 
 #[test]
 fn node_name_selects_its_sockets_in_shared_directory() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     for (node, job) in [("n1", 7), ("n2", 8)] {
         let path = bench.path("s", node, job);
         bench.daemons.running(&path, 5);

@@ -60,12 +60,12 @@ pub(super) struct SpecFile {
     rank: usize,
     format: Format,
     bytes: Vec<u8>,
-    parsed: OnceCell<Result<Spec, UnusableFile>>,
+    parsed: OnceCell<Result<Spec, UnusableSpec>>,
 }
 
-/// Why a file cannot be used.
+/// Reason why a specification cannot be used.
 #[derive(Debug)]
-pub(super) struct UnusableFile {
+pub(super) struct UnusableSpec {
     pub(super) why: String,
     /// `VENDOR/CLASS`, if it is certain.
     pub(super) kind: Option<String>,
@@ -83,14 +83,14 @@ impl SpecFile {
     pub(super) fn from_result(
         path: PathBuf,
         rank: usize,
-        parsed: Result<Spec, UnusableFile>,
+        parsed: Result<Spec, UnusableSpec>,
     ) -> Self {
         Self { path, rank, format: Format::Json, bytes: Vec::new(), parsed: parsed.into() }
     }
 
-    pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableFile> {
+    pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableSpec> {
         let parse = || {
-            Spec::parse(&self.bytes, self.format).map_err(|error| UnusableFile {
+            Spec::parse(&self.bytes, self.format).map_err(|error| UnusableSpec {
                 why: error.to_string(),
                 kind: name::find_kind(&self.bytes, self.format),
                 stem: None,
@@ -132,7 +132,7 @@ fn can_contain_kind(text: &str, kind: &str) -> bool {
     text.contains('\\') || text.match_indices(kind).any(|(start, _)| is_separate(start))
 }
 
-impl UnusableFile {
+impl UnusableSpec {
     /// Returns the state of a file with this name that the reader may not open.
     pub(super) fn from_name(file: &str) -> Self {
         let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
@@ -215,8 +215,8 @@ impl Catalog {
         dir: &TrustedDir,
         name: &str,
         format: Format,
-    ) -> Result<Option<Vec<u8>>, UnusableFile> {
-        let unusable = |why: String| UnusableFile { why, kind: None, stem: None };
+    ) -> Result<Option<Vec<u8>>, UnusableSpec> {
+        let unusable = |why: String| UnusableSpec { why, kind: None, stem: None };
         // The real name of the file differs, so that opening it would report a removed file.
         if name.contains(char::REPLACEMENT_CHARACTER) {
             return Err(unusable("the name is no UTF-8".to_owned()));
@@ -228,7 +228,7 @@ impl Catalog {
                 Err(error) => {
                     let denied = *error.cause() == Distrust::Open(Errno::EACCES);
                     let other = || unusable(error.cause().to_string());
-                    return Err(if denied { UnusableFile::from_name(name) } else { other() });
+                    return Err(if denied { UnusableSpec::from_name(name) } else { other() });
                 }
             };
             self.bytes = self.bytes.saturating_add(bytes.len() as u64);

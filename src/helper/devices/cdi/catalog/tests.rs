@@ -18,7 +18,7 @@ fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catal
 }
 
 fn unusable(path: &str, rank: usize, kind: Option<String>) -> SpecFile {
-    let unusable = UnusableFile { why: "no good".to_owned(), kind, stem: None };
+    let unusable = UnusableSpec { why: "no good".to_owned(), kind, stem: None };
     SpecFile::from_result(path.into(), rank, Err(unusable))
 }
 
@@ -48,7 +48,7 @@ fn unreadable_file_overrides_only_the_kind_in_its_name() {
         (".json", false),
     ] {
         let mut catalog = catalog(&[("low", 0)], &[]);
-        let unreadable = Err(UnusableFile::from_name(file));
+        let unreadable = Err(UnusableSpec::from_name(file));
         catalog.files.push(SpecFile::from_result(file.into(), 1, unreadable));
         let found = counts(&catalog);
         assert_eq!(found.is_ok(), counts_still, "{file}: {found:?}");

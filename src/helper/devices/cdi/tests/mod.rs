@@ -3,7 +3,7 @@ mod nodes;
 
 use std::collections::BTreeSet;
 
-use super::catalog::{SpecFile, UnusableFile};
+use super::catalog::{SpecFile, UnusableSpec};
 use super::*;
 use crate::testing::Random;
 use crate::testing::Scratch;
@@ -143,7 +143,7 @@ fn more_nodes_than_an_allowlist_needs_are_an_error() {
 #[test]
 fn unusable_file_that_does_not_matter_gives_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
-    let fault = UnusableFile { why: "the name is no UTF-8".to_owned(), kind: None, stem: None };
+    let fault = UnusableSpec { why: "the name is no UTF-8".to_owned(), kind: None, stem: None };
     catalog.files.push(SpecFile::from_result("/etc/cdi/bad.json".into(), 0, Err(fault)));
     let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);

@@ -9,7 +9,7 @@ use super::*;
 
 #[test]
 fn late_daemon_of_possible_newest_job_is_awaited() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::Answers(5, RUNNING));
     bench.daemon(2, DaemonBehavior::IsLate(QUERY_TIMEOUT + Duration::from_millis(500)));
     let report = bench.report();
@@ -18,7 +18,7 @@ fn late_daemon_of_possible_newest_job_is_awaited() {
 
 #[test]
 fn hung_daemon_of_possible_own_job_is_awaited_to_deadline() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::Hangs);
     bench.daemon(2, DaemonBehavior::Answers(5, RUNNING));
     for owner in [None, Some(5)] {
@@ -34,7 +34,7 @@ fn hung_daemon_of_possible_own_job_is_awaited_to_deadline() {
 
 #[test]
 fn hung_daemon_of_another_users_job_delays_no_login_to_the_deadline() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::Hangs);
     bench.daemon(2, DaemonBehavior::Answers(5, RUNNING));
     bench.cgroup_v1(6, 1);
@@ -50,7 +50,7 @@ fn hung_daemon_of_another_users_job_delays_no_login_to_the_deadline() {
 
 #[test]
 fn daemon_that_hangs_up_is_queried_again() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::HangsUpOnce(Arc::default()));
     let report = bench.report();
     assert_eq!((ids(&report), report.silent.len()), (vec!["1"], 0));
@@ -58,7 +58,7 @@ fn daemon_that_hangs_up_is_queried_again() {
 
 #[test]
 fn hung_daemon_is_awaited_without_other_jobs() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     bench.daemon(1, DaemonBehavior::Hangs);
     bench.daemon(2, DaemonBehavior::Answers(6, RUNNING));
     let began = Instant::now();
@@ -69,7 +69,7 @@ fn hung_daemon_is_awaited_without_other_jobs() {
 
 #[test]
 fn daemon_with_full_backlog_is_retried() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     let path = bench.path("s", "n1", 3);
     let flags = nix::sys::socket::SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(
@@ -100,7 +100,7 @@ fn daemon_with_full_backlog_is_retried() {
 
 #[test]
 fn hundreds_of_daemons_are_queried_few_at_a_time() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     for job in 1..=300 {
         bench.daemon(job, DaemonBehavior::Counts(Arc::clone(&counts)));
@@ -116,7 +116,7 @@ fn hundreds_of_daemons_are_queried_few_at_a_time() {
 
 #[test]
 fn daemons_beyond_deadline_are_reported() {
-    let mut bench = Bench::new("/s");
+    let mut bench = SlurmBench::new("/s");
     for job in 1..=100 {
         bench.daemon(job, DaemonBehavior::Hangs);
     }

@@ -1,0 +1,256 @@
+//! Answers a request: queries the sources, chooses one job, and plans its devices.
+//!
+//! The answer only names a job and its devices, or a reason for a refusal. The privileged half checks
+//! both.
+
+mod limits;
+mod stdin;
+mod wait;
+
+use super::caller::CallerQuery;
+use super::choice::{Choice, choose_job, rule_among_answers};
+use super::plan::make_plan;
+use super::stack::judge_session_stack;
+use super::{Config, Evidence, refusal, reply};
+use crate::devices::{Resolver, Settings, Tree};
+use crate::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
+use kernel::cgroup::Mount;
+use kernel::choice::Choices;
+use kernel::sys::clock;
+use kernel::trust::Trust;
+use limits::{read_message, shorten_to_limits};
+use protocol::{
+    Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
+};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Instant;
+use wait::{query_until_job, reply_deadline};
+
+pub use stdin::main;
+
+/// A node as the unprivileged half sees it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    root: PathBuf,
+    pub(super) trust: Trust,
+    cgroup: OnceLock<PathBuf>,
+}
+
+/// Answers a request on this node.
+pub fn answer(request: &Request) -> Reply {
+    Node::here().answer(request, &mut Evidence::default())
+}
+
+impl Node {
+    /// Returns this node.
+    pub fn here() -> Self {
+        Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: OnceLock::new() }
+    }
+
+    /// Returns a node for a test, with `dev`, `proc` and `etc/pam.d` below `root`, files that `trust`
+    /// accepts, and cgroups in the directory `cgroup`.
+    pub fn with_root(root: &Path, trust: Trust, cgroup: &Path) -> Self {
+        Self { root: root.to_owned(), trust, cgroup: cgroup.to_owned().into() }
+    }
+
+    /// Answers a request; adds to `evidence` what led to the answer.
+    pub fn answer(&self, request: &Request, evidence: &mut Evidence) -> Reply {
+        let mut reply = reply(Verdict::NotEnforced, String::new());
+        evidence.add("config", &request.conf);
+        match Config::read(Path::new(&request.conf), &self.trust) {
+            Ok(config) => self.fill_reply(request, &config, &mut reply, evidence),
+            Err(error) => {
+                reply.detail = error.to_string();
+                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
+            }
+        }
+        shorten_to_limits(reply)
+    }
+
+    /// Fills in the verdict, the state of the service's stack, and the site's texts.
+    fn fill_reply(
+        &self,
+        request: &Request,
+        config: &Config,
+        reply: &mut Reply,
+        evidence: &mut Evidence,
+    ) {
+        if let Some(path) = config.missing_enforce_path() {
+            reply.detail = format!("{} does not exist", path.display());
+            evidence.add("enforce", &reply.detail);
+            return;
+        }
+        self.decide(request, config, reply, evidence);
+        if request.phase == Phase::Account {
+            let finding = judge_session_stack(&self.root, &request.service);
+            reply.stack = finding.to_stack();
+            evidence.add("stack", &finding);
+            if reply.stack == Stack::Missing {
+                reply.warnings.insert(0, format!("service {}: {finding}", request.service));
+            }
+        }
+        if let (Verdict::Refuse(_), Some(path)) = (&reply.verdict, &config.message_file) {
+            match read_message(path, &self.trust) {
+                Ok(text) => reply.message = text,
+                Err(error) => reply.warnings.push(error.to_string()),
+            }
+        }
+        if let Some(hint) = &config.hint {
+            reply.hint.clone_from(hint);
+        }
+    }
+
+    /// Chooses the job and plans its devices; fills in the verdict, its cause, the warnings and the
+    /// scheduler's hint.
+    fn decide(
+        &self,
+        request: &Request,
+        config: &Config,
+        reply: &mut Reply,
+        evidence: &mut Evidence,
+    ) {
+        let began = Instant::now();
+        let tree = self.tree();
+        let sources = match self.sources(&tree, &request.node, config) {
+            Ok(sources) => sources,
+            Err(cause) => {
+                reply.detail = cause;
+                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
+                return;
+            }
+        };
+        let mut survey = query_until_job(&sources, request);
+        survey.add_evidence(evidence);
+        let mut present = SourceName::ALL.into_iter().filter(|name| survey.present.contains(name));
+        present.find_map(job_list_command).unwrap_or_default().clone_into(&mut reply.hint);
+        let jobs = std::mem::take(&mut survey.report.jobs);
+        let choice = choose_job(jobs, request.several, |rule, jobs| match rule {
+            Rule::Caller => {
+                let deadline = reply_deadline(request, began);
+                let caller = CallerQuery::new(self, request, config, deadline);
+                caller.find_job(jobs, evidence, &mut survey.report.broken)
+            }
+            Rule::Chosen => {
+                self.find_chosen_job(request.uid, jobs, evidence, &mut survey.report.broken)
+            }
+            Rule::OnlyJob | Rule::Newest | Rule::Answered => None,
+        });
+        (reply.verdict, reply.detail) = match choice {
+            Choice::None => {
+                let (refusal, cause) = survey.refusal_without_job(clock::now(), &config.sources);
+                (reply.verdict, reply.detail) = (Verdict::Refuse(refusal), cause);
+                return;
+            }
+            Choice::Needed(jobs) => {
+                let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
+                (Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
+            }
+            Choice::Job(job, rule) => {
+                let is_known = survey.report.silent.is_empty();
+                let rule = if is_known { rule } else { rule_among_answers(rule) };
+                evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
+                let resolver = self.resolver(tree, request, config, &job);
+                match make_plan(&job, rule, &request.unit, config, &resolver, evidence) {
+                    Ok((plan, warnings)) => {
+                        survey.report.broken.extend(warnings);
+                        (Verdict::Admit(plan), String::new())
+                    }
+                    Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
+                }
+            }
+        };
+        reply.warnings = survey.into_warnings();
+    }
+
+    /// Returns the site's settings of devices. A name of the node in the PAM line counts unless the
+    /// configuration has one.
+    fn device_settings(node: &str, config: &Config) -> Settings {
+        let configured = config.devices.node_name.clone();
+        let node_name = configured.or_else(|| node_name_of_pam_line(node, &host_name()));
+        Settings { node_name, ..config.devices.clone() }
+    }
+
+    /// Returns the resolver for a job's devices. If a step daemon's socket gives Slurm's name of the
+    /// node, Slurm's files are read for this name.
+    fn resolver(&self, tree: Tree, request: &Request, config: &Config, job: &Job) -> Resolver {
+        let mut settings = Self::device_settings(&request.node, config);
+        if let Placement::Extern { node, .. } = &job.placement {
+            settings.node_name = Some(node.to_string());
+        }
+        Resolver::new(tree, settings)
+    }
+
+    pub(super) fn tree(&self) -> Tree {
+        match self.root.parent() {
+            Some(_) => Tree::with_root(&self.root, self.trust.clone()),
+            None => Tree::host(),
+        }
+    }
+
+    pub(super) fn choices(&self) -> Choices {
+        Choices::below(&self.root, self.trust.clone())
+    }
+
+    /// Opens the sources of the configuration, in the order of their queries.
+    pub(super) fn sources(
+        &self,
+        tree: &Tree,
+        node: &str,
+        config: &Config,
+    ) -> Result<Vec<Box<dyn Source>>, String> {
+        let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
+            match name {
+                SourceName::Registry => {
+                    let (registry, cgroup) = (config.registry.clone(), self.cgroup_mount()?);
+                    Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
+                }
+                SourceName::Slurm => {
+                    let settings = Self::device_settings(node, config);
+                    let spool = config.slurm_spool.clone();
+                    Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
+                }
+                SourceName::Flux => {
+                    let mount = self.cgroup_mount()?;
+                    Ok(Box::new(FluxSource::new(&config.flux_user, mount, &self.root)))
+                }
+            }
+        };
+        // Query Slurm last: its daemons may take until the deadline, the other sources do not wait.
+        let (slow, fast): (Vec<_>, Vec<_>) =
+            config.sources.iter().partition(|name| **name == SourceName::Slurm);
+        fast.into_iter().chain(slow).map(source).collect()
+    }
+
+    pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {
+        if let Some(cgroup) = self.cgroup.get() {
+            return Ok(cgroup.clone());
+        }
+        let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
+        let mount = self.root.join(mount.path().trim_start_matches('/'));
+        Ok(self.cgroup.get_or_init(|| mount).clone())
+    }
+}
+
+/// Returns the command by which users list their own jobs.
+fn job_list_command(source: SourceName) -> Option<&'static str> {
+    match source {
+        SourceName::Registry => None,
+        SourceName::Slurm => Some("squeue --me"),
+        SourceName::Flux => Some("flux jobs"),
+    }
+}
+
+pub(super) fn host_name() -> String {
+    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the name that a PAM line gives the node; `None` for the host's own name, of which a
+/// request has only the part before the first dot.
+fn node_name_of_pam_line(node: &str, host: &str) -> Option<String> {
+    let short_host = host.split('.').next().unwrap_or_default();
+    (node != short_host && node != host).then(|| node.to_owned())
+}
+
+#[cfg(test)]
+mod tests;
