@@ -499,7 +499,7 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     let minor = std::process::id() & 0xf_ffff;
     node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
     // The speed of a busy machine does not matter here.
-    node.arguments("log_level=quiet timeout=20");
+    node.arguments("log_level=info timeout=20");
     let sshd = node.sshd();
     let names = program_names(node, &sshd);
     assert_eq!(names.len(), 3, "{names:?}");

@@ -48,6 +48,8 @@ static int32_t owner;
 static const char *job_dir;
 static char **faults;
 static volatile sig_atomic_t ended, asked_to_add;
+/* Held while a process is added. */
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 static char socket_path[4096];
 
 static void die(const char *what)
@@ -95,7 +97,7 @@ static int write_file(const char *rest, const char *text)
     return result;
 }
 
-static void add_process(int32_t pid)
+static void add_one(int32_t pid)
 {
     char digits[16];
     snprintf(digits, sizeof digits, "%d", pid);
@@ -115,6 +117,15 @@ static void add_process(int32_t pid)
         path_below(path, sizeof path, leaf);
         rmdir(path);
     }
+}
+
+/* Adds a process unless the step has ended: no cgroup is made while they are removed. */
+static void add_process(int32_t pid)
+{
+    pthread_mutex_lock(&adding);
+    if (!ended)
+        add_one(pid);
+    pthread_mutex_unlock(&adding);
 }
 
 static void hang(void)
@@ -286,7 +297,8 @@ static void end(int signal)
     ended = 1;
 }
 
-/* Removes the cgroups that it knows of, the innermost first, after the killed processes are gone. */
+/* Removes the cgroups that it knows of, the innermost first, after the killed processes are gone. It kills before
+ * each try, as slurmstepd does: another thread may have added a process just before the end. */
 static int remove_cgroups(void)
 {
     static const char *const known[] = {"/step_extern/user/task_special", "/step_extern/user/other",
@@ -294,13 +306,15 @@ static int remove_cgroups(void)
                                         "/step_extern/user", "/step_extern/slurm", "/step_extern", ""};
     int left = 0;
     unlink(socket_path);
-    write_file("/step_extern/user/cgroup.kill", "1");
+    pthread_mutex_lock(&adding);
+    pthread_mutex_unlock(&adding);
     write_file("/../cgroup.procs", "0");
     for (size_t at = 0; at < sizeof known / sizeof *known; at++) {
         char path[4096];
         int result = -1;
         path_below(path, sizeof path, known[at]);
         for (int tries = 0; tries < 400 && result; tries++) {
+            write_file("/step_extern/user/cgroup.kill", "1");
             result = rmdir(path) && errno != ENOENT;
             if (result)
                 usleep(5000);
