@@ -12,7 +12,7 @@ use kernel::cgroup::{
     unless_gone,
 };
 use kernel::proc::{self, Proc};
-use kernel::sys::process::{pidfd_open, pidfd_send_signal};
+use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};

@@ -1,7 +1,7 @@
 //! Kills a cgroup with everything below it, for the keeper and for `job-adopt`.
 
 use kernel::cgroup::{Dir, Result, own_processes, walk};
-use kernel::sys::process::{pidfd_open, pidfd_send_signal};
+use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;

@@ -6,7 +6,7 @@
 
 use super::Failed;
 use super::mounts::MountTable;
-use super::sys::process as sys;
+use super::sys::nsfs::{namespace_kind, owning_user_namespace};
 use super::trust::{Trust, open_below};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CloneFlags, setns};
@@ -49,10 +49,13 @@ impl Namespace {
         let users = kind == libc::CLONE_NEWUSER;
         let known = users || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
         let is_one = known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
-        if !is_one || sys::kind(fd.as_fd())? != kind {
+        if !is_one || namespace_kind(fd.as_fd())? != kind {
             return Err(io::Error::other("is no namespace of mounts, or of processes, as is due"));
         }
-        if users || fstat(sys::owner(fd.as_fd())?)?.st_ino != stat("/proc/self/ns/user")?.st_ino {
+        if users
+            || fstat(owning_user_namespace(fd.as_fd())?)?.st_ino
+                != stat("/proc/self/ns/user")?.st_ino
+        {
             let why = "is a user namespace or in one, whose user may change what is mounted";
             return Err(io::Error::other(why));
         }

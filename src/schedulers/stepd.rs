@@ -414,7 +414,7 @@ impl Connection {
 
     fn receive_descriptor(&self, deadline: Instant) -> Result<OwnedFd> {
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
-        match sys::process::receive(self.socket.as_fd()) {
+        match sys::socket::receive_fd(self.socket.as_fd()) {
             Ok(descriptor) => descriptor.ok_or(Error::MalformedAnswer),
             Err(Errno::EINTR | Errno::EAGAIN) => self.receive_descriptor(deadline),
             Err(errno) => Err(Error::SystemCall("recvmsg", errno)),

@@ -55,7 +55,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 }
 
 fn check_pidfd() -> Finding {
-    let Err(error) = sys::process::pidfd_open(getpid().as_raw()) else {
+    let Err(error) = sys::pidfd::pidfd_open(getpid().as_raw()) else {
         return Finding::fine(KERNEL_PIDFD, "kernel", "processes can be held on to (pidfd)");
     };
     let text = format!(

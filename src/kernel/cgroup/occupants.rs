@@ -7,7 +7,7 @@ use super::dir::{OCCUPANTS, get};
 use super::{Dir, Error, Result, own_processes, walk};
 use crate::Failed;
 use crate::proc::Proc;
-use crate::sys::process::namespace_owner;
+use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

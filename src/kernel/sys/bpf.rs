@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{checked, made_fd};
+use super::{checked, fd_from_syscall};
 
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_ATTACH: libc::c_int = 8;
@@ -77,7 +77,7 @@ impl Attr {
         // SAFETY: passed on to the caller.
         let result = unsafe { self.call(command) };
         // SAFETY: such a command, says the caller.
-        unsafe { made_fd(result) }
+        unsafe { fd_from_syscall(result) }
     }
 }
 

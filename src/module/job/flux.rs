@@ -12,7 +12,7 @@ use kernel::cgroup::{Dir, Membership, Place};
 use kernel::lock::{Lock, is_kept, keepers};
 use kernel::proc::{Proc, Process};
 use kernel::sys::child::{Handed, spawn_keeper};
-use kernel::sys::process::pidfd_open;
+use kernel::sys::pidfd::pidfd_open;
 use kernel::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};

@@ -13,7 +13,7 @@
 use super::{
     Action, DEFAULT_ACTION, MASK, SpawnFailure, arrange, execute, limit, step, sys, vfork_with,
 };
-use crate::sys::process::pidfd_send_signal;
+use crate::sys::pidfd::pidfd_send_signal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SIGCHLD, kill};
@@ -431,7 +431,7 @@ unsafe fn drop_capabilities() -> libc::c_long {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::process::pidfd_open;
+    use crate::sys::pidfd::pidfd_open;
     use std::process::{Command, Stdio};
 
     /// A shell in the helper's place, and the end of what it says.

@@ -1,0 +1,57 @@
+//! Queries namespaces by their files (ioctl_ns(2)).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// Returns the `CLONE_NEW` number of a namespace. The file must be of nsfs: to another file this request may
+/// mean anything.
+///
+/// # Errors
+///
+/// As `ioctl(2)`.
+pub fn namespace_kind(fd: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    // SAFETY: NS_GET_NSTYPE of linux/nsfs.h has no argument.
+    let kind = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb703) };
+    super::checked(kind.into()).map(|_| kind)
+}
+
+/// Opens the user namespace whose root may change a namespace; for a user namespace, the one above it. The
+/// file must be of nsfs: to another file this request may mean anything.
+///
+/// # Errors
+///
+/// `EPERM` for a user namespace that is neither this process's nor below it.
+pub fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: NS_GET_USERNS has no argument.
+    let owner = unsafe { libc::ioctl(fd.as_raw_fd(), 0xb701) };
+    // SAFETY: the request makes a descriptor.
+    unsafe { super::fd_from_syscall(owner.into()) }
+}
+
+/// Returns the uid of the account that owns the user namespace of a process; `None` if it is this process's
+/// own. Of nested ones the outermost below this process's counts: its owner is an account of the node.
+///
+/// # Errors
+///
+/// As `open(2)`: `ENOENT` or `ESRCH` for a process that is gone, `EACCES` without the right to read it;
+/// `EPERM` for a namespace that is not below this process's.
+pub fn namespace_owner(pid: i32) -> io::Result<Option<u32>> {
+    let own = std::fs::metadata("/proc/self/ns/user")?.ino();
+    let mut namespace = File::open(format!("/proc/{pid}/ns/user"))?;
+    if namespace.metadata()?.ino() == own {
+        return Ok(None);
+    }
+    loop {
+        let parent = File::from(owning_user_namespace(namespace.as_fd())?);
+        if parent.metadata()?.ino() == own {
+            break;
+        }
+        namespace = parent;
+    }
+    let mut uid: libc::uid_t = 0;
+    // SAFETY: NS_GET_OWNER_UID writes a uid_t, for which the pointer is good.
+    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), 0xb704, &raw mut uid) };
+    super::checked(result.into()).map(|_| Some(uid))
+}
