@@ -4,7 +4,7 @@
 use super::Error;
 use helper::records::Registry;
 use kernel::cgroup::Membership;
-use kernel::namespace::{Namespace, Outside};
+use kernel::namespace::{Namespace, NamespaceOrigin};
 use kernel::proc::{self, Proc};
 use kernel::trust::Trust;
 use nix::libc;
@@ -32,7 +32,7 @@ pub(super) fn pin(pid: u32, id: &JobId, job: &str) -> Result<String, Error> {
     // A setuid program that the user started keeps their real uid.
     let is_roots = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
     let place = Membership::of(process)?;
-    let namespace = Namespace::of(&number, "mnt", libc::CLONE_NEWNS)?;
+    let namespace = Namespace::open_of_process(&number, "mnt", libc::CLONE_NEWNS)?;
     // The number was this process's all the time if it is still there.
     proc::read(format!("/proc/self/fd/{}/stat", folder.as_raw_fd())).map_err(gone)?;
     if !place.unified().is_some_and(|path| is_within(path, job)) {
@@ -77,11 +77,13 @@ pub(super) fn sweep(registry: &Registry, trust: &Trust) -> Result<(), Error> {
 /// Works where the system's first process is, and sshd with it. A scheduler's daemon may have mounts of its
 /// own, and what is mounted there stays there.
 fn in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let Ok(first) = Namespace::of("1", "mnt", libc::CLONE_NEWNS) else { return work() };
+    let Ok(first) = Namespace::open_of_process("1", "mnt", libc::CLONE_NEWNS) else {
+        return work();
+    };
     let first = [first];
-    let outside = Outside::open(&first).map_err(io::Error::other)?;
+    let outside = NamespaceOrigin::open(&first).map_err(io::Error::other)?;
     let result = outside.join(&first).and_then(|()| work());
-    outside.back().map_err(io::Error::other)?;
+    outside.leave().map_err(io::Error::other)?;
     result
 }
 

@@ -86,7 +86,7 @@ impl Placed {
         let Some(name) = &record.namespaces else { return Ok(withdraw(dir, cgroup::NAMESPACE)?) };
         let path = match parse_decimal(name) {
             Some(pid) => pin(pid, &record.id, dir.path())?,
-            None => Namespace::at(name).map(|_| name.clone())?,
+            None => Namespace::open(name).map(|_| name.clone())?,
         };
         set_xattr(dir.as_fd(), cgroup::NAMESPACE, path.as_bytes(), 0)
             .map_err(|error| dir.failed("note namespace of", "", error).into())

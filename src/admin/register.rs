@@ -91,7 +91,7 @@ pub(super) fn register(
 ) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
     let trust = Trust::root();
-    let _lock = Lock::take(Lock::REGISTRY, deadline)?;
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, deadline)?;
     config.registry.remove_old_notes(&trust, clock::now())?;
     let result = place(record, config, &trust, deadline, output);
     // Pins of jobs whose end nobody reported, and of this one if it is not registered now.

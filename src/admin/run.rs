@@ -104,7 +104,7 @@ fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u
 /// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
 /// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
 fn awaited(status: &str) -> Option<SigSet> {
-    let ignored = u64::from_str_radix(proc::field(status, "SigIgn:")?, 16).ok()?;
+    let ignored = u64::from_str_radix(proc::find_field(status, "SigIgn:")?, 16).ok()?;
     let ends = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
     let heeded = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
     Some(heeded.chain([Signal::SIGCHLD]).collect())

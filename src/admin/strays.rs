@@ -13,7 +13,7 @@ use helper::{Config, printable};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, unless_gone};
 use kernel::log::{Line, Severity};
 use kernel::proc::{Proc, Process};
-use kernel::sys::file::facts;
+use kernel::sys::file::read_file_status;
 use kernel::trust::Trust;
 use module::{Settings, is_off};
 use nix::fcntl::{OFlag, open};
@@ -517,8 +517,8 @@ fn refused(pid: i32, open: &[DeviceRule]) -> Option<Vec<String>> {
 /// The device behind a descriptor of a process's. It is not opened, and no file system is asked.
 fn device(link: &Path) -> Option<DeviceNode> {
     let file = open(link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-    let facts = facts(file.as_fd()).ok()?;
-    let kind = match SFlag::from_bits_truncate(facts.mode) & SFlag::S_IFMT {
+    let status = read_file_status(file.as_fd()).ok()?;
+    let kind = match SFlag::from_bits_truncate(status.mode) & SFlag::S_IFMT {
         SFlag::S_IFCHR => DeviceType::Char,
         SFlag::S_IFBLK => DeviceType::Block,
         _ => return None,
@@ -526,8 +526,8 @@ fn device(link: &Path) -> Option<DeviceNode> {
     let number = |value: u64| u32::try_from(value).ok();
     Some(DeviceNode {
         kind,
-        major: number(major(facts.device))?,
-        minor: number(minor(facts.device))?,
+        major: number(major(status.device))?,
+        minor: number(minor(status.device))?,
     })
 }
 

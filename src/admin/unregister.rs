@@ -92,7 +92,7 @@ pub(super) fn unregister(
 }
 
 fn unpin(registry: &Registry) -> Result<(), Error> {
-    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
     pin::sweep(registry, &Trust::root())
 }
 
@@ -105,7 +105,7 @@ fn withdraw(
     troubles: &mut Vec<Error>,
 ) -> Result<Vec<(RegisteredJob, Option<Record>)>, Error> {
     let trust = Trust::root();
-    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
     let purged = registry.remove_old_notes(&trust, clock::now());
     troubles.extend(purged.err().map(Error::from));
     let mut placed = Vec::new();
@@ -165,7 +165,7 @@ fn end_job(record: Option<&Record>, deadline: Instant) -> Result<Ending, Error> 
 
 /// Forgets a job that has ended.
 fn forget(job: &RegisteredJob, registry: &Registry, ending: Ending) -> Result<(), Error> {
-    let _lock = Lock::take(Lock::REGISTRY, Instant::now() + PATIENCE)?;
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
     registry.forget_job(job.uid, &job.id)?;
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));

@@ -145,7 +145,7 @@ impl Desk {
                 "no choice counts; undo it: job-adopt use --clear\n".to_owned()
             }
             // Of a directory nothing else but the mode is the user's to spoil.
-            Distrust::Open(Errno::ENOENT) | Distrust::Mode(_) => {
+            Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_) => {
                 format!("log in to {node} by ssh once, then try again\n")
             }
             _ if path == Choices::here().user_dir(self.uid) => String::new(),
@@ -159,13 +159,13 @@ impl Desk {
 const FILE_MODE: u32 = 0o640;
 
 /// Chooses a job for the next logins of the calling user.
-/// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::Mode`] where
+/// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::WrongMode`] where
 /// the user has changed it so that the helper could not read a choice in it.
 fn put(choices: &Choices, uid: u32, id: &JobId) -> Result<(), TrustError> {
     let dir = own(choices, uid)?;
-    let mode = permissions(&dir.facts);
+    let mode = permissions(&dir.status);
     if mode != USER_MODE {
-        return Err(TrustError::new(&dir.path, Distrust::Mode(mode)));
+        return Err(TrustError::new(&dir.path, Distrust::WrongMode(mode)));
     }
     // Of two at once, the later rename counts.
     let unfinished = format!(".{FILE}.{}", std::process::id());
@@ -194,9 +194,9 @@ fn own(choices: &Choices, uid: u32) -> Result<UserDir, TrustError> {
         false => error,
     })?;
     let dir = choices.find(&base, uid)?.ok_or_else(missing)?;
-    match dir.facts.uid {
+    match dir.status.uid {
         owner if owner == uid => Ok(dir),
-        owner => Err(TrustError::new(&dir.path, Distrust::Owner(owner))),
+        owner => Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner))),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Evidence, Node};
 use crate::sources::{Job, find_by_name};
-use kernel::choice::{Choices, FILE, UserDir, facts_of, permissions};
-use kernel::sys::file::Facts;
+use kernel::choice::{Choices, FILE, UserDir, permissions, read_status};
+use kernel::sys::file::FileStatus;
 use kernel::trust::{Distrust, TrustError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -125,7 +125,7 @@ pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustEr
 
 /// Reads the choice from the user's directory.
 fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
-    require_sole_writer(&dir.facts, uid).map_err(|cause| TrustError::new(&dir.path, cause))?;
+    require_sole_writer(&dir.status, uid).map_err(|cause| TrustError::new(&dir.path, cause))?;
     let path = dir.path.join(FILE);
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = match openat(&dir.fd, FILE, flags, Mode::empty()) {
@@ -133,8 +133,8 @@ fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
         Err(Errno::ENOENT) => return Ok(None),
         Err(errno) => return Err(TrustError::cannot("open", &path, errno)),
     };
-    let facts = facts_of(&file, &path)?;
-    let text = match require_choice_file(&dir.facts, &facts, uid) {
+    let status = read_status(&file, &path)?;
+    let text = match require_choice_file(&dir.status, &status, uid) {
         Ok(()) => read_opened(&file, &path)?,
         Err(cause) => return Err(TrustError::new(&path, cause)),
     };
@@ -142,20 +142,20 @@ fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
 }
 
 /// Requires that only this user can write the file or directory.
-fn require_sole_writer(facts: &Facts, uid: u32) -> Result<(), Distrust> {
-    match permissions(facts) {
-        _ if facts.uid != uid => Err(Distrust::Owner(facts.uid)),
-        mode if mode & OTHERS_WRITE_MODE != 0 => Err(Distrust::Mode(mode)),
+fn require_sole_writer(status: &FileStatus, uid: u32) -> Result<(), Distrust> {
+    match permissions(status) {
+        _ if status.uid != uid => Err(Distrust::WrongOwner(status.uid)),
+        mode if mode & OTHERS_WRITE_MODE != 0 => Err(Distrust::WrongMode(mode)),
         _ => Ok(()),
     }
 }
 
 /// Requires that a file in this directory can be this user's choice.
-fn require_choice_file(dir: &Facts, file: &Facts, uid: u32) -> Result<(), Distrust> {
+fn require_choice_file(dir: &FileStatus, file: &FileStatus, uid: u32) -> Result<(), Distrust> {
     match file {
         _ if file.mount != dir.mount => Err(Distrust::Mounted),
         _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Distrust::NotRegular),
-        _ if file.links != 1 => Err(Distrust::Links(file.links)),
+        _ if file.links != 1 => Err(Distrust::SeveralNames(file.links)),
         _ if file.size > FILE_BYTES_MAX => Err(Distrust::TooLarge(FILE_BYTES_MAX)),
         _ => require_sole_writer(file, uid),
     }
@@ -302,17 +302,17 @@ mod tests {
     fn mounted_file_or_file_of_another_user_is_distrusted() {
         let scratch = Scratch::new();
         let file = scratch.file("directory/job", "4242\n");
-        let facts = |path: &Path| facts_of(&File::open(path).unwrap(), path).unwrap();
-        let (dir, file) = (facts(file.parent().unwrap()), facts(&file));
+        let status = |path: &Path| read_status(&File::open(path).unwrap(), path).unwrap();
+        let (dir, file) = (status(file.parent().unwrap()), status(&file));
         let uid = nix::unistd::geteuid().as_raw();
         assert_eq!(
             (require_sole_writer(&dir, uid), require_choice_file(&dir, &file, uid)),
             (Ok(()), Ok(()))
         );
-        let mounted = Facts { mount: file.mount + 1, ..file };
+        let mounted = FileStatus { mount: file.mount + 1, ..file };
         assert_eq!(require_choice_file(&dir, &mounted, uid), Err(Distrust::Mounted));
         let other = uid + 1;
-        assert_eq!(require_choice_file(&dir, &file, other), Err(Distrust::Owner(uid)));
-        assert_eq!(require_sole_writer(&dir, other), Err(Distrust::Owner(uid)));
+        assert_eq!(require_choice_file(&dir, &file, other), Err(Distrust::WrongOwner(uid)));
+        assert_eq!(require_sole_writer(&dir, other), Err(Distrust::WrongOwner(uid)));
     }
 }

@@ -4,7 +4,7 @@
 //! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
 //! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
 //! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`kernel::lock::keepers`]). Told to end before the job does, it
+//! That it lives, a lock tells ([`kernel::lock::open_keepers_file`]). Told to end before the job does, it
 //! ends the logins first: none is to be in a leaf that nobody keeps.
 
 #![forbid(unsafe_code)]
@@ -15,7 +15,7 @@ use kernel::Failed;
 use kernel::cgroup::{self, Dir, Membership, event, processes, unless_gone, walk};
 use kernel::lock;
 use kernel::log::{self, Line, Severity};
-use kernel::sys::child::Handed;
+use kernel::sys::child::KeeperFds;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[must_use]
 pub fn main() -> ExitCode {
     let _ = nix::sys::prctl::set_name(NAME);
-    let handed = match Handed::take() {
+    let handed = match KeeperFds::take() {
         Ok(handed) => handed,
         Err(_) => return ExitCode::from(2),
     };
@@ -59,15 +59,15 @@ pub fn main() -> ExitCode {
 
 /// Leaves the login's cgroup and mounts, takes the lock, waits for the end, and brings it about for the
 /// leaf.
-fn keep(handed: Handed<OwnedFd>) -> Result<(), Trouble> {
+fn keep(handed: KeeperFds<OwnedFd>) -> Result<(), Trouble> {
     // The lock is held for as long as its file is open.
-    let Handed { talk, watched, above, leaf, keepers, root } = handed;
+    let KeeperFds { talk, watched, above, leaf, keepers, root } = handed;
     let told = signals().map_err(|errno| Failed::new("take", "signals", errno))?;
     leave(&Dir::new(root, ""))?;
     leave_mounts();
     let (above, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
-    let byte = lock::byte(leaf.identity()?.1);
-    let alone = lock::set(&keepers, &byte);
+    let byte = lock::byte_range(leaf.identity()?.1);
+    let alone = lock::try_lock(&keepers, &byte);
     if !alone.map_err(|errno| Failed::new("lock", "keepers", errno))? {
         return Err(Trouble::Another);
     }

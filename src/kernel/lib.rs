@@ -1,9 +1,9 @@
-//! What the kernel is asked for: cgroups, device filters, processes, locks, trusted files, the log.
+//! Operates on the kernel: cgroups, device filters, processes, locks, trusted files, the log.
 //!
-//! Used by every privilege, so all of it counts as run by root inside sshd.
+//! Code of every privilege uses this crate, so all of it counts as code that root runs inside sshd.
 
 // The system calls that change identity take 16-bit numbers on 32-bit machines (setresuid(2),
-// "C library/kernel differences"), and a truncated uid could be root's.
+// "C library/kernel differences"), and a truncated uid could be 0.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("pam_job_adopt is for 64-bit Linux");
 
@@ -27,20 +27,20 @@ pub mod trust;
 use std::io;
 use thiserror::Error;
 
-/// An operation, the object it was done on, and the kernel's answer.
+/// A failed operation: its object and the kernel's error.
 #[derive(Debug, Error)]
 #[error("{operation} {object}: {source}")]
 pub struct Failed {
-    /// What was done.
+    /// Verb of the operation.
     pub operation: &'static str,
-    /// To which file, cgroup or program.
+    /// File, cgroup or program of the operation.
     pub object: String,
-    /// The kernel's answer.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
 impl Failed {
-    /// That `operation` on `object` failed, and why.
+    /// Describes the failure of `operation` on `object`.
     pub fn new(
         operation: &'static str,
         object: impl Into<String>,
@@ -49,8 +49,8 @@ impl Failed {
         Self { operation, object: object.into(), source: source.into() }
     }
 
-    /// Whether it was not to be had in time.
-    pub fn timed_out(&self) -> bool {
+    /// Returns whether the operation timed out.
+    pub fn is_timeout(&self) -> bool {
         self.source.kind() == io::ErrorKind::TimedOut
     }
 }

@@ -1,9 +1,8 @@
-//! One writer at a time, and one keeper for each leaf.
+//! Locks that allow one writer at a time, and one keeper for each leaf.
 //!
-//! An open-file-description lock on one byte of a root-only file. What the byte stands for is its
-//! offset: a cgroup's inode for that cgroup, so that jobs do not wait for each other, and 0, which
-//! is no inode, for the registry. No user can hold it, as anyone could hold a lock on the cgroup's
-//! own directory.
+//! A lock is an open-file-description lock on one byte of a file that only root can open. The byte's offset
+//! identifies the object: a cgroup's inode, so that jobs do not wait for each other, or 0, which is no inode,
+//! for the registry. No user can take such a lock, as any user could take one on the cgroup's own directory.
 
 use crate::Failed;
 use crate::trust::Trust;
@@ -18,57 +17,67 @@ use std::time::{Duration, Instant};
 const RUN_DIR: &str = "/run/job-adopt";
 const LOCK_FILE: &str = "/run/job-adopt/lock";
 const KEEPERS_FILE: &str = "/run/job-adopt/keepers";
-/// Pause between two tries; a holder is done within a few milliseconds.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Pause between two tries. A holder needs a few milliseconds.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A lock, held until it is dropped.
+/// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: OwnedFd,
 }
 
 impl Lock {
-    /// The byte for writing to the registry.
-    pub const REGISTRY: u64 = 0;
+    /// Offset of the byte that protects writing to the registry.
+    pub const REGISTRY_OFFSET: u64 = 0;
 
     /// Takes the lock on the byte at `offset`.
-    /// Errors: `TimedOut` at the deadline; `EPERM` for a lock file
-    /// that is not root's alone.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::TimedOut`] at the deadline; `EPERM` for a lock file that is not root's alone.
     pub fn take(offset: u64, deadline: Instant) -> Result<Self, Failed> {
         let file = open_root_only(LOCK_FILE)?;
-        let range = byte(offset);
+        let range = byte_range(offset);
+        let failed = |error: io::Error| Failed::new("lock", LOCK_FILE, error);
         loop {
-            if set(&file, &range).map_err(|errno| Failed::new("lock", LOCK_FILE, errno))? {
+            if try_lock(&file, &range).map_err(|errno| failed(errno.into()))? {
                 return Ok(Self { _file: file });
             }
             if Instant::now() >= deadline {
-                let why =
-                    io::Error::new(io::ErrorKind::TimedOut, "held by others until the deadline");
-                return Err(Failed::new("lock", LOCK_FILE, why));
+                let cause = "held by others until the deadline";
+                return Err(failed(io::Error::new(io::ErrorKind::TimedOut, cause)));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(LOCK_POLL_INTERVAL);
         }
     }
 }
 
-/// The file in which each keeper holds the byte of its leaf for as long as it lives: so whoever
-/// sees the byte held knows that there is one. The lock goes by the open file, which a keeper is
-/// given when it is started (fcntl(2), "Open file description locks").
-/// Errors: `EPERM` for a file that is not root's alone.
-pub fn keepers() -> Result<OwnedFd, Failed> {
+/// Opens the keepers' lock file. A keeper locks the byte at its leaf's inode number until it exits.
+///
+/// The lock belongs to the open file, which a keeper inherits at its start (fcntl(2), "Open file description
+/// locks").
+///
+/// # Errors
+///
+/// `EPERM` for a file that is not root's alone; as `open(2)`.
+pub fn open_keepers_file() -> Result<OwnedFd, Failed> {
     open_root_only(KEEPERS_FILE)
 }
 
-/// Whether some keeper holds the byte of the leaf with this inode.
-pub fn is_kept(keepers: &OwnedFd, leaf: u64) -> Result<bool, Failed> {
-    let mut range = byte(leaf);
+/// Returns whether a keeper has locked the byte of the leaf with this inode.
+///
+/// # Errors
+///
+/// As `fcntl(2)`.
+pub fn has_keeper(keepers: &OwnedFd, leaf: u64) -> Result<bool, Failed> {
+    let mut range = byte_range(leaf);
     fcntl(keepers, FcntlArg::F_OFD_GETLK(&mut range))
         .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
     Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// The lock on this byte, for a writer.
-pub fn byte(offset: u64) -> libc::flock {
+/// Returns the write lock on the byte at `offset`.
+pub fn byte_range(offset: u64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -78,8 +87,12 @@ pub fn byte(offset: u64) -> libc::flock {
     }
 }
 
-/// Takes the lock; `false` where another open file has it.
-pub fn set(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
+/// Tries to take a lock; returns whether it was taken. Otherwise another open file has it.
+///
+/// # Errors
+///
+/// As `fcntl(2)`.
+pub fn try_lock(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     match fcntl(file, FcntlArg::F_OFD_SETLK(range)) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES | Errno::EINTR) => Ok(false),
@@ -92,9 +105,9 @@ fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = match open(path, flags, mode) {
         Err(Errno::ENOENT) => {
-            // Usually tmpfiles.d has made it. The helper must get through it.
-            let made = Trust::root().make_dir(Path::new(RUN_DIR));
-            made.map_err(|error| Failed::new("make", RUN_DIR, io::Error::other(error)))?;
+            // tmpfiles.d usually makes this directory. The helper must be able to search it.
+            let result = Trust::root().make_dir(Path::new(RUN_DIR));
+            result.map_err(|error| Failed::new("make", RUN_DIR, io::Error::other(error)))?;
             open(path, flags, mode)
         }
         result => result,

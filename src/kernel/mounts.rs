@@ -1,4 +1,4 @@
-//! Compares the mounts of two namespaces: whether each path leads to the same files in both.
+//! Compares the mounts of two namespaces: each path must lead to the same files in both.
 //!
 //! The tables are the kernel's (proc_pid_mountinfo(5)). Ids of mounts, peer groups and options differ between
 //! copies of one tree, so they do not count. Only the file system counts to which a path leads, and the
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PRIVATE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Trees in which Slurm, systemd and container engines mount and unmount while jobs run. Neither sshd nor
-/// PAM reads system files there.
-const VOLATILE: [&str; 11] = [
+/// PAM reads system files in them.
+const VOLATILE_TREES: [&str; 11] = [
     "/dev/nvidia-caps-imex-channels",
     "/run/containerd",
     "/run/containers",
@@ -26,14 +26,14 @@ const VOLATILE: [&str; 11] = [
     "/var/lib/kubelet",
 ];
 /// Trees of programs and settings: a job must have each of their mounts as the node has it.
-const SYSTEM: [&str; 12] = [
+const SYSTEM_TREES: [&str; 12] = [
     "/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/sbin",
     "/sys", "/usr",
 ];
-/// Trees where a user's own file system is out of place.
-const STATE: [&str; 2] = ["/run", "/var"];
+/// Trees in which a job may not have a file system of a user.
+const STATE_TREES: [&str; 2] = ["/run", "/var"];
 /// File systems of the kernel that are mounted at their first use, below `/proc` and `/sys`.
-const LATE: [&str; 11] = [
+const LATE_FILE_SYSTEMS: [&str; 11] = [
     "autofs", "binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "fusectl", "nfsd", "pstore",
     "resctrl", "tracefs",
 ];
@@ -42,16 +42,16 @@ const LATE: [&str; 11] = [
 /// and not all of the node's state.
 pub fn can_be_private(dir: &str) -> bool {
     let is_system = |tree: &str| dir == tree || is_within(dir, tree) && tree != "/dev";
-    dir != "/" && !STATE.contains(&dir) && !SYSTEM.into_iter().any(is_system)
+    dir != "/" && !STATE_TREES.contains(&dir) && !SYSTEM_TREES.into_iter().any(is_system)
 }
 
 fn is_below(at: &str, trees: &[&str]) -> bool {
     trees.iter().any(|tree| is_within(at, tree))
 }
 
-/// A line of the table. Names keep the kernel's escapes, and a byte that is no ASCII is a character.
+/// A line of the table. Names keep the kernel's escapes, and each byte outside of ASCII becomes a character.
 #[derive(Debug)]
-struct Mount {
+struct MountEntry {
     id: u32,
     parent: u32,
     device: String,
@@ -61,7 +61,7 @@ struct Mount {
     kind: String,
 }
 
-impl Mount {
+impl MountEntry {
     /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, and
     /// two more fields.
     fn parse(line: &str) -> Option<Self> {
@@ -75,20 +75,20 @@ impl Mount {
     }
 }
 
-/// The mounts of a namespace, as a process in it sees them.
+/// The mounts of a namespace that a process in it sees.
 #[derive(Debug)]
 pub struct MountTable {
-    mounts: Vec<Mount>,
+    mounts: Vec<MountEntry>,
     /// Indexes of the mounts at each mount point.
     points: BTreeMap<String, Vec<usize>>,
     /// Index of the mount that is the process's root.
     root: usize,
 }
 
-/// Where a path leads: the mount, and the file in its file system.
+/// The target of a path: the mount, and the file in its file system.
 #[derive(Debug)]
 struct Target<'a> {
-    mount: &'a Mount,
+    mount: &'a MountEntry,
     file: String,
 }
 
@@ -99,14 +99,23 @@ impl Target<'_> {
 
     /// Returns whether this is the whole of a file system that the kernel makes, in its usual place.
     fn is_kernels(&self) -> bool {
-        let Mount { root, at, kind, .. } = self.mount;
+        let MountEntry { root, at, kind, .. } = self.mount;
         let is_in_place = match kind.as_str() {
             "proc" => at == "/proc",
             "sysfs" => at == "/sys",
-            kind => LATE.contains(&kind),
+            kind => LATE_FILE_SYSTEMS.contains(&kind),
         };
         root == "/" && is_in_place
     }
+}
+
+/// The treatment of mounts on the last directory of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastMount {
+    /// The path continues in the topmost of them.
+    Enter,
+    /// The path ends in the directory below them.
+    Ignore,
 }
 
 impl MountTable {
@@ -114,9 +123,9 @@ impl MountTable {
     pub fn parse(table: &[u8]) -> Option<Self> {
         // Names may hold any bytes, and two names must not become one.
         let text: String = table.iter().copied().map(char::from).collect();
-        let mounts: Vec<_> = text.lines().map(Mount::parse).collect::<Option<_>>()?;
+        let mounts: Vec<_> = text.lines().map(MountEntry::parse).collect::<Option<_>>()?;
         let ids: BTreeSet<u32> = mounts.iter().map(|mount| mount.id).collect();
-        let is_root = |mount: &Mount| {
+        let is_root = |mount: &MountEntry| {
             mount.at == "/" && (mount.parent == mount.id || !ids.contains(&mount.parent))
         };
         let root = mounts.iter().position(is_root)?;
@@ -127,13 +136,12 @@ impl MountTable {
         Some(Self { mounts, points, root })
     }
 
-    /// Follows a path as the kernel does, which goes on in what is mounted on each directory. Without
-    /// `cover`, what is mounted on the last directory does not count.
-    fn follow(&self, path: &str, cover: bool) -> Option<Target<'_>> {
+    /// Follows a path as the kernel does: on each directory it continues in the topmost mount there.
+    fn follow(&self, path: &str, last_mount: LastMount) -> Option<Target<'_>> {
         let mut mount = self.mounts.get(self.root)?;
         let ends = path.match_indices('/').map(|(end, _)| end.max(1)).chain([path.len()]);
         for prefix in ends.filter_map(|end| path.get(..end)) {
-            if prefix.len() < path.len() || cover {
+            if prefix.len() < path.len() || last_mount == LastMount::Enter {
                 mount = self.topmost(mount, prefix);
             }
         }
@@ -143,7 +151,7 @@ impl MountTable {
     }
 
     /// Returns the uppermost of the mounts on a directory of this one, or this one without any.
-    fn topmost<'a>(&'a self, mut below: &'a Mount, at: &str) -> &'a Mount {
+    fn topmost<'a>(&'a self, mut below: &'a MountEntry, at: &str) -> &'a MountEntry {
         let here = self.points.get(at).into_iter().flatten();
         let mut here: Vec<_> = here.filter_map(|index| self.mounts.get(*index)).collect();
         while let Some(next) = here.iter().position(|mount| mount.parent == below.id) {
@@ -153,26 +161,30 @@ impl MountTable {
     }
 
     /// Finds the automount point at this path or above it that the other table has as well.
-    fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a Mount> {
+    fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a MountEntry> {
         let mut all = self.mounts.iter().filter(|mount| mount.kind == "autofs");
         all.find(|mount| {
-            let is_same = |other: &Mount| (&other.at, &other.device) == (&mount.at, &mount.device);
+            let is_same =
+                |other: &MountEntry| (&other.at, &other.device) == (&mount.at, &mount.device);
             is_within(at, &mount.at) && other.mounts.iter().any(is_same)
         })
     }
 
     /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's. Jobs may
-    /// have the `private` directories to themselves. Tolerated besides, since neither gives system files
-    /// to whoever made the namespace: what the node mounted or automounts since then outside of the trees of
-    /// programs and settings, users' own file systems there, and `VOLATILE` trees.
+    /// have the `private` directories to themselves.
+    ///
+    /// Some more differences are tolerated, since they give the job no control over system files: mounts and
+    /// automounts that the node has made since then outside of the trees of programs and settings, file systems
+    /// of users there, and `VOLATILE_TREES`.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
         let mut absent: Vec<&str> = Vec::new();
         let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();
         points.into_iter().map(String::as_str).find(|at| {
-            if is_below(at, &VOLATILE) || private.iter().any(|dir| is_within(at, dir)) {
+            if is_below(at, &VOLATILE_TREES) || private.iter().any(|dir| is_within(at, dir)) {
                 return false;
             }
-            let (Some(here), Some(there)) = (self.follow(at, true), job.follow(at, true)) else {
+            let follow = |table: &'a Self| table.follow(at, LastMount::Enter);
+            let (Some(here), Some(there)) = (follow(self), follow(job)) else {
                 return true;
             };
             if here.is_same(&there) {
@@ -181,7 +193,7 @@ impl MountTable {
             if is_below(at, &["/proc", "/sys"]) && here.is_kernels() && there.is_kernels() {
                 return false;
             }
-            let is_system = is_below(at, &SYSTEM);
+            let is_system = is_below(at, &SYSTEM_TREES);
             if let Some(automount) = job.automount(self, at) {
                 if !is_system || there.mount.id == automount.id {
                     return false;
@@ -191,13 +203,14 @@ impl MountTable {
                 return true;
             }
             let is_absent = there.mount.at != *at;
-            let is_plain = self.follow(at, false).is_some_and(|under| under.is_same(&there));
+            let below = self.follow(at, LastMount::Ignore);
+            let is_plain = below.is_some_and(|below| below.is_same(&there));
             if is_absent && (is_plain || is_below(at, &absent)) {
                 absent.push(at);
                 return false;
             }
             let is_users = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
-            !(is_users && !is_absent && !is_below(at, &STATE))
+            !(is_users && !is_absent && !is_below(at, &STATE_TREES))
         })
     }
 }
@@ -221,13 +234,13 @@ mod tests {
         MountTable::parse(lines.join("\n").as_bytes()).unwrap()
     }
 
-    /// What a job with these lines besides the node's would be refused for.
+    /// Finds the difference of a job that has these mounts and the node's.
     fn with(more: &[&str]) -> Option<String> {
         let (node, job) = (table(&NODE), table(&[&NODE, more].concat()));
         node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
     }
 
-    /// The same of what the node has besides.
+    /// Finds the difference of a job without these mounts, which the node has.
     fn without(more: &[&str]) -> Option<String> {
         let (node, job) = (table(&[&NODE, more].concat()), table(&NODE));
         node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
@@ -240,7 +253,7 @@ mod tests {
             (mount.id, mount.parent) = (mount.id + 90, mount.parent + 90);
         }
         assert_eq!(node.difference(&copy, &[]), None);
-        // As does a directory that is mounted on itself.
+        // A directory that is mounted on itself is no difference either.
         assert_eq!(with(&["20 1 0:1 /var/spool /var/spool rw - ext4 x rw"]), None);
         assert_eq!(without(&["20 5 0:5 /lib /usr/lib rw - squashfs x rw"]), None);
     }
@@ -257,14 +270,14 @@ mod tests {
     fn mount_that_only_the_job_has_is_a_difference() {
         for at in ["/", "/etc", "/etc/group", "/tmpx", "/srv", "/run/x", "/usr/lib/x", "/dev/x"] {
             let line = format!("20 1 0:20 / {at} rw - tmpfs tmpfs rw");
-            // What is mounted below another mount has that as its parent.
+            // A mount below another one has that as its parent.
             let line =
                 line.replacen("20 1", if at.starts_with("/run") { "20 4" } else { "20 1" }, 1);
             let line =
                 line.replacen("20 1", if at.starts_with("/usr") { "20 5" } else { "20 1" }, 1);
             assert_eq!(with(&[&line]).as_deref(), Some(at));
         }
-        // Nor does it help that it is another directory of the same file system.
+        // Another directory of the same file system is a difference as well.
         let line = "20 1 0:1 /home/alice/group /etc/group rw - ext4 /dev/sda1 rw";
         assert_eq!(with(&[line]).as_deref(), Some("/etc/group"));
         assert_eq!(with(&["20 7 0:9 / /srv/a rw - ext4 x rw"]).as_deref(), Some("/srv/a"));
@@ -291,10 +304,10 @@ mod tests {
         assert_eq!((with(&[trace]), without(&[trace])), (None, None));
         let part = "20 3 0:20 /x /sys/kernel/tracing rw - tracefs tracefs rw";
         assert_eq!(with(&[part]).as_deref(), Some("/sys/kernel/tracing"));
-        // A process namespace has its own.
+        // A pid namespace has its own /proc.
         assert_eq!(with(&["20 2 0:20 / /proc rw - proc proc rw"]), None);
         assert_eq!(with(&["20 2 0:20 /1 /proc rw - proc proc rw"]).as_deref(), Some("/proc"));
-        // An automount in a system tree may be missing, but not be something else.
+        // An automount in a system tree may be missing, but another mount may not replace it.
         let automount = "20 5 0:20 / /usr/local rw - autofs auto rw";
         let mounted = "21 20 0:21 / /usr/local rw - nfs x rw";
         let (node, job) = (table(&[&NODE[..], &[automount]].concat()), [automount, mounted]);
@@ -329,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn admins_name_no_system_tree() {
+    fn system_tree_cannot_be_private() {
         for dir in ["/scratch", "/dev/hugepages", "/var/tmp", "/run/lock", "/tmp"] {
             assert!(can_be_private(dir), "{dir}");
         }

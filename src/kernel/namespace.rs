@@ -1,8 +1,8 @@
-//! Namespaces of a job that a login joins: those that root made, with this node's own files.
+//! Joins and leaves the namespaces of a job: namespaces that root made, with this node's own files.
 //!
-//! Whoever decides what is mounted in one decides which files sshd reads as root there. So a login joins none
-//! whose mounts a user may change, and none in which a path leads to other files than on the node, but for
-//! the directories that jobs have to themselves.
+//! The mounts of a namespace decide which files sshd reads as root there. So a login joins no namespace whose
+//! mounts a user may change, and none in which a path leads to other files than on the node, except in
+//! directories that jobs have to themselves.
 
 use super::Failed;
 use super::mounts::MountTable;
@@ -23,9 +23,10 @@ use std::time::Duration;
 
 /// Maximum size of a table of mounts, which takes some 100 bytes for each.
 const TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// How often two tables are compared: between reading the one and the other the node may mount something.
+/// Comparisons of two tables. The node may mount something after the first table is read.
 const COMPARE_TRIES: u32 = 3;
-const COMPARE_PAUSE: Duration = Duration::from_millis(5);
+/// Pause between two comparisons.
+const COMPARE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A namespace of mounts or of processes that root made.
 #[derive(Debug)]
@@ -40,19 +41,24 @@ fn failed(object: &str, why: impl Display) -> Failed {
 }
 
 impl Namespace {
-    /// Looks at what should be one of this kind, by its `CLONE_NEW` number; `object` names it.
-    pub fn new(fd: OwnedFd, kind: i32, object: &str) -> Result<Self, Failed> {
-        Self::look(fd, kind).map_err(|error| failed(object, error))
+    /// Checks that a descriptor is a namespace of this kind, a `CLONE_NEW` number. `object` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// A file that is no namespace of mounts or processes, or of another kind; a namespace that belongs to
+    /// another user namespace than this process's.
+    pub fn from_fd(fd: OwnedFd, kind: i32, object: &str) -> Result<Self, Failed> {
+        Self::check(fd, kind).map_err(|error| failed(object, error))
     }
 
-    fn look(fd: OwnedFd, kind: i32) -> io::Result<Self> {
-        let users = kind == libc::CLONE_NEWUSER;
-        let known = users || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
-        let is_one = known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
-        if !is_one || namespace_kind(fd.as_fd())? != kind {
+    fn check(fd: OwnedFd, kind: i32) -> io::Result<Self> {
+        let is_user = kind == libc::CLONE_NEWUSER;
+        let is_known = is_user || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
+        let is_namespace = is_known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
+        if !is_namespace || namespace_kind(fd.as_fd())? != kind {
             return Err(io::Error::other("is no namespace of mounts, or of processes, as is due"));
         }
-        if users
+        if is_user
             || fstat(owning_user_namespace(fd.as_fd())?)?.st_ino
                 != stat("/proc/self/ns/user")?.st_ino
         {
@@ -63,32 +69,32 @@ impl Namespace {
         Ok(Self { fd, kind: CloneFlags::from_bits_truncate(kind), id })
     }
 
-    /// Opens the mount namespace at a path that only root can change all the way.
+    /// Opens the mount namespace at a path. Only root may be able to change any part of the path.
     ///
     /// # Errors
     ///
-    /// Fails for a path that others can change, and for what is no such namespace.
-    pub fn at(path: &str) -> Result<Self, Failed> {
+    /// A path that others can change; as [`Namespace::from_fd`].
+    pub fn open(path: &str) -> Result<Self, Failed> {
         let name = Path::new(path);
         let dir = Trust::root().dir(name.parent().unwrap_or(name));
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = name.file_name().map_or(name, Path::new);
         let fd = dir.and_then(|dir| open_below(&dir.dir, file, flags, name));
-        Self::new(fd.map_err(|error| failed(path, error))?, libc::CLONE_NEWNS, path)
+        Self::from_fd(fd.map_err(|error| failed(path, error))?, libc::CLONE_NEWNS, path)
     }
 
-    /// Opens the namespace of a process; `name` is that of its file in `/proc/PID/ns`.
+    /// Opens the namespace of a process. `name` is the name of its file in `/proc/PID/ns`.
     ///
     /// # Errors
     ///
-    /// Fails for a process that is gone, and for a namespace that its user may change.
-    pub fn of(process: &str, name: &str, kind: i32) -> Result<Self, Failed> {
+    /// A process that is gone; as [`Namespace::from_fd`].
+    pub fn open_of_process(process: &str, name: &str, kind: i32) -> Result<Self, Failed> {
         let path = format!("/proc/{process}/ns/{name}");
         let fd = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        Self::new(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
+        Self::from_fd(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
     }
 
-    /// Number of its open descriptor.
+    /// Returns the number of the open descriptor.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -98,14 +104,15 @@ impl Namespace {
     }
 }
 
-/// Where a process is before it joins namespaces: its own ones, its root and its working directory.
+/// The state to which a process returns when it leaves a job's namespaces: its own namespaces, its root and
+/// its working directory.
 #[derive(Debug)]
-pub struct Outside {
+pub struct NamespaceOrigin {
     own: Vec<Namespace>,
     root: OwnedFd,
     path: PathBuf,
     proc: OwnedFd,
-    /// The table of its own mounts.
+    /// Table of the mounts in the process's own namespace.
     mounts: File,
 }
 
@@ -114,7 +121,7 @@ fn open_mounts(proc: &OwnedFd) -> io::Result<File> {
     Ok(File::from(openat(proc, "self/mountinfo", flags, Mode::empty())?))
 }
 
-/// Reads a table as it is now; the file shows the mounts of the namespace in which it was opened.
+/// Reads a table in its present state. The file shows the mounts of the namespace in which it was opened.
 fn read_mounts(mut file: &File) -> io::Result<MountTable> {
     let mut table = Vec::new();
     file.rewind()?;
@@ -125,14 +132,18 @@ fn read_mounts(mut file: &File) -> io::Result<MountTable> {
     MountTable::parse(&table).ok_or_else(|| io::Error::other("mountinfo is malformed"))
 }
 
-impl Outside {
-    /// Where this process is before it joins `inside`.
-    pub fn open(inside: &[Namespace]) -> Result<Self, Failed> {
-        let own = |one: &Namespace| match one.kind {
+impl NamespaceOrigin {
+    /// Opens this process's own namespaces of the same kinds as the job's.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `getcwd(2)`; as [`Namespace::from_fd`].
+    pub fn open(job: &[Namespace]) -> Result<Self, Failed> {
+        let own = |namespace: &Namespace| match namespace.kind {
             CloneFlags::CLONE_NEWPID => {
-                Namespace::of("self", "pid_for_children", libc::CLONE_NEWPID)
+                Namespace::open_of_process("self", "pid_for_children", libc::CLONE_NEWPID)
             }
-            _ => Namespace::of("self", "mnt", libc::CLONE_NEWNS),
+            _ => Namespace::open_of_process("self", "mnt", libc::CLONE_NEWNS),
         };
         let dir = |path: &str| {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -141,7 +152,7 @@ impl Outside {
         let proc = dir("/proc")?;
         let mounts = open_mounts(&proc);
         Ok(Self {
-            own: inside.iter().map(own).collect::<Result<_, _>>()?,
+            own: job.iter().map(own).collect::<Result<_, _>>()?,
             root: dir("/")?,
             path: std::env::current_dir().map_err(|error| Failed::new("find", ".", error))?,
             mounts: mounts.map_err(|error| Failed::new("open", "/proc/self/mountinfo", error))?,
@@ -149,40 +160,41 @@ impl Outside {
         })
     }
 
-    /// Joins those that are not this process's own, with root and working directory of the same names.
-    /// Jobs may have the `private` directories to themselves.
+    /// Joins the job's namespaces, and compares their mounts with the node's. Namespaces that are this
+    /// process's own are left out. Root and working directory keep their names. Jobs may have the `private`
+    /// directories to themselves.
     ///
     /// # Errors
     ///
-    /// Fails with `EINVAL` for a process with threads, and for a path that leads to other files than on
-    /// the node ([`MountTable::difference`]).
-    pub fn enter(&self, inside: &[Namespace], private: &[String]) -> Result<(), Failed> {
+    /// `EINVAL` for a process with threads; a path that leads to other files than on the node
+    /// ([`MountTable::difference`]).
+    pub fn enter(&self, job: &[Namespace], private: &[String]) -> Result<(), Failed> {
         let enter = || {
-            self.join(inside)?;
-            self.compare(private)
+            self.join(job)?;
+            self.require_same_files(private)
         };
         enter().map_err(|error| Failed::new("join", "the job's namespaces", error))
     }
 
-    /// Joins them without comparing their mounts.
+    /// Joins the job's namespaces without comparing their mounts.
     ///
     /// # Errors
     ///
-    /// Fails as `setns(2)` and `chdir(2)` do.
-    pub fn join(&self, inside: &[Namespace]) -> io::Result<()> {
-        let mut new = self.own.iter().zip(inside).filter(|(own, one)| own.id != one.id);
-        new.try_for_each(|(_, one)| one.enter())?;
+    /// As `setns(2)` and `chdir(2)`.
+    pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
+        let mut new = self.own.iter().zip(job).filter(|(own, new)| own.id != new.id);
+        new.try_for_each(|(_, new)| new.enter())?;
         Ok(chdir(&self.path)?)
     }
 
-    fn compare(&self, private: &[String]) -> io::Result<()> {
-        // The job's /proc may be that of a process namespace in which this process has no number.
+    fn require_same_files(&self, private: &[String]) -> io::Result<()> {
+        // Use our own /proc: the job's may belong to a pid namespace in which this process has no number.
         let job = open_mounts(&self.proc)?;
         for tries in 1.. {
             let (node, job) = (read_mounts(&self.mounts)?, read_mounts(&job)?);
             match node.difference(&job, private) {
                 None => break,
-                Some(_) if tries < COMPARE_TRIES => sleep(COMPARE_PAUSE),
+                Some(_) if tries < COMPARE_TRIES => sleep(COMPARE_INTERVAL),
                 Some(path) => {
                     return Err(io::Error::other(format!("{path} is not the node's there")));
                 }
@@ -191,14 +203,18 @@ impl Outside {
         Ok(())
     }
 
-    /// Goes back.
-    pub fn back(&self) -> Result<(), Failed> {
-        let back = || {
+    /// Leaves the job's namespaces: joins the process's own ones, and restores root and working directory.
+    ///
+    /// # Errors
+    ///
+    /// As `setns(2)`, `chroot(2)` and `chdir(2)`.
+    pub fn leave(&self) -> Result<(), Failed> {
+        let leave = || {
             self.own.iter().try_for_each(Namespace::enter)?;
             fchdir(&self.root)?;
             chroot(".")?;
             Ok(chdir(&self.path)?)
         };
-        back().map_err(|error: io::Error| Failed::new("leave", "the job's namespaces", error))
+        leave().map_err(|error: io::Error| Failed::new("leave", "the job's namespaces", error))
     }
 }

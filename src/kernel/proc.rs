@@ -1,8 +1,7 @@
-//! What `/proc` tells about processes (proc(5)): the only place that reads it, in fixed lines and
-//! in reads with an end.
+//! Reads processes from `/proc` (proc(5)). It parses fixed lines only, and each read has a limit.
 //!
-//! Names of processes and of cgroups stand in these files, and are whatever bytes their users like.
-//! Bytes that are no UTF-8 are replaced, so that nobody hides behind such a name.
+//! These files contain names of processes and of cgroups, in which users may have any bytes. Bytes that are
+//! not UTF-8 are replaced, so that such a name hides no process.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -11,69 +10,79 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::file::read_to_end;
 
-/// Most bytes of a file: all mounts, all sockets, or the longest path of a cgroup in every hierarchy.
-const FILE_MAX: u64 = 64 * 1024 * 1024;
+/// Maximum bytes of a file: all mounts, all sockets, or the longest path of a cgroup in every hierarchy.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The mount of proc(5) through which processes are looked at.
+/// A mount of proc(5).
 #[derive(Clone, Debug)]
 pub struct Proc {
-    /// Where it is mounted.
+    /// Mount point.
     pub at: PathBuf,
 }
 
-/// What `status` tells of a process, as far as it matters here (proc_pid_status(5)).
+/// The lines of a process's `status` that matter here (proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process number.
     pub pid: i32,
-    /// That of its parent.
+    /// Process number of the parent.
     pub parent: i32,
     /// Real, effective, saved and file system uid.
     pub uids: [u32; 4],
-    /// Whether it is over, and only its parent has not heard of that.
+    /// The process has ended, and its parent has not reaped it yet.
     pub ended: bool,
-    /// In how many pid namespaces it has a number, from that of the mount downwards; 0 where the
-    /// kernel has none.
+    /// Number of pid namespaces in which the process has a number, from the mount's own downwards; 0 if the
+    /// kernel has no pid namespaces.
     pub namespaces: usize,
 }
 
-/// Reads a file, up to 64 mebibytes.
-/// Errors: as `open(2)` and `read(2)`: `ENOENT` or `ESRCH` for a process that is gone or hidden;
-/// `EFBIG` for a longer file.
+/// Reads a file of up to 64 MiB.
+///
+/// # Errors
+///
+/// As `open(2)` and `read(2)`: `ENOENT` or `ESRCH` for a process that is gone or hidden; `EFBIG` for a
+/// longer file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
-    read_at_most(path.as_ref(), FILE_MAX)
+    read_at_most(path.as_ref(), FILE_BYTES_MAX)
 }
 
-/// Reads a file of no more than so many bytes.
-pub fn read_at_most(path: &Path, most: u64) -> io::Result<String> {
-    let bytes = read_to_end(File::open(path)?.into(), most)?;
+/// Reads a file of at most `bytes_max` bytes.
+///
+/// # Errors
+///
+/// As `open(2)` and `read(2)`; `EFBIG` for a longer file.
+pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let bytes = read_to_end(File::open(path)?.into(), bytes_max)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The value of the first line that begins with `name`, which includes what ends the name (`Uid:`).
-/// A process's name stands in such files with its line ends escaped.
-pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// Finds the value of the first line that begins with `name`, which includes the colon (`Uid:`). A process's
+/// own name cannot forge a line: the kernel escapes line ends in it.
+pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 impl Proc {
-    /// The node's own.
+    /// Returns the mount at `/proc`.
     pub fn here() -> Self {
         Self::at("/proc".into())
     }
 
-    /// That which is mounted, or laid out, at a directory.
+    /// Returns the mount, or its imitation in a test, at a directory.
     pub fn at(at: PathBuf) -> Self {
         Self { at }
     }
 
-    /// The directory of a process.
+    /// Returns the directory of a process.
     pub fn dir(&self, pid: i32) -> PathBuf {
         self.at.join(pid.to_string())
     }
 
-    /// Reads about a process.
-    /// Errors: as [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
+    /// Reads the status of a process.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
     pub fn process(&self, pid: i32) -> io::Result<Process> {
         let text = read(self.dir(pid).join("status"))?;
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
@@ -90,35 +99,40 @@ impl Proc {
         std::fs::metadata(self.dir(pid)).map(|status| status.uid())
     }
 
-    /// Reads about the calling process, whatever its number is in this mount.
+    /// Reads the status of the calling process, whatever its number is in this mount.
+    ///
+    /// # Errors
+    ///
+    /// As [`Proc::process`].
     pub fn own(&self) -> io::Result<Process> {
         let text = read(self.at.join("self/status"))?;
         let own = nix::unistd::getpid().as_raw();
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// The children of a process by the kernel's list, which not every kernel has, and which may
-    /// miss one while another ends (proc_pid_task(5)).
+    /// Returns the children in the kernel's list of a process. Not every kernel has this list, and it may
+    /// miss a child while another ends (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
         let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
         let text = read(list).unwrap_or_default();
         let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-        let read = pids.filter_map(|pid| self.process(pid).ok());
-        read.filter(|process| process.parent == pid).collect()
+        let processes = pids.filter_map(|pid| self.process(pid).ok());
+        processes.filter(|process| process.parent == pid).collect()
     }
 }
 
 impl Process {
     fn parse(pid: i32, text: &str) -> Option<Self> {
-        let mut numbers = field(text, "Uid:")?.split_ascii_whitespace().map(str::parse);
+        let mut numbers = find_field(text, "Uid:")?.split_ascii_whitespace().map(str::parse);
         let mut uids = [0_u32; 4];
         for uid in &mut uids {
             *uid = numbers.next()?.ok()?;
         }
-        let ended = matches!(field(text, "State:")?.as_bytes().first()?, b'Z' | b'X');
+        let ended = matches!(find_field(text, "State:")?.as_bytes().first()?, b'Z' | b'X');
         let namespaces =
-            field(text, "NSpid:").map_or(0, |all| all.split_ascii_whitespace().count());
-        Some(Self { pid, parent: field(text, "PPid:")?.parse().ok()?, uids, ended, namespaces })
+            find_field(text, "NSpid:").map_or(0, |all| all.split_ascii_whitespace().count());
+        let parent = find_field(text, "PPid:")?.parse().ok()?;
+        Some(Self { pid, parent, uids, ended, namespaces })
     }
 }
 
@@ -128,16 +142,17 @@ mod tests {
     use crate::testing::Scratch;
 
     #[test]
-    fn a_status_file() {
+    fn status_file_is_parsed_and_malformed_one_refused() {
         let text = |state: &str, more: &str| {
             format!(
                 "Name:\tx\\nUid:\t0 0 0 0\nState:\t{state}\nPid:\t7\nPPid:\t3\nUid:\t992\t0\t0\t1\n\
                  Gid:\t0\t0\t0\t0\n{more}"
             )
         };
-        let one = Process { pid: 7, parent: 3, uids: [992, 0, 0, 1], ended: false, namespaces: 0 };
-        assert_eq!(Process::parse(7, &text("S (sleeping)", "")), Some(one));
-        let ended = Process { ended: true, namespaces: 2, ..one };
+        let uids = [992, 0, 0, 1];
+        let running = Process { pid: 7, parent: 3, uids, ended: false, namespaces: 0 };
+        assert_eq!(Process::parse(7, &text("S (sleeping)", "")), Some(running));
+        let ended = Process { ended: true, namespaces: 2, ..running };
         assert_eq!(Process::parse(7, &text("Z (zombie)", "NSpid:\t7\t1\n")), Some(ended));
         for bad in ["", "State:\tS\nPPid:\t1\n", "State:\tS\nPPid:\t1\nUid:\t1 2 3\n"] {
             assert_eq!(Process::parse(7, bad), None, "{bad:?}");
@@ -145,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_there() {
+    fn own_process_is_found() {
         let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
         let process = proc.process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
@@ -155,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_hides_nothing() {
+    fn non_utf8_name_hides_no_other_field() {
         let scratch = Scratch::new();
         let path = scratch.path().join("stat");
         std::fs::write(&path, b"7 (a\xff\xc3) S 3").unwrap();
@@ -164,12 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn a_read_has_an_end() {
+    fn longer_file_is_refused() {
         let scratch = Scratch::new();
         let path = scratch.file("file", "12345");
         assert_eq!(read_at_most(&path, 5).unwrap(), "12345");
         let error = read_at_most(&path, 4).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
-        assert!(read_at_most(Path::new("/dev/zero"), FILE_MAX).is_err());
+        assert!(read_at_most(Path::new("/dev/zero"), FILE_BYTES_MAX).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the unprivileged half: one fresh process for one question.
 
 use super::{Budget, Failure};
-use kernel::sys::child::{End, Helper, HelperSpec};
+use kernel::sys::child::{Helper, HelperExit, HelperSpec};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::stat::{Mode, SFlag, fstat, stat};
@@ -52,7 +52,7 @@ pub fn ask(
         name: c"resolve",
         uid: account.uid,
         gid: account.gid,
-        patience: budget.left(),
+        time_limit: budget.left(),
     };
     let helper = Helper::start(&spec).map_err(|failure| start(failure.step)(failure.errno))?;
     // With our copy open the end of the answer could not be seen.
@@ -127,13 +127,15 @@ fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
 
 /// Where the application has reaped the helper before us nothing is known, and the answer has to
 /// speak for itself: no part of one is a reply.
-fn judge_end(end: End, budget: &Budget) -> Result<(), Failure> {
+fn judge_end(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
     let ended = "the helper ended without an answer:";
     match end {
-        End::Killed(libc::SIGKILL) if budget.left().is_zero() => Err(none_in_time("the helper")),
-        End::Exited(0) | End::Unknown => Ok(()),
-        End::Exited(code) => Err(fault(format_args!("{ended} exit status {code}"))),
-        End::Killed(signal) => Err(fault(format_args!("{ended} killed by signal {signal}"))),
+        HelperExit::Killed(libc::SIGKILL) if budget.left().is_zero() => {
+            Err(none_in_time("the helper"))
+        }
+        HelperExit::Exited(0) | HelperExit::Unknown => Ok(()),
+        HelperExit::Exited(code) => Err(fault(format_args!("{ended} exit status {code}"))),
+        HelperExit::Killed(signal) => Err(fault(format_args!("{ended} killed by signal {signal}"))),
     }
 }
 

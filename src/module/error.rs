@@ -60,7 +60,7 @@ impl Failure {
 impl From<cgroup::Error> for Failure {
     fn from(error: cgroup::Error) -> Self {
         match error {
-            cgroup::Error::System(failed) if failed.timed_out() => failed.into(),
+            cgroup::Error::System(failed) if failed.is_timeout() => failed.into(),
             error if error.is_gone() => Self::Gone(error),
             error => Self::why(Reason::AdoptionFailed, error),
         }
@@ -71,7 +71,7 @@ impl From<cgroup::Error> for Failure {
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         match error {
-            bpf::Error::System(failed) if failed.timed_out() => failed.into(),
+            bpf::Error::System(failed) if failed.is_timeout() => failed.into(),
             error => Self::why(Reason::CannotConfine, error),
         }
     }
@@ -79,7 +79,7 @@ impl From<bpf::Error> for Failure {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        let late = failed.timed_out();
+        let late = failed.is_timeout();
         Self::why(if late { Reason::Timeout } else { Reason::AdoptionFailed }, failed)
     }
 }

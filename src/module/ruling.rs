@@ -7,7 +7,7 @@ use super::{Action, Budget, Failure, Line, Settings, Severity};
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
 use kernel::log::Log;
-use kernel::namespace::Outside;
+use kernel::namespace::NamespaceOrigin;
 use protocol::{
     JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
 };
@@ -46,7 +46,7 @@ pub struct Outcome {
     /// The node's log, if the login joined namespaces: these may have another one.
     pub log: Option<Log>,
     /// The way out of the job's namespaces, if the login joined some.
-    pub outside: Option<Outside>,
+    pub outside: Option<NamespaceOrigin>,
 }
 
 /// Is shown a job, and what would become of the login.

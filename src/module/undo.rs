@@ -4,7 +4,7 @@
 use super::Failure;
 use super::job::Started;
 use kernel::cgroup::{Dir, MADE, Origin, mark};
-use kernel::namespace::{Namespace, Outside};
+use kernel::namespace::{Namespace, NamespaceOrigin};
 use protocol::{LeafName, Reason, Variable};
 
 /// What has been changed so far, and how to change it back. Dropping it does so.
@@ -16,7 +16,7 @@ pub(super) struct Undo {
     pub(super) keeper: Option<Started>,
     /// Whether the login may be in the job.
     pub(super) moved: bool,
-    outside: Option<Outside>,
+    outside: Option<NamespaceOrigin>,
 }
 
 impl Undo {
@@ -37,7 +37,7 @@ impl Undo {
     }
 
     /// Joins the job's namespaces.
-    /// Errors: As [`Outside::enter`].
+    /// Errors: As [`NamespaceOrigin::enter`].
     pub(super) fn enter(
         &mut self,
         inside: &[Namespace],
@@ -45,12 +45,12 @@ impl Undo {
     ) -> Result<(), Failure> {
         match inside {
             [] => Ok(()),
-            _ => Ok(self.outside.insert(Outside::open(inside)?).enter(inside, private)?),
+            _ => Ok(self.outside.insert(NamespaceOrigin::open(inside)?).enter(inside, private)?),
         }
     }
 
     /// Keeps all changes. Returns the way out of the job's namespaces, if the login is in some.
-    pub(super) fn commit(mut self) -> Option<Outside> {
+    pub(super) fn commit(mut self) -> Option<NamespaceOrigin> {
         self.made = None;
         self.moved = false;
         if let Some(keeper) = self.keeper.take() {
@@ -70,7 +70,7 @@ impl Undo {
 
     fn change_back(&mut self) -> kernel::cgroup::Result<()> {
         // First: the job's namespaces may have another /proc.
-        let left = self.outside.take().map_or(Ok(()), |outside| outside.back());
+        let left = self.outside.take().map_or(Ok(()), |outside| outside.leave());
         let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
         if let Some((job, name)) = self.made.take() {
             // Another login may have joined meanwhile; then the leaf is theirs.

@@ -10,7 +10,7 @@ mod handle;
 
 use handle::{Handle, arguments};
 use kernel::log::{self, Log};
-use kernel::namespace::Outside;
+use kernel::namespace::NamespaceOrigin;
 use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Phase, Reason, Reply, Request, Verdict};
@@ -82,10 +82,10 @@ fn close_session(handle: *mut PamHandle) -> c_int {
 
 /// The first line of this module that closes goes back; for the others nothing is left to do.
 fn close(handle: &Handle) -> PamReturnCode {
-    let Some(Ok(outside)) = handle.take().map(<Box<dyn Any>>::downcast::<Outside>) else {
+    let Some(Ok(outside)) = handle.take().map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
         return PamReturnCode::SUCCESS;
     };
-    let Err(error) = outside.back() else { return PamReturnCode::SUCCESS };
+    let Err(error) = outside.leave() else { return PamReturnCode::SUCCESS };
     let line = Line::new(Severity::Alert).with("action", "close").with("error", error);
     let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
     write_log(None, &[line], Severity::Alert, &service, Phase::Session);
@@ -244,12 +244,13 @@ impl Call<'_> {
         let helper = self.handle.account(HELPER_USER);
         let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
-        let (outside, kept) = match self.handle.take().map(<Box<dyn Any>>::downcast::<Outside>) {
-            // Another line of ours has joined the namespaces, and knows the way back.
-            Some(Ok(outside)) => (Some(outside), None),
-            Some(Err(kept)) => (None, kept.downcast::<Carried>().ok()),
-            None => (None, None),
-        };
+        let (outside, kept) =
+            match self.handle.take().map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
+                // Another line of ours has joined the namespaces, and knows the way back.
+                Some(Ok(outside)) => (Some(outside), None),
+                Some(Err(kept)) => (None, kept.downcast::<Carried>().ok()),
+                None => (None, None),
+            };
         let carried = kept.filter(|carried| !in_account && carried.holds(arguments));
         let (at, answers) = (Instant::now(), RefCell::default());
         let ask = |request: &Request| {

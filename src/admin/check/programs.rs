@@ -147,7 +147,7 @@ fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), Tru
     let mode = require_trusted(trust, path)?;
     match mode & 0o6000 == 0 && mode & rights != 0 {
         true => Ok(()),
-        false => Err(TrustError::new(path, Distrust::Mode(mode))),
+        false => Err(TrustError::new(path, Distrust::WrongMode(mode))),
     }
 }
 

@@ -228,7 +228,8 @@ fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
         findings.extend(check_files(pid, site));
     }
     let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
-    findings.extend(check_capabilities(pid, proc::field(&status, "CapEff:").unwrap_or_default()));
+    findings
+        .extend(check_capabilities(pid, proc::find_field(&status, "CapEff:").unwrap_or_default()));
     if findings.is_empty() {
         let text = "it sees the same mounts as this process, and has what the module needs";
         findings.push(Finding::fine(SSHD_SERVER, object(pid), text));

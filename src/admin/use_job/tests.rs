@@ -153,11 +153,11 @@ fn only_a_plain_file_of_the_users_own_is_read() {
     let file = bench.file();
     for changed in [0o660, 0o642] {
         mode(&file, changed);
-        assert_eq!(bench.wrong(), Distrust::Mode(changed));
+        assert_eq!(bench.wrong(), Distrust::WrongMode(changed));
     }
     mode(&file, 0o640);
     std::fs::hard_link(&file, bench.path().join("second")).unwrap();
-    assert_eq!(bench.wrong(), Distrust::Links(2));
+    assert_eq!(bench.wrong(), Distrust::SeveralNames(2));
     std::fs::rename(&file, bench.path().join("first")).unwrap();
     symlink("first", &file).unwrap();
     assert_eq!(bench.wrong(), Distrust::NotRegular);
@@ -173,7 +173,7 @@ fn only_a_plain_file_of_the_users_own_is_read() {
 fn a_directory_that_others_may_write_holds_no_choice() {
     let bench = Bench::chosen();
     mode(&bench.path(), 0o770);
-    assert_eq!(bench.wrong(), Distrust::Mode(0o770));
+    assert_eq!(bench.wrong(), Distrust::WrongMode(0o770));
 }
 
 #[test]

@@ -400,7 +400,7 @@ pub(crate) enum TrustedEntry {
 ///
 /// # Errors
 ///
-/// [`Distrust::Open`] if the directory cannot be listed, [`Distrust::Crowded`] if it has more than
+/// [`Distrust::Open`] if the directory cannot be listed, [`Distrust::TooManyNames`] if it has more than
 /// `max` names.
 pub(crate) fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>, TrustError> {
     list_filtered(dir, max, |name| !name.starts_with('.'))
@@ -430,7 +430,7 @@ fn list_filtered(
             continue;
         }
         if names.len() >= max {
-            return Err(TrustError::new(dir.path(), Distrust::Crowded(max)));
+            return Err(TrustError::new(dir.path(), Distrust::TooManyNames(max)));
         }
         names.push(name);
     }
@@ -631,9 +631,9 @@ mod tests {
         }
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
         assert_eq!(list_visible_names(&dir, 2), Ok(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(list_visible_names(&dir, 1).unwrap_err().cause(), &Distrust::Crowded(1));
+        assert_eq!(list_visible_names(&dir, 1).unwrap_err().cause(), &Distrust::TooManyNames(1));
         assert_eq!(list_all_names(&dir, 3).unwrap(), [".hidden", "a", "b"]);
-        assert_eq!(list_all_names(&dir, 2).unwrap_err().cause(), &Distrust::Crowded(2));
+        assert_eq!(list_all_names(&dir, 2).unwrap_err().cause(), &Distrust::TooManyNames(2));
     }
 
     #[test]

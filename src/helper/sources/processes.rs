@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use kernel::proc::{Proc, field, read};
+use kernel::proc::{Proc, find_field, read};
 
 /// The fields of a process's `stat` that matter here (proc_pid_stat(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn read_stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
 pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
     let start = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
     let booted = read(proc.at.join("stat")).ok()?;
-    let booted: i64 = field(&booted, "btime ")?.parse().ok()?;
+    let booted: i64 = find_field(&booted, "btime ")?.parse().ok()?;
     booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
 }
 

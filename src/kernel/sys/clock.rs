@@ -1,14 +1,14 @@
-//! The time of day, as numbers and for the texts that people read.
+//! Reads the time of day, as a number and for texts that people read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since the epoch; 0 where the clock stands before it.
+/// Returns the seconds since the epoch; 0 if the clock stands before the epoch.
 pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The local time at `epoch` seconds since the epoch; `None` where it cannot be represented.
+/// Converts seconds since the epoch to local time; `None` for a time that `tm` cannot represent.
 pub fn local_time(epoch: i64) -> Option<libc::tm> {
     // SAFETY: zeroed memory is a tm.
     let mut time: libc::tm = unsafe { std::mem::zeroed() };

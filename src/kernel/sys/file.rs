@@ -1,4 +1,4 @@
-//! Files and directories, by descriptors.
+//! Opens and reads files by descriptors of directories, and reads and sets their attributes.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -9,12 +9,15 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-/// How often a racing rename is met with another try.
+/// Tries to open a path while others rename its components.
 const RACE_TRIES: usize = 8;
 
-/// Opens what is below `dir`: through no symbolic link, no mount point, and nothing above.
-/// Errors: `ELOOP` or `ENOTDIR` for a link, `EXDEV` for a mount point or a way out, `EAGAIN` where
-/// renames keep racing, else as `open(2)`.
+/// Opens a path below `dir`. It follows no symbolic link, crosses no mount point, and does not leave `dir`.
+///
+/// # Errors
+///
+/// `ELOOP` or `ENOTDIR` for a link; `EXDEV` for a mount point or a path that leaves `dir`; `EAGAIN` if
+/// renames race every try; else as `open(2)`.
 pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let resolve = ResolveFlag::RESOLVE_BENEATH
         | ResolveFlag::RESOLVE_NO_SYMLINKS
@@ -24,7 +27,7 @@ pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     for _ in 0..RACE_TRIES {
         match openat2(&dir, path, how) {
             Err(Errno::EAGAIN) => {}
-            // Before Linux 5.6, and under seccomp filters that do not know the call.
+            // Linux before 5.6, or a seccomp filter that does not know the call.
             Err(Errno::ENOSYS | Errno::EPERM) => return open_by_names(dir.as_fd(), path, flags),
             result => return result,
         }
@@ -32,40 +35,48 @@ pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     Err(Errno::EAGAIN)
 }
 
-/// [`open_beneath`] where `openat2(2)` is not to be had: one component after the other, each on the
-/// file system of `dir`.
+/// Opens each component in turn if `openat2(2)` is unavailable; rejects links and other file systems.
 fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-    let system = fstat(dir)?.st_dev;
-    let mut found: Option<OwnedFd> = None;
+    let device = fstat(dir)?.st_dev;
+    let mut opened: Option<OwnedFd> = None;
     for component in path.components() {
         let Component::Normal(name) = component else { return Err(Errno::EINVAL) };
-        let above = found.as_ref().map_or(dir, AsFd::as_fd);
-        let fd = openat(above, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+        let parent = opened.as_ref().map_or(dir, AsFd::as_fd);
+        let fd = openat(parent, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
         let stat = fstat(&fd)?;
         if stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
             return Err(Errno::ELOOP);
         }
-        if stat.st_dev != system {
+        if stat.st_dev != device {
             return Err(Errno::EXDEV);
         }
-        found = Some(fd);
+        opened = Some(fd);
     }
-    found.ok_or(Errno::EINVAL)
+    opened.ok_or(Errno::EINVAL)
 }
 
 /// Reads a file to its end.
-/// Errors: `EFBIG` past `most` bytes, else as `read(2)`.
-pub fn read_to_end(file: OwnedFd, most: u64) -> io::Result<Vec<u8>> {
-    // Most of the kernel's files are short, and none tells its length.
+///
+/// # Errors
+///
+/// `EFBIG` past `bytes_max` bytes; else as `read(2)`.
+pub fn read_to_end(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // Most of the kernel's files are short, and the kernel does not report their length.
     let mut bytes = Vec::with_capacity(4096);
-    File::from(file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
+    File::from(file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
 }
 
+/// Maximum bytes of an extended attribute that is read.
+const XATTR_BYTES_MAX: usize = 256;
+
 /// Reads an extended attribute of an open file, at most 256 bytes.
-/// Errors: `ENODATA` when there is none, `ERANGE` when it is longer.
+///
+/// # Errors
+///
+/// `ENODATA` if the file does not have it; `ERANGE` if it is longer.
 pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
-    let mut value = vec![0_u8; 256];
+    let mut value = vec![0_u8; XATTR_BYTES_MAX];
     // SAFETY: the name is NUL-terminated; the buffer is ours and of the length given.
     let length = super::checked(unsafe {
         libc::fgetxattr(fd.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
@@ -75,8 +86,10 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
 }
 
 /// Sets an extended attribute of an open file.
-/// Errors: `EPERM` without the right to; with the flag `XATTR_CREATE`, `EEXIST` when there is one of
-/// that name.
+///
+/// # Errors
+///
+/// `EPERM` without the right to set it; `EEXIST` with the flag `XATTR_CREATE` if the file has it already.
 pub fn set_xattr(
     fd: BorrowedFd<'_>,
     name: &CStr,
@@ -84,51 +97,56 @@ pub fn set_xattr(
     flags: libc::c_int,
 ) -> io::Result<()> {
     let (length, value) = (value.len(), value.as_ptr().cast());
-    // SAFETY: the name is NUL-terminated; the value is read only and of the length given.
+    // SAFETY: the name is NUL-terminated; the call only reads the value, of the length given.
     let result = unsafe { libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), value, length, flags) };
     super::checked(result.into()).map(drop)
 }
 
-/// What an open file is.
+/// Attributes of an open file (statx(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// Number of the mount that it was opened on; before Linux 5.8, of the device below it.
+pub struct FileStatus {
+    /// Number of the mount on which it was opened; before Linux 5.8, number of the device.
     pub mount: u64,
     /// Type and permissions.
     pub mode: u32,
-    /// Its owner.
+    /// Uid of the owner.
     pub uid: u32,
-    /// Its group.
+    /// Gid of the group.
     pub gid: u32,
-    /// How many names it has.
+    /// Number of names.
     pub links: libc::nlink_t,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// The device that it stands for, of a node.
+    /// Device that a device node stands for.
     pub device: u64,
 }
 
-/// What an open file is, as far as the kernel knows it already: a file system that answers from
-/// elsewhere is not asked (`AT_STATX_DONT_SYNC`), and may be told by its mount.
-pub fn facts(fd: BorrowedFd<'_>) -> io::Result<Facts> {
+/// Reads the attributes of an open file that the kernel has already. It does not ask a file system that is
+/// remote or of a user (`AT_STATX_DONT_SYNC`), so that none can block the caller; the mount's number shows
+/// such a file system.
+///
+/// # Errors
+///
+/// As `statx(2)`.
+pub fn read_file_status(fd: BorrowedFd<'_>) -> io::Result<FileStatus> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let mask = libc::STATX_BASIC_STATS | libc::STATX_MNT_ID;
     // SAFETY: an all-zero statx is a valid one.
-    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the empty path is NUL-terminated, the descriptor is open while it is borrowed, and the
     // structure is ours and of this type.
-    let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, mask, &raw mut found) };
+    let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, mask, &raw mut statx) };
     super::checked(libc::c_long::from(result))?;
-    let device = u64::from(found.stx_dev_major) << 32 | u64::from(found.stx_dev_minor);
-    let has_mount = found.stx_mask & libc::STATX_MNT_ID != 0;
-    Ok(Facts {
-        mount: if has_mount { found.stx_mnt_id } else { device },
-        mode: found.stx_mode.into(),
-        uid: found.stx_uid,
-        gid: found.stx_gid,
-        links: found.stx_nlink.into(),
-        size: found.stx_size,
-        device: libc::makedev(found.stx_rdev_major, found.stx_rdev_minor),
+    let device = u64::from(statx.stx_dev_major) << 32 | u64::from(statx.stx_dev_minor);
+    let has_mount = statx.stx_mask & libc::STATX_MNT_ID != 0;
+    Ok(FileStatus {
+        mount: if has_mount { statx.stx_mnt_id } else { device },
+        mode: statx.stx_mode.into(),
+        uid: statx.stx_uid,
+        gid: statx.stx_gid,
+        links: statx.stx_nlink.into(),
+        size: statx.stx_size,
+        device: libc::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
     })
 }
 
@@ -137,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_and_other_file_systems_are_not_opened() {
+    fn link_and_other_file_system_are_not_opened() {
         let dev = std::fs::File::open("/dev").unwrap();
         let beneath = |path: &str| open_beneath(&dev, path.as_ref(), OFlag::O_PATH);
         let by_names = |path: &str| open_by_names(dev.as_fd(), path.as_ref(), OFlag::O_PATH);
@@ -154,11 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_told_apart_and_files_are_what_they_are() {
-        let facts = |path| facts(std::fs::File::open(path).unwrap().as_fd()).unwrap();
-        assert_ne!(facts("/proc").mount, facts("/").mount);
-        assert_eq!(facts("/proc/1").mount, facts("/proc").mount);
-        let zero = facts("/dev/zero");
+    fn status_has_mount_type_and_owner() {
+        let status = |path| read_file_status(std::fs::File::open(path).unwrap().as_fd()).unwrap();
+        assert_ne!(status("/proc").mount, status("/").mount);
+        assert_eq!(status("/proc/1").mount, status("/proc").mount);
+        let zero = status("/dev/zero");
         assert_eq!(zero.mode & libc::S_IFMT, libc::S_IFCHR);
         assert_eq!((zero.uid, zero.size, zero.links), (0, 0, 1));
     }

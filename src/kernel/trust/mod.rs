@@ -1,10 +1,9 @@
-//! Reading what only root can have written.
+//! Reads files that only root can have written.
 //!
-//! Records and configuration decide who may log in and which devices they see, so each file is
-//! believed only after the kernel has been asked about the open descriptor: a regular file, owned
-//! by root, writable by nobody else, with one name, of bounded size, below directories of which
-//! the same holds. No symbolic link is followed, so a path that was checked is the path that was
-//! read.
+//! Records and configuration decide who may log in and which devices a login sees. So each file is checked by
+//! its open descriptor: it must be a regular file with one name and of limited size, and root must own it and
+//! all directories above it, without write access for others. No symbolic link is followed, so the checked
+//! path is the path that is read.
 
 use crate::sys::file::read_to_end;
 use std::io;
@@ -16,7 +15,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, open, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstat, mkdirat};
 use thiserror::Error;
 
-/// Who has to own a file, and from which directory on.
+/// The accounts that may own files, and the directory from which on this is checked.
 #[derive(Clone, Debug)]
 pub struct Trust {
     owner: u32,
@@ -25,32 +24,35 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Everything from `/` on must be root's.
+    /// Requires that root owns everything from `/` on.
     pub fn root() -> Self {
         Self { owner: 0, other: None, anchor: PathBuf::from("/") }
     }
 
-    /// Everything below `anchor` must be `owner`'s; `anchor` and what is above it are taken as
-    /// they are.
+    /// Requires that `owner` owns everything below `anchor`. The anchor and the directories above it are not
+    /// checked.
     pub fn below(anchor: &Path, owner: u32) -> Self {
         Self { owner, other: None, anchor: anchor.to_owned() }
     }
 
-    /// The same, but that what belongs to `uid` is believed as well.
+    /// Trusts files of the account `uid` as well.
     pub fn or_owned_by(self, uid: u32) -> Self {
         Self { other: Some(uid), ..self }
     }
 
-    /// Whose files are believed: root, but in a test.
+    /// Returns the uid of the trusted account: 0 except in tests.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Opens a directory after checking it and every directory on the way.
-    /// Errors: [`TrustError`] names the first directory that is missing, a link, someone else's, or
-    /// writable by others; also a path outside the anchor or with `..` in it.
+    /// Opens a directory after checking it and every directory above it.
+    ///
+    /// # Errors
+    ///
+    /// [`TrustError`] for the first directory that is missing, a link, of another account, or writable by
+    /// others; [`Distrust::OutsideAnchor`] for a path outside of the anchor or with `..`.
     pub fn dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
-        let outside = || TrustError::new(path, Distrust::Outside);
+        let outside = || TrustError::new(path, Distrust::OutsideAnchor);
         let relative = path.strip_prefix(&self.anchor).map_err(|_| outside())?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let anchor = open(&self.anchor, flags, Mode::empty())
@@ -66,20 +68,24 @@ impl Trust {
         Ok(dir)
     }
 
-    /// Opens a directory as [`Trust::dir`] does, and makes it and those above it where they are
-    /// missing, for everybody to get through, whatever our caller's umask is.
+    /// Opens a directory as [`Trust::dir`] does, and makes missing directories. All accounts can search and
+    /// list these, whatever the umask is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trust::dir`]; [`Distrust::Cannot`] for a directory that cannot be made.
     pub fn make_dir(&self, path: &Path) -> Result<TrustedDir, TrustError> {
         let missing = match self.dir(path) {
             Err(error) if error.is_missing() => error,
-            found => return found,
+            result => return result,
         };
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(missing);
         };
         let parent = self.make_dir(parent)?;
-        let made = mkdirat(&parent, name, Mode::from_bits_truncate(DIR_MODE));
+        let result = mkdirat(&parent, name, Mode::from_bits_truncate(DIR_MODE));
         let dir = parent.dir(Path::new(name))?;
-        match made {
+        match result {
             Ok(()) => set_mode(&dir, DIR_MODE)
                 .map_err(|errno| TrustError::cannot("chmod", path, errno))?,
             Err(Errno::EEXIST) => {}
@@ -88,23 +94,28 @@ impl Trust {
         Ok(dir)
     }
 
-    /// Reads a file of at most `limit` bytes after checking it and every directory on the way.
-    pub fn read(&self, path: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(TrustError::new(path, Distrust::Outside));
-        };
-        self.dir(parent)?.read(Path::new(name), limit)
-    }
-
-    /// Checks owner and mode of what is shown by this path.
+    /// Reads a file of at most `bytes_max` bytes after checking it and every directory above it.
     ///
     /// # Errors
-    /// [`Distrust::Owner`] and [`Distrust::Writable`].
+    ///
+    /// As [`Trust::dir`] and [`TrustedDir::read`].
+    pub fn read(&self, path: &Path, bytes_max: u64) -> Result<Vec<u8>, TrustError> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(TrustError::new(path, Distrust::OutsideAnchor));
+        };
+        self.dir(parent)?.read(Path::new(name), bytes_max)
+    }
+
+    /// Checks owner and mode of a file. `shown` is its path in messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Distrust::WrongOwner`] and [`Distrust::Writable`].
     pub fn check_owner(&self, uid: u32, mode: u32, shown: &Path) -> Result<(), TrustError> {
         if uid != self.owner && Some(uid) != self.other {
-            return Err(TrustError::new(shown, Distrust::Owner(uid)));
+            return Err(TrustError::new(shown, Distrust::WrongOwner(uid)));
         }
-        // A write grant by an access control list shows in the group bits, which are its mask.
+        // The group bits are the mask of an access control list: they show its write grants.
         if mode & 0o022 != 0 {
             return Err(TrustError::new(shown, Distrust::Writable(mode & 0o7777)));
         }
@@ -112,7 +123,7 @@ impl Trust {
     }
 }
 
-/// A directory that has been checked; the descriptor stays on it whatever happens to its path.
+/// A checked directory. Its descriptor stays on it whatever happens to the path.
 #[derive(Debug)]
 pub struct TrustedDir {
     pub(crate) trust: Trust,
@@ -127,18 +138,22 @@ impl AsFd for TrustedDir {
 }
 
 impl TrustedDir {
-    /// The path by which it was opened, for messages.
+    /// Returns the path by which it was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens and checks a directory in this one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trust::dir`].
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
         let dir = open_below(&self.dir, name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
-        let found = Self { trust: self.trust.clone(), dir, path };
-        found.check()?;
-        Ok(found)
+        let child = Self { trust: self.trust.clone(), dir, path };
+        child.check()?;
+        Ok(child)
     }
 
     fn check(&self) -> Result<(), TrustError> {
@@ -147,13 +162,16 @@ impl TrustedDir {
         self.trust.check_owner(stat.st_uid, stat.st_mode, &self.path)
     }
 
-    /// Reads a file of at most `limit` bytes in this directory.
-    /// Errors: [`TrustError`] where it is missing, a link, no regular file, someone else's,
-    /// writable by others, has a second name, or is larger.
-    pub fn read(&self, name: &Path, limit: u64) -> Result<Vec<u8>, TrustError> {
+    /// Reads a file of at most `bytes_max` bytes in this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`TrustError`] for a file that is missing, a link, no regular file, of another account, writable by
+    /// others, or larger, or that has a second name.
+    pub fn read(&self, name: &Path, bytes_max: u64) -> Result<Vec<u8>, TrustError> {
         let path = self.path.join(name);
-        let distrust = |why| TrustError::new(&path, why);
-        // Without O_NONBLOCK, opening a FIFO that somebody left here would wait for its writer.
+        let distrust = |cause| TrustError::new(&path, cause);
+        // Without O_NONBLOCK, opening a FIFO would wait for its writer.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = open_below(&self.dir, name, flags, &path)?;
         let stat = fstat(&file).map_err(|errno| TrustError::cannot("read", &path, errno))?;
@@ -162,19 +180,19 @@ impl TrustedDir {
         }
         self.trust.check_owner(stat.st_uid, stat.st_mode, &path)?;
         if stat.st_nlink != 1 {
-            return Err(distrust(Distrust::Links(stat.st_nlink)));
+            return Err(distrust(Distrust::SeveralNames(stat.st_nlink)));
         }
-        read_to_end(file, limit).map_err(|error| match error.raw_os_error() {
-            Some(libc::EFBIG) => distrust(Distrust::TooLarge(limit)),
+        read_to_end(file, bytes_max).map_err(|error| match error.raw_os_error() {
+            Some(libc::EFBIG) => distrust(Distrust::TooLarge(bytes_max)),
             _ => TrustError::cannot("read", &path, error),
         })
     }
 }
 
-/// Mode of the directories that are made here.
+/// Mode of the directories that [`Trust::make_dir`] makes.
 const DIR_MODE: u32 = 0o755;
 
-/// Sets the mode of what was only found (`O_PATH`), which `fchmod(2)` refuses.
+/// Sets the mode of a file that was opened with `O_PATH`: `fchmod(2)` refuses its descriptor.
 pub(crate) fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     let mode = Mode::from_bits_truncate(mode);
@@ -191,7 +209,7 @@ pub(crate) fn open_below(
         .map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))
 }
 
-/// A file or directory that is not believed, and the cause.
+/// A file or directory that is not trusted, and the cause.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {cause}", path.display())]
 pub struct TrustError {
@@ -199,33 +217,33 @@ pub struct TrustError {
     cause: Distrust,
 }
 
-/// What is wrong with it.
+/// The reason why a file or directory is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "each says it")]
+#[allow(missing_docs, reason = "the message of each variant describes it")]
 pub enum Distrust {
-    /// It cannot be opened or listed; `ELOOP` and `ENOTDIR` are what a symbolic link answers.
+    /// The file cannot be opened or listed. A symbolic link gives `ELOOP` or `ENOTDIR`.
     #[error("{}", cannot_open(*.0))]
     Open(Errno),
     #[error("not an absolute path without ..")]
-    Outside,
+    OutsideAnchor,
     #[error("not a regular file")]
     NotRegular,
     #[error("owned by uid {0}")]
-    Owner(u32),
+    WrongOwner(u32),
     #[error("writable by others (mode {0:04o})")]
     Writable(u32),
-    /// It has this many names; a second one may lie in a directory of someone else's.
+    /// The file has this many names. A second name may be in a directory of another account.
     #[error("has {0} names")]
-    Links(nix::libc::nlink_t),
+    SeveralNames(nix::libc::nlink_t),
     #[error("larger than {0} bytes")]
     TooLarge(u64),
     #[error("holds more than {0} names")]
-    Crowded(usize),
+    TooManyNames(usize),
     #[error("a file system is mounted there")]
     Mounted,
-    /// It has this mode, by which others may write it, or the helper not read what is made in it.
+    /// With this mode others may write the directory, or the helper cannot read new files in it.
     #[error("has mode {0:04o}")]
-    Mode(u32),
+    WrongMode(u32),
     #[error("holds no {0}")]
     Lacks(&'static str),
     #[error("cannot {operation}: {}", errno.desc())]
@@ -247,28 +265,28 @@ fn cannot_open(errno: Errno) -> String {
 }
 
 impl TrustError {
-    /// Names the file or directory, and why it is not believed.
+    /// Describes a file or directory and the cause.
     pub fn new(path: &Path, cause: Distrust) -> Self {
         Self { path: path.to_owned(), cause }
     }
 
-    /// That this operation on it failed.
-    pub fn cannot(what: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    /// Describes the failure of an operation on a file or directory.
+    pub fn cannot(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
-        Self::new(path, Distrust::Cannot { operation: what, errno })
+        Self::new(path, Distrust::Cannot { operation, errno })
     }
 
-    /// The file or directory at fault.
+    /// Returns the path of the file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is wrong with it.
+    /// Returns the cause.
     pub fn cause(&self) -> &Distrust {
         &self.cause
     }
 
-    /// Whether it is simply not there.
+    /// Returns whether the file or directory does not exist.
     pub fn is_missing(&self) -> bool {
         self.cause == Distrust::Open(Errno::ENOENT)
     }

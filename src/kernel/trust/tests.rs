@@ -8,14 +8,14 @@ fn cause(result: Result<Vec<u8>, TrustError>) -> Distrust {
 }
 
 #[test]
-fn a_file_of_the_owner_is_read() {
+fn file_of_owner_is_read() {
     let scratch = Scratch::new();
     let path = scratch.file("a/b/conf", "text");
     assert_eq!(scratch.trust().read(&path, 4), Ok(b"text".to_vec()));
 }
 
 #[test]
-fn what_others_can_change_is_not() {
+fn file_writable_by_others_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.file("a/b/conf", "text");
     for mode in [0o664, 0o646, 0o620] {
@@ -30,38 +30,38 @@ fn what_others_can_change_is_not() {
 }
 
 #[test]
-fn what_belongs_to_someone_else_is_not() {
+fn file_of_other_account_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.file("conf", "text");
-    let me = nix::unistd::Uid::effective().as_raw();
-    let trust = Trust::below(scratch.path(), me + 1);
-    assert_eq!(cause(trust.read(&path, 9)), Distrust::Owner(me));
-    if me == 0 {
+    let own_uid = nix::unistd::Uid::effective().as_raw();
+    let trust = Trust::below(scratch.path(), own_uid + 1);
+    assert_eq!(cause(trust.read(&path, 9)), Distrust::WrongOwner(own_uid));
+    if own_uid == 0 {
         std::os::unix::fs::chown(&path, Some(1), None).unwrap();
-        assert_eq!(cause(scratch.trust().read(&path, 9)), Distrust::Owner(1));
+        assert_eq!(cause(scratch.trust().read(&path, 9)), Distrust::WrongOwner(1));
     } else {
         println!("not root: the half with chown is skipped");
     }
 }
 
 #[test]
-fn links_pipes_and_large_files_are_not() {
+fn link_pipe_and_large_file_are_refused() {
     let scratch = Scratch::new();
     let path = scratch.file("conf", "text");
     let trust = scratch.trust();
     assert_eq!(cause(trust.read(&path, 3)), Distrust::TooLarge(3));
 
     symlink("conf", scratch.path().join("link")).unwrap();
-    let linked = trust.read(&scratch.path().join("link"), 9);
-    assert_eq!(cause(linked), Distrust::Open(nix::errno::Errno::ELOOP));
+    let result = trust.read(&scratch.path().join("link"), 9);
+    assert_eq!(cause(result), Distrust::Open(nix::errno::Errno::ELOOP));
 
     scratch.file("real/conf", "text");
     symlink("real", scratch.path().join("dir")).unwrap();
-    let below = trust.read(&scratch.path().join("dir/conf"), 9);
-    assert_eq!(cause(below), Distrust::Open(nix::errno::Errno::ENOTDIR));
+    let result = trust.read(&scratch.path().join("dir/conf"), 9);
+    assert_eq!(cause(result), Distrust::Open(nix::errno::Errno::ENOTDIR));
 
     std::fs::hard_link(&path, scratch.path().join("second")).unwrap();
-    assert_eq!(cause(trust.read(&path, 9)), Distrust::Links(2));
+    assert_eq!(cause(trust.read(&path, 9)), Distrust::SeveralNames(2));
 
     let fifo = scratch.path().join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::from_bits_truncate(0o644)).unwrap();
@@ -70,13 +70,13 @@ fn links_pipes_and_large_files_are_not() {
 }
 
 #[test]
-fn paths_stay_below_the_anchor() {
+fn path_outside_anchor_is_refused() {
     let scratch = Scratch::new();
     scratch.file("a/conf", "text");
     let trust = scratch.trust();
     for path in ["a/../a/conf", "../conf"] {
-        assert_eq!(cause(trust.read(&scratch.path().join(path), 9)), Distrust::Outside);
+        assert_eq!(cause(trust.read(&scratch.path().join(path), 9)), Distrust::OutsideAnchor);
     }
-    assert_eq!(cause(trust.read(Path::new("conf"), 9)), Distrust::Outside);
+    assert_eq!(cause(trust.read(Path::new("conf"), 9)), Distrust::OutsideAnchor);
     assert!(trust.read(&scratch.path().join("none"), 9).unwrap_err().is_missing());
 }

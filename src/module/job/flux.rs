@@ -9,9 +9,9 @@ use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::Failed;
 use kernel::cgroup::{Dir, Membership, Place};
-use kernel::lock::{Lock, is_kept, keepers};
+use kernel::lock::{Lock, has_keeper, open_keepers_file};
 use kernel::proc::{Proc, Process};
-use kernel::sys::child::{Handed, spawn_keeper};
+use kernel::sys::child::{KeeperFds, spawn_keeper};
 use kernel::sys::pidfd::pidfd_open;
 use kernel::trust::Trust;
 use nix::errno::Errno;
@@ -164,7 +164,7 @@ pub(super) struct Keep {
 
 impl Keep {
     fn lives(&self) -> Result<bool, Failure> {
-        Ok(is_kept(&self.keepers, self.leaf)?)
+        Ok(has_keeper(&self.keepers, self.leaf)?)
     }
 
     /// Looks once more.
@@ -201,7 +201,7 @@ pub(super) fn ensure_keeper(
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<Keep, Failure> {
-    let keep = Keep { keepers: keepers()?, leaf: leaf.dir()?.identity()?.1 };
+    let keep = Keep { keepers: open_keepers_file()?, leaf: leaf.dir()?.identity()?.1 };
     if keep.lives()? {
         return Ok(keep);
     }
@@ -228,9 +228,9 @@ fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Star
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(|errno| failed("socketpair", errno))?;
     // Another open file than the one by which we look: it would not see a lock of its own.
-    let keepers = keepers()?;
+    let keepers = open_keepers_file()?;
     let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
-    let handed = Handed {
+    let handed = KeeperFds {
         talk: theirs.as_fd(),
         watched: imp.as_fd(),
         above: leaf.job()?.0.as_fd(),

@@ -124,7 +124,7 @@ impl Cgroups {
         let mut joined = Joined { cgroup, containment, tried, ..Joined::default() };
         let wanted = adoption.means.settings.join_container;
         if let (true, Some(name)) = (wanted, cgroup::namespace(job)?) {
-            joined.namespaces.push(Namespace::at(&name)?);
+            joined.namespaces.push(Namespace::open(&name)?);
         }
         Ok(joined)
     }

@@ -67,7 +67,7 @@ fn take(mut joined: Joined, daemon: &Daemon, adoption: &Adoption<'_>) -> Result<
     let (settings, deadline) = (adoption.means.settings, adoption.deadline());
     if settings.join_container {
         for (kind, fd) in daemon.query_namespaces(deadline).map_err(of_daemon)? {
-            joined.namespaces.push(Namespace::new(fd, kind, "of the job's step daemon")?);
+            joined.namespaces.push(Namespace::from_fd(fd, kind, "of the job's step daemon")?);
         }
     }
     if !settings.disable_x11 {
@@ -114,7 +114,7 @@ fn call(adoption: &Adoption<'_>, spool: &AbsolutePath, node: &NodeName) -> Resul
 /// to name the directory by its real path.
 fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustError> {
     match Trust::root().dir(path) {
-        Err(error) if matches!(error.cause(), Distrust::Owner(_)) => {
+        Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {
             let slurm = (adoption.means.slurm_user)().ok_or(error)?;
             Trust::root().or_owned_by(slurm).dir(path)
         }

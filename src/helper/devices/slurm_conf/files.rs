@@ -219,7 +219,9 @@ pub fn with_slurm_trusted<T>(
         good => return good,
     };
     match error.cause() {
-        Distrust::Owner(uid) if is_slurm_account(*uid) => read(&trust.clone().or_owned_by(*uid)),
+        Distrust::WrongOwner(uid) if is_slurm_account(*uid) => {
+            read(&trust.clone().or_owned_by(*uid))
+        }
         _ => Err(error),
     }
 }
@@ -359,6 +361,6 @@ mod tests {
         assert!(matches!(read().unwrap_err().cause(), Distrust::Writable(_)));
         scratch.mode("etc", 0o755);
         give(slurm + 1).unwrap();
-        assert!(matches!(read().unwrap_err().cause(), Distrust::Owner(_)));
+        assert!(matches!(read().unwrap_err().cause(), Distrust::WrongOwner(_)));
     }
 }

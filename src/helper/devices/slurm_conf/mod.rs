@@ -40,7 +40,7 @@ impl ConfError {
 
 fn advice(error: &TrustError) -> &'static str {
     match error.cause() {
-        Distrust::Owner(_) | Distrust::Writable(_) => {
+        Distrust::WrongOwner(_) | Distrust::Writable(_) => {
             "; the file and its directories have to be root's or the account slurm's, and writable \
              by nobody else"
         }

@@ -338,7 +338,7 @@ fn list_sockets(
 
 fn describe_distrust(spool: &Path, error: &TrustError) -> String {
     let advice = match error.cause() {
-        Distrust::Owner(_) | Distrust::Writable(_) => {
+        Distrust::WrongOwner(_) | Distrust::Writable(_) => {
             "; it has to be root's or the account slurm's, and writable by nobody else (chown, \
              chmod 755)"
         }

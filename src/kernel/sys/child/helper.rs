@@ -1,17 +1,17 @@
-//! The helper: a child of sshd's that runs as another account, and is never waited for longer than
-//! it is given.
+//! Starts the helper: a child of sshd that runs as another account, within a time limit.
 //!
-//! It is made as vfork(2) makes one: until it has executed its program it runs on a stack of its own
-//! in sshd's memory, and the calling thread stands still. Nothing is copied. What sshd would
-//! notice of that is put back: `SIGCHLD` is at its default while the helper is there, so that its
-//! end is ours to collect; and a change of identity, which takes from the shared memory that it may be
-//! traced and dumped, is undone for sshd. Every signal stays blocked: none is of use to the helper.
+//! The helper starts as by vfork(2): until it has executed its program it runs on its own stack in sshd's
+//! memory, and the calling thread is suspended. Nothing is copied. Its effects on sshd are undone. `SIGCHLD`
+//! has its default action while a helper lives, so that only this module reaps it. The change of identity
+//! makes the shared memory untraceable and not dumpable; afterwards sshd is as dumpable as before. Every
+//! signal stays blocked in the helper, which needs none.
 //!
-//! The helper is killed through a descriptor that stands for it (pidfd). Kernels before 5.2 have
-//! none; there its number is used, which nobody else can get before it is reaped.
+//! A pidfd kills the helper. Kernels before 5.2 have none. There its process number serves, which no other
+//! process can get before the helper is reaped.
 
 use super::{
-    Action, DEFAULT_ACTION, MASK, SpawnFailure, arrange, execute, limit, step, sys, vfork_with,
+    DEFAULT_SIGACTION, KernelSigaction, SIGNAL_SET_BYTES, SpawnFailure, check_step, execute,
+    prepare_exec, set_limit, sys, vfork_with,
 };
 use crate::sys::pidfd::pidfd_send_signal;
 use nix::errno::Errno;
@@ -24,134 +24,138 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who the helper runs as and on what.
+/// The account, program and time limit of a helper.
 #[derive(Debug)]
 pub struct HelperSpec<'a> {
-    /// Its standard input, output and error, and the executable, opened and checked.
+    /// Standard input, output and error, and the executable, opened and checked.
     pub fds: [BorrowedFd<'a>; 4],
-    /// Its `argv[0]`.
+    /// `argv[0]` of the program.
     pub name: &'a CStr,
     /// Numeric user id, never 0.
     pub uid: u32,
     /// Numeric group id.
     pub gid: u32,
-    /// How long it may take until its program runs.
-    pub patience: Duration,
+    /// Maximum time until the program runs; rounded up, also its limit of CPU time.
+    pub time_limit: Duration,
 }
 
-/// How a helper ended.
+/// The way in which a helper has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// With this status.
+pub enum HelperExit {
+    /// It has exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// This signal has killed it.
     Killed(i32),
-    /// Somebody else in this process has reaped it.
+    /// Other code in this process has reaped it.
     Unknown,
 }
 
-/// A helper that was started. Dropped, it is killed, and reaped if it ends at once; one that no
-/// signal reaches is left to whoever reaps sshd's children, or to the end of sshd.
+/// A running helper. `drop` kills it, and reaps it if it ends at once. A helper that no signal reaches is
+/// left to the code that reaps sshd's children, or to the end of sshd.
 #[derive(Debug)]
 pub struct Helper {
     pid: libc::pid_t,
     pidfd: Option<OwnedFd>,
     reaped: bool,
-    _haste: Haste,
-    _sigchld: Sigchld,
+    _boost: SchedulerBoost,
+    _sigchld: SigchldDefault,
 }
 
-/// How long a killed helper is looked after. Death needs some microseconds, and its turn.
-const DYING: Duration = Duration::from_millis(100);
-/// Between two looks at a helper of whose end nothing tells.
-const TICK: Duration = Duration::from_millis(1);
+/// How long `drop` waits to reap a killed helper. A process ends in microseconds once it is scheduled.
+const HELPER_KILL_GRACE: Duration = Duration::from_millis(100);
+/// Pause between two queries if no descriptor becomes ready at the helper's end.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Helper {
-    /// Starts it.
-    /// Errors: The step that failed, here or in the child.
+    /// Starts a helper.
+    ///
+    /// # Errors
+    ///
+    /// The step that failed, in this process or in the child.
     pub fn start(spec: &HelperSpec<'_>) -> Result<Self, SpawnFailure> {
         Self::start_with(spec, libc::CLONE_PIDFD)
     }
 
-    fn start_with(spec: &HelperSpec<'_>, pidfds: libc::c_int) -> Result<Self, SpawnFailure> {
-        let sigchld = Sigchld::take().map_err(|()| SpawnFailure::last("sigaction"))?;
-        let haste = Haste::take();
-        let dumpable = Dumpable(Dumpable::get());
-        let mut order = Order { spec, parent: getpid().as_raw(), failure: None };
+    fn start_with(spec: &HelperSpec<'_>, pidfd_flag: libc::c_int) -> Result<Self, SpawnFailure> {
+        let sigchld =
+            SigchldDefault::acquire().map_err(|()| SpawnFailure::from_errno("sigaction"))?;
+        let boost = SchedulerBoost::apply();
+        let dumpable = RestoreDumpable(RestoreDumpable::read());
+        let mut order = HelperOrder { spec, parent: getpid().as_raw(), failure: None };
         // SAFETY: makes system calls only.
-        let made = unsafe { vfork_with(start_helper, &mut order, libc::SIGCHLD | pidfds) };
+        let result = unsafe { vfork_with(start_helper, &mut order, libc::SIGCHLD | pidfd_flag) };
         drop(dumpable);
-        let (pid, pidfd) = made?;
-        let helper = Self { pid, pidfd, reaped: false, _haste: haste, _sigchld: sigchld };
+        let (pid, pidfd) = result?;
+        let helper = Self { pid, pidfd, reaped: false, _boost: boost, _sigchld: sigchld };
         match order.failure {
             None => Ok(helper),
             Some(failure) => Err(failure),
         }
     }
 
-    /// Waits for its end; `None` where it has not ended by then. `answer` is the reading end of
-    /// what it writes to.
-    pub fn wait(&mut self, answer: Option<BorrowedFd<'_>>, until: Instant) -> Option<End> {
+    /// Waits for the helper's end; `None` if it has not ended by `until`. `answer` is the reading end of its
+    /// output.
+    pub fn wait(&mut self, answer: Option<BorrowedFd<'_>>, until: Instant) -> Option<HelperExit> {
         loop {
-            let told = self.pause(answer, until);
-            if let Some(end) = self.reap() {
-                return Some(end);
+            let is_ready = self.await_end(answer, until);
+            if let Some(exit) = self.reap() {
+                return Some(exit);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
-            // It closed its output and lives on, or whoever traces it has to see its end first.
-            if told {
-                std::thread::sleep(left.min(TICK));
+            // The helper has closed its output and lives on, or a tracer must see its end first.
+            if is_ready {
+                std::thread::sleep(left.min(END_POLL_INTERVAL));
             }
         }
     }
 
-    /// Stands still until its end is told of, and whether it was. Without a pidfd the end of its
-    /// answer tells.
-    fn pause(&self, answer: Option<BorrowedFd<'_>>, until: Instant) -> bool {
-        let mut told = match (&self.pidfd, answer) {
+    /// Waits until the helper exits or `until` passes; returns whether a descriptor became ready. Without a
+    /// pidfd, EOF on the answer pipe counts.
+    fn await_end(&self, answer: Option<BorrowedFd<'_>>, until: Instant) -> bool {
+        let mut poll_fds = match (&self.pidfd, answer) {
             (Some(pidfd), _) => [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
-            // The end alone, and no part of it.
+            // No flags: EOF counts, and a part of the answer does not.
             (None, Some(answer)) => [PollFd::new(answer, PollFlags::empty())],
             (None, None) => return true,
         };
         let left = until.saturating_duration_since(Instant::now());
         let timeout = match left.as_millis() {
             0 if left.is_zero() => PollTimeout::ZERO,
-            // Not a moment less than is left, or the last one would be spent in vain.
+            // Round up: otherwise the last part of a millisecond would pass in a busy loop.
             millis => PollTimeout::try_from(millis + 1).unwrap_or(PollTimeout::MAX),
         };
-        poll(&mut told, timeout) != Ok(0)
+        poll(&mut poll_fds, timeout) != Ok(0)
     }
 
-    /// Collects its end, if there is one by now.
-    fn reap(&mut self) -> Option<End> {
+    /// Reaps the helper if it has ended.
+    fn reap(&mut self) -> Option<HelperExit> {
         if self.reaped {
-            return Some(End::Unknown);
+            return Some(HelperExit::Unknown);
         }
         let by_number = (libc::P_PID, self.pid.unsigned_abs());
         let by_fd = self.pidfd.as_ref().map(|fd| (libc::P_PIDFD, fd.as_raw_fd().unsigned_abs()));
-        let mut ended = Err(Errno::EINVAL);
+        let mut result = Err(Errno::EINVAL);
         for (kind, id) in by_fd.into_iter().chain([by_number]) {
-            // Before 5.4 a pidfd cannot be waited for.
-            if ended == Err(Errno::EINVAL) {
-                ended = wait_id(kind, id, 0);
+            // Kernels before 5.4 cannot wait for a pidfd.
+            if result == Err(Errno::EINVAL) {
+                result = wait_id(kind, id, 0);
             }
         }
-        let end = match ended {
-            Ok(end) => end,
-            Err(errno) => (errno == Errno::ECHILD).then_some(End::Unknown),
+        let exit = match result {
+            Ok(exit) => exit,
+            Err(errno) => (errno == Errno::ECHILD).then_some(HelperExit::Unknown),
         };
-        self.reaped = end.is_some();
-        end
+        self.reaped = exit.is_some();
+        exit
     }
 
     fn kill(&self) {
         match &self.pidfd {
             Some(pidfd) => _ = pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL),
-            // SAFETY: a number that is our child's, since it is not reaped.
+            // SAFETY: takes numbers only. The number is still our child's, which is not reaped.
             None => _ = unsafe { libc::kill(self.pid, libc::SIGKILL) },
         }
     }
@@ -161,167 +165,174 @@ impl Drop for Helper {
     fn drop(&mut self) {
         if self.reap().is_none() {
             self.kill();
-            self.wait(None, Instant::now() + DYING);
+            self.wait(None, Instant::now() + HELPER_KILL_GRACE);
         }
     }
 }
 
-/// What sshd does at the end of a child, while none of the helpers is there; and how many are, one
-/// for each thread that is in the module.
-struct Kept {
+/// The number of live helpers, one for each thread inside the module, and the action for `SIGCHLD` that sshd
+/// had before the first of them.
+struct SigchldState {
     helpers: usize,
-    disposition: Option<Action>,
+    action: Option<KernelSigaction>,
 }
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept { helpers: 0, disposition: None });
+static SIGCHLD_STATE: Mutex<SigchldState> = Mutex::new(SigchldState { helpers: 0, action: None });
 
-/// Keeps `SIGCHLD` at its default.
+/// Keeps `SIGCHLD` at its default action until it is dropped.
 #[derive(Debug)]
-struct Sigchld {
-    /// The application blocks it, and had one to take.
+struct SigchldDefault {
+    /// The application blocks the signal, and one was pending.
     pending: bool,
 }
 
-impl Sigchld {
-    fn take() -> Result<Self, ()> {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending = sigchld_is_pending();
-        if kept.helpers == 0 {
-            kept.disposition = Some(dispose(&DEFAULT_ACTION)?);
+impl SigchldDefault {
+    fn acquire() -> Result<Self, ()> {
+        let mut state = SIGCHLD_STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = is_sigchld_pending();
+        if state.helpers == 0 {
+            state.action = Some(set_sigchld_action(&DEFAULT_SIGACTION)?);
         }
-        kept.helpers += 1;
+        state.helpers += 1;
         Ok(Self { pending })
     }
 }
 
-impl Drop for Sigchld {
+impl Drop for SigchldDefault {
     fn drop(&mut self) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.helpers -= 1;
-        // Where the application blocks it: this one is the helper's. Setting a default that is to
-        // do nothing takes it away.
-        if sigchld_is_pending() {
-            let _ = dispose(&DEFAULT_ACTION);
+        let mut state = SIGCHLD_STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        state.helpers -= 1;
+        // If the application blocks the signal, the helper's end has left one pending. Setting a default
+        // that ignores the signal discards it.
+        if is_sigchld_pending() {
+            let _ = set_sigchld_action(&DEFAULT_SIGACTION);
         }
-        if kept.helpers == 0 {
-            if let Some(disposition) = kept.disposition.take() {
-                let _ = dispose(&disposition);
+        if state.helpers == 0 {
+            if let Some(action) = state.action.take() {
+                let _ = set_sigchld_action(&action);
             }
         }
-        drop(kept);
-        // Nobody was told of the application's own children meanwhile.
-        if self.pending || wait_id(libc::P_ALL, 0, libc::WNOWAIT).is_ok_and(|end| end.is_some()) {
+        drop(state);
+        // The application has got no signal for its own children meanwhile.
+        if self.pending || wait_id(libc::P_ALL, 0, libc::WNOWAIT).is_ok_and(|exit| exit.is_some()) {
             let _ = kill(getpid(), SIGCHLD);
         }
     }
 }
 
-/// Sets the disposition of `SIGCHLD`; returns the one before. The C library's call would add to what
-/// the application had set.
-fn dispose(action: &Action) -> Result<Action, ()> {
-    let mut before = DEFAULT_ACTION;
+/// Sets the action for `SIGCHLD`; returns the one before. The C library's call would add flags to the
+/// application's own action.
+fn set_sigchld_action(action: &KernelSigaction) -> Result<KernelSigaction, ()> {
+    let mut before = DEFAULT_SIGACTION;
     let (new, old) = (action.as_ptr(), before.as_mut_ptr());
-    // SAFETY: the default, or what the application itself had set; both are long enough.
-    match unsafe { sys!(SYS_rt_sigaction, libc::SIGCHLD, new, old, MASK) } {
+    // SAFETY: the default, or the action that the application had set; both are long enough.
+    match unsafe { sys!(SYS_rt_sigaction, libc::SIGCHLD, new, old, SIGNAL_SET_BYTES) } {
         -1 => Err(()),
         _ => Ok(before),
     }
 }
 
-fn sigchld_is_pending() -> bool {
+fn is_sigchld_pending() -> bool {
     let mut set = 0_u64;
-    // SAFETY: writes a number of the size that it is told.
-    unsafe { sys!(SYS_rt_sigpending, &raw mut set, MASK) };
+    // SAFETY: writes a number of the size that the last argument gives.
+    unsafe { sys!(SYS_rt_sigpending, &raw mut set, SIGNAL_SET_BYTES) };
     set & (1 << (libc::SIGCHLD - 1)) != 0
 }
 
-/// How such a child has ended (waitid(2)); `None` where none has.
-fn wait_id(kind: libc::idtype_t, id: libc::id_t, flags: libc::c_int) -> nix::Result<Option<End>> {
+/// Returns how a child has ended (waitid(2)); `None` if none has.
+fn wait_id(
+    kind: libc::idtype_t,
+    id: libc::id_t,
+    flags: libc::c_int,
+) -> nix::Result<Option<HelperExit>> {
     // SAFETY: zeroed memory is a siginfo_t.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | flags;
     // SAFETY: writes a whole structure of this type, or nothing.
     Errno::result(unsafe { libc::waitid(kind, id, &raw mut info, flags) })?;
-    // SAFETY: they are zero, or what waitid has written.
+    // SAFETY: they are zero, or waitid has written them.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    let end = if info.si_code == libc::CLD_EXITED { End::Exited } else { End::Killed };
-    Ok((pid != 0).then_some(end(status)))
+    let is_exit = info.si_code == libc::CLD_EXITED;
+    let exit = if is_exit { HelperExit::Exited } else { HelperExit::Killed };
+    Ok((pid != 0).then_some(exit(status)))
 }
 
-/// Has this thread, and the helper that it starts, run at once where jobs compute on every core: for
-/// half a millisecond, in which they would wait for their turn three times. Since Linux 6.6 whoever
-/// runs has its slice first, whatever its nice value, unless the other's is shorter: 100 us is the
-/// shortest (6.12). Put back on drop; without the right to it nothing changes.
+/// Makes this thread, and the helper that it starts, run at once while jobs compute on every core; `drop`
+/// restores the old values. Without the right to do so nothing changes.
+///
+/// The two run for half a millisecond and would wait for their turn three times. Since Linux 6.6 a running
+/// process finishes its slice, whatever its nice value, unless the slice of the waking process is shorter.
+/// 100 us is the shortest slice (6.12).
 #[derive(Debug)]
-struct Haste(Option<libc::sched_attr>);
+struct SchedulerBoost(Option<libc::sched_attr>);
 
-impl Haste {
-    fn take() -> Self {
+impl SchedulerBoost {
+    fn apply() -> Self {
         // SAFETY: zeroed memory is a sched_attr.
         let mut before: libc::sched_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: writes no more than the size that it is told.
-        let known = unsafe { sys!(SYS_sched_getattr, 0, &raw mut before, size_of_val(&before), 0) }
-            == 0
-            && before.sched_policy == libc::SCHED_OTHER as u32;
+        // SAFETY: writes no more than the size in the third argument.
+        let result =
+            unsafe { sys!(SYS_sched_getattr, 0, &raw mut before, size_of_val(&before), 0) };
+        let is_restorable = result == 0 && before.sched_policy == libc::SCHED_OTHER as u32;
         before.sched_runtime = 0;
-        let hasty = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..before };
-        Self((known && schedule(&hasty)).then_some(before))
+        let boosted = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..before };
+        Self((is_restorable && try_set_scheduling(&boosted)).then_some(before))
     }
 }
 
-impl Drop for Haste {
+impl Drop for SchedulerBoost {
     fn drop(&mut self) {
-        self.0.take().map(|before| schedule(&before));
+        self.0.take().map(|before| try_set_scheduling(&before));
     }
 }
 
-fn schedule(how: &libc::sched_attr) -> bool {
-    // SAFETY: reads a structure that tells its size, about this thread.
-    unsafe { sys!(SYS_sched_setattr, 0, std::ptr::from_ref(how), 0) == 0 }
+/// Sets the scheduling of this thread; returns whether that worked.
+fn try_set_scheduling(attributes: &libc::sched_attr) -> bool {
+    // SAFETY: reads a structure that contains its size.
+    unsafe { sys!(SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) == 0 }
 }
 
-/// Whether this process may be traced and dumped, put back on drop.
-struct Dumpable(libc::c_int);
+/// The dumpable attribute of this process, which `drop` restores.
+struct RestoreDumpable(libc::c_int);
 
-impl Dumpable {
-    fn get() -> libc::c_int {
-        // SAFETY: asks for a number.
+impl RestoreDumpable {
+    fn read() -> libc::c_int {
+        // SAFETY: returns a number.
         unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }
     }
 }
 
-impl Drop for Dumpable {
+impl Drop for RestoreDumpable {
     fn drop(&mut self) {
-        if Self::get() != self.0 {
-            // The third state, "by root alone", cannot be asked for; the one that is left is
-            // narrower.
-            let wanted = libc::c_ulong::from(self.0 == 1);
+        if Self::read() != self.0 {
+            // The third value, "by root alone", cannot be set; 0 is narrower.
+            let value = libc::c_ulong::from(self.0 == 1);
             // SAFETY: sets a number.
-            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, wanted, 0, 0, 0) };
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, value, 0, 0, 0) };
         }
     }
 }
 
-/// What the child needs, and what it leaves behind.
-struct Order<'a, 'b> {
+/// The inputs of the child, and its failure.
+struct HelperOrder<'a, 'b> {
     spec: &'a HelperSpec<'b>,
-    /// The process that asks.
+    /// Process that starts the helper.
     parent: libc::pid_t,
     failure: Option<SpawnFailure>,
 }
 
 extern "C" fn start_helper(order: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: our parent's order, which nobody else touches while that is held.
-    let order = unsafe { &mut *order.cast::<Order<'_, '_>>() };
+    // SAFETY: the order of our parent, which is suspended: no other code uses it.
+    let order = unsafe { &mut *order.cast::<HelperOrder<'_, '_>>() };
     // SAFETY: in the process that has just been made.
     order.failure = unsafe { become_helper(order.spec, order.parent) }.err();
     127
 }
 
-/// Limits of the helper: resource, and soft and hard value alike. The user's own may be in force
-/// by now (pam_limits runs before us on some stacks), and their `nproc` must not fail our exec, nor
-/// their `sigpending` our timer; once the identity has changed both are less.
-const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 8] = [
+/// Soft and hard limits of the helper's resources. The user's own limits may be in force by now, since
+/// pam_limits runs before us on some stacks. Their `nproc` must not fail our exec, nor their `sigpending` our
+/// timer. After the change of identity both are lowered.
+const RESOURCE_LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 8] = [
     (libc::RLIMIT_NPROC, libc::RLIM_INFINITY),
     (libc::RLIMIT_SIGPENDING, libc::RLIM_INFINITY),
     (libc::RLIMIT_AS, 1 << 30),
@@ -331,16 +342,18 @@ const LIMITS: [(libc::__rlimit_resource_t, libc::rlim_t); 8] = [
     (libc::RLIMIT_FSIZE, 0),
     (libc::RLIMIT_CORE, 0),
 ];
-const SIGPENDING: libc::rlim_t = 64;
+/// Maximum pending signals of the running helper.
+const PENDING_SIGNALS_MAX: libc::rlim_t = 64;
 
-/// Arguments that the kernel reads all 64 bits of.
+// The kernel reads all 64 bits of these arguments.
 const NIL: usize = 0;
 const ONE: usize = 1;
 const SIGKILL: usize = libc::SIGKILL as usize;
 
-/// The child's way to `execve`; returns only on failure.
+/// Turns the new process into the helper; returns only on failure.
 ///
 /// # Safety
+///
 /// Only in a process that [`vfork_with`] has just made.
 unsafe fn become_helper(
     spec: &HelperSpec<'_>,
@@ -350,34 +363,35 @@ unsafe fn become_helper(
     // that was laid out before or is on this stack. Nothing allocates, locks or panics, and of the
     // parent's memory nothing is written but the failure and the calling thread's `errno`.
     unsafe {
-        // First of all: how many descriptors there may be is what sshd's own limit tells.
-        arrange(&mut spec.fds.map(|fd| fd.as_raw_fd()))?;
-        for (resource, wanted) in LIMITS {
-            limit(resource, wanted);
+        // This comes first: kernels without close_range(2) close as many descriptors as sshd's limit allows.
+        prepare_exec(&mut spec.fds.map(|fd| fd.as_raw_fd()))?;
+        for (resource, value) in RESOURCE_LIMITS {
+            set_limit(resource, value);
         }
-        // It has no more than the phase, whatever becomes of sshd.
-        limit(libc::RLIMIT_CPU, spec.patience.as_secs() + 1);
-        step("timer", end_after(spec.patience))?;
-        // Only to leave a terminal: a new session has its turn (autogroup, sched(7)) behind the jobs.
+        // Even if sshd ends, the helper computes no longer than the phase.
+        set_limit(libc::RLIMIT_CPU, spec.time_limit.as_secs() + 1);
+        check_step("timer", arm_kill_timer(spec.time_limit))?;
+        // A new session is needed only to leave a terminal. It would run after the jobs (autogroup, sched(7)).
         let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let terminal = sys!(SYS_openat, libc::AT_FDCWD, c"/dev/tty".as_ptr(), flags, 0);
         if terminal != -1 || Errno::last_raw() != libc::ENXIO {
-            step("setsid", sys!(SYS_setsid))?;
+            check_step("setsid", sys!(SYS_setsid))?;
         }
-        // The raw forms, since glibc's would signal threads that are the parent's. Capabilities are
-        // kept over the change of identity, and dropped when nobody may trace us any more: until
-        // exec this is sshd's memory, and the helper's account may run other helpers.
+        // These are raw calls: glibc's would signal the parent's threads. Capabilities survive the change of
+        // identity and are dropped once this process is untraceable: until exec it has sshd's memory, and
+        // the helper's account may run other helpers.
         sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, ONE, NIL, NIL, NIL);
-        step("setgroups", sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()))?;
-        step("setresgid", sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid))?;
-        step("setresuid", sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid))?;
-        step("dumpable", sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL))?;
-        step("capset", drop_capabilities())?;
-        // Set now that exec no longer looks at it: the helper can make no process of its own.
-        limit(libc::RLIMIT_NPROC, 0);
-        limit(libc::RLIMIT_SIGPENDING, SIGPENDING);
-        step("no_new_privs", sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL))?;
-        step("pdeathsig", sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL))?;
+        check_step("setgroups", sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()))?;
+        check_step("setresgid", sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid))?;
+        check_step("setresuid", sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid))?;
+        check_step("dumpable", sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL))?;
+        check_step("capset", drop_capabilities())?;
+        // From now on the helper can make no process. exec checks this limit only if it was exceeded at the
+        // change of identity (execve(2), `EAGAIN`).
+        set_limit(libc::RLIMIT_NPROC, 0);
+        set_limit(libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX);
+        check_step("no_new_privs", sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL))?;
+        check_step("pdeathsig", sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL))?;
         if sys!(SYS_getppid) != libc::c_long::from(parent) {
             return Err(SpawnFailure { step: "parent gone", errno: Errno::ESRCH });
         }
@@ -385,36 +399,39 @@ unsafe fn become_helper(
     }
 }
 
-/// Has the kernel kill this process at that time; its program is rid of that. Whoever has the
-/// helper's uid can stop this process until then, and with it the parent.
+/// Makes the kernel kill this process after this time, unless it has executed its program by then: exec
+/// deletes the timer. Without it, a process with the helper's uid could stop this one, and the parent with
+/// it, for any time.
 ///
 /// # Safety
+///
 /// As [`become_helper`].
-unsafe fn end_after(patience: Duration) -> libc::c_long {
+unsafe fn arm_kill_timer(time_limit: Duration) -> libc::c_long {
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let patience = patience.max(TICK);
-    let after = libc::timespec {
-        tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: libc::c_long::from(patience.subsec_nanos()),
+    let time_limit = time_limit.max(END_POLL_INTERVAL);
+    let value = libc::timespec {
+        tv_sec: libc::time_t::try_from(time_limit.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(time_limit.subsec_nanos()),
     };
-    let once = libc::itimerspec { it_interval: zero, it_value: after };
+    let once = libc::itimerspec { it_interval: zero, it_value: value };
     let mut timer: libc::c_int = 0;
-    // SAFETY: structures on our own stack; zeroed, a sigevent is one.
+    // SAFETY: structures on our own stack; a zeroed sigevent is valid.
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_SIGNAL;
         event.sigev_signo = libc::SIGKILL;
-        let made = sys!(SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
-        if made == -1 {
-            return made;
+        let result = sys!(SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+        if result == -1 {
+            return result;
         }
         sys!(SYS_timer_settime, timer, 0, &raw const once, std::ptr::null::<libc::itimerspec>())
     }
 }
 
-/// Empties every capability set, ambient included, whatever securebits say.
+/// Empties every capability set, the ambient one included, whatever the securebits are.
 ///
 /// # Safety
+///
 /// As [`become_helper`].
 unsafe fn drop_capabilities() -> libc::c_long {
     const LINUX_CAPABILITY_VERSION_3: u32 = 0x2008_0522;
@@ -434,94 +451,90 @@ mod tests {
     use crate::sys::pidfd::pidfd_open;
     use std::process::{Command, Stdio};
 
-    /// A shell in the helper's place, and the end of what it says.
-    #[expect(clippy::zombie_processes, reason = "the helper is waited for as such")]
-    fn shell(script: &str, pidfds: bool) -> (Helper, std::process::ChildStdout) {
-        let sigchld = Sigchld::take().unwrap();
+    fn helper_of(pid: libc::pid_t, pidfd: Option<OwnedFd>) -> Helper {
+        let sigchld = SigchldDefault::acquire().unwrap();
+        Helper { pid, pidfd, reaped: false, _boost: SchedulerBoost(None), _sigchld: sigchld }
+    }
+
+    /// Starts a shell in place of the helper; returns it and its output.
+    #[expect(clippy::zombie_processes, reason = "the helper reaps it")]
+    fn start_shell(script: &str, has_pidfd: bool) -> (Helper, std::process::ChildStdout) {
+        let sigchld = SigchldDefault::acquire().unwrap();
         let mut child =
             Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let pidfd = pidfds.then(|| pidfd_open(pid).unwrap());
-        (
-            Helper { pid, pidfd, reaped: false, _haste: Haste(None), _sigchld: sigchld },
-            child.stdout.take().unwrap(),
-        )
+        let helper = helper_of(pid, has_pidfd.then(|| pidfd_open(pid).unwrap()));
+        drop(sigchld);
+        (helper, child.stdout.take().unwrap())
     }
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// A thread has a nice value of its own.
+    /// Uses a thread, which has its own nice value.
     #[test]
-    fn the_nice_value_is_put_back() {
-        // SAFETY: asks for a number, of this thread.
+    fn nice_value_is_restored() {
+        // SAFETY: returns a number of this thread.
         let own = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         let cycle = move || {
-            let told = own() + 1;
-            // SAFETY: sets a number, of this thread.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, told) }, 0);
-            let haste = Haste::take();
-            assert_eq!(own(), if haste.0.is_some() { -20 } else { told });
-            drop(haste);
-            assert_eq!(own(), told);
+            let before = own() + 1;
+            // SAFETY: sets a number of this thread.
+            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) }, 0);
+            let boost = SchedulerBoost::apply();
+            assert_eq!(own(), if boost.0.is_some() { -20 } else { before });
+            drop(boost);
+            assert_eq!(own(), before);
         };
         std::thread::spawn(cycle).join().unwrap();
     }
 
     #[test]
-    fn its_end_is_told_with_a_pidfd_and_without() {
-        for pidfds in [true, false] {
-            for (script, end) in [
-                ("exit 0", End::Exited(0)),
-                ("echo x; exit 3", End::Exited(3)),
-                ("exec >&-; sleep 0.1; exit 4", End::Exited(4)),
-                ("kill -9 $$", End::Killed(9)),
-                ("kill -40 $$", End::Killed(40)),
+    fn wait_returns_exit_with_pidfd_and_without() {
+        for has_pidfd in [true, false] {
+            for (script, exit) in [
+                ("exit 0", HelperExit::Exited(0)),
+                ("echo x; exit 3", HelperExit::Exited(3)),
+                ("exec >&-; sleep 0.1; exit 4", HelperExit::Exited(4)),
+                ("kill -9 $$", HelperExit::Killed(9)),
+                ("kill -40 $$", HelperExit::Killed(40)),
             ] {
-                let (mut helper, answer) = shell(script, pidfds);
-                assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(end), "{script}");
+                let (mut helper, answer) = start_shell(script, has_pidfd);
+                assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(exit), "{script}");
             }
         }
     }
 
     #[test]
-    fn one_that_stays_is_killed_and_reaped() {
-        for pidfds in [true, false] {
+    fn helper_that_does_not_end_is_killed_and_reaped() {
+        for has_pidfd in [true, false] {
             for script in ["exec sleep 1000", "kill -STOP $$", "exec >&-; exec sleep 1000"] {
-                let (mut helper, answer) = shell(script, pidfds);
+                let (mut helper, answer) = start_shell(script, has_pidfd);
                 let until = Instant::now() + Duration::from_millis(50);
                 assert_eq!(helper.wait(Some(answer.as_fd()), until), None, "{script}");
                 helper.kill();
-                assert_eq!(helper.wait(None, soon()), Some(End::Killed(9)), "{script}");
+                assert_eq!(helper.wait(None, soon()), Some(HelperExit::Killed(9)), "{script}");
             }
         }
     }
 
     #[test]
-    fn one_that_somebody_else_has_reaped_is_let_be() {
-        for pidfds in [true, false] {
-            let (mut helper, answer) = shell("exit 3", pidfds);
-            let sigchld = Sigchld::take().unwrap();
-            let mut other = Helper {
-                pid: helper.pid,
-                pidfd: None,
-                reaped: false,
-                _haste: Haste(None),
-                _sigchld: sigchld,
-            };
-            assert_eq!(other.wait(Some(answer.as_fd()), soon()), Some(End::Exited(3)));
-            assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(End::Unknown));
+    fn exit_of_helper_that_other_code_has_reaped_is_unknown() {
+        for has_pidfd in [true, false] {
+            let (mut helper, answer) = start_shell("exit 3", has_pidfd);
+            let mut other = helper_of(helper.pid, None);
+            assert_eq!(other.wait(Some(answer.as_fd()), soon()), Some(HelperExit::Exited(3)));
+            assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(HelperExit::Unknown));
         }
     }
 
-    /// As root, where the kernel knows of no pidfds and where it does.
+    /// Needs root, and tests kernels with pidfds and without.
     #[test]
-    fn a_program_is_executed_as_somebody_else() {
+    fn program_runs_as_other_account() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        for pidfds in [libc::CLONE_PIDFD, 0] {
+        for pidfd_flag in [libc::CLONE_PIDFD, 0] {
             let null = std::fs::File::open("/dev/null").unwrap();
             let program = std::fs::File::open("/usr/bin/id").unwrap();
             let (answer, stdout) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
@@ -530,30 +543,31 @@ mod tests {
                 name: c"id",
                 uid: 65_534,
                 gid: 65_534,
-                patience: Duration::from_secs(60),
+                time_limit: Duration::from_secs(60),
             };
-            let mut helper = Helper::start_with(&spec, pidfds).unwrap();
-            assert_eq!(helper.pidfd.is_some(), pidfds != 0);
+            let mut helper = Helper::start_with(&spec, pidfd_flag).unwrap();
+            assert_eq!(helper.pidfd.is_some(), pidfd_flag != 0);
             drop(stdout);
-            assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(End::Exited(0)));
-            let mut said = String::new();
-            std::io::Read::read_to_string(&mut std::fs::File::from(answer), &mut said).unwrap();
-            assert!(said.starts_with("uid=65534") && said.contains("gid=65534"), "{said}");
-            assert!(!said.contains("(root)"), "{said}");
+            let exit = helper.wait(Some(answer.as_fd()), soon());
+            assert_eq!(exit, Some(HelperExit::Exited(0)));
+            let mut output = String::new();
+            std::io::Read::read_to_string(&mut std::fs::File::from(answer), &mut output).unwrap();
+            assert!(output.starts_with("uid=65534") && output.contains("gid=65534"), "{output}");
+            assert!(!output.contains("(root)"), "{output}");
         }
     }
 
     #[test]
-    fn a_step_that_fails_is_told() {
+    fn failed_step_is_reported() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
         let null = std::fs::File::open("/dev/null").unwrap();
         let fd = null.as_fd();
         let name = c"nothing";
-        let patience = Duration::from_secs(60);
+        let time_limit = Duration::from_secs(60);
         let (uid, gid) = (65_534, 65_534);
-        let spec = HelperSpec { fds: [fd; 4], name, uid, gid, patience };
+        let spec = HelperSpec { fds: [fd; 4], name, uid, gid, time_limit };
         let failure = Helper::start(&spec).map(drop).unwrap_err();
         assert_eq!(failure, SpawnFailure { step: "execveat", errno: Errno::EACCES });
     }

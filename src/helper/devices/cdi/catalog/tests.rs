@@ -301,7 +301,7 @@ mod directories {
             ("/run/file", Distrust::Open(Errno::ENOTDIR)),
             ("/run/link", Distrust::Open(Errno::ENOTDIR)),
             ("/run/open", Distrust::Writable(0o777)),
-            ("/run/../etc/cdi", Distrust::Outside),
+            ("/run/../etc/cdi", Distrust::OutsideAnchor),
         ] {
             let fault = scan(&scratch, &[dir, "/etc/cdi"]).unwrap_err();
             let text = fault.to_string();
@@ -328,7 +328,7 @@ mod directories {
             trust("link.json", Distrust::Open(Errno::ELOOP)),
             trust("open.json", Distrust::Writable(0o666)),
             trust("sub.json", Distrust::NotRegular),
-            trust("two.json", Distrust::Links(2)),
+            trust("two.json", Distrust::SeveralNames(2)),
         ];
         for expected in &expected {
             assert!(unusable(&catalog).contains(expected), "{expected:?}");
@@ -389,7 +389,7 @@ mod directories {
             std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
         }
         let fault = scan(&scratch, &["/run/cdi"]).unwrap_err();
-        let crowded = Distrust::Crowded(NAMES_MAX).to_string();
+        let crowded = Distrust::TooManyNames(NAMES_MAX).to_string();
         assert!(fault.to_string().contains(&crowded), "{fault}");
     }
 
