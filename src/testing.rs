@@ -1,13 +1,13 @@
-//! What unit tests of several crates share: a directory of a test's own, and numbers that look random.
+//! Support for the unit tests of several crates: temporary directories and pseudo-random numbers.
 
-#![allow(dead_code, reason = "a crate that uses a part of it has all of it")]
+#![allow(dead_code, reason = "each crate uses only a part")]
 
 use kernel::trust::Trust;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory of a test's own, removed when the test is over.
+/// A directory for one test, removed at its end.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -24,12 +24,12 @@ impl Scratch {
         &self.0
     }
 
-    /// Believes what the test's own user wrote below the directory.
+    /// Returns a trust in files that the test's user wrote below the directory.
     pub(crate) fn trust(&self) -> Trust {
         Trust::below(&self.0, nix::unistd::Uid::effective().as_raw())
     }
 
-    /// A directory with its parents, writable by its owner only.
+    /// Makes a directory and its parents, writable only by their owner.
     pub(crate) fn dir(&self, name: &str) -> PathBuf {
         let mut path = self.0.clone();
         for part in name.split('/') {
@@ -42,7 +42,7 @@ impl Scratch {
         path
     }
 
-    /// A file with its directories, writable by its owner only.
+    /// Writes a file and makes its directories, writable only by their owner.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         if let Some((dir, _)) = name.rsplit_once('/') {
             self.dir(dir);
@@ -52,6 +52,7 @@ impl Scratch {
         self.0.join(name)
     }
 
+    /// Sets the mode of a file or directory.
     pub(crate) fn mode(&self, name: &str, mode: u32) {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(self.0.join(name), permissions).unwrap();
@@ -68,12 +69,12 @@ impl Drop for Scratch {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A sequence for a seed.
+    /// Starts the sequence of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -81,13 +82,13 @@ impl Random {
         (self.0 >> 32) as u32 % bound
     }
 
-    /// A place among so many.
+    /// Returns an index below `count`.
     pub(crate) fn index(&mut self, count: usize) -> usize {
         self.below(u32::try_from(count).unwrap()) as usize
     }
 
-    /// One of several.
-    pub(crate) fn one_of<T: Copy>(&mut self, several: &[T]) -> T {
-        several[self.index(several.len())]
+    /// Returns one of several values.
+    pub(crate) fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.index(values.len())]
     }
 }

@@ -29,9 +29,13 @@ const COVERED: &[&str] = &[
     "src/admin/enable.rs",
     "src/admin/pam.rs",
     "src/admin/sys",
+    "src/bin",
     "src/helper",
+    "src/keeper",
+    "src/pam",
     "src/protocol",
     "src/schedulers",
+    "src/testing.rs",
     "tests",
 ];
 

@@ -6,7 +6,7 @@
 use super::Error;
 use helper::records::Record;
 use helper::sources::processes;
-use keeper::subtree;
+use keeper::subtree::{self, KillMode};
 use kernel::cgroup::{
     self, Dir, Found, MADE, Membership, Place, event, is_marked, processes as list_processes,
     unless_gone,
@@ -154,9 +154,9 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     if Membership::own()?.unified().is_none_or(|own| is_within(own, dir.path())) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
-    let mut again = false;
+    let mut mode = KillMode::Cgroup;
     while unless_gone(event(dir, "populated"))?.flatten() == Some(true) {
-        subtree::kill(dir, std::mem::replace(&mut again, true), deadline);
+        subtree::kill(dir, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
         sleep(PAUSE);
         if Instant::now() >= deadline {
             return left(dir, &list_processes(dir, Instant::now() + FORWARDING).all);

@@ -1,4 +1,4 @@
-//! `job-adopt`: for people, and for schedulers' prolog and epilog scripts.
+//! `job-adopt`: the command for people, and for schedulers' prolog and epilog scripts.
 
 fn main() -> std::process::ExitCode {
     admin::main(env!("BUILD"))

@@ -1,4 +1,4 @@
-//! `keeper`: ends the logins of a job whose scheduler would not; started by the PAM module.
+//! `keeper`: ends the logins of a Flux job; started by the PAM module.
 
 fn main() -> std::process::ExitCode {
     keeper::main()

@@ -1,10 +1,10 @@
-//! `resolve`: the unprivileged half, run by the PAM module at each login.
+//! `resolve`: the unprivileged half; the PAM module runs it at each login.
 
 #![cfg_attr(not(test), no_main)]
 #![allow(unsafe_code)]
 
-/// The `main` of C. Rust's own would first look at descriptors, at the stack and at its guard page:
-/// a twentieth of what a login waits for.
+/// Runs the helper as C's `main`. The `main` of Rust would first check descriptors, the stack and its
+/// guard page, for a twentieth of a login's waiting time.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 pub extern "C" fn main() -> std::ffi::c_int {

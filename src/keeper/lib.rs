@@ -1,11 +1,11 @@
-//! The keeper: one small process for each leaf below a unit of Flux's.
+//! The keeper: one small process for each leaf below a Flux unit.
 //!
-//! Flux ends what stands in a job's unit itself and nothing below it, so that logins there would
-//! outlive the job. The keeper waits on the IMP, which ends with the job, then kills whatever is in
-//! the leaf and removes it, and the unit's cgroup where nobody else does. It runs as root outside
-//! session and job, is given everything as descriptors, parses nothing and reads no configuration.
-//! That it lives, a lock tells ([`kernel::lock::open_keepers_file`]). Told to end before the job does, it
-//! ends the logins first: none is to be in a leaf that nobody keeps.
+//! Flux ends the processes in a job's unit itself and none below it, so logins there would outlive
+//! the job. The keeper waits for the end of the IMP, which ends with the job. It then kills every
+//! process in the leaf and removes the leaf, and the unit's cgroup if the service manager does not.
+//! It runs as root outside session and job, gets everything as descriptors, parses nothing and reads
+//! no configuration. It holds a lock while it runs ([`kernel::lock::open_keepers_file`]). On a termination
+//! signal it first kills the logins: no login may be in a leaf without a keeper.
 
 #![forbid(unsafe_code)]
 
@@ -29,74 +29,91 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use subtree::kill;
+use subtree::{KillMode, kill};
 use thiserror::Error;
 
-/// How the kernel knows it (`comm`), in place of the number of a descriptor.
-const NAME: &std::ffi::CStr = c"job-adopt-keep";
-/// Longest wait for the processes of a leaf to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The process name (`comm`), instead of the number of the executable's descriptor.
+const PROCESS_NAME: &std::ffi::CStr = c"job-adopt-keep";
+/// How long the processes of a leaf may take to end.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// First pause between two rounds of killing; each is twice as long as the one before.
+const KILL_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause between two rounds of killing.
+const KILL_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How long the service manager has to remove the unit's cgroup itself.
+const UNIT_REMOVAL_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let _ = nix::sys::prctl::set_name(NAME);
+    let _ = nix::sys::prctl::set_name(PROCESS_NAME);
     let handed = match KeeperFds::take() {
         Ok(handed) => handed,
         Err(_) => return ExitCode::from(2),
     };
-    // No memory is worth it: the logins would outlive their job.
+    // The kernel must not kill the keeper for memory: the logins would outlive their job.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-    match keep(handed) {
+    match keep_leaf(handed) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => {
+        Err(error) => {
             let line = Line::new(Severity::Error).with("keeper", std::process::id());
-            log::write(&[line.with("error", trouble)], Severity::Debug, "job-adopt", "");
+            log::write(&[line.with("error", error)], Severity::Debug, "job-adopt", "");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Leaves the login's cgroup and mounts, takes the lock, waits for the end, and brings it about for the
+/// Leaves the login's cgroup and mounts, takes the lock, waits for the job's end and then ends the
 /// leaf.
-fn keep(handed: KeeperFds<OwnedFd>) -> Result<(), Trouble> {
-    // The lock is held for as long as its file is open.
+fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
+    // The lock lasts as long as its file is open.
     let KeeperFds { talk, watched, above, leaf, keepers, root } = handed;
-    let told = signals().map_err(|errno| Failed::new("take", "signals", errno))?;
-    leave(&Dir::new(root, ""))?;
-    leave_mounts();
-    let (above, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
+    let signals =
+        block_termination_signals().map_err(|errno| Failed::new("take", "signals", errno))?;
+    leave_login_cgroup(&Dir::new(root, ""))?;
+    leave_login_mounts();
+    let (unit, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
     let byte = lock::byte_range(leaf.identity()?.1);
-    let alone = lock::try_lock(&keepers, &byte);
-    if !alone.map_err(|errno| Failed::new("lock", "keepers", errno))? {
-        return Err(Trouble::Another);
+    let is_locked = lock::try_lock(&keepers, &byte);
+    if !is_locked.map_err(|errno| Failed::new("lock", "keepers", errno))? {
+        return Err(KeeperError::SecondKeeper);
     }
-    // One who has gone meanwhile shows as the end of what it says.
+    // If the login has ended meanwhile, its socket reports the end of the stream below.
     let _ = send(talk.as_raw_fd(), KEEPER_READY, MsgFlags::MSG_NOSIGNAL);
-    let mut talk = Some(talk);
+    let mut login = Some(talk);
     loop {
-        let (ended, spoken) = wait([watched.as_fd(), told.as_fd()], talk.as_ref())?;
-        if ended {
-            empty(&above, &leaf, Instant::now() + PATIENCE)?;
-            return Ok(release(&above)?);
+        let ready = wait_for_event([watched.as_fd(), signals.as_fd()], login.as_ref())?;
+        if ready.end {
+            kill_until_removed(&unit, &leaf, Instant::now() + KILL_TIMEOUT)?;
+            return Ok(remove_unit_cgroup(&unit)?);
         }
-        if let Some(talk) = talk.take_if(|_| spoken) {
-            let mut word = [0; KEEPER_STAY.len()];
-            let length = recv(talk.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT);
-            // The login has failed. Where others are in the leaf, it is theirs now.
-            if length != Ok(KEEPER_STAY.len()) && is_gone(&above, &leaf) {
+        if let Some(login) = login.take_if(|_| ready.login) {
+            let mut message = [0; KEEPER_STAY.len()];
+            let length = recv(login.as_raw_fd(), &mut message, MsgFlags::MSG_DONTWAIT);
+            // Without the message the login has failed. A leaf with other logins stays theirs.
+            if length != Ok(KEEPER_STAY.len()) && try_remove_leaf(&unit, &leaf) {
                 return Ok(());
             }
         }
     }
 }
 
-/// Waits until one of two is readable: the process has ended, or this one is to; or until something was
-/// said.
-fn wait(ends: [BorrowedFd<'_>; 2], talk: Option<&OwnedFd>) -> Result<(bool, bool), Trouble> {
-    let talk = talk.map(AsFd::as_fd);
+/// The descriptors that became readable.
+struct Ready {
+    /// The IMP has ended, or a termination signal has come.
+    end: bool,
+    /// The login has sent its message or closed its socket.
+    login: bool,
+}
+
+/// Waits until one of the descriptors that mean the end, or the login's socket, is readable.
+fn wait_for_event(
+    ends: [BorrowedFd<'_>; 2],
+    login: Option<&OwnedFd>,
+) -> Result<Ready, KeeperError> {
+    let login = login.map(AsFd::as_fd);
     let mut fds: Vec<PollFd<'_>> =
-        ends.into_iter().chain(talk).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        ends.into_iter().chain(login).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     loop {
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}
@@ -105,43 +122,47 @@ fn wait(ends: [BorrowedFd<'_>; 2], talk: Option<&OwnedFd>) -> Result<(bool, bool
         }
     }
     let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-    Ok((any.iter().take(2).any(|any| *any), any.get(2).copied().unwrap_or(false)))
+    let end = any.iter().take(2).any(|any| *any);
+    Ok(Ready { end, login: any.get(2).copied().unwrap_or(false) })
 }
 
-/// Removes the leaf unless somebody is in it; whether it is gone. Another one of its name is not ours.
-fn is_gone(above: &Dir, leaf: &Dir) -> bool {
+/// Removes the leaf if it is empty; returns whether it is gone. A new cgroup with its name does not
+/// count as the leaf and stays.
+fn try_remove_leaf(unit: &Dir, leaf: &Dir) -> bool {
     match leaf.read("cgroup.events") {
-        Ok(_) => above.remove_child(LeafName::DEFAULT).is_ok(),
+        Ok(_) => unit.remove_child(LeafName::DEFAULT).is_ok(),
         Err(error) => error.is_gone(),
     }
 }
 
-/// What kept a keeper from its work.
+/// Reason why a keeper could not do its work.
 #[derive(Debug, Error)]
-enum Trouble {
+enum KeeperError {
+    /// A cgroup cannot be read, entered or removed.
     #[error("{0}")]
     Cgroup(#[from] cgroup::Error),
+    /// A system call failed.
     #[error("{0}")]
-    Failed(#[from] Failed),
-    /// There is one already.
+    System(#[from] Failed),
+    /// Another keeper holds the lock.
     #[error("the leaf has a keeper already")]
-    Another,
-    /// Processes that did not end: how many, and where they are.
+    SecondKeeper,
+    /// Processes survived the deadline: their number and their cgroup.
     #[error("{0} processes of logins outlive their job in {1}")]
-    Left(usize, String),
+    Survivors(usize, String),
 }
 
-/// Takes the signals by which a process is told to end, so that they do not end it.
-fn signals() -> nix::Result<SignalFd> {
-    let asked: SigSet =
+/// Blocks the termination signals, so that they can be read instead of ending the process.
+fn block_termination_signals() -> nix::Result<SignalFd> {
+    let signals: SigSet =
         [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
-    asked.thread_block()?;
-    SignalFd::with_flags(&asked, SfdFlags::SFD_CLOEXEC)
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
 }
 
-/// Moves to the root of the mount. Where that can hold no process, as in a container, to where the
-/// system's first process is, which outlives everything as well.
-fn leave(root: &Dir) -> Result<(), Trouble> {
+/// Moves to the root of the mount. If that can hold no process, as in a container, moves to the
+/// cgroup of the system's first process, which outlives everything as well.
+fn leave_login_cgroup(root: &Dir) -> Result<(), KeeperError> {
     let Err(error) = enter(root) else { return Ok(()) };
     let first = Membership::of(1)?;
     match first.unified().map(str::parse::<CgroupPath>) {
@@ -156,72 +177,76 @@ fn leave(root: &Dir) -> Result<(), Trouble> {
     }
 }
 
-/// Sees what the system's first process sees. Mounts that a login has to itself, as `pam_namespace`
-/// makes them, would otherwise be there for as long as the job; where they cannot be left, they are.
-fn leave_mounts() {
+/// Joins the mount namespace of the system's first process.
+///
+/// Private mounts of a login, as `pam_namespace` makes them, would otherwise last as long as the
+/// job. Ignores a failure: the keeper can do its work in any mount namespace.
+fn leave_login_mounts() {
     if let Ok(first) = File::open("/proc/1/ns/mnt") {
         let _ = setns(first, CloneFlags::CLONE_NEWNS);
     }
 }
 
+/// Moves this process into a cgroup.
 fn enter(dir: &Dir) -> cgroup::Result<()> {
     subtree::write(dir, "cgroup.procs", "0")
 }
 
-/// Pause between two rounds, at first; doubled up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_millis(250);
-
-/// Kills what is in the leaf until it can be removed. A login that is still on its way into it may
-/// arrive between two rounds.
-/// Errors: [`Trouble::Left`] at the deadline.
-fn empty(above: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), Trouble> {
-    let mut pause = PAUSE;
-    let mut again = false;
+/// Kills the processes in the leaf and below until the leaf can be removed. It repeats, since a
+/// login on its way into the leaf may arrive between two rounds.
+///
+/// # Errors
+///
+/// [`KeeperError::Survivors`] at the deadline.
+fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), KeeperError> {
+    let mut pause = KILL_PAUSE;
+    let mut mode = KillMode::Cgroup;
     loop {
         if unless_gone(event(leaf, "populated"))?.flatten() != Some(false) {
-            kill(leaf, std::mem::replace(&mut again, true), deadline);
+            kill(leaf, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
         }
-        if unless_gone(leaf.read("cgroup.events"))?.is_none() || removed(above, leaf, deadline) {
+        if unless_gone(leaf.read("cgroup.events"))?.is_none()
+            || try_remove_tree(unit, leaf, deadline)
+        {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let left = processes(leaf, Instant::now() + PAUSE_MAX).all;
-            let place = left.first().and_then(|pid| Membership::of(*pid).ok());
-            let place = place.as_ref().and_then(Membership::unified).unwrap_or_default();
-            return Err(Trouble::Left(left.len(), place.to_owned()));
+            let survivors = processes(leaf, Instant::now() + KILL_PAUSE_MAX).all;
+            let cgroups = survivors.first().and_then(|pid| Membership::of(*pid).ok());
+            let cgroup = cgroups.as_ref().and_then(Membership::unified).unwrap_or_default();
+            return Err(KeeperError::Survivors(survivors.len(), cgroup.to_owned()));
         }
         sleep(pause);
-        pause = (pause * 2).min(PAUSE_MAX);
+        pause = (pause * 2).min(KILL_PAUSE_MAX);
     }
 }
 
-/// Removes the leaf with what is below it; whether that went.
-fn removed(above: &Dir, leaf: &Dir, deadline: Instant) -> bool {
-    let mut below = Vec::new();
+/// Removes the leaf with the cgroups below it; returns whether the leaf was removed.
+fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
+    let mut children = Vec::new();
     let _ = walk(leaf, deadline, |dir| {
         for name in dir.children()? {
-            below.push((dir.try_clone()?, name));
+            children.push((dir.try_clone()?, name));
         }
         Ok(())
     });
-    for (dir, name) in below.iter().rev() {
+    for (dir, name) in children.iter().rev() {
         let _ = dir.remove_child(name);
     }
-    above.remove_child(LeafName::DEFAULT).is_ok()
+    unit.remove_child(LeafName::DEFAULT).is_ok()
 }
 
-/// What its service manager has to remove it by itself.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// Removes the cgroup of a unit that nothing runs in any more.
+/// Removes the cgroup of a unit in which nothing runs any more.
 ///
-/// That is its service manager's to do. But a manager that meets logins where the job has ended
-/// leaves it for later, and may forget the unit before it hears that they are gone, as systemd 252
-/// was seen to do: then nobody would remove it.
-/// Errors: as [`subtree::children`] and [`Dir::remove_child`].
-fn release(unit: &Dir) -> cgroup::Result<()> {
-    sleep(GRACE);
+/// The service manager should do that. But a manager that meets logins when the job has ended
+/// leaves it for later, and may forget the unit before it learns that they are gone, as systemd 252
+/// did. The cgroup would then stay for good.
+///
+/// # Errors
+///
+/// The same as those of [`Dir::parent`], [`Dir::children`] and [`Dir::remove_child`].
+fn remove_unit_cgroup(unit: &Dir) -> cgroup::Result<()> {
+    sleep(UNIT_REMOVAL_GRACE);
     if unless_gone(event(unit, "populated"))?.flatten() != Some(false) {
         return Ok(());
     }
@@ -229,7 +254,7 @@ fn release(unit: &Dir) -> cgroup::Result<()> {
     let parent = unit.parent()?;
     for name in parent.children()? {
         let Some(child) = unless_gone(parent.child(&name))? else { continue };
-        // Whatever has taken its name is not it.
+        // A new cgroup may have the unit's name by now.
         if child.identity()? == identity {
             return parent.remove_child(name);
         }

@@ -1,10 +1,10 @@
-//! Linker flags of the PAM module.
+//! Passes linker flags for the PAM module.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // dlclose(3) at pam_end(3) would take away code that thread-local destructors still point to.
+    // dlclose(3) in pam_end(3) would unload code that thread-local destructors still point to.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,relro,-z,now");
-    // Only what is called: pam-sys asks for libpam_misc, which belongs to applications.
+    // Link only libraries that are called: pam-sys asks for libpam_misc, which is for applications.
     println!("cargo:rustc-cdylib-link-arg=-Wl,--as-needed");
 }

@@ -1,14 +1,14 @@
-//! The C edge: what libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)), and what is said to it.
-//! Runs as root inside sshd.
+//! The C edge: the entry points that libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)), and
+//! the return codes. Runs as root inside sshd.
 //!
-//! But for what libpam keeps, nothing here outlives a call: no state, no thread, no handler; a panic
-//! ends at the entry point as a refusal.
+//! Except for one value that libpam stores, nothing here outlives a call: no state, no thread, no
+//! handler. A panic ends at the entry point as a refusal.
 
 #![allow(unsafe_code)]
 
 mod handle;
 
-use handle::{Handle, arguments};
+use handle::{Handle, copy_arguments};
 use kernel::log::{self, Log};
 use kernel::namespace::NamespaceOrigin;
 use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
@@ -20,7 +20,7 @@ use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, set_hook};
 use std::time::{Duration, Instant};
 
-/// `account`: has the user a job here? Moves nothing.
+/// `account`: admits a user with a job on this node. Moves nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn pam_sm_acct_mgmt(
     handle: *mut PamHandle,
@@ -28,10 +28,10 @@ pub extern "C" fn pam_sm_acct_mgmt(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    caught(Phase::Account, handle, flags, argc, argv)
+    catch_panics(Phase::Account, handle, flags, argc, argv)
 }
 
-/// `session`: takes the login into the job.
+/// `session`: moves the login into the job.
 #[unsafe(no_mangle)]
 pub extern "C" fn pam_sm_open_session(
     handle: *mut PamHandle,
@@ -39,12 +39,12 @@ pub extern "C" fn pam_sm_open_session(
     argc: c_int,
     argv: *const *const c_char,
 ) -> c_int {
-    caught(Phase::Session, handle, flags, argc, argv)
+    catch_panics(Phase::Session, handle, flags, argc, argv)
 }
 
-/// Entry points that answer the same to whatever they are asked.
-macro_rules! always {
-    ($($(#[$doc:meta])* $name:ident $answer:ident;)*) => {$(
+/// Defines entry points that always return the same code.
+macro_rules! constant_entry_points {
+    ($($(#[$doc:meta])* $name:ident $code:ident;)*) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(
@@ -53,13 +53,13 @@ macro_rules! always {
             _argc: c_int,
             _argv: *const *const c_char,
         ) -> c_int {
-            PamReturnCode::$answer as c_int
+            PamReturnCode::$code as c_int
         }
     )*};
 }
 
-/// `session` at its end: goes back to the node's namespaces, so that neither a module after this line nor sshd
-/// works on paths that the user made. The login itself ends with its processes.
+/// `session` at its end: goes back to the node's namespaces, so that neither a module after this
+/// line nor sshd uses paths that the user made. The login itself ends with its processes.
 #[unsafe(no_mangle)]
 pub extern "C" fn pam_sm_close_session(
     handle: *mut PamHandle,
@@ -72,17 +72,18 @@ pub extern "C" fn pam_sm_close_session(
 
 fn close_session(handle: *mut PamHandle) -> c_int {
     set_hook(Box::new(|_| {}));
-    let closed = catch_unwind(move || {
+    let code = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
         let handle = unsafe { Handle::from_raw(handle) };
-        handle.map_or(PamReturnCode::SESSION_ERR, |handle| close(&handle))
+        handle.map_or(PamReturnCode::SESSION_ERR, |handle| leave_namespaces(&handle))
     });
-    closed.unwrap_or(PamReturnCode::SESSION_ERR) as c_int
+    code.unwrap_or(PamReturnCode::SESSION_ERR) as c_int
 }
 
-/// The first line of this module that closes goes back; for the others nothing is left to do.
-fn close(handle: &Handle) -> PamReturnCode {
-    let Some(Ok(outside)) = handle.take().map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
+/// Goes back to the node's namespaces. Only the first of several lines of this module has to.
+fn leave_namespaces(handle: &Handle) -> PamReturnCode {
+    let stored = handle.take_stored_value();
+    let Some(Ok(outside)) = stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
         return PamReturnCode::SUCCESS;
     };
     let Err(error) = outside.leave() else { return PamReturnCode::SUCCESS };
@@ -90,20 +91,20 @@ fn close(handle: &Handle) -> PamReturnCode {
     let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
     write_log(None, &[line], Severity::Alert, &service, Phase::Session);
     // The next line tries again.
-    handle.keep(outside);
+    handle.store_value(outside);
     PamReturnCode::SESSION_ERR
 }
 
-always! {
-    /// Nothing is ours to answer in `auth`. A line of ours there is left to the other modules, where
-    /// a missing function would refuse root as well.
+constant_entry_points! {
+    /// Leaves an `auth` line to the other modules. If the function were missing, such a line would
+    /// refuse root as well.
     pam_sm_authenticate IGNORE;
-    /// As [`pam_sm_authenticate`].
+    /// Does nothing, for the same reason as [`pam_sm_authenticate`].
     pam_sm_setcred IGNORE;
 }
 
-/// No panic crosses into C: it becomes a refusal, and what was begun has been undone on the way.
-fn caught(
+/// Turns a panic into a refusal, so that none unwinds into C. Unwinding rolls back all changes.
+fn catch_panics(
     phase: Phase,
     handle: *mut PamHandle,
     flags: c_int,
@@ -114,20 +115,20 @@ fn caught(
         Phase::Account => PamReturnCode::PERM_DENIED,
         Phase::Session => PamReturnCode::SESSION_ERR,
     };
-    // The default hook would write to sshd's standard error. This one belongs to this library's
-    // own copy of the standard library and is nobody else's.
+    // The default hook would write to sshd's standard error. This library has a copy of the standard
+    // library to itself, so the hook affects no other code.
     set_hook(Box::new(|_| {}));
-    let answered = catch_unwind(move || {
+    let code = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
         let Some(handle) = (unsafe { Handle::from_raw(handle) }) else { return refused };
         // SAFETY: libpam passes argc strings, or null when there are none.
-        let arguments = unsafe { arguments(argc, argv) };
-        answer(phase, &handle, flags, &arguments)
+        let arguments = unsafe { copy_arguments(argc, argv) };
+        handle_call(phase, &handle, flags, &arguments)
     });
-    let code = answered.unwrap_or_else(|payload| {
-        let words = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
-        let words = words.or_else(|| payload.downcast_ref::<String>().cloned());
-        let _ = catch_unwind(|| panicked(phase, &words.unwrap_or_default()));
+    let code = code.unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        let _ = catch_unwind(|| log_panic(phase, &text.unwrap_or_default()));
         refused
     });
     code as c_int
@@ -138,41 +139,42 @@ const HELPER_USER: &str = "job-adopt";
 /// System user that Slurm's daemons run as at most sites (`SlurmUser` of slurm.conf(5)).
 const SLURM_USER: &str = "slurm";
 
-/// The uid that nobody has (credentials(7)), for a user without an account.
-const UNKNOWN: u32 = u32::MAX;
+/// The uid that no account has (credentials(7)), for a user without an account.
+const UNKNOWN_UID: u32 = u32::MAX;
 
-/// How old an answer may be that `session` takes from `account`.
-const CARRIED: Duration = Duration::from_secs(2);
+/// Maximum age of the replies to `account` that `session` uses.
+const CARRIED_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// What the helper has answered in `account`, with the requests. sshd opens the session of a public
-/// key login in the same process, a moment later.
-struct Carried {
+/// The helper's replies in `account`, with their requests. sshd opens the session of a public key
+/// login in the same process, a moment later.
+struct CarriedReplies {
     process: u32,
-    at: Instant,
+    made_at: Instant,
     arguments: Vec<String>,
-    answers: Vec<(Request, Reply)>,
+    replies: Vec<(Request, Reply)>,
 }
 
-impl Carried {
-    fn holds(&self, arguments: &[String]) -> bool {
+impl CarriedReplies {
+    /// Returns whether a line with these arguments may still use the replies.
+    fn is_valid_for(&self, arguments: &[String]) -> bool {
         self.process == std::process::id()
-            && self.at.elapsed() < CARRIED
+            && self.made_at.elapsed() < CARRIED_AGE_MAX
             && self.arguments == arguments
     }
 }
 
-/// Answers `pam_sm_acct_mgmt` and `pam_sm_open_session`.
-fn answer(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
+/// Handles a call of `pam_sm_acct_mgmt` or `pam_sm_open_session`.
+fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
     let user = handle.item(PamItemType::USER).unwrap_or_default();
-    let account = handle.account(&user);
-    // Root first of all: no typo further down may lock it out.
+    let account = handle.find_account(&user);
+    // Decide on root first: no typo further down may lock it out.
     if account.is_some_and(|account| account.uid == 0) {
         return PamReturnCode::IGNORE;
     }
     let login = Request {
         phase,
         user,
-        uid: account.map_or(UNKNOWN, |account| account.uid),
+        uid: account.map_or(UNKNOWN_UID, |account| account.uid),
         service: handle.item(PamItemType::SERVICE).unwrap_or_default(),
         rhost: handle.item(PamItemType::RHOST).unwrap_or_default(),
         ssh_connection: handle.env(c"SSH_CONNECTION").unwrap_or_default(),
@@ -185,36 +187,35 @@ fn answer(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> Pa
         return PamReturnCode::IGNORE;
     }
     match Settings::parse(arguments) {
-        Ok(settings) => call.with_settings(&settings, arguments, flags),
-        Err(error) => call.tell(&module::misconfigured(&call.login, &error), Severity::Info, flags),
+        Ok(settings) => call.judge(&settings, arguments, flags),
+        Err(error) => {
+            call.report(&module::misconfigured(&call.login, &error), Severity::Info, flags)
+        }
     }
 }
 
-/// Logs a panic: it was caught, the login is refused, and somebody should read this.
-fn panicked(phase: Phase, words: &str) {
+/// Logs a panic that was caught, so that an admin can report it.
+fn log_panic(phase: Phase, text: &str) {
     let line = Line::new(Severity::Alert)
         .with("decision", "refuse")
         .with("code", Reason::Configuration)
         .with("phase", phase.as_str())
-        .with("error", format_args!("internal error, please report: {words}"));
+        .with("error", format_args!("internal error, please report: {text}"));
     write_log(None, &[line], Severity::Alert, "pam", phase);
 }
 
+/// One call of `account` or `session`, and the facts of its login.
 struct Call<'a> {
     handle: &'a Handle,
     login: Request,
 }
 
 impl Call<'_> {
-    fn with_settings(
-        mut self,
-        settings: &Settings,
-        arguments: &[String],
-        flags: i32,
-    ) -> PamReturnCode {
+    /// Judges the login by these settings, and reports the outcome.
+    fn judge(mut self, settings: &Settings, arguments: &[String], flags: i32) -> PamReturnCode {
         if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
             if let Some(name) = &settings.service {
-                // Perhaps mistyped, and then it lets everybody in.
+                // A mistyped name would admit all users.
                 let line = self.line(Severity::Warning, "ignore");
                 self.log(settings.log_level, &[line.with("knob", format_args!("service={name}"))]);
             }
@@ -225,15 +226,15 @@ impl Call<'_> {
                 Phase::Session => PamReturnCode::IGNORE,
                 Phase::Account => {
                     let why = "argument close_only: is for session lines";
-                    self.tell(&module::misconfigured(&self.login, why), settings.log_level, flags)
+                    self.report(&module::misconfigured(&self.login, why), settings.log_level, flags)
                 }
             };
         }
-        if self.login.uid == UNKNOWN {
+        if self.login.uid == UNKNOWN_UID {
             return PamReturnCode::USER_UNKNOWN;
         }
-        if let Some(why) = self.exemption(settings) {
-            let line = self.line(Severity::Info, "exempt").with("knob", why);
+        if let Some(knob) = self.find_exemption(settings) {
+            let line = self.line(Severity::Info, "exempt").with("knob", knob);
             self.log(settings.log_level, &[line]);
             return PamReturnCode::IGNORE;
         }
@@ -241,33 +242,33 @@ impl Call<'_> {
             self.login.node.clone_from(node);
         }
         let budget = Budget::start(settings.timeout);
-        let helper = self.handle.account(HELPER_USER);
-        let slurm_user = || self.handle.account(SLURM_USER).map(|account| account.uid);
+        let helper = self.handle.find_account(HELPER_USER);
+        let slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
-        let (outside, kept) =
-            match self.handle.take().map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
-                // Another line of ours has joined the namespaces, and knows the way back.
-                Some(Ok(outside)) => (Some(outside), None),
-                Some(Err(kept)) => (None, kept.downcast::<Carried>().ok()),
-                None => (None, None),
-            };
-        let carried = kept.filter(|carried| !in_account && carried.holds(arguments));
-        let (at, answers) = (Instant::now(), RefCell::default());
+        let stored = self.handle.take_stored_value();
+        let (outside, carried) = match stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
+            // Another line of this module has joined the namespaces, and stored the way back.
+            Some(Ok(outside)) => (Some(outside), None),
+            Some(Err(value)) => (None, value.downcast::<CarriedReplies>().ok()),
+            None => (None, None),
+        };
+        let carried = carried.filter(|carried| !in_account && carried.is_valid_for(arguments));
+        let (made_at, replies) = (Instant::now(), RefCell::default());
         let ask = |request: &Request| {
             let reply = module::ask(&settings.helper, helper, request, &budget)?;
             if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
-                Vec::push(&mut answers.borrow_mut(), (request.clone(), reply.clone()));
+                Vec::push(&mut replies.borrow_mut(), (request.clone(), reply.clone()));
             }
             Ok(reply)
         };
-        // sshd hands the PAM environment to the login's processes.
+        // sshd passes the PAM environment to the login's processes.
         let has = |name: &str| self.handle.has_env(name);
         let put = |text: &str| self.handle.put_env(text);
         let means = Means {
             login: &self.login,
             settings,
             ask: &ask,
-            carried: carried.as_ref().map(|carried| &carried.answers[..]).unwrap_or_default(),
+            carried: carried.as_ref().map(|carried| &carried.replies[..]).unwrap_or_default(),
             environment: Environment { has: &has, put: &put },
             slurm_user: &slurm_user,
             helper_group: helper.map(|account| account.gid),
@@ -277,33 +278,34 @@ impl Call<'_> {
         let mut outcome = module::judge(means);
         if in_account {
             let (process, arguments) = (std::process::id(), arguments.to_vec());
-            let answers = answers.into_inner();
-            self.handle.keep(Box::new(Carried { process, at, arguments, answers }));
+            let replies = replies.into_inner();
+            let carried = CarriedReplies { process, made_at, arguments, replies };
+            self.handle.store_value(Box::new(carried));
         } else if let Some(outside) = outside.or(outcome.outside.take().map(Box::new)) {
-            self.handle.keep(outside);
+            self.handle.store_value(outside);
         }
-        self.tell(&outcome, settings.log_level, flags)
+        self.report(&outcome, settings.log_level, flags)
     }
 
-    /// The argument that exempts the user, if one does.
-    fn exemption(&self, settings: &Settings) -> Option<&'static str> {
+    /// Returns the argument that exempts the user, if one does.
+    fn find_exemption(&self, settings: &Settings) -> Option<&'static str> {
         if settings.exempt_uids.contains(&self.login.uid) {
             return Some("exempt_uids");
         }
-        let exempt = |group: &String| self.handle.in_group(&self.login.user, group);
-        settings.exempt_groups.iter().any(exempt).then_some("exempt_groups")
+        let has_user = |group: &String| self.handle.is_in_group(&self.login.user, group);
+        settings.exempt_groups.iter().any(has_user).then_some("exempt_groups")
     }
 
-    /// Writes the log, speaks to the user, and turns the ruling into libpam's code.
-    fn tell(&self, outcome: &Outcome, least: Severity, flags: i32) -> PamReturnCode {
+    /// Writes the log, sends the user's text, and returns libpam's code for the ruling.
+    fn report(&self, outcome: &Outcome, min: Severity, flags: i32) -> PamReturnCode {
         let Request { service, phase, .. } = &self.login;
-        write_log(outcome.log.as_ref(), &outcome.lines, least, service, *phase);
+        write_log(outcome.log.as_ref(), &outcome.lines, min, service, *phase);
         if flags & PamFlag::SILENT as i32 == 0 {
             if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
-                self.handle.say(PamMessageStyle::ERROR_MSG, text);
+                self.handle.send_message(PamMessageStyle::ERROR_MSG, text);
             }
             if let Some(text) = &outcome.welcome {
-                self.handle.say(PamMessageStyle::TEXT_INFO, text);
+                self.handle.send_message(PamMessageStyle::TEXT_INFO, text);
             }
         }
         match (outcome.ruling, self.login.phase) {
@@ -314,21 +316,23 @@ impl Call<'_> {
         }
     }
 
+    /// Returns a log line with a decision that needs no code for the user.
     fn line(&self, severity: Severity, decision: &str) -> Line {
         module::decision_line(severity, decision, None, &self.login)
     }
 
-    fn log(&self, least: Severity, lines: &[Line]) {
-        write_log(None, lines, least, &self.login.service, self.login.phase);
+    /// Writes lines of at least this severity.
+    fn log(&self, min: Severity, lines: &[Line]) {
+        write_log(None, lines, min, &self.login.service, self.login.phase);
     }
 }
 
-/// Writes lines under the service's name, which is what sshd itself logs under, and with the prefix
-/// of pam_syslog(3), which log readers know.
-fn write_log(open: Option<&Log>, lines: &[Line], least: Severity, service: &str, phase: Phase) {
+/// Writes lines under the service's name, as sshd itself does, and with the prefix of pam_syslog(3),
+/// which log readers know.
+fn write_log(open: Option<&Log>, lines: &[Line], min: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
     match open {
-        Some(open) => open.write(lines, least, service, &prefix),
-        None => log::write(lines, least, service, &prefix),
+        Some(open) => open.write(lines, min, service, &prefix),
+        None => log::write(lines, min, service, &prefix),
     }
 }
