@@ -32,6 +32,7 @@ const COVERED: &[&str] = &[
     "src/bin",
     "src/helper",
     "src/keeper",
+    "src/module",
     "src/pam",
     "src/protocol",
     "src/schedulers",

@@ -9,8 +9,11 @@ use helper::callerid::Flow;
 use helper::{Evidence, Node};
 use kernel::bpf::Level;
 use kernel::cgroup::Dir;
-use module::{Budget, Cgroups, Environment, Failure, Job, Joined, Means, OFF, Owner};
-use module::{Settings, is_off, judge, node_name};
+use module::{
+    Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
+    OwnerProof,
+};
+use module::{Settings, is_off, judge_login, node_name};
 use nix::unistd::{Uid, User};
 use protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
 use schedulers::stepd::Daemon;
@@ -93,7 +96,10 @@ fn found(login: &Request, conf: &str) -> (Finding, Shown) {
     if !is_off() {
         return (finding, evidence);
     }
-    evidence.push(("off".into(), format!("{OFF} is there: the module ignores every login")));
+    evidence.push((
+        "off".into(),
+        format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
+    ));
     (Finding::Ignored("switched off".into()), evidence)
 }
 
@@ -118,7 +124,7 @@ fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
     let budget = Budget::start(settings.timeout);
     let found = RefCell::new(Found::default());
     let ask = |request: &Request| found.borrow_mut().ask(request);
-    let look = |job: &Job, foreseen: Option<&Joined>| {
+    let look = |job: &Job, foreseen: Option<&JoinResult>| {
         let mut found = found.borrow_mut();
         evidence(job).iter().for_each(|(word, text)| found.add(word, text));
         if let Some(foreseen) = foreseen {
@@ -128,15 +134,15 @@ fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
     let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
     // Nothing is given to a login that does not come.
     let environment = Environment { has: &|_| false, put: &|_| false };
-    let outcome = judge(Means {
+    let outcome = judge_login(LoginContext {
         login,
         settings: &settings,
-        ask: &ask,
-        carried: &[],
+        ask_helper: &ask,
+        carried_replies: &[],
         environment,
-        slurm_user: &slurm_user,
+        find_slurm_user: &slurm_user,
         helper_group: None,
-        look: Some(&look),
+        observer: Some(&look),
         budget: &budget,
     });
     let mut found = found.into_inner();
@@ -171,9 +177,11 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
     };
     let (proof, leaf, levels) = match job {
         Job::Leaf(cgroups) => {
-            let proof = match &cgroups.owner {
-                Owner::Stamp(stamp) => ("stamp", stamp.to_string()),
-                Owner::Imp(imp) => ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user)),
+            let proof = match &cgroups.proof {
+                OwnerProof::Stamp(stamp) => ("stamp", stamp.to_string()),
+                OwnerProof::Imp(imp) => {
+                    ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user))
+                }
             };
             let leaf = cgroups.child.as_ref().map(ToString::to_string);
             (proof, leaf.unwrap_or_else(|| "the job's own".into()), cgroups.place.levels())
@@ -197,7 +205,7 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
 }
 
 /// The leaf, where that is a child and is there.
-fn child(cgroups: &Cgroups) -> Option<Dir> {
+fn child(cgroups: &LeafJob) -> Option<Dir> {
     cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
 }
 
@@ -227,7 +235,7 @@ impl Found {
         evidence.lines().for_each(|(word, text)| self.add(word, text));
         let reply = reply.map_err(|cause| {
             self.nobody_to_ask = Some(cause.clone());
-            Failure::Why(Reason::Configuration, cause)
+            Failure::new(Reason::Configuration, cause)
         })?;
         reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {

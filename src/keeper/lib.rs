@@ -3,9 +3,9 @@
 //! Flux ends the processes in a job's unit itself and none below it, so logins there would outlive
 //! the job. The keeper waits for the end of the IMP, which ends with the job. It then kills every
 //! process in the leaf and removes the leaf, and the unit's cgroup if the service manager does not.
-//! It runs as root outside session and job, gets everything as descriptors, parses nothing and reads
-//! no configuration. It holds a lock while it runs ([`kernel::lock::open_keepers_file`]). On a termination
-//! signal it first kills the logins: no login may be in a leaf without a keeper.
+//! It runs as root outside session and job, gets everything as descriptors, parses nothing and
+//! reads no configuration. It holds a lock while it runs ([`kernel::lock::open_keepers_file`]). On a
+//! termination signal it first kills the logins: no login may be in a leaf without a keeper.
 
 #![forbid(unsafe_code)]
 

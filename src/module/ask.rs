@@ -1,4 +1,4 @@
-//! Runs the unprivileged half: one fresh process for one question.
+//! Runs the unprivileged half, one fresh process for each request.
 
 use super::{Budget, Failure};
 use kernel::sys::child::{Helper, HelperExit, HelperSpec};
@@ -22,15 +22,20 @@ pub struct Account {
     pub gid: u32,
 }
 
-/// How long an answer is left in its pipe: it fits, and is read when the helper has ended. One that
-/// does not fit is read piece by piece.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between two reads of the reply's pipe. A usual reply fits into the pipe and is read
+/// once, after the helper's end; a longer one is read in parts.
+const PIPE_READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks, and waits for the answer until the budget is used up. Only one that is whole, and followed
-/// by exit status 0, is believed. Whatever comes of it, the helper is then gone, or killed.
-/// Errors: for a helper that is not fit to be run, or cannot be, and for anything but one whole
-/// reply of this version.
-pub fn ask(
+/// Runs the helper with a request, and waits for the reply until the budget is used up. Accepts a
+/// complete reply if the helper exited with status 0, or if sshd reaped it first. The helper has
+/// then ended or is killed, also after a failure.
+///
+/// # Errors
+///
+/// [`Reason::Timeout`] if the budget is used up or the helper has another version;
+/// [`Reason::Configuration`] if the executable is not trusted or cannot be run, and for all but one
+/// complete reply.
+pub fn ask_helper(
     helper: &str,
     account: Option<Account>,
     request: &Request,
@@ -38,71 +43,75 @@ pub fn ask(
 ) -> Result<Reply, Failure> {
     let account = account.filter(|account| account.uid != 0 && account.gid != 0);
     let account = account.ok_or_else(|| {
-        fault("the system user job-adopt does not exist, or has root's uid or gid: create it")
+        configuration_failure(
+            "the system user job-adopt does not exist, or has root's uid or gid: create it",
+        )
     })?;
-    let program = executable("helper", helper)?;
-    let question = filled_pipe(&request.encode()).map_err(start("write request"))?;
-    let (answer, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start("pipe"))?;
-    // Ours alone: the helper may wait for room, we do not wait for it.
-    fcntl(&answer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(start("fcntl"))?;
+    let program = open_trusted_executable("helper", helper)?;
+    let request = make_filled_pipe(&request.encode()).map_err(start_failure("write request"))?;
+    let (reply, stdout) = pipe2(OFlag::O_CLOEXEC).map_err(start_failure("pipe"))?;
+    // Only this end does not block: the helper may wait for space in the pipe.
+    fcntl(&reply, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(start_failure("fcntl"))?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(start("open /dev/null"))?;
+        .map_err(start_failure("open /dev/null"))?;
     let spec = HelperSpec {
-        fds: [question.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
+        fds: [request.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
         name: c"resolve",
         uid: account.uid,
         gid: account.gid,
-        time_limit: budget.left(),
+        time_limit: budget.remaining(),
     };
-    let helper = Helper::start(&spec).map_err(|failure| start(failure.step)(failure.errno))?;
-    // With our copy open the end of the answer could not be seen.
+    let helper =
+        Helper::start(&spec).map_err(|failure| start_failure(failure.step)(failure.errno))?;
+    // Close our copy of the write end: otherwise the helper's end gives no EOF.
     drop(stdout);
-    heard(helper, &answer, budget)
+    await_reply(helper, &reply, budget)
 }
 
-fn heard(mut helper: Helper, answer: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
+/// Reads the reply until the helper has ended or the budget is used up.
+fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
     let mut buffer = vec![0; REPLY_BYTES_MAX + 1];
     let mut length = 0;
     loop {
-        let until = budget.deadline().min(Instant::now() + LOOK);
-        let end = helper.wait(Some(answer.as_fd()), until);
-        length += match read(answer, buffer.get_mut(length..).unwrap_or_default()) {
+        let until = budget.deadline().min(Instant::now() + PIPE_READ_INTERVAL);
+        let end = helper.wait(Some(pipe.as_fd()), until);
+        length += match read(pipe, buffer.get_mut(length..).unwrap_or_default()) {
             Ok(more) => more,
             Err(Errno::EAGAIN | Errno::EINTR) => 0,
-            Err(errno) => return Err(start("read answer")(errno)),
+            Err(errno) => return Err(start_failure("read answer")(errno)),
         };
         if length > REPLY_BYTES_MAX {
-            return Err(fault("the helper's answer is longer than 64 KiB"));
+            return Err(configuration_failure("the helper's answer is longer than 64 KiB"));
         }
         if let Some(end) = end {
-            judge_end(end, budget)?;
-            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(unreadable);
+            require_success(end, budget)?;
+            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(decode_failure);
         }
-        if budget.left().is_zero() {
-            return Err(none_in_time("the helper"));
+        if budget.remaining().is_zero() {
+            return Err(timeout_failure("the helper"));
         }
     }
 }
 
-/// The node is at fault, or the installation.
-fn fault(why: impl Display) -> Failure {
-    Failure::why(Reason::Configuration, why)
+/// Returns the failure for a fault of the node or of the installation.
+fn configuration_failure(cause: impl Display) -> Failure {
+    Failure::new(Reason::Configuration, cause)
 }
 
-/// This process has not answered by the end of the budget.
-pub(super) fn none_in_time(who: &str) -> Failure {
-    Failure::Why(Reason::Timeout, format!("{who} did not answer in time"))
+/// Returns the failure for a process that did not answer within the budget.
+pub(super) fn timeout_failure(process: &str) -> Failure {
+    Failure::new(Reason::Timeout, format_args!("{process} did not answer in time"))
 }
 
-/// An answer that is not in the protocol, or of another version.
-fn unreadable(error: DecodeError) -> Failure {
-    let other_version = matches!(error, DecodeError::WrongVersion(_));
-    let reason = if other_version { Reason::Timeout } else { Reason::Configuration };
-    Failure::Why(reason, format!("the helper's answer: {error}"))
+/// Returns the failure for a reply that is malformed or has another version.
+fn decode_failure(error: DecodeError) -> Failure {
+    let is_other_version = matches!(error, DecodeError::WrongVersion(_));
+    let reason = if is_other_version { Reason::Timeout } else { Reason::Configuration };
+    Failure::new(reason, format_args!("the helper's answer: {error}"))
 }
 
-/// That this step of starting the helper failed, and what the usual cause is.
-fn start(step: &str) -> impl Fn(Errno) -> Failure {
+/// Returns a function that makes the failure of a step of the helper's start, with the usual cause.
+fn start_failure(step: &str) -> impl Fn(Errno) -> Failure {
     move |errno| {
         let hint = match errno {
             Errno::EAGAIN => {
@@ -111,13 +120,15 @@ fn start(step: &str) -> impl Fn(Errno) -> Failure {
             }
             _ => "",
         };
-        fault(format_args!("start helper: {step}: {}{hint}", io::Error::from(errno)))
+        let cause = format_args!("start helper: {step}: {}{hint}", io::Error::from(errno));
+        Failure::with_errno(Reason::Configuration, cause, Some(errno as i32))
     }
 }
 
-/// A pipe that holds `bytes` and has no writer any more. Written while we hold the reading end,
-/// so that no `SIGPIPE` can reach the application; a request fits the pipe's buffer.
-fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
+/// Makes a pipe that contains `bytes` and has no writer any more. This process holds the reading
+/// end while it writes, so that no `SIGPIPE` can reach the application; a request fits into the
+/// pipe.
+fn make_filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
     if bytes.len() > Request::BYTES_MAX {
         return Err(Errno::E2BIG);
     }
@@ -125,29 +136,37 @@ fn filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
     if write(&writer, bytes)? == bytes.len() { Ok(reader) } else { Err(Errno::EMSGSIZE) }
 }
 
-/// Where the application has reaped the helper before us nothing is known, and the answer has to
-/// speak for itself: no part of one is a reply.
-fn judge_end(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
+/// Requires exit status 0. If the application has reaped the helper first, the status is unknown
+/// and the reply alone counts: a part of a reply cannot be decoded.
+fn require_success(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
     let ended = "the helper ended without an answer:";
     match end {
-        HelperExit::Killed(libc::SIGKILL) if budget.left().is_zero() => {
-            Err(none_in_time("the helper"))
+        HelperExit::Killed(libc::SIGKILL) if budget.remaining().is_zero() => {
+            Err(timeout_failure("the helper"))
         }
         HelperExit::Exited(0) | HelperExit::Unknown => Ok(()),
-        HelperExit::Exited(code) => Err(fault(format_args!("{ended} exit status {code}"))),
-        HelperExit::Killed(signal) => Err(fault(format_args!("{ended} killed by signal {signal}"))),
+        HelperExit::Exited(code) => Err(configuration_failure(format_args!("{ended} exit status {code}"))),
+        HelperExit::Killed(signal) => {
+            Err(configuration_failure(format_args!("{ended} killed by signal {signal}")))
+        }
     }
 }
 
-/// Opens an executable and looks at what was opened: nobody but root may have put it there. `what` it
-/// is stands in the message.
-pub(super) fn executable(what: &str, path: &str) -> Result<OwnedFd, Failure> {
-    let unfit = |why: &str| fault(format_args!("{what} {path}: {why}"));
-    let failed = |errno: Errno| unfit(&io::Error::from(errno).to_string());
+/// Opens an executable and checks the opened file and its directories: only root may be able to
+/// replace it. `role` names it in messages.
+pub(super) fn open_trusted_executable(role: &str, path: &str) -> Result<OwnedFd, Failure> {
+    let untrusted = |why: &str| configuration_failure(format_args!("{role} {path}: {why}"));
+    let failed = |errno: Errno| {
+        let cause = format_args!("{role} {path}: {}", io::Error::from(errno));
+        Failure::with_errno(Reason::Configuration, cause, Some(errno as i32))
+    };
     for folder in Path::new(path).ancestors().skip(1) {
         let stat = stat(folder).map_err(failed)?;
         if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
-            return Err(unfit(&format!("{} is writable by others than root", folder.display())));
+            return Err(untrusted(&format!(
+                "{} is writable by others than root",
+                folder.display()
+            )));
         }
     }
     let flags = OFlag::O_RDONLY
@@ -166,5 +185,5 @@ pub(super) fn executable(what: &str, path: &str) -> Result<OwnedFd, Failure> {
         mode if mode & 0o111 == 0 => "is not executable",
         _ => return Ok(file),
     };
-    Err(unfit(why))
+    Err(untrusted(why))
 }

@@ -1,4 +1,4 @@
-//! Why a login was not taken into its job.
+//! Reasons why a login does not join its job, with the code for the user and the cause for the log.
 
 use kernel::Failed;
 use kernel::{bpf, cgroup};
@@ -6,99 +6,182 @@ use protocol::{Reason, Refusal};
 use std::fmt;
 use thiserror::Error;
 
-/// Why a login is refused, in the words of each layer.
+/// Reason why a login does not join its job.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The unprivileged half refuses.
+    /// The helper refuses the login.
     #[error("{detail}")]
-    Refused {
-        /// Code and fields of the text.
+    HelperRefused {
+        /// The code, and the fields of its text.
         refusal: Refusal,
-        /// What the log says.
+        /// The cause for the log.
         detail: String,
     },
-    /// The code that the user reads, and why.
-    #[error("{1}")]
-    Why(Reason, String),
-    /// A cgroup is gone: the job's, or the leaf alone.
+    /// A check or an operation of this module failed.
+    #[error("{cause}")]
+    CheckFailed {
+        /// The code for the user.
+        reason: Reason,
+        /// The cause for the log.
+        cause: String,
+        /// The error number of the system call that failed, if one did.
+        errno: Option<i32>,
+    },
+    /// A cgroup is gone: the job's, or only the leaf.
     #[error("{0}")]
-    Gone(cgroup::Error),
-    /// The first failure, and then the move back failed as well: the login is not admitted, but
-    /// its sshd is not where it came from either.
+    CgroupGone(cgroup::Error),
+    /// Adoption failed, and so did the move back: the login is refused, and sshd is not in its
+    /// original cgroup.
     #[error("{0}; and the way back failed: {1}")]
-    Stuck(Box<Failure>, cgroup::Error),
+    MoveBackFailed(Box<Failure>, cgroup::Error),
 }
 
 impl Failure {
-    pub(crate) fn why(reason: Reason, why: impl fmt::Display) -> Self {
-        Self::Why(reason, why.to_string())
+    /// Returns the failure of a check that was no system call.
+    pub fn new(reason: Reason, cause: impl fmt::Display) -> Self {
+        Self::with_errno(reason, cause, None)
     }
 
-    /// What it says. Where SELinux may have denied it, behind that: the log cuts a long text at its end.
+    /// Returns a failure with the error number of its system call.
+    pub(crate) fn with_errno(reason: Reason, cause: impl fmt::Display, errno: Option<i32>) -> Self {
+        Self::CheckFailed { reason, cause: cause.to_string(), errno }
+    }
+
+    /// Returns the cause for the log. A possible denial by SELinux comes first, since the log cuts
+    /// a long text at its end.
     pub(crate) fn cause(&self) -> String {
         let error = self.to_string();
-        let denied = error.contains("(os error 13)") || error.contains("(os error 1)");
-        if denied && std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|read| read == b"1") {
+        let is_enforcing =
+            || std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|state| state == b"1");
+        if self.is_denied() && is_enforcing() {
             let hint = "SELinux enforces here; is job-adopt.cil loaded? see ausearch -m avc: ";
             return hint.to_owned() + &error;
         }
         error
     }
 
-    /// The code that the user reads.
+    /// Returns whether the kernel denied a system call.
+    fn is_denied(&self) -> bool {
+        let is_denial = |errno| matches!(errno, Some(libc::EACCES | libc::EPERM));
+        match self {
+            // A reply has no error number, only the text of the helper's error.
+            Self::HelperRefused { detail, .. } => {
+                detail.contains("(os error 13)") || detail.contains("(os error 1)")
+            }
+            Self::MoveBackFailed(failure, error) => failure.is_denied() || is_denial(error.errno()),
+            Self::CheckFailed { .. } | Self::CgroupGone(_) => is_denial(self.errno()),
+        }
+    }
+
+    /// Returns the code for the user.
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Refused { refusal, .. } => refusal.reason,
-            Self::Why(reason, _) => *reason,
-            Self::Gone(_) => Reason::Ended,
-            Self::Stuck(..) => Reason::AdoptionFailed,
+            Self::HelperRefused { refusal, .. } => refusal.reason,
+            Self::CheckFailed { reason, .. } => *reason,
+            Self::CgroupGone(_) => Reason::Ended,
+            Self::MoveBackFailed(..) => Reason::AdoptionFailed,
+        }
+    }
+
+    /// Returns the error number of the first system call that failed, if one did.
+    pub(crate) fn errno(&self) -> Option<i32> {
+        match self {
+            Self::HelperRefused { .. } => None,
+            Self::CheckFailed { errno, .. } => *errno,
+            Self::CgroupGone(error) => error.errno(),
+            Self::MoveBackFailed(failure, _) => failure.errno(),
         }
     }
 }
 
-/// The cgroup cannot be joined, or the move failed.
+/// Converts an error of a cgroup that the login cannot join.
 impl From<cgroup::Error> for Failure {
     fn from(error: cgroup::Error) -> Self {
         match error {
             cgroup::Error::System(failed) if failed.is_timeout() => failed.into(),
-            error if error.is_gone() => Self::Gone(error),
-            error => Self::why(Reason::AdoptionFailed, error),
+            error if error.is_gone() => Self::CgroupGone(error),
+            error => {
+                let errno = error.errno();
+                Self::with_errno(Reason::AdoptionFailed, error, errno)
+            }
         }
     }
 }
 
-/// The job's devices cannot be enforced.
+/// Converts an error about the job's device filters.
 impl From<bpf::Error> for Failure {
     fn from(error: bpf::Error) -> Self {
         match error {
             bpf::Error::System(failed) if failed.is_timeout() => failed.into(),
-            error => Self::why(Reason::CannotConfine, error),
+            bpf::Error::System(failed) => {
+                let errno = failed.source.raw_os_error();
+                Self::with_errno(Reason::CannotConfine, failed, errno)
+            }
+            error @ bpf::Error::Obstacle { .. } => Self::new(Reason::CannotConfine, error),
         }
     }
 }
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        let late = failed.is_timeout();
-        Self::why(if late { Reason::Timeout } else { Reason::AdoptionFailed }, failed)
+        let reason = if failed.is_timeout() { Reason::Timeout } else { Reason::AdoptionFailed };
+        let errno = failed.source.raw_os_error();
+        Self::with_errno(reason, failed, errno)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
     use std::io::ErrorKind;
 
     #[test]
-    fn a_lock_that_was_not_to_be_had_in_time_says_so() {
+    fn lock_timeout_has_the_code_for_timeouts() {
         let failed = |kind| Failed::new("lock", "x", kind);
-        let own = |kind| Failure::from(failed(kind)).reason();
-        let filter = |kind| Failure::from(bpf::Error::System(failed(kind))).reason();
+        let reason = |kind| Failure::from(failed(kind)).reason();
+        let filter_reason = |kind| Failure::from(bpf::Error::System(failed(kind))).reason();
         let (late, missing) = (ErrorKind::TimedOut, ErrorKind::NotFound);
-        assert_eq!((own(late), filter(late)), (Reason::Timeout, Reason::Timeout));
+        assert_eq!((reason(late), filter_reason(late)), (Reason::Timeout, Reason::Timeout));
         assert_eq!(
-            (own(missing), filter(missing)),
+            (reason(missing), filter_reason(missing)),
             (Reason::AdoptionFailed, Reason::CannotConfine)
         );
+    }
+
+    /// The condition for the hint at SELinux is in the text of the error as well, since it shows
+    /// the error number of every system call.
+    #[test]
+    fn failure_is_denied_if_its_text_shows_a_denial() {
+        let system = |errno| Failed::new("open", "x", errno);
+        for errno in [Errno::EACCES, Errno::EPERM, Errno::ENOENT, Errno::EIO] {
+            let is_denied = matches!(errno, Errno::EACCES | Errno::EPERM);
+            let moved = Failure::MoveBackFailed(
+                Box::new(Failure::new(Reason::Ended, "x")),
+                cgroup::Error::System(system(errno)),
+            );
+            let refused = Failure::HelperRefused {
+                refusal: Refusal {
+                    reason: Reason::Configuration,
+                    jobs: Vec::new(),
+                    ended: None,
+                    device: String::new(),
+                },
+                detail: system(errno).to_string(),
+            };
+            for failure in [
+                Failure::from(system(errno)),
+                Failure::from(cgroup::Error::System(system(errno))),
+                Failure::from(bpf::Error::System(system(errno))),
+                moved,
+                refused,
+            ] {
+                assert_eq!(failure.is_denied(), is_denied, "{failure}");
+                let text = failure.to_string();
+                let is_in_text = text.contains("(os error 13)") || text.contains("(os error 1)");
+                assert_eq!(is_in_text, is_denied, "{failure}");
+            }
+        }
+        assert!(!Failure::new(Reason::Ended, "Permission denied").is_denied());
     }
 }

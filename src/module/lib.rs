@@ -1,10 +1,10 @@
-//! One login, as ordered steps: ask the unprivileged half, check what it says, confine, move,
+//! Judges one login in ordered steps: ask the unprivileged half, check its reply, confine, move,
 //! verify. Runs as root inside sshd.
 //!
-//! `account` admits or refuses and changes nothing; `session` takes the login into the job, or
-//! leaves everything as it was. Neither knows of PAM: the facts of a login go in, as the
-//! [`Request`](protocol::Request) has them; an [`Outcome`] with the texts for user and log
-//! comes out.
+//! `account` admits or refuses, and moves nothing. `session` moves the login into the job, or rolls
+//! back all changes but two: a filter belongs to the job and stays, and so does the directory for
+//! the user's choice of a job. Neither depends on PAM: the input is the facts of a login in a
+//! [`Request`](protocol::Request), the output an [`Outcome`] with the texts for user and log.
 
 #![forbid(unsafe_code)]
 
@@ -17,24 +17,26 @@ mod settings;
 mod text;
 mod undo;
 
-pub use ask::{Account, ask};
+pub use ask::{Account, ask_helper};
 pub use error::Failure;
-pub use job::{Cgroups, Job, Joined, Owner};
+pub use job::{Job, JoinResult, LeafJob, OwnerProof};
 pub use kernel::log::{Line, Severity};
-pub use ruling::{Means, Outcome, Ruling, decision_line, judge, misconfigured};
-pub use settings::{Action, OFF, Settings, is_off};
+pub use ruling::{
+    LoginContext, Outcome, Ruling, decision_line, judge_login, misconfiguration_outcome,
+};
+pub use settings::{Action, OFF_SWITCH_PATH, Settings, is_off};
 pub use undo::Environment;
 
 use std::time::{Duration, Instant};
 
-/// This node's name where the admin gives none: the host name up to its first dot.
+/// Returns this node's name if the admin sets none: the host name up to its first dot.
 pub fn node_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// The time that a whole phase has, from its first step to its last.
+/// The time for a whole phase, from its first step to its last.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     start: Instant,
@@ -42,24 +44,24 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget that starts now.
+    /// Starts a budget now.
     pub fn start(length: Duration) -> Self {
         let start = Instant::now();
         Self { start, deadline: start + length }
     }
 
-    /// When it is used up.
+    /// Returns the time at which it is used up.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// What is left of it.
-    pub fn left(&self) -> Duration {
+    /// Returns the remaining time.
+    pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Milliseconds used so far.
-    pub fn used_ms(&self) -> u128 {
+    /// Returns the elapsed milliseconds.
+    pub fn elapsed_ms(&self) -> u128 {
         self.start.elapsed().as_millis()
     }
 }

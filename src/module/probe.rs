@@ -1,9 +1,8 @@
-//! Which of the node's GPUs a login can open: the kernel is asked, and nothing is opened.
+//! Finds out which of the node's GPUs a login can open, without opening any.
 //!
-//! Whether a device may be opened is the question that `access(2)` asks as well
-//! (`devcgroup_inode_permission` in `include/linux/device_cgroup.h`, by way of
-//! `inode_permission`), of the filters of cgroup v2 and of the controller of v1 alike. Root is not
-//! kept out by a file's mode, so that in sshd only those say no.
+//! `access(2)` asks the filters of cgroup v2 and the devices controller of v1 in the same way as
+//! `open(2)` (`devcgroup_inode_permission` in `include/linux/device_cgroup.h`, through
+//! `inode_permission`). A file's mode does not stop root, so in sshd only these can deny.
 
 use kernel::Failed;
 use kernel::sys::file::open_beneath;
@@ -16,49 +15,53 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What came of trying devices.
+/// The result of probing devices.
 #[derive(Debug, Default)]
-pub(super) struct Tried {
-    /// How many can be opened; `None` where none was tried, or it cannot be told.
-    pub(super) open: Option<u32>,
-    /// Their names for programs.
-    pub(super) gpus: Vec<Variable>,
-    /// Why it cannot be told.
-    pub(super) trouble: Option<Failed>,
+pub(super) struct ProbeResult {
+    /// The number of devices that can be opened; `None` without probes, and after an error.
+    pub(super) openable: Option<u32>,
+    /// The variables that name these devices to programs.
+    pub(super) variables: Vec<Variable>,
+    /// The error that prevented the probes.
+    pub(super) error: Option<Failed>,
 }
 
-impl Tried {
-    /// Tries these devices.
-    pub(super) fn of(probes: &[Probe]) -> Self {
-        match open_ones(probes) {
+impl ProbeResult {
+    /// Probes devices.
+    pub(super) fn from_probes(probes: &[Probe]) -> Self {
+        match filter_openable(probes) {
             _ if probes.is_empty() => Self::default(),
-            Ok(open) => Self {
-                open: u32::try_from(open.len()).ok(),
-                gpus: open.into_iter().filter_map(|probe| probe.variable.clone()).collect(),
-                trouble: None,
+            Ok(openable) => Self {
+                openable: u32::try_from(openable.len()).ok(),
+                variables: openable.iter().filter_map(|probe| probe.variable.clone()).collect(),
+                error: None,
             },
-            Err(trouble) => Self { trouble: Some(trouble), ..Self::default() },
+            Err(error) => Self { error: Some(error), ..Self::default() },
         }
     }
 }
 
-/// Those of these devices that the calling process can open, as it is now. One that has no node
-/// cannot be opened.
-/// Errors: a node that is another device, is reached through a link or lies on another file system
-/// than `/dev`; whatever else keeps the question from being asked.
-fn open_ones(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
-    let mut found = Vec::new();
+/// Returns the probes whose device the calling process can open now. A device without a node cannot
+/// be opened.
+///
+/// # Errors
+///
+/// The node is another device, the path has a link or leaves the file system of `/dev`, or a system
+/// call failed for another reason than a denial.
+fn filter_openable(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
+    let mut openable = Vec::new();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let dev =
         open("/dev", flags, Mode::empty()).map_err(|errno| Failed::new("find", "/dev", errno))?;
     for probe in probes {
         if can_open(&dev, probe)? {
-            found.push(probe);
+            openable.push(probe);
         }
     }
-    Ok(found)
+    Ok(openable)
 }
 
+/// Returns whether the calling process can open a device for reading and writing.
 fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     let path = probe.path.as_str();
     // O_PATH finds the node without calling its driver.
@@ -69,7 +72,7 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
         Err(errno) => return Err(Failed::new("find", path, errno)),
     };
     require_device(&node, probe)?;
-    // By the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
+    // Use the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
     let by_fd = format!("/proc/self/fd/{}", node.as_raw_fd());
     let both = AccessFlags::R_OK | AccessFlags::W_OK;
     match faccessat(dev, by_fd.as_str(), both, AtFlags::empty()) {
@@ -79,6 +82,7 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     }
 }
 
+/// Requires that a node is the device of a probe.
 fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
     let path = probe.path.as_str();
     let stat = fstat(node).map_err(|errno| Failed::new("stat", path, errno))?;
@@ -86,9 +90,9 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
         DeviceType::Char => SFlag::S_IFCHR,
         DeviceType::Block => SFlag::S_IFBLK,
     };
-    let same_kind = stat.st_mode & SFlag::S_IFMT.bits() == kind.bits();
+    let is_same_kind = stat.st_mode & SFlag::S_IFMT.bits() == kind.bits();
     let number = (u64::from(probe.device.major()), probe.device.minor().map(u64::from));
-    if same_kind && (major(stat.st_rdev), Some(minor(stat.st_rdev))) == number {
+    if is_same_kind && (major(stat.st_rdev), Some(minor(stat.st_rdev))) == number {
         return Ok(());
     }
     let why = format!("is another device than {}", probe.device);
@@ -108,14 +112,14 @@ mod tests {
     const MISSING: &str = "c:195:7:rw /dev/job-adopt-none";
 
     #[test]
-    fn what_can_be_opened_is_counted_and_what_is_not_there_is_not() {
-        let tried = Tried::of(&probes(&[MISSING, NULL, "c:1:7:rw /dev/full"]));
-        assert_eq!((tried.open, tried.gpus.len()), (Some(2), 0));
-        assert_eq!(Tried::of(&[]).open, None);
+    fn openable_devices_are_counted_without_missing_ones() {
+        let result = ProbeResult::from_probes(&probes(&[MISSING, NULL, "c:1:7:rw /dev/full"]));
+        assert_eq!((result.openable, result.variables.len()), (Some(2), 0));
+        assert_eq!(ProbeResult::from_probes(&[]).openable, None);
     }
 
     #[test]
-    fn what_can_be_opened_is_listed_under_its_names() {
+    fn openable_devices_are_listed_in_their_variables() {
         let null = |variable| format!("{NULL} {variable}");
         let lists = [
             null("CUDA_VISIBLE_DEVICES=GPU-a"),
@@ -126,18 +130,19 @@ mod tests {
             null("ROCR_VISIBLE_DEVICES=0"),
             null("ROCR_VISIBLE_DEVICES=0"),
         ];
-        let tried = Tried::of(&probes(&lists.each_ref().map(String::as_str)));
+        let texts = lists.each_ref().map(String::as_str);
+        let result = ProbeResult::from_probes(&probes(&texts));
         let mut variables = Variables::default();
-        tried.gpus.iter().for_each(|gpu| variables.append_gpu(gpu));
+        result.variables.iter().for_each(|gpu| variables.append_gpu(gpu));
         let lists: Vec<_> = variables.iter().map(ToString::to_string).collect();
         assert_eq!(lists, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
-        assert_eq!(tried.open, Some(5));
+        assert_eq!(result.openable, Some(5));
     }
 
     #[test]
-    fn another_device_at_that_path_is_an_error() {
+    fn other_device_at_the_path_is_an_error() {
         for text in ["c:1:5:rw /dev/null", "c:2:3:rw /dev/null", "b:1:3:rw /dev/null"] {
-            let error = open_ones(&probes(&[NULL, text])).unwrap_err().to_string();
+            let error = filter_openable(&probes(&[NULL, text])).unwrap_err().to_string();
             let device = text.split(' ').next().unwrap();
             assert_eq!(error, format!("probe /dev/null: is another device than {device}"));
         }

@@ -1,119 +1,121 @@
-//! From the facts of a login to a ruling, with the words for the user and for the log.
+//! Decides on a login by its facts, and writes the texts for the user and the log.
 
-use super::job::{Job, Joined};
-use super::text::{Words, refusal_text, success_text};
-use super::undo::{Environment, Undo, set};
+use super::job::{Job, JoinResult};
+use super::text::{RefusalFacts, refusal_text, success_text};
+use super::undo::{Environment, Undo, set_variables};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
 use kernel::log::Log;
 use kernel::namespace::NamespaceOrigin;
 use protocol::{
-    JobId, Phase, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict, is_within,
+    JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict,
+    is_within,
 };
 use std::time::{Duration, Instant};
 
-/// Most lines beside the decision.
-const DETAILS_MAX: usize = 16;
+/// Maximum log lines besides the decision.
+const DETAIL_LINES_MAX: usize = 16;
 
-/// What becomes of the login as far as this module goes.
+/// The result of this module for a login.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ruling {
     /// `PAM_SUCCESS`.
     Admit,
     /// `PAM_IGNORE`: the other modules decide.
     Ignore,
-    /// Refused.
+    /// `PAM_PERM_DENIED` or `PAM_SESSION_ERR`.
     #[default]
     Refuse,
 }
 
-/// A ruling, and what there is to say about it.
+/// A ruling, and its texts for the user and the log.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The ruling.
     pub ruling: Ruling,
-    /// The code; `None` where nothing is enforced on this node.
+    /// The code; `None` if nothing is enforced on this node.
     pub reason: Option<Reason>,
-    /// What a refused user reads, or would read.
+    /// The text for a refused user; under `observe`, the text that the user would read.
     pub refusal: Option<String>,
-    /// What an interactive login reads.
+    /// The text for an interactive login.
     pub welcome: Option<String>,
-    /// For the log, in order; the first line is the decision.
+    /// The log lines in order; the first one is the decision.
     pub lines: Vec<Line>,
-    /// Why a login is refused or not judged, in full.
+    /// The full cause of a refusal, or of a login that is not judged.
     pub cause: String,
-    /// The node's log, if the login joined namespaces: these may have another one.
+    /// The node's log, opened before the login joined namespaces, which may have another one.
     pub log: Option<Log>,
     /// The way out of the job's namespaces, if the login joined some.
     pub outside: Option<NamespaceOrigin>,
 }
 
-/// Is shown a job, and what would become of the login.
-pub(crate) type Look<'a> = &'a dyn Fn(&Job, Option<&Joined>);
+/// A function that gets the opened job and the predicted result of the login, in a dry run.
+pub(crate) type DryRunObserver<'a> = &'a dyn Fn(&Job, Option<&JoinResult>);
 
-/// One login, and what a ruling on it needs of its surroundings.
+/// One login, and the access to its surroundings that a ruling needs.
 #[derive(Clone, Copy)]
-pub struct Means<'a> {
-    /// Its facts.
+pub struct LoginContext<'a> {
+    /// The facts of the login.
     pub login: &'a Request,
     /// The module's arguments.
     pub settings: &'a Settings,
     /// Asks the unprivileged half.
-    pub ask: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
-    /// What it has answered a moment ago, when it was asked for the account phase of this login.
-    pub carried: &'a [(Request, Reply)],
-    /// Takes the variables for the login.
+    pub ask_helper: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
+    /// The replies to the same login's account phase a moment ago.
+    pub carried_replies: &'a [(Request, Reply)],
+    /// The variables for the login.
     pub environment: Environment<'a>,
-    /// Uid of the account that Slurm runs as, where there is one. Looking it up may take a while, so
-    /// it is asked for only where something is not root's.
-    pub slurm_user: &'a dyn Fn() -> Option<u32>,
-    /// Group of the helper's account, which reads the user's choice of a job.
+    /// Looks up the uid of the account that Slurm runs as, if there is one. That may take a while,
+    /// so it is called only for a file that root does not own.
+    pub find_slurm_user: &'a dyn Fn() -> Option<u32>,
+    /// The group of the helper's account, which reads the user's choice of a job.
     pub helper_group: Option<u32>,
-    /// Looks on where nothing but that is wanted.
-    pub look: Option<Look<'a>>,
-    /// The time that there is for all of it.
+    /// The observer of a dry run.
+    pub observer: Option<DryRunObserver<'a>>,
+    /// The time for the whole phase.
     pub budget: &'a Budget,
 }
 
-/// One login on its way into one job.
+/// The adoption of one login into one job.
 #[derive(Clone, Copy)]
 pub(super) struct Adoption<'a> {
-    pub(super) means: Means<'a>,
-    /// Where to, and what must hold there.
+    pub(super) context: LoginContext<'a>,
+    /// The job, and the containment that must hold there.
     pub(super) plan: &'a Plan,
 }
 
 impl Adoption<'_> {
-    /// Whether the plan is from the phase before: it replaces no filter that may be newer.
+    /// Returns whether the plan is from the account phase. Such a plan replaces no filter, which
+    /// may be newer.
     pub(super) fn is_carried(&self) -> bool {
-        !self.means.carried.is_empty()
+        !self.context.carried_replies.is_empty()
     }
 
     pub(super) fn uid(&self) -> u32 {
-        self.means.login.uid
+        self.context.login.uid
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.means.budget.deadline()
+        self.context.budget.deadline()
     }
 }
 
-/// Rules on one login; in the session phase this takes the login into the job.
-pub fn judge(means: Means<'_>) -> Outcome {
-    Case { means, reply: None }.rule()
+/// Judges one login; in the session phase this moves the login into the job.
+pub fn judge_login(context: LoginContext<'_>) -> Outcome {
+    LoginDecision { context, reply: None }.decide()
 }
 
-/// The refusal of a login whose PAM line has an argument that is wrong.
-pub fn misconfigured(login: &Request, why: &str) -> Outcome {
+/// Returns the refusal of a login whose PAM line has a wrong argument.
+pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
-    let words = Words { login, refusal: &refusal(reason, None), reply: None, waited: 0 };
-    let refusal = Some(refusal_text(&words));
+    let facts = RefusalFacts { login, refusal: &refusal(reason, None), reply: None, elapsed_ms: 0 };
+    let refusal = Some(refusal_text(&facts));
     Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
 }
 
-/// The beginning of a decision's line.
+/// Returns the log line of a decision, with the facts of the login.
 pub fn decision_line(
     severity: Severity,
     decision: &str,
@@ -135,305 +137,332 @@ fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
     Refusal { reason, jobs, ended: None, device: String::new() }
 }
 
-struct Case<'a> {
-    means: Means<'a>,
+/// The decision on one login, and the last reply about it.
+struct LoginDecision<'a> {
+    context: LoginContext<'a>,
     reply: Option<Reply>,
 }
 
-impl Case<'_> {
-    fn rule(&mut self) -> Outcome {
-        let request = self.request();
-        if !self.means.carried.iter().any(|(asked, _)| asked.shares_answer_with(&request)) {
-            self.means.carried = &[];
+impl LoginDecision<'_> {
+    /// Decides by the helper's reply, and carries out its plan.
+    fn decide(&mut self) -> Outcome {
+        let request = self.make_request();
+        if !self
+            .context
+            .carried_replies
+            .iter()
+            .any(|(carried, _)| carried.shares_answer_with(&request))
+        {
+            self.context.carried_replies = &[];
         }
-        let reply = match self.ask(&request) {
+        let reply = match self.query(&request) {
             Ok(reply) => reply,
-            Err(failure) => return self.refuse(&failure, None),
+            Err(failure) => return self.decide_on_failure(&failure, None),
         };
         let stack = reply.stack;
-        let stack_judged = self.means.login.phase == Phase::Account;
-        let (verdict, detail) = self.take(reply);
+        let is_stack_judged = self.context.login.phase == Phase::Account;
+        let (verdict, detail) = self.store_reply(reply);
         match verdict {
-            Verdict::NotEnforced => self.not_enforced(&detail),
-            _ if stack_judged && stack != Stack::Effective => {
-                self.refuse(&Failure::Why(Reason::Configuration, detail), None)
+            Verdict::NotEnforced => self.not_enforced_outcome(&detail),
+            _ if is_stack_judged && stack != Stack::Effective => {
+                self.decide_on_failure(&Failure::new(Reason::Configuration, detail), None)
             }
-            Verdict::Refuse(refusal) => self.refuse(&Failure::Refused { refusal, detail }, None),
+            Verdict::Refuse(refusal) => {
+                self.decide_on_failure(&Failure::HelperRefused { refusal, detail }, None)
+            }
             Verdict::Admit(mut plan) => match self.carry_out(&mut plan) {
                 Ok(outcome) => outcome,
-                Err(failure @ Failure::Refused { .. }) => self.refuse(&failure, None),
-                Err(failure) => self.refuse(&failure, Some(&plan)),
+                Err(failure @ Failure::HelperRefused { .. }) => {
+                    self.decide_on_failure(&failure, None)
+                }
+                Err(failure) => self.decide_on_failure(&failure, Some(&plan)),
             },
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Reply, Failure> {
-        match self.means.carried.iter().find(|(asked, _)| asked.shares_answer_with(request)) {
+    /// Returns the carried reply to a request, or the helper's.
+    fn query(&self, request: &Request) -> Result<Reply, Failure> {
+        let mut carried = self.context.carried_replies.iter();
+        match carried.find(|(carried, _)| carried.shares_answer_with(request)) {
             Some((_, reply)) => Ok(reply.clone()),
-            None => (self.means.ask)(request),
+            None => (self.context.ask_helper)(request),
         }
     }
 
-    fn request(&self) -> Request {
+    fn make_request(&self) -> Request {
         let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
-        let Means { login, settings, .. } = self.means;
+        let LoginContext { login, settings, .. } = self.context;
         Request {
             conf: settings.conf.clone(),
             several: settings.several,
-            budget_ms: millis(self.means.budget.left()),
+            budget_ms: millis(self.context.budget.remaining()),
             wait_ms: millis(settings.wait_job),
             ..login.clone()
         }
     }
 
-    /// Keeps what a reply has for people and for the log, and hands out what is to be done.
-    fn take(&mut self, mut reply: Reply) -> (Verdict, String) {
+    /// Stores the texts of a reply, and returns its verdict and detail.
+    fn store_reply(&mut self, mut reply: Reply) -> (Verdict, String) {
         let verdict = std::mem::replace(&mut reply.verdict, Verdict::NotEnforced);
         let detail = std::mem::take(&mut reply.detail);
         self.reply = Some(reply);
         (verdict, detail)
     }
 
-    /// Takes the login into the job, or only looks at it.
+    /// Moves the login into the job; in the account phase and under `observe` only predicts the
+    /// result.
     fn carry_out(&mut self, plan: &mut Plan) -> Result<Outcome, Failure> {
-        let means = self.means;
-        let mut job = Job::open(&Adoption { means, plan })?;
-        if let Some(unit) = job.unread(plan)? {
-            self.ask_again(plan, unit)?;
+        let context = self.context;
+        let mut job = Job::open(&Adoption { context, plan })?;
+        if let Some(unit) = job.unit_text_for_helper(plan)? {
+            self.query_with_unit_text(plan, unit)?;
         }
-        let adoption = Adoption { means, plan };
-        if means.login.phase == Phase::Account || means.settings.observe {
-            let foreseen = job.foresee(&adoption);
-            if let Some(look) = means.look {
-                look(&job, foreseen.as_ref().ok());
+        let adoption = Adoption { context, plan };
+        if context.login.phase == Phase::Account || context.settings.observe {
+            let predicted = job.predict_join(&adoption);
+            if let Some(observe) = context.observer {
+                observe(&job, predicted.as_ref().ok());
             }
-            return Ok(self.admitted(plan, &foreseen?));
+            return Ok(self.admission_outcome(plan, &predicted?));
         }
-        let mut undo =
-            Undo::new(Origin::open().map_err(|error| Failure::why(Reason::AdoptionFailed, error))?);
+        let origin = Origin::open()
+            .map_err(|error| Failure::with_errno(Reason::AdoptionFailed, &error, error.errno()))?;
+        let mut undo = Undo::new(origin);
         let joined = job.join(&adoption, &mut undo)?;
-        self.require_time("the move").map_err(|failure| undo.back(failure))?;
-        joined.tried.gpus.iter().for_each(|gpu| plan.env.append_gpu(gpu));
-        let wanted: Vec<_> = plan.env.iter().chain(&joined.display).collect();
-        let variables = set(means.environment, &wanted);
-        let variables = variables.map_err(|failure| undo.back(failure))?;
-        // Before the job's namespaces are joined: both are files of the node.
-        let choice_dir = self.make_choice_dir();
+        self.require_time("the move").map_err(|failure| undo.roll_back(failure))?;
+        joined.probes.variables.iter().for_each(|gpu| plan.env.append_gpu(gpu));
+        let requested: Vec<_> = plan.env.iter().chain(&joined.display).collect();
+        let variables = set_variables(context.environment, &requested);
+        let variables = variables.map_err(|failure| undo.roll_back(failure))?;
+        // Use the node's files before the login joins the job's namespaces.
+        let choice_dir_error = self.make_choice_dir().err();
         let log = if joined.namespaces.is_empty() { None } else { Log::open().ok() };
-        // Last, since every later read of a file happens in the job's namespaces.
-        let entered = undo.enter(&joined.namespaces, &means.settings.private_dirs);
+        // Join the namespaces last, since every later read of a file happens in them.
+        let entered = undo.enter_namespaces(&joined.namespaces, &context.settings.private_dirs);
         let entered = entered.and_then(|()| self.require_time("joining the job's namespaces"));
         entered.map_err(|failure| {
-            variables.iter().for_each(|name| _ = (means.environment.put)(name));
-            undo.back(failure)
+            variables.iter().for_each(|name| _ = (context.environment.put)(name));
+            undo.roll_back(failure)
         })?;
         let outside = undo.commit();
-        let outcome = self.adopted(plan, &joined, &wanted, &variables, choice_dir);
+        let outcome =
+            self.adoption_outcome(plan, &joined, &requested, &variables, choice_dir_error);
         Ok(Outcome { outside, log, ..outcome })
     }
 
-    /// Requires that the budget is not used up. The kernel may hold up a move or a mount for as long as others
-    /// hold its locks, and only the clock shows it afterwards.
+    /// Requires that the budget is not used up. Other processes that hold the kernel's locks may
+    /// delay a move or a mount, and only the clock shows it afterwards.
     fn require_time(&self, step: &str) -> Result<(), Failure> {
-        match self.means.budget.left().is_zero() {
+        match self.context.budget.remaining().is_zero() {
             false => Ok(()),
             true => {
-                let why = format!("the time budget was used up during {step}");
-                Err(Failure::Why(Reason::Timeout, why))
+                let cause = format_args!("the time budget was used up during {step}");
+                Err(Failure::new(Reason::Timeout, cause))
             }
         }
     }
 
-    /// Has the helper read the unit's file, and takes over its second plan. That is for the same
-    /// login and must be about the same job.
-    fn ask_again(&mut self, plan: &mut Plan, unit: String) -> Result<(), Failure> {
-        // There is a job: nothing is waited for.
-        let request = Request { unit, wait_ms: 0, ..self.request() };
-        let reply = self.ask(&request)?;
-        match self.take(reply) {
+    /// Sends the unit's text to the helper, and replaces the plan with the second one. That is for
+    /// the same login and must be about the same job.
+    fn query_with_unit_text(&mut self, plan: &mut Plan, unit: String) -> Result<(), Failure> {
+        // The job exists, so the helper need not wait for one.
+        let request = Request { unit, wait_ms: 0, ..self.make_request() };
+        let reply = self.query(&request)?;
+        match self.store_reply(reply) {
             (Verdict::Admit(second), _)
                 if (&second.job, &second.placement) == (&plan.job, &plan.placement) =>
             {
                 *plan = second;
                 Ok(())
             }
-            (Verdict::Refuse(refusal), detail) => Err(Failure::Refused { refusal, detail }),
+            (Verdict::Refuse(refusal), detail) => Err(Failure::HelperRefused { refusal, detail }),
             _ => {
-                let why = "the helper's second answer is about another job";
-                Err(Failure::why(Reason::AdoptionFailed, why))
+                let cause = "the helper's second answer is about another job";
+                Err(Failure::new(Reason::AdoptionFailed, cause))
             }
         }
     }
 
-    fn not_enforced(&self, detail: &str) -> Outcome {
-        let line = self.decision("ignore", Severity::Info, Reason::Admitted);
-        let line = self.closed(line).with("error", detail);
+    fn not_enforced_outcome(&self, detail: &str) -> Outcome {
+        let line = self.decision_line("ignore", Severity::Info, Reason::Admitted);
+        let line = self.with_elapsed(line).with("error", detail);
         Outcome {
             reason: None,
             cause: detail.to_owned(),
-            ..self.outcome(Ruling::Ignore, Reason::Admitted, line, None)
+            ..self.new_outcome(Ruling::Ignore, Reason::Admitted, line, None)
         }
     }
 
-    fn admitted(&self, plan: &Plan, foreseen: &Joined) -> Outcome {
-        let (ruling, decision, would) = match self.means.settings.observe {
+    /// Returns the outcome of a login that could join its job.
+    fn admission_outcome(&self, plan: &Plan, predicted: &JoinResult) -> Outcome {
+        let (ruling, decision, would) = match self.context.settings.observe {
             true => (Ruling::Ignore, "observe", "adopt"),
             false => (Ruling::Admit, "admit", ""),
         };
-        let line = self.decision(decision, Severity::Info, Reason::Admitted);
-        let line = with_plan(line, plan, Some(foreseen));
-        let line = self.closed(line).with("would", would);
-        let line = self.compared(line, Some((plan, &foreseen.cgroup)));
-        self.outcome(ruling, Reason::Admitted, line, Some(plan))
+        let line = self.decision_line(decision, Severity::Info, Reason::Admitted);
+        let line = with_plan(line, plan, Some(predicted));
+        let line = self.with_elapsed(line).with("would", would);
+        let line = self.with_comparison(line, Some((plan, &predicted.cgroup)));
+        self.new_outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
-    fn adopted(
+    /// Returns the outcome of a login that has joined its job. Of the `requested` variables this
+    /// login has set those named in `variables`.
+    fn adoption_outcome(
         &self,
         plan: &Plan,
-        joined: &Joined,
-        wanted: &[&Variable],
+        joined: &JoinResult,
+        requested: &[&Variable],
         variables: &[&'static str],
-        choice_dir: Option<String>,
+        choice_dir_error: Option<String>,
     ) -> Outcome {
-        let line = self.decision("adopt", Severity::Info, Reason::Admitted);
+        let line = self.decision_line("adopt", Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
-        let line = self.closed(line);
-        let mut outcome = self.outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
-        let gpus = joined.tried.open.unwrap_or(plan.gpus);
-        outcome.welcome = Some(success_text(plan, gpus, &self.means.login.node));
-        let names = wanted.iter().map(|variable| variable.name());
+        let line = self.with_elapsed(line);
+        let mut outcome = self.new_outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
+        let gpus = joined.probes.openable.unwrap_or(plan.gpus);
+        outcome.welcome = Some(success_text(plan, gpus, &self.context.login.node));
+        let names = requested.iter().map(|variable| variable.name());
         let set_before: Vec<_> = names.filter(|name| !variables.contains(name)).collect();
-        let mut remarks = Vec::new();
+        let mut warnings = Vec::new();
         if !set_before.is_empty() {
-            remarks.push(format!("set by another module: {}", set_before.join(" ")));
+            warnings.push(format!("set by another module: {}", set_before.join(" ")));
         }
-        remarks.extend(joined.tried.trouble.iter().map(ToString::to_string));
-        remarks.extend(choice_dir);
-        outcome.lines.extend(remarks.iter().map(|text| self.about("warning", text, Some(plan))));
+        warnings.extend(joined.probes.error.iter().map(ToString::to_string));
+        warnings.extend(choice_dir_error);
+        let lines = warnings.iter().map(|text| self.detail_line("warning", text, Some(plan)));
+        outcome.lines.extend(lines);
         outcome
     }
 
-    /// Refuses a login, unless an argument opens or only observes. The plan is given where the
-    /// helper had admitted it. A carried plan refuses nobody, since the job may have changed: the
-    /// helper is asked anew, unless the login could not be moved back.
-    fn refuse(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
-        if !self.means.carried.is_empty() && !matches!(failure, Failure::Stuck(..)) {
-            self.means.carried = &[];
-            return self.rule();
+    /// Returns the outcome of a failure: a refusal, unless `action_*` or `observe` changes that.
+    /// With a `plan`, the helper had admitted the login.
+    ///
+    /// After a carried reply it decides again with a fresh one, since the job may have changed,
+    /// except if the login could not be moved back.
+    fn decide_on_failure(&mut self, failure: &Failure, plan: Option<&Plan>) -> Outcome {
+        let is_moved_back = !matches!(failure, Failure::MoveBackFailed(..));
+        if !self.context.carried_replies.is_empty() && is_moved_back {
+            self.context.carried_replies = &[];
+            return self.decide();
         }
         let refusal = match failure {
-            Failure::Refused { refusal, .. } => refusal.clone(),
+            Failure::HelperRefused { refusal, .. } => refusal.clone(),
             _ => refusal(failure.reason(), plan.map(|plan| &plan.job)),
         };
         let reason = refusal.reason;
         let (action, knob) = match failure {
-            // Who is let in by a knob is let in outside the job.
-            Failure::Stuck(..) => (Action::Deny, ""),
-            _ => self.means.settings.action(reason),
+            // An action admits a login outside the job, where this one may not be.
+            Failure::MoveBackFailed(..) => (Action::Deny, ""),
+            _ => self.context.settings.action(reason),
         };
         let (decision, ruling, severity) = match action {
-            _ if self.means.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
-            Action::Deny => ("refuse", Ruling::Refuse, severity(failure, reason)),
+            _ if self.context.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
+            Action::Deny => ("refuse", Ruling::Refuse, refusal_severity(failure, reason)),
             Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
             Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
         };
-        let line = self.decision(decision, severity, reason);
+        let line = self.decision_line(decision, severity, reason);
         let line = match plan {
             Some(plan) => with_plan(line, plan, None),
             None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
         };
         let line = match decision {
-            "opened" => self.closed(line).with("knob", knob),
-            "observe" => self.compared(self.closed(line).with("would", "refuse"), None),
-            _ => self.closed(line),
+            "opened" => self.with_elapsed(line).with("knob", knob),
+            "observe" => {
+                self.with_comparison(self.with_elapsed(line).with("would", "refuse"), None)
+            }
+            _ => self.with_elapsed(line),
         };
-        let (login, reply) = (self.means.login, self.reply.as_ref());
-        let mut outcome = self.outcome(ruling, reason, line.with("error", failure.cause()), plan);
+        let (login, reply) = (self.context.login, self.reply.as_ref());
+        let line = line.with("error", failure.cause());
+        let mut outcome = self.new_outcome(ruling, reason, line, plan);
         outcome.cause = failure.cause();
-        let waited = self.means.budget.used_ms();
-        let words = Words { login, refusal: &refusal, reply, waited };
-        outcome.refusal = Some(refusal_text(&words));
-        if reason == Reason::ChoiceNeeded && !self.means.settings.observe {
-            let trouble = self.make_choice_dir();
-            outcome.lines.extend(trouble.map(|text| self.about("warning", &text, plan)));
+        let elapsed_ms = self.context.budget.elapsed_ms();
+        let facts = RefusalFacts { login, refusal: &refusal, reply, elapsed_ms };
+        outcome.refusal = Some(refusal_text(&facts));
+        if reason == Reason::ChoiceNeeded && !self.context.settings.observe {
+            let error = self.make_choice_dir().err();
+            outcome.lines.extend(error.map(|text| self.detail_line("warning", &text, plan)));
         }
         outcome
     }
 
-    /// Makes the directory in which the user may choose a job; the trouble with it, if any. It is a
-    /// convenience: nobody is refused for want of it.
-    fn make_choice_dir(&self) -> Option<String> {
-        let made = Choices::here().make(self.means.login.uid, self.means.helper_group?);
-        made.err().map(|error| error.to_string())
+    /// Makes the directory in which the user may choose a job, if the helper has a group. An error
+    /// does not refuse a login, since the directory is a convenience.
+    fn make_choice_dir(&self) -> Result<(), String> {
+        let Some(group) = self.context.helper_group else { return Ok(()) };
+        let result = Choices::here().make(self.context.login.uid, group);
+        result.map(drop).map_err(|error| error.to_string())
     }
 
-    /// The beginning that every decision's line has.
-    fn decision(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
-        decision_line(severity, decision, Some(reason), self.means.login)
+    fn decision_line(&self, decision: &str, severity: Severity, reason: Reason) -> Line {
+        decision_line(severity, decision, Some(reason), self.context.login)
     }
 
-    /// In a session that is only observed: where another module has put the login, and whether that is
-    /// in the job that this one would have taken it into.
-    fn compared(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
-        let Means { login, settings, look, .. } = self.means;
-        let looks_on = !settings.observe || login.phase == Phase::Account || look.is_some();
-        let (false, Ok(now)) = (looks_on, Membership::own()) else { return line };
-        let job = ours.map(|(plan, leaf)| match plan.placement.cgroup() {
+    /// In an observed session, adds the cgroup in which another module has put the login, and
+    /// whether that is in the job that this module would have chosen.
+    fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
+        let LoginContext { login, settings, observer, .. } = self.context;
+        let is_observed = settings.observe && login.phase == Phase::Session && observer.is_none();
+        let (true, Ok(current)) = (is_observed, Membership::own()) else { return line };
+        let job = ours.map(|(plan, leaf)| match &plan.placement {
             // Slurm moves a login on, within the step.
-            "" => leaf.rsplit_once('/').map_or(leaf, |(above, _)| above),
-            path => path,
+            Placement::Extern { .. } => leaf.rsplit_once('/').map_or(leaf, |(parent, _)| parent),
+            Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.as_str(),
         });
-        let mut all = now.unified().into_iter().chain(now.legacy().map(|(_, path)| path));
-        let same = job.and_then(|job| all.find(|path| is_within(path, job)));
-        let theirs = same.or(now.unified()).unwrap_or_default();
+        let mut paths = current.unified().into_iter().chain(current.legacy().map(|(_, path)| path));
+        let same = job.and_then(|job| paths.find(|path| is_within(path, job)));
+        let theirs = same.or(current.unified()).unwrap_or_default();
         line.with("theirs", theirs).with("agree", if same.is_some() { "yes" } else { "no" })
     }
 
-    fn closed(&self, line: Line) -> Line {
-        line.with("ms", self.means.budget.used_ms())
+    fn with_elapsed(&self, line: Line) -> Line {
+        line.with("ms", self.context.budget.elapsed_ms())
     }
 
-    /// Puts what else the log has to name behind the decision.
-    fn outcome(
+    /// Returns an outcome whose log has the decision, and behind it the warnings and dropped
+    /// devices.
+    fn new_outcome(
         &self,
         ruling: Ruling,
         reason: Reason,
         decision: Line,
         plan: Option<&Plan>,
     ) -> Outcome {
-        let about = |key, text: &String| self.about(key, text, plan);
+        let detail = |key, text: &String| self.detail_line(key, text, plan);
         let warnings = self.reply.iter().flat_map(|reply| &reply.warnings);
         let dropped = plan.iter().flat_map(|plan| &plan.dropped);
-        let details = warnings.map(|text| about("warning", text));
-        let details = details.chain(dropped.map(|text| about("dropped", text)));
-        // The decision first: should the log not take everything, that is what must be in it.
+        let details = warnings.map(|text| detail("warning", text));
+        let details = details.chain(dropped.map(|text| detail("dropped", text)));
+        // The decision is the first line, since the log may drop later ones.
         let (reason, lines) = (Some(reason), vec![decision]);
         let mut outcome = Outcome { ruling, reason, lines, ..Outcome::default() };
-        outcome.lines.extend(details.clone().take(DETAILS_MAX));
-        let left_out = details.count().saturating_sub(DETAILS_MAX);
+        outcome.lines.extend(details.clone().take(DETAIL_LINES_MAX));
+        let left_out = details.count().saturating_sub(DETAIL_LINES_MAX);
         if left_out > 0 {
-            outcome.lines.push(about("warning", &format!("and {left_out} more")));
+            outcome.lines.push(detail("warning", &format!("and {left_out} more")));
         }
         outcome
     }
 
-    /// A line beside the decision.
-    fn about(&self, key: &str, text: &str, plan: Option<&Plan>) -> Line {
+    /// Returns a log line besides the decision.
+    fn detail_line(&self, key: &str, text: &str, plan: Option<&Plan>) -> Line {
         Line::new(Severity::Warning)
-            .with("user", &self.means.login.user)
+            .with("user", &self.context.login.user)
             .with("job", plan.map_or("", |plan| plan.job.as_str()))
             .with(key, text)
     }
 }
 
-/// The line with what is known of the job and the login's place. It counts the devices on the list, or,
-/// without a list, those that were found open.
-fn with_plan(line: Line, plan: &Plan, joined: Option<&Joined>) -> Line {
+/// Adds the facts of the job and of the login's cgroup to a line. The number of devices is the
+/// length of the list, or, without a list, the number of devices that can be opened.
+fn with_plan(line: Line, plan: &Plan, joined: Option<&JoinResult>) -> Line {
     let cgroup = joined.map_or(plan.placement.cgroup(), |joined| &joined.cgroup);
     let containment = joined.map_or("", |joined| joined.containment);
-    let opened = joined.and_then(|joined| joined.tried.open);
+    let openable = joined.and_then(|joined| joined.probes.openable);
     let listed = plan.containment.list().map(|list| list.rules().len().to_string());
-    let devices = listed.or(opened.map(|count| count.to_string())).unwrap_or_default();
+    let devices = listed.or(openable.map(|count| count.to_string())).unwrap_or_default();
     line.with("job", &plan.job)
         .with("source", plan.placement.source().as_str())
         .with("rule", plan.rule.as_str())
@@ -443,11 +472,12 @@ fn with_plan(line: Line, plan: &Plan, joined: Option<&Joined>) -> Line {
         .with("dropped", plan.dropped.len())
 }
 
-/// What the user could have known is a refusal; the rest is a fault, ours or the node's.
-fn severity(failure: &Failure, reason: Reason) -> Severity {
+/// Returns the severity of a refusal: a notice if the user could have expected it, an error for a
+/// fault of the node or of this module.
+fn refusal_severity(failure: &Failure, reason: Reason) -> Severity {
     use Reason::{ChoiceNeeded, Ended, NoJob, Starting, Suspended};
     match (failure, reason) {
-        (Failure::Stuck(..), _) => Severity::Alert,
+        (Failure::MoveBackFailed(..), _) => Severity::Alert,
         (_, NoJob | Starting | Ended | Suspended | ChoiceNeeded) => Severity::Notice,
         _ => Severity::Error,
     }

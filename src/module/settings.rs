@@ -1,8 +1,9 @@
-//! What the admin set: the switch that turns the module off, and PAM arguments. These are all of
-//! `pam_slurm_adopt`'s with safer defaults, and a few more.
+//! The admin's settings: the switch that turns the module off, and the PAM arguments. These are all
+//! arguments of `pam_slurm_adopt` with safer defaults, and a few more.
 //!
-//! What is unknown, malformed or given twice is refused by name: a typo must not open a login. So is
-//! what asks for something that this module does not do; docs/migrate.md has the differences.
+//! An unknown, malformed or doubled argument is refused by name: a typo must not open a login. The
+//! same holds for a request that this module does not implement; docs/migrate.md has the
+//! differences.
 
 use kernel::log::Severity;
 use kernel::mounts::{PRIVATE_DIRS, can_be_private};
@@ -13,44 +14,49 @@ use protocol::{
 use std::str::FromStr;
 use std::time::Duration;
 
-/// While root has this file there, every call of the module answers `PAM_IGNORE`.
-pub const OFF: &str = "/run/job-adopt/off";
+/// Path of the switch: while root owns a file there, every call of the module returns `PAM_IGNORE`.
+pub const OFF_SWITCH_PATH: &str = "/run/job-adopt/off";
 
-/// Whether the module is off. A file of anybody else's is no switch.
+/// Returns whether the module is off. A file of another owner does not count.
 pub fn is_off() -> bool {
-    lstat(OFF).is_ok_and(|stat| stat.st_uid == 0)
+    lstat(OFF_SWITCH_PATH).is_ok_and(|stat| stat.st_uid == 0)
 }
 
 string_enum! {
-    /// What becomes of a login that would be refused.
+    /// The treatment of a login that would be refused.
     Action {
-        /// Refuse it.
+        /// The login is refused.
         Deny = "deny",
-        /// Leave it to the other modules of the stack.
+        /// The other modules of the stack decide.
         Ignore = "ignore",
-        /// Let it in, outside the job.
+        /// The login is admitted, outside the job.
         Allow = "allow",
     }
 }
 use Action::{Allow, Deny, Ignore};
 
-/// What is read from the value of an argument, or the rest of the sentence that refuses it.
-type Parsed<T> = Result<T, &'static str>;
+/// The value of an argument, or the fault that follows its name in the error.
+type ParseResult<T> = Result<T, &'static str>;
 
-/// An argument: whose it is, its name, and what it sets.
-type Argument = (Origin, &'static str, fn(&mut Settings, Option<&str>) -> Parsed<()>);
+/// An argument: its origin, its name, and a function that stores its value.
+type Argument = (ArgumentOrigin, &'static str, fn(&mut Settings, Option<&str>) -> ParseResult<()>);
 
+/// The module that defined an argument.
 #[derive(Clone, Copy, PartialEq)]
-enum Origin {
-    /// Of `pam_slurm_adopt`, which takes names and words in any case: a line that works there is to
-    /// say the same here.
+enum ArgumentOrigin {
+    /// `pam_slurm_adopt`, which accepts names and words in any case: a line for it must mean the
+    /// same here.
     Slurm,
+    /// This module.
     Ours,
 }
-use Origin::{Ours, Slurm};
+use ArgumentOrigin::{Ours, Slurm};
 
-/// Declares every argument once: those that have a setting, each with its type, default and parser,
-/// those that have none, and what replaces those that were removed.
+/// Declares every argument once: `settings` have a type, a default and a parser, `others` only a
+/// function, and `removed` arguments an error that names their replacement.
+///
+/// It expands to the struct `Settings` with a public field for each setting, to its `Default`, and
+/// to the table `ARGUMENTS`.
 macro_rules! arguments {
     (
         settings { $($(#[$doc:meta])*
@@ -58,7 +64,7 @@ macro_rules! arguments {
         others { $($other_of:ident $other:literal $set:expr;)* }
         removed { $($removed:literal $instead:expr;)* }
     ) => {
-        /// The module's arguments, checked. See pam_job_adopt(8).
+        /// The module's arguments after their check; see pam_job_adopt(8).
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
             $(#[doc = concat!("`", $name, "`")] $(#[$doc])* pub $field: $type,)*
@@ -72,7 +78,7 @@ macro_rules! arguments {
 
         const ARGUMENTS: &[Argument] = &[
             $(($of, $name, |settings, value| {
-                let parse: fn(Option<&str>) -> Parsed<$type> = $parse;
+                let parse: fn(Option<&str>) -> ParseResult<$type> = $parse;
                 settings.$field = parse(value)?;
                 Ok(())
             }),)*
@@ -84,58 +90,65 @@ macro_rules! arguments {
 
 arguments! {
     settings {
-        /// Of users without a job here.
+        /// The action for users without a job here.
         Slurm "action_no_jobs" no_jobs: Action = Deny,
-            |value| one_of(value, &[Deny, Ignore].map(said), "is one of deny, ignore");
-        /// Of users with several jobs.
-        Slurm "action_unknown" several: SeveralJobsPolicy = SeveralJobsPolicy::Newest, several;
-        /// Where the login cannot join the job, or cannot be confined.
+            |value| parse_one_of(value, &[Deny, Ignore].map(action_word), "is one of deny, ignore");
+        /// The policy for users with several jobs.
+        Slurm "action_unknown" several: SeveralJobsPolicy = SeveralJobsPolicy::Newest,
+            parse_several;
+        /// The action if the login cannot join the job, or cannot be confined.
         Slurm "action_adopt_failure" adopt_failure: Action = Deny,
-            |value| one_of(value, &[Deny, Allow].map(said), "is one of deny, allow");
-        /// Where the node is at fault.
+            |value| parse_one_of(value, &[Deny, Allow].map(action_word), "is one of deny, allow");
+        /// The action after a fault of the node.
         Slurm "action_generic_failure" generic_failure: Action = Deny,
-            |value| one_of(value, &Action::ALL.map(said), "is one of deny, ignore, allow");
+            |value| {
+                parse_one_of(value, &Action::ALL.map(action_word), "is one of deny, ignore, allow")
+            };
         /// The only PAM service that is not ignored, in lower case; `sshd` unless given.
-        Slurm "service" service: Option<String> = None, |value| service(value).map(Some);
+        Slurm "service" service: Option<String> = None, |value| parse_service(value).map(Some);
         /// The node's name.
-        Slurm "nodename" node: Option<String> = None, |value| word(value).map(Some);
-        /// Lines less severe than this are not written.
-        Slurm "log_level" log_level: Severity = Severity::Info, log_level;
-        /// Path of the helper.
-        Ours "helper" helper: String = "/usr/libexec/job-adopt/resolve".into(), path;
-        /// Path of its configuration.
-        Ours "conf" conf: String = Request::DEFAULT_CONF.into(), path;
-        /// The time that a whole phase has.
-        Ours "timeout" timeout: Duration = Duration::from_secs(5), |value| seconds(value, 1);
-        /// How long "no job" is asked again.
-        Ours "wait_job" wait_job: Duration = Duration::ZERO, |value| seconds(value, 0);
-        /// Whether a job without device containment is refused.
-        Ours "require_devices" require_devices: bool = false, flag;
-        /// Whether logins are only written about.
-        Ours "observe" observe: bool = false, flag;
-        /// Whether a login joins the job's namespaces.
+        Slurm "nodename" node: Option<String> = None, |value| parse_name(value).map(Some);
+        /// The minimum severity of log lines.
+        Slurm "log_level" log_level: Severity = Severity::Info, parse_log_level;
+        /// The path of the helper.
+        Ours "helper" helper: String = "/usr/libexec/job-adopt/resolve".into(), parse_path;
+        /// The path of the helper's configuration.
+        Ours "conf" conf: String = Request::DEFAULT_CONF.into(), parse_path;
+        /// The time for a whole phase.
+        Ours "timeout" timeout: Duration = Duration::from_secs(5), |value| parse_seconds(value, 1);
+        /// How long to repeat the query while the user has no job.
+        Ours "wait_job" wait_job: Duration = Duration::ZERO, |value| parse_seconds(value, 0);
+        /// Refuses jobs without device containment.
+        Ours "require_devices" require_devices: bool = false, parse_flag;
+        /// Only logs the decisions about logins.
+        Ours "observe" observe: bool = false, parse_flag;
+        /// Makes a login join the job's namespaces.
         Slurm "join_container" join_container: bool = true,
-            |value| one_of(value, &[("true", true), ("false", false)], "is one of true, false");
-        /// Whether the line only leaves the job's namespaces when the session is closed.
-        Ours "close_only" close_only: bool = false, flag;
-        /// Directories that jobs have to themselves.
+            |value| {
+                parse_one_of(value, &[("true", true), ("false", false)], "is one of true, false")
+            };
+        /// Limits the line to the end of the session, when it leaves the job's namespaces.
+        Ours "close_only" close_only: bool = false, parse_flag;
+        /// Directories that are private to each job.
         Ours "private_dirs" private_dirs: Vec<String> = PRIVATE_DIRS.map(String::from).into(),
-            private_dirs;
-        /// Whether it is not given the job's X11 display.
+            parse_private_dirs;
+        /// Keeps the job's X11 display from the login.
         Slurm "disable_x11" disable_x11: bool = false,
-            |value| one_of(value, &[("1", true), ("0", false)], "is one of 0, 1");
-        /// Users who are not judged.
-        Ours "exempt_uids" exempt_uids: Vec<u32> = Vec::new(), |value| list(value, NUMBERS);
-        /// Groups of such users.
-        Ours "exempt_groups" exempt_groups: Vec<String> = Vec::new(), |value| list(value, LIST);
+            |value| parse_one_of(value, &[("1", true), ("0", false)], "is one of 0, 1");
+        /// Users whose logins this module ignores.
+        Ours "exempt_uids" exempt_uids: Vec<u32> = Vec::new(),
+            |value| parse_list(value, NUMBERS_FAULT);
+        /// Groups whose users' logins this module ignores.
+        Ours "exempt_groups" exempt_groups: Vec<String> = Vec::new(),
+            |value| parse_list(value, LIST_FAULT);
     }
     others {
         Ours "debug" |settings, value| {
-            settings.log_level = flag(value).map(|_| Severity::Debug)?;
+            settings.log_level = parse_flag(value).map(|_| Severity::Debug)?;
             Ok(())
         };
-        Slurm "ignore_root" |_, value| one_of(value, &[("1", ())], ROOT);
-        Slurm "single_job_skip_rpc" |_, value| one_of(value, &[("1", ())], CALLER);
+        Slurm "ignore_root" |_, value| parse_one_of(value, &[("1", ())], IGNORE_ROOT_FAULT);
+        Slurm "single_job_skip_rpc" |_, value| parse_one_of(value, &[("1", ())], SKIP_RPC_FAULT);
     }
     removed {
         "cdi_env" CDI_ENV_ADVICE;
@@ -144,8 +157,12 @@ arguments! {
 }
 
 impl Settings {
-    /// Reads the arguments of one line of a PAM stack.
-    /// Errors: names the first that is unknown, malformed, doubled, or at odds with another.
+    /// Parses the arguments of one line of a PAM stack.
+    ///
+    /// # Errors
+    ///
+    /// A text with the first argument that is unknown, malformed, doubled, or in conflict with
+    /// another.
     pub fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut settings = Self::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -175,8 +192,8 @@ impl Settings {
         }
     }
 
-    /// What the admin wants for a refusal of this kind, and the argument that says so. A frozen
-    /// job and a choice that is due are no failures: nothing opens them.
+    /// Returns the admin's action for a refusal with this code, and the argument that sets it. A
+    /// frozen job and a missing choice are no failures: no argument admits such a login.
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {
         match reason {
             Reason::NoJob | Reason::Starting | Reason::Ended | Reason::NoScheduler => {
@@ -193,46 +210,52 @@ impl Settings {
     }
 }
 
-/// Why the opposite of what the module does is refused, and what to write instead.
-const ROOT: &str = "root is never judged; write ignore_root=1, or leave it out";
-const CALLER: &str = "with one job there is nothing to ask the connection's host; write \
+/// Faults of a request for the opposite of what the module does, with the remedy.
+const IGNORE_ROOT_FAULT: &str = "root is never judged; write ignore_root=1, or leave it out";
+const SKIP_RPC_FAULT: &str = "with one job there is nothing to ask the connection's host; write \
                       single_job_skip_rpc=1, or leave it out";
 
-/// Longest `timeout=`, in seconds: sshd's own LoginGraceTime is 120.
-const TIMEOUT_MAX: u64 = 60;
-const LIST: &str = "is no comma-separated list without blanks and empty entries";
-const NUMBERS: &str = "is no comma-separated list of numbers, without blanks and empty entries";
+/// Maximum of `timeout=`: sshd's own LoginGraceTime is 120 seconds.
+const TIMEOUT_SECONDS_MAX: u64 = 60;
+const LIST_FAULT: &str = "is no comma-separated list without blanks and empty entries";
+const NUMBERS_FAULT: &str =
+    "is no comma-separated list of numbers, without blanks and empty entries";
 
-fn given(value: Option<&str>) -> Parsed<&str> {
+/// Requires that an argument has a value.
+fn require_value(value: Option<&str>) -> ParseResult<&str> {
     value.ok_or("lacks its value")
 }
 
-/// An argument that has no value.
-fn flag(value: Option<&str>) -> Parsed<bool> {
+/// Parses an argument without a value.
+fn parse_flag(value: Option<&str>) -> ParseResult<bool> {
     if value.is_none() { Ok(true) } else { Err("takes no value") }
 }
 
-/// What one of these words stands for, in any case; `why` is said of all others.
-fn one_of<T: Copy>(value: Option<&str>, words: &[(&str, T)], why: &'static str) -> Parsed<T> {
-    let value = given(value)?;
-    let found = words.iter().find(|(word, _)| value.eq_ignore_ascii_case(word));
-    found.map(|(_, meant)| *meant).ok_or(why)
+/// Returns the meaning of one of these words, in any case; `fault` for all others.
+fn parse_one_of<T: Copy>(
+    value: Option<&str>,
+    words: &[(&str, T)],
+    fault: &'static str,
+) -> ParseResult<T> {
+    let value = require_value(value)?;
+    let entry = words.iter().find(|(word, _)| value.eq_ignore_ascii_case(word));
+    entry.map(|(_, meaning)| *meaning).ok_or(fault)
 }
 
-fn said(action: Action) -> (&'static str, Action) {
+fn action_word(action: Action) -> (&'static str, Action) {
     (action.as_str(), action)
 }
 
-fn several(value: Option<&str>) -> Parsed<SeveralJobsPolicy> {
-    match given(value)?.to_ascii_lowercase().as_str() {
+fn parse_several(value: Option<&str>) -> ParseResult<SeveralJobsPolicy> {
+    match require_value(value)?.to_ascii_lowercase().as_str() {
         "allow" => Err("would admit a login into no job at all; use newest or deny"),
         word => word.parse().map_err(|_| "is one of newest, deny"),
     }
 }
 
-/// The names and numbers that `pam_slurm_adopt` takes, as syslog severities.
-fn log_level(value: Option<&str>) -> Parsed<Severity> {
-    match given(value)?.to_ascii_lowercase().as_str() {
+/// Converts the names and numbers of `pam_slurm_adopt` to syslog severities.
+fn parse_log_level(value: Option<&str>) -> ParseResult<Severity> {
+    match require_value(value)?.to_ascii_lowercase().as_str() {
         "quiet" | "0" => Ok(Severity::Alert),
         "fatal" | "1" | "error" | "2" => Ok(Severity::Error),
         "info" | "3" => Ok(Severity::Info),
@@ -242,25 +265,27 @@ fn log_level(value: Option<&str>) -> Parsed<Severity> {
     }
 }
 
-/// There `*` stands for every service; here it would judge su, sudo and cron as well. libpam has the
-/// names of services in lower case.
-fn service(value: Option<&str>) -> Parsed<String> {
+/// Parses the name of a PAM service, which libpam has in lower case. It refuses `*`, with which
+/// `pam_slurm_adopt` means every service: that would include su, sudo and cron.
+fn parse_service(value: Option<&str>) -> ParseResult<String> {
     match value {
         Some("*") => Err("would judge every service of the node; name one, by default sshd"),
-        _ => word(value).map(|name| name.to_ascii_lowercase()),
+        _ => parse_name(value).map(|name| name.to_ascii_lowercase()),
     }
 }
 
-fn word(value: Option<&str>) -> Parsed<String> {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
-    match given(value)? {
-        value if (1..=255).contains(&value.len()) && value.bytes().all(good) => Ok(value.into()),
+fn parse_name(value: Option<&str>) -> ParseResult<String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+    match require_value(value)? {
+        value if (1..=255).contains(&value.len()) && value.bytes().all(is_allowed) => {
+            Ok(value.into())
+        }
         _ => Err("is no name of letters, digits, dot, dash, underscore and @"),
     }
 }
 
-fn path(value: Option<&str>) -> Parsed<String> {
-    match given(value)? {
+fn parse_path(value: Option<&str>) -> ParseResult<String> {
+    match require_value(value)? {
         path if path.starts_with('/') && path.len() < 4096 && !path.contains(char::is_control) => {
             Ok(path.into())
         }
@@ -268,52 +293,56 @@ fn path(value: Option<&str>) -> Parsed<String> {
     }
 }
 
-/// Names go into no table of the kernel's with escapes.
-fn private_dirs(value: Option<&str>) -> Parsed<Vec<String>> {
-    let dirs: Vec<String> = list(value, LIST)?;
+/// Parses the private directories. A name must be the same in the kernel's mount table, which
+/// escapes some characters.
+fn parse_private_dirs(value: Option<&str>) -> ParseResult<Vec<String>> {
+    let dirs: Vec<String> = parse_list(value, LIST_FAULT)?;
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#';
-    let is_good = |dir: &String| {
+    let is_allowed = |dir: &String| {
         let path = dir.parse::<AbsolutePath>();
         path.is_ok() && dir.bytes().all(is_plain) && can_be_private(dir)
     };
-    match dirs.iter().all(is_good) {
+    match dirs.iter().all(is_allowed) {
         true => Ok(dirs),
         false => Err("is no list of absolute directories without the node's own files"),
     }
 }
 
-fn seconds(value: Option<&str>, least: u64) -> Parsed<Duration> {
-    let value = given(value)?;
+/// Parses a whole number of seconds between `min` and [`TIMEOUT_SECONDS_MAX`].
+fn parse_seconds(value: Option<&str>, min: u64) -> ParseResult<Duration> {
+    let value = require_value(value)?;
     let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
-    let seconds = number.flatten().filter(|seconds| (least..=TIMEOUT_MAX).contains(seconds));
+    let seconds = number.flatten().filter(|seconds| (min..=TIMEOUT_SECONDS_MAX).contains(seconds));
     seconds.map(Duration::from_secs).ok_or("is no whole number of seconds up to 60")
 }
 
-fn list<T: FromStr>(value: Option<&str>, why: &'static str) -> Parsed<Vec<T>> {
+/// Parses a comma-separated list; returns `fault` for an entry that is empty, has blanks or is
+/// invalid.
+fn parse_list<T: FromStr>(value: Option<&str>, fault: &'static str) -> ParseResult<Vec<T>> {
     let entry = |text: &str| match text.is_empty() || text.contains(char::is_whitespace) {
-        true => Err(why),
-        false => text.parse().map_err(|_| why),
+        true => Err(fault),
+        false => text.parse().map_err(|_| fault),
     };
-    given(value)?.split(',').map(entry).collect()
+    require_value(value)?.split(',').map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Settings, String> {
+    fn parse(text: &str) -> Result<Settings, String> {
         let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Settings::parse(&arguments)
     }
 
-    /// What is said of a line that is wrong.
-    fn why(text: &str) -> String {
-        parsed(text).unwrap_err()
+    /// Returns the error of a wrong line.
+    fn parse_error(text: &str) -> String {
+        parse(text).unwrap_err()
     }
 
     #[test]
     fn defaults_deny() {
-        let settings = parsed("").unwrap();
+        let settings = parse("").unwrap();
         assert_eq!(settings, Settings::default());
         assert_eq!(settings.no_jobs, Action::Deny);
         assert_eq!(settings.adopt_failure, Action::Deny);
@@ -323,8 +352,8 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_is_taken() {
-        let settings = parsed(
+    fn every_argument_is_parsed() {
+        let settings = parse(
             "action_no_jobs=ignore action_unknown=deny action_adopt_failure=allow \
              action_generic_failure=ignore service=SSH-alt nodename=gpu017 log_level=debug2 \
              helper=/h conf=/c timeout=9 wait_job=8 require_devices observe exempt_uids=5,6 \
@@ -408,29 +437,29 @@ mod tests {
             let error = Settings::parse(&[argument.to_owned()]).unwrap_err();
             assert!(error.starts_with(&format!("argument {argument}: ")), "{error}");
         }
-        assert_eq!(why("observe observe"), "argument observe: is given twice");
-        assert_eq!(why("service=a SERVICE=b"), "argument SERVICE=b: is given twice");
-        assert_eq!(why("timeout=5 timeout=6"), "argument timeout=6: is given twice");
-        assert_eq!(why("conf"), "argument conf: lacks its value");
+        assert_eq!(parse_error("observe observe"), "argument observe: is given twice");
+        assert_eq!(parse_error("service=a SERVICE=b"), "argument SERVICE=b: is given twice");
+        assert_eq!(parse_error("timeout=5 timeout=6"), "argument timeout=6: is given twice");
+        assert_eq!(parse_error("conf"), "argument conf: lacks its value");
     }
 
     #[test]
-    fn what_pam_slurm_adopt_is_told_and_we_do_anyway_changes_nothing() {
-        let same = parsed("disable_x11=0 ignore_root=1 join_container=true single_job_skip_rpc=1");
+    fn arguments_for_the_only_behaviour_change_nothing() {
+        let same = parse("disable_x11=0 ignore_root=1 join_container=true single_job_skip_rpc=1");
         assert_eq!(same.unwrap(), Settings::default());
     }
 
     #[test]
-    fn its_arguments_are_taken_in_any_case_and_its_levels_by_number() {
+    fn arguments_of_pam_slurm_adopt_have_any_case_and_levels_by_number() {
         let settings =
-            parsed("Action_No_Jobs=IGNORE action_unknown=Newest JOIN_CONTAINER=False log_level=2");
+            parse("Action_No_Jobs=IGNORE action_unknown=Newest JOIN_CONTAINER=False log_level=2");
         let settings = settings.unwrap();
         assert_eq!(
             (settings.no_jobs, settings.several),
             (Action::Ignore, SeveralJobsPolicy::Newest)
         );
         assert_eq!(settings.log_level, Severity::Error);
-        assert_eq!(parsed("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
+        assert_eq!(parse("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
         for (words, severity) in [
             ("quiet 0", Severity::Alert),
             ("fatal 1 error 2", Severity::Error),
@@ -438,31 +467,31 @@ mod tests {
             ("verbose 4 debug 5 debug2 6 debug3 7 debug4 8 debug5 9", Severity::Debug),
         ] {
             for word in words.split(' ') {
-                let level = parsed(&format!("log_level={word}")).unwrap().log_level;
+                let level = parse(&format!("log_level={word}")).unwrap().log_level;
                 assert_eq!(level, severity, "{word}");
             }
         }
-        assert_eq!(parsed("nodename=GPU017").unwrap().node.as_deref(), Some("GPU017"));
+        assert_eq!(parse("nodename=GPU017").unwrap().node.as_deref(), Some("GPU017"));
     }
 
     #[test]
-    fn what_we_do_not_do_is_refused_with_the_way_out() {
-        for (argument, way_out) in [
+    fn unsupported_argument_of_pam_slurm_adopt_is_refused_with_its_replacement() {
+        for (argument, replacement) in [
             ("ignore_root=0", "ignore_root=1"),
             ("single_job_skip_rpc=0", "single_job_skip_rpc=1"),
             ("action_unknown=allow", "newest or deny"),
             ("service=*", "name one"),
         ] {
-            let why = why(argument);
-            assert!(why.contains(way_out), "{argument}: {why}");
+            let why = parse_error(argument);
+            assert!(why.contains(replacement), "{argument}: {why}");
         }
     }
 
     #[test]
     fn every_removed_argument_is_refused_with_its_replacement() {
         for (argument, instead) in [("cdi_env", CDI_ENV_ADVICE), ("cdi_gids", CDI_GIDS_ADVICE)] {
-            for written in [argument.to_owned(), format!("{argument}=1")] {
-                assert_eq!(why(&written), format!("argument {written}: {instead}"));
+            for argument in [argument.to_owned(), format!("{argument}=1")] {
+                assert_eq!(parse_error(&argument), format!("argument {argument}: {instead}"));
             }
         }
     }

@@ -1,148 +1,155 @@
-//! What users read. Line 1: what and why; line 2: what to do. 80 columns, ASCII, the node's name,
-//! their own job ids, no paths and no errno. Launchers look for the code in brackets.
+//! Writes the texts for users. Line 1 has the event and its cause, line 2 the remedy. The texts
+//! have lines of 80 ASCII characters, with the node's name and the user's own job ids, and without
+//! paths and error numbers. Launchers look for the code in brackets.
 
 use kernel::sys::clock::{local_time, now};
 use protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
 
-/// The facts that a refusal's text may name.
+/// The facts that a refusal's text may contain.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct RefusalFacts<'a> {
     pub(super) login: &'a Request,
     pub(super) refusal: &'a Refusal,
-    /// The scheduler's own command for "my jobs", and the site's text.
+    /// The reply, with the scheduler's command that lists the user's jobs, and the site's text.
     pub(super) reply: Option<&'a Reply>,
-    /// Milliseconds that the look-up has taken.
-    pub(super) waited: u128,
+    /// Milliseconds since the start of the phase.
+    pub(super) elapsed_ms: u128,
 }
 
-impl Words<'_> {
+impl RefusalFacts<'_> {
     fn node(&self) -> String {
-        ascii(&self.login.node)
+        to_ascii(&self.login.node)
     }
 
-    /// What a help desk wants to know.
-    fn report(&self, lead: &str) -> String {
-        format!("{lead} report: {} {}", self.node(), clock(now()))
+    /// Returns the line for the help desk.
+    fn report_line(&self, lead: &str) -> String {
+        format!("{lead} report: {} {}", self.node(), format_time(now()))
     }
 }
 
-/// Most characters of a line.
-const COLUMNS: usize = 80;
+/// Maximum characters of a line.
+const LINE_CHARACTERS_MAX: usize = 80;
+/// Maximum characters of a device's name.
+const DEVICE_CHARACTERS_MAX: usize = 40;
 
-/// The text of a refusal, without a final newline.
-pub(super) fn refusal_text(words: &Words<'_>) -> String {
-    let [first, second] = lines(words);
-    let mut text = format!("{}: {first}\n{second} [{}]", words.node(), words.refusal.reason);
-    let message = words.reply.map_or("", |reply| reply.message.trim());
+/// Returns the text of a refusal, without a final newline.
+pub(super) fn refusal_text(facts: &RefusalFacts<'_>) -> String {
+    let [first, second] = refusal_lines(facts);
+    let mut text = format!("{}: {first}\n{second} [{}]", facts.node(), facts.refusal.reason);
+    let message = facts.reply.map_or("", |reply| reply.message.trim());
     if !message.is_empty() {
         text.push('\n');
-        text.extend(message.chars().map(|c| if c == '\n' { c } else { ascii_char(c) }));
+        text.extend(message.chars().map(|c| if c == '\n' { c } else { to_ascii_char(c) }));
     }
     text
 }
 
-/// What an interactive login reads once it is in its job.
+/// Returns the text for an interactive login that has joined its job.
 pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
-    let mut about = Vec::new();
+    let mut facts = Vec::new();
     if gpus > 0 {
-        about.push(format!("GPUs {gpus}"));
+        facts.push(format!("GPUs {gpus}"));
     }
     if let Some(ends) = plan.ends.and_then(local_time) {
-        about.push(format!("ends {}", hour_and_minute(ends)));
+        facts.push(format!("ends {}", hour_and_minute(ends)));
     }
-    let about = if about.is_empty() { String::new() } else { format!(": {}", about.join(", ")) };
-    let node = ascii(node);
-    format!("Joined job {} on {node}{about}. This login ends with the job.", plan.job)
+    let facts = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
+    let node = to_ascii(node);
+    format!("Joined job {} on {node}{facts}. This login ends with the job.", plan.job)
 }
 
-fn lines(words: &Words<'_>) -> [String; 2] {
-    let job = words.refusal.jobs.first().map_or("job".into(), |job| format!("job {job}"));
-    let report = || words.report("Not your fault. Please");
-    let own = |sentence: &str| sentence.to_owned();
-    match words.refusal.reason {
+/// Returns the two lines of a refusal, without node and code.
+fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
+    let job = facts.refusal.jobs.first().map_or("job".into(), |job| format!("job {job}"));
+    let report = || facts.report_line("Not your fault. Please");
+    match facts.refusal.reason {
         Reason::NoJob | Reason::Admitted => {
-            let user = ascii(&words.login.user);
+            let user = to_ascii(&facts.login.user);
             [
                 format!("login refused: you ({user}) have no running job on this node."),
-                your_jobs(words, "Your jobs:", "Log in while a job of yours is running here."),
+                job_list_line(facts, "Your jobs:", "Log in while a job of yours is running here."),
             ]
         }
-        Reason::Starting => {
-            [format!("your {job} is still starting here."), own("Try again in a few seconds.")]
-        }
+        Reason::Starting => [
+            format!("your {job} is still starting here."),
+            "Try again in a few seconds.".to_owned(),
+        ],
         Reason::Ended => [
-            format!("login refused: your {job} here {}.", ended(words)),
-            your_jobs(words, "Start a new job, or see:", "Start a new job."),
+            format!("login refused: your {job} here {}.", end_phrase(facts)),
+            job_list_line(facts, "Start a new job, or see:", "Start a new job."),
         ],
         Reason::Suspended => [
             format!("your {job} is suspended; a login would freeze with it."),
-            own("Try again when it has been resumed."),
+            "Try again when it has been resumed.".to_owned(),
         ],
-        Reason::ChoiceNeeded => [several(words), choose(words)],
-        Reason::CannotConfine => {
-            [own("login refused: this node cannot confine it to your job's devices."), report()]
-        }
+        Reason::ChoiceNeeded => [several_jobs_line(facts), choice_line(facts)],
+        Reason::CannotConfine => [
+            "login refused: this node cannot confine it to your job's devices.".to_owned(),
+            report(),
+        ],
         Reason::AdoptionFailed => {
             [format!("your login could not join {job} and was refused."), report()]
         }
         Reason::Timeout => {
-            let seconds = (words.waited + 500).max(1000) / 1000;
+            let seconds = (facts.elapsed_ms + 500).max(1000) / 1000;
             [
                 format!("the job look-up did not answer in {seconds} s. Try again in a minute."),
-                words.report("If it persists,"),
+                facts.report_line("If it persists,"),
             ]
         }
         Reason::Configuration => {
-            [own("this node is not set up correctly, so logins are refused."), report()]
+            ["this node is not set up correctly, so logins are refused.".to_owned(), report()]
         }
         Reason::DeviceUnknown => [
-            format!("{job} asks for {}, which this node does not have.", device(words)),
-            words.report("Login refused. Please"),
+            format!("{job} asks for {}, which this node does not have.", device_name(facts)),
+            facts.report_line("Login refused. Please"),
         ],
         Reason::NoScheduler => {
-            [own("no job service runs on this node, so only operators may log in."), report()]
+            ["no job service runs on this node, so only operators may log in.".to_owned(), report()]
         }
     }
 }
 
-fn your_jobs(words: &Words<'_>, lead: &str, without_hint: &str) -> String {
-    match ascii(words.reply.map_or("", |reply| reply.hint.trim())) {
+/// Returns the line with the command that lists the user's jobs; `without_hint` if there is none.
+fn job_list_line(facts: &RefusalFacts<'_>, lead: &str, without_hint: &str) -> String {
+    match to_ascii(facts.reply.map_or("", |reply| reply.hint.trim())) {
         hint if hint.is_empty() => without_hint.to_owned(),
         hint => format!("{lead} {hint}  "),
     }
 }
 
-/// As many of the jobs as the line has room for.
-fn several(words: &Words<'_>) -> String {
-    let jobs = &words.refusal.jobs;
+/// Returns the line about several jobs, with as many of their ids as fit.
+fn several_jobs_line(facts: &RefusalFacts<'_>) -> String {
+    let jobs = &facts.refusal.jobs;
     let count = jobs.len();
-    let sentence = |named: usize| {
-        let mut names: Vec<&str> = jobs.iter().take(named).map(JobId::as_str).collect();
-        if named < count {
-            names.push("...");
+    let line = |ids_max: usize| {
+        let mut ids: Vec<&str> = jobs.iter().take(ids_max).map(JobId::as_str).collect();
+        if ids_max < count {
+            ids.push("...");
         }
-        format!("login refused: you have {count} jobs here ({}).", names.join(", "))
+        format!("login refused: you have {count} jobs here ({}).", ids.join(", "))
     };
-    let room = COLUMNS.saturating_sub(words.node().len() + ": ".len());
-    let fits = (1..=count).rev().map(sentence).find(|line| line.len() <= room);
-    fits.unwrap_or_else(|| format!("login refused: you have {count} jobs here."))
+    let capacity = LINE_CHARACTERS_MAX.saturating_sub(facts.node().len() + ": ".len());
+    let longest = (1..=count).rev().map(line).find(|line| line.len() <= capacity);
+    longest.unwrap_or_else(|| format!("login refused: you have {count} jobs here."))
 }
 
-/// How to choose, by an example where there is room for one.
-fn choose(words: &Words<'_>) -> String {
+/// Returns the line about how to choose a job, with an example if it fits.
+fn choice_line(facts: &RefusalFacts<'_>) -> String {
     let line = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
-    let room = COLUMNS - " [JA05]".len();
-    let example = words.refusal.jobs.first().map(|job| line(job.as_str()));
-    example.filter(|line| line.len() <= room).unwrap_or_else(|| line("JOB"))
+    let capacity = LINE_CHARACTERS_MAX - " [JA05]".len();
+    let example = facts.refusal.jobs.first().map(|job| line(job.as_str()));
+    example.filter(|line| line.len() <= capacity).unwrap_or_else(|| line("JOB"))
 }
 
-fn device(words: &Words<'_>) -> String {
-    let name: String = ascii(&words.refusal.device).chars().take(40).collect();
+fn device_name(facts: &RefusalFacts<'_>) -> String {
+    let device = to_ascii(&facts.refusal.device);
+    let name: String = device.chars().take(DEVICE_CHARACTERS_MAX).collect();
     if name.is_empty() { "a device".into() } else { name }
 }
 
-fn ended(words: &Words<'_>) -> String {
-    let time = words.refusal.ended.and_then(local_time);
+fn end_phrase(facts: &RefusalFacts<'_>) -> String {
+    let time = facts.refusal.ended.and_then(local_time);
     time.map_or_else(|| "is ending".into(), |time| format!("ended at {}", hour_and_minute(time)))
 }
 
@@ -150,16 +157,18 @@ fn hour_and_minute(time: libc::tm) -> String {
     format!("{:02}:{:02}", time.tm_hour, time.tm_min)
 }
 
-fn clock(epoch: i64) -> String {
+/// Returns a time of day with seconds.
+fn format_time(epoch: i64) -> String {
     let text = |time: libc::tm| format!("{}:{:02}", hour_and_minute(time), time.tm_sec);
     local_time(epoch).map(text).unwrap_or_default()
 }
 
-fn ascii(text: &str) -> String {
-    text.chars().map(ascii_char).collect()
+/// Returns the text with `?` for each character that is no printable ASCII.
+fn to_ascii(text: &str) -> String {
+    text.chars().map(to_ascii_char).collect()
 }
 
-fn ascii_char(character: char) -> char {
+fn to_ascii_char(character: char) -> char {
     if character.is_ascii_graphic() || character == ' ' { character } else { '?' }
 }
 
@@ -168,14 +177,18 @@ mod tests {
     use super::*;
     use protocol::{Stack, Verdict};
 
-    /// The text of a refusal that names these jobs, with this hint and this message.
+    /// Returns the text of a refusal with these jobs and this message of the site.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {
         let jobs = jobs.iter().map(|job| job.parse().unwrap()).collect();
         let device = "nvidia.com/gpu=3".to_owned();
-        said(&Refusal { reason, jobs, ended: Some(1_795_201_200), device }, "gpu017", message)
+        format_refusal(
+            &Refusal { reason, jobs, ended: Some(1_795_201_200), device },
+            "gpu017",
+            message,
+        )
     }
 
-    fn said(refusal: &Refusal, node: &str, message: &str) -> String {
+    fn format_refusal(refusal: &Refusal, node: &str, message: &str) -> String {
         let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
         let reply = Reply {
             stack: Stack::Effective,
@@ -185,7 +198,8 @@ mod tests {
             warnings: Vec::new(),
             verdict: Verdict::NotEnforced,
         };
-        refusal_text(&Words { login: &login, refusal, reply: Some(&reply), waited: 5100 })
+        let facts = RefusalFacts { login: &login, refusal, reply: Some(&reply), elapsed_ms: 5100 };
+        refusal_text(&facts)
     }
 
     const JOBS: [&str; 2] = ["4242", "4250"];
@@ -203,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_for_no_job() {
+    fn refusal_without_job_names_the_command_for_jobs() {
         assert_eq!(
             text(Reason::NoJob, &JOBS, ""),
             "gpu017: login refused: you (alice) have no running job on this node.\n\
@@ -212,12 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_ended_at_some_time_or_is_ending() {
+    fn refusal_after_the_job_has_its_end_if_known() {
         let line = |ended| {
             let jobs = vec!["4242".parse().unwrap()];
             let refusal = Refusal { reason: Reason::Ended, jobs, ended, device: String::new() };
-            let text = said(&refusal, "gpu017", "");
-            text.lines().next().map(|line| line.replace(|one: char| one.is_ascii_digit(), "0"))
+            let text = format_refusal(&refusal, "gpu017", "");
+            text.lines()
+                .next()
+                .map(|line| line.replace(|character: char| character.is_ascii_digit(), "0"))
         };
         let begin = "gpu000: login refused: your job 0000 here";
         assert_eq!(line(Some(1_795_201_200)), Some(format!("{begin} ended at 00:00.")));
@@ -225,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_for_several_jobs_names_those_that_it_has_room_for() {
+    fn refusal_for_several_jobs_names_as_many_as_fit() {
         assert_eq!(
             text(Reason::ChoiceNeeded, &JOBS, ""),
             "gpu017: login refused: you have 2 jobs here (4242, 4250).\n\
@@ -242,12 +258,12 @@ mod tests {
         let jobs = JOBS.map(|job| job.parse().unwrap()).into();
         let device = String::new();
         let refusal = Refusal { reason: Reason::ChoiceNeeded, jobs, ended: None, device };
-        let tight = said(&refusal, &"n".repeat(64), "");
-        assert!(tight.lines().next().unwrap().ends_with("you have 2 jobs here."), "{tight}");
+        let shortest = format_refusal(&refusal, &"n".repeat(64), "");
+        assert!(shortest.lines().next().unwrap().ends_with("you have 2 jobs here."), "{shortest}");
     }
 
     #[test]
-    fn the_sites_text_follows_without_control_characters() {
+    fn text_of_the_site_follows_without_control_characters() {
         let text = text(Reason::NoJob, &JOBS, "Help:\u{1b}[2J\nhttps://x\n");
         assert!(text.ends_with("[JA01]\nHelp:?[2J\nhttps://x"), "{text:?}");
     }

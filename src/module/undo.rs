@@ -1,119 +1,138 @@
-//! What is changed for a login. If anything fails between the first change and the proof, also by a
-//! panic, this login leaves nothing behind.
+//! Records the changes for a login and rolls them back. If a step fails between the first change
+//! and the last check, even by a panic, the login leaves nothing behind.
 
 use super::Failure;
-use super::job::Started;
+use super::job::KeeperHandle;
 use kernel::cgroup::{Dir, MADE, Origin, mark};
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use protocol::{LeafName, Reason, Variable};
 
-/// What has been changed so far, and how to change it back. Dropping it does so.
+/// The changes so far. Its drop rolls them back.
 #[derive(Debug)]
 pub(super) struct Undo {
+    /// The cgroups of the login before the move.
     pub(super) origin: Origin,
-    made: Option<(Dir, LeafName)>,
-    /// That of the leaf, if this login has started it.
-    pub(super) keeper: Option<Started>,
-    /// Whether the login may be in the job.
+    /// The job's cgroup, and the name of the leaf that this login made there.
+    made_leaf: Option<(Dir, LeafName)>,
+    /// The keeper of the leaf, if this login has started it.
+    pub(super) keeper: Option<KeeperHandle>,
+    /// The login may be in the job.
     pub(super) moved: bool,
+    /// The way back to the node's namespaces, if the login has joined others.
     outside: Option<NamespaceOrigin>,
 }
 
 impl Undo {
-    /// Nothing has been changed yet.
+    /// Starts without any change.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, made: None, keeper: None, moved: false, outside: None }
+        Self { origin, made_leaf: None, keeper: None, moved: false, outside: None }
     }
 
-    /// Makes the leaf of that name below `job`, unless it is there.
-    /// Errors: As [`Dir::make_child`] and [`mark`]; what was made is then undone like the rest.
+    /// Makes the leaf of that name below `job`, unless it exists.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`Dir::make_child`] and [`mark`]; a new leaf is rolled back like the
+    /// other changes.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
         if !job.make_child(name.as_str())? {
             return Ok(());
         }
-        self.made = Some((below, name.clone()));
+        self.made_leaf = Some((below, name.clone()));
         Ok(mark(&job.child(name.as_str())?, MADE)?)
     }
 
     /// Joins the job's namespaces.
-    /// Errors: As [`NamespaceOrigin::enter`].
-    pub(super) fn enter(
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
+    pub(super) fn enter_namespaces(
         &mut self,
-        inside: &[Namespace],
-        private: &[String],
+        namespaces: &[Namespace],
+        private_dirs: &[String],
     ) -> Result<(), Failure> {
-        match inside {
+        match namespaces {
             [] => Ok(()),
-            _ => Ok(self.outside.insert(NamespaceOrigin::open(inside)?).enter(inside, private)?),
+            _ => {
+                let outside = self.outside.insert(NamespaceOrigin::open(namespaces)?);
+                Ok(outside.enter(namespaces, private_dirs)?)
+            }
         }
     }
 
-    /// Keeps all changes. Returns the way out of the job's namespaces, if the login is in some.
+    /// Keeps all changes; `drop` then rolls nothing back. Returns the way out of the job's
+    /// namespaces, if the login is in some.
     pub(super) fn commit(mut self) -> Option<NamespaceOrigin> {
-        self.made = None;
+        self.made_leaf = None;
         self.moved = false;
         if let Some(keeper) = self.keeper.take() {
-            keeper.keep();
+            keeper.confirm_login();
         }
         self.outside.take()
     }
 
-    /// Changes everything back and returns the failure to report: the one that led here, or that
-    /// the way back is barred as well.
-    pub(super) fn back(&mut self, failure: Failure) -> Failure {
-        match self.change_back() {
+    /// Rolls back all changes. Returns the failure to report: the given one, or
+    /// [`Failure::MoveBackFailed`].
+    pub(super) fn roll_back(&mut self, failure: Failure) -> Failure {
+        match self.restore() {
             Ok(()) => failure,
-            Err(error) => Failure::Stuck(Box::new(failure), error),
+            Err(error) => Failure::MoveBackFailed(Box::new(failure), error),
         }
     }
 
-    fn change_back(&mut self) -> kernel::cgroup::Result<()> {
-        // First: the job's namespaces may have another /proc.
-        let left = self.outside.take().map_or(Ok(()), |outside| outside.leave());
-        let result = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
-        if let Some((job, name)) = self.made.take() {
-            // Another login may have joined meanwhile; then the leaf is theirs.
+    fn restore(&mut self) -> kernel::cgroup::Result<()> {
+        // Leave the job's namespaces first: they may have another /proc.
+        let namespaces_left = self.outside.take().map_or(Ok(()), |outside| outside.leave());
+        let moved_back = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
+        if let Some((job, name)) = self.made_leaf.take() {
+            // Ignore the error: another login may have joined, and needs the leaf then.
             let _ = job.remove_child(name.as_str());
         }
-        // Last of all, since it looks for itself whether the leaf is still needed.
+        // Release the keeper last: it checks itself whether the leaf is still needed.
         self.keeper = None;
-        Ok(left?).and(result)
+        Ok(namespaces_left?).and(moved_back)
     }
 }
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        let _ = self.change_back();
+        let _ = self.restore();
     }
 }
 
-/// The variables that the application will hand to the login's processes; not its own environment.
+/// Access to the variables that the application passes to the login's processes. They are not its
+/// own environment.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// Whether there is one of that name.
+    /// Returns whether a variable of that name is set.
     pub has: &'a dyn Fn(&str) -> bool,
-    /// Sets `NAME=VALUE`, or takes `NAME` away; whether that was done.
+    /// Sets `NAME=VALUE`, or removes `NAME`; returns whether that was done.
     pub put: &'a dyn Fn(&str) -> bool,
 }
 
-/// Sets these variables, but for those that another module has set: these are root's own. The names
-/// of those that were set.
-/// Errors: where one is not taken; none of them stays then.
-pub(super) fn set(
+/// Sets these variables, except for those that another module has set: that is the admin's own
+/// choice. Returns the names of those that it set.
+///
+/// # Errors
+///
+/// libpam refused a variable; those that were set are removed again.
+pub(super) fn set_variables(
     environment: Environment<'_>,
-    wanted: &[&Variable],
+    variables: &[&Variable],
 ) -> Result<Vec<&'static str>, Failure> {
-    let mut done: Vec<&'static str> = Vec::new();
-    for variable in wanted.iter().filter(|variable| !(environment.has)(variable.name())) {
+    let mut names: Vec<&'static str> = Vec::new();
+    for variable in variables.iter().filter(|variable| !(environment.has)(variable.name())) {
         if !(environment.put)(&variable.to_string()) {
-            done.iter().for_each(|name| _ = (environment.put)(name));
-            let why = format!("set {} for the login: libpam did not take it", variable.name());
-            return Err(Failure::Why(Reason::AdoptionFailed, why));
+            names.iter().for_each(|name| _ = (environment.put)(name));
+            let name = variable.name();
+            let cause = format_args!("set {name} for the login: libpam did not take it");
+            return Err(Failure::new(Reason::AdoptionFailed, cause));
         }
-        done.push(variable.name());
+        names.push(variable.name());
     }
-    Ok(done)
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -122,65 +141,67 @@ mod tests {
 
     use super::*;
 
-    /// An environment that takes so many variables.
+    /// An environment with a limited number of variables.
     #[derive(Debug)]
-    struct Room {
-        most: usize,
-        held: RefCell<Vec<String>>,
+    struct LimitedEnvironment {
+        max: usize,
+        variables: RefCell<Vec<String>>,
     }
 
-    impl Room {
-        fn new(most: usize, held: &[&str]) -> Self {
-            Self { most, held: RefCell::new(held.iter().map(ToString::to_string).collect()) }
+    impl LimitedEnvironment {
+        fn new(max: usize, variables: &[&str]) -> Self {
+            let variables = variables.iter().map(ToString::to_string).collect();
+            Self { max, variables: RefCell::new(variables) }
         }
-    }
 
-    impl Room {
         fn has(&self, name: &str) -> bool {
-            self.held.borrow().iter().any(|held| held.starts_with(&format!("{name}=")))
+            let is_named = |variable: &String| variable.starts_with(&format!("{name}="));
+            self.variables.borrow().iter().any(is_named)
         }
 
         fn put(&self, text: &str) -> bool {
             if !text.contains('=') {
-                self.held.borrow_mut().retain(|held| !held.starts_with(&format!("{text}=")));
+                let is_other = |variable: &String| !variable.starts_with(&format!("{text}="));
+                self.variables.borrow_mut().retain(is_other);
                 return true;
             }
-            let room = self.held.borrow().len() < self.most;
-            if room {
-                self.held.borrow_mut().push(text.to_owned());
+            let has_capacity = self.variables.borrow().len() < self.max;
+            if has_capacity {
+                self.variables.borrow_mut().push(text.to_owned());
             }
-            room
+            has_capacity
         }
 
-        fn set(&self) -> Result<Vec<&'static str>, Failure> {
+        fn set_variables(&self) -> Result<Vec<&'static str>, Failure> {
             let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
-            let wanted = WANTED.map(|text| text.parse().unwrap());
-            set(Environment { has: &has, put: &put }, &wanted.each_ref())
+            let variables = VARIABLES.map(|text| text.parse().unwrap());
+            set_variables(Environment { has: &has, put: &put }, &variables.each_ref())
         }
     }
 
-    const WANTED: [&str; 3] = ["SLURM_JOB_ID=1", "SLURM_JOBID=1", "SLURM_NNODES=3"];
+    const VARIABLES: [&str; 3] = ["SLURM_JOB_ID=1", "SLURM_JOBID=1", "SLURM_NNODES=3"];
 
     #[test]
     fn variables_are_set_and_named() {
-        let room = Room::new(9, &["X=0"]);
-        assert_eq!(room.set().unwrap(), ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NNODES"]);
-        assert_eq!(*room.held.borrow(), [&["X=0"], &WANTED[..]].concat());
+        let environment = LimitedEnvironment::new(9, &["X=0"]);
+        let names = environment.set_variables().unwrap();
+        assert_eq!(names, ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NNODES"]);
+        assert_eq!(*environment.variables.borrow(), [&["X=0"], &VARIABLES[..]].concat());
     }
 
     #[test]
-    fn none_stays_when_one_is_not_taken() {
-        let room = Room::new(3, &["X=0"]);
-        let failure = room.set().unwrap_err();
+    fn refused_variable_removes_those_that_were_set() {
+        let environment = LimitedEnvironment::new(3, &["X=0"]);
+        let failure = environment.set_variables().unwrap_err();
         assert_eq!(failure.reason(), Reason::AdoptionFailed);
         assert!(failure.to_string().starts_with("set SLURM_NNODES "), "{failure}");
-        assert_eq!(*room.held.borrow(), ["X=0"]);
+        assert_eq!(*environment.variables.borrow(), ["X=0"]);
     }
 
     #[test]
-    fn what_another_module_has_set_stays_as_it_is() {
-        let room = Room::new(2, &["SLURM_JOBID=root's"]);
-        assert!(room.set().is_err());
-        assert_eq!(*room.held.borrow(), ["SLURM_JOBID=root's"]);
+    fn variable_of_another_module_stays() {
+        let environment = LimitedEnvironment::new(2, &["SLURM_JOBID=root's"]);
+        assert!(environment.set_variables().is_err());
+        assert_eq!(*environment.variables.borrow(), ["SLURM_JOBID=root's"]);
     }
 }

@@ -15,7 +15,8 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// The value that one call stores for a later one of the same transaction; `None` once it was taken.
+/// The value that one call stores for a later one of the same transaction; `None` once it was
+/// taken.
 type StoredValue = Option<Box<dyn Any>>;
 
 /// Returns the name under which libpam stores the value. It contains an address of this copy of the
@@ -33,8 +34,8 @@ impl Handle {
     ///
     /// # Safety
     ///
-    /// `pointer` is null or the handle of the call in progress, and no other code uses it until that
-    /// call returns.
+    /// `pointer` is null or the handle of the call in progress, and no other code uses it until
+    /// that call returns.
     pub(crate) unsafe fn from_raw(pointer: *mut PamHandle) -> Option<Self> {
         (!pointer.is_null()).then_some(Self(pointer))
     }
@@ -73,8 +74,8 @@ impl Handle {
         code == 0
     }
 
-    /// Stores `value` for a later call of this transaction and replaces an earlier one. libpam frees
-    /// it at the end. If libpam refuses it, nothing is stored.
+    /// Stores `value` for a later call of this transaction and replaces an earlier one. libpam
+    /// frees it at the end. If libpam refuses it, nothing is stored.
     pub(crate) fn store_value(&self, value: Box<dyn Any>) {
         let name = stored_value_name();
         let data = Box::into_raw(Box::new(Some(value))).cast();

@@ -1,5 +1,5 @@
-//! The C edge: the entry points that libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)), and
-//! the return codes. Runs as root inside sshd.
+//! The C edge: the entry points that libpam calls (pam_sm_acct_mgmt(3), pam_sm_open_session(3)),
+//! and the return codes. Runs as root inside sshd.
 //!
 //! Except for one value that libpam stores, nothing here outlives a call: no state, no thread, no
 //! handler. A panic ends at the entry point as a refusal.
@@ -11,7 +11,7 @@ mod handle;
 use handle::{Handle, copy_arguments};
 use kernel::log::{self, Log};
 use kernel::namespace::NamespaceOrigin;
-use module::{self, Budget, Environment, Line, Means, Outcome, Ruling, Settings, Severity};
+use module::{self, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings, Severity};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Phase, Reason, Reply, Request, Verdict};
 use std::any::Any;
@@ -115,8 +115,8 @@ fn catch_panics(
         Phase::Account => PamReturnCode::PERM_DENIED,
         Phase::Session => PamReturnCode::SESSION_ERR,
     };
-    // The default hook would write to sshd's standard error. This library has a copy of the standard
-    // library to itself, so the hook affects no other code.
+    // The default hook would write to sshd's standard error. This library has a copy of the
+    // standard library to itself, so the hook affects no other code.
     set_hook(Box::new(|_| {}));
     let code = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
@@ -183,14 +183,19 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
     };
     let call = Call { handle, login };
     if module::is_off() {
-        call.log(Severity::Info, &[call.line(Severity::Alert, "ignore").with("off", module::OFF)]);
+        call.log(
+            Severity::Info,
+            &[call.line(Severity::Alert, "ignore").with("off", module::OFF_SWITCH_PATH)],
+        );
         return PamReturnCode::IGNORE;
     }
     match Settings::parse(arguments) {
         Ok(settings) => call.judge(&settings, arguments, flags),
-        Err(error) => {
-            call.report(&module::misconfigured(&call.login, &error), Severity::Info, flags)
-        }
+        Err(error) => call.report(
+            &module::misconfiguration_outcome(&call.login, &error),
+            Severity::Info,
+            flags,
+        ),
     }
 }
 
@@ -226,7 +231,11 @@ impl Call<'_> {
                 Phase::Session => PamReturnCode::IGNORE,
                 Phase::Account => {
                     let why = "argument close_only: is for session lines";
-                    self.report(&module::misconfigured(&self.login, why), settings.log_level, flags)
+                    self.report(
+                        &module::misconfiguration_outcome(&self.login, why),
+                        settings.log_level,
+                        flags,
+                    )
                 }
             };
         }
@@ -243,7 +252,7 @@ impl Call<'_> {
         }
         let budget = Budget::start(settings.timeout);
         let helper = self.handle.find_account(HELPER_USER);
-        let slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
+        let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
         let stored = self.handle.take_stored_value();
         let (outside, carried) = match stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
@@ -254,8 +263,8 @@ impl Call<'_> {
         };
         let carried = carried.filter(|carried| !in_account && carried.is_valid_for(arguments));
         let (made_at, replies) = (Instant::now(), RefCell::default());
-        let ask = |request: &Request| {
-            let reply = module::ask(&settings.helper, helper, request, &budget)?;
+        let ask_helper = |request: &Request| {
+            let reply = module::ask_helper(&settings.helper, helper, request, &budget)?;
             if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
                 Vec::push(&mut replies.borrow_mut(), (request.clone(), reply.clone()));
             }
@@ -264,18 +273,21 @@ impl Call<'_> {
         // sshd passes the PAM environment to the login's processes.
         let has = |name: &str| self.handle.has_env(name);
         let put = |text: &str| self.handle.put_env(text);
-        let means = Means {
+        let context = LoginContext {
             login: &self.login,
             settings,
-            ask: &ask,
-            carried: carried.as_ref().map(|carried| &carried.replies[..]).unwrap_or_default(),
+            ask_helper: &ask_helper,
+            carried_replies: carried
+                .as_ref()
+                .map(|carried| &carried.replies[..])
+                .unwrap_or_default(),
             environment: Environment { has: &has, put: &put },
-            slurm_user: &slurm_user,
+            find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
-            look: None,
+            observer: None,
             budget: &budget,
         };
-        let mut outcome = module::judge(means);
+        let mut outcome = module::judge_login(context);
         if in_account {
             let (process, arguments) = (std::process::id(), arguments.to_vec());
             let replies = replies.into_inner();
@@ -327,8 +339,8 @@ impl Call<'_> {
     }
 }
 
-/// Writes lines under the service's name, as sshd itself does, and with the prefix of pam_syslog(3),
-/// which log readers know.
+/// Writes lines under the service's name, as sshd itself does, and with the prefix of
+/// pam_syslog(3), which log readers know.
 fn write_log(open: Option<&Log>, lines: &[Line], min: Severity, service: &str, phase: Phase) {
     let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
     match open {

@@ -78,11 +78,16 @@ fn check_always_allowed(site: &Site, specifier: &Specifier) -> Option<Finding> {
 }
 
 fn check_switch(site: &Site) -> Finding {
-    let path = site.at(module::OFF);
+    let path = site.at(module::OFF_SWITCH_PATH);
     match path.symlink_metadata() {
         Ok(meta) if meta.uid() == site.trust.owner() => {
             let text = "is there: the module ignores every login, which nothing keeps out then";
-            Finding::error(SWITCHED_OFF, path.display(), text, format!("rm {}", module::OFF))
+            Finding::error(
+                SWITCHED_OFF,
+                path.display(),
+                text,
+                format!("rm {}", module::OFF_SWITCH_PATH),
+            )
         }
         _ => Finding::fine(SWITCHED_OFF, path.display(), "switches nothing off"),
     }

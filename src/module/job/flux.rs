@@ -1,10 +1,10 @@
-//! A job of Flux: the kernel says whose it is, by the processes in its unit.
+//! Checks Flux jobs: the processes in the unit prove who owns the job.
 //!
-//! The login goes into a leaf below the unit, where Flux neither waits for it nor ends it: a keeper
-//! does that, of which this is our end (see the crate `keeper`).
+//! The login goes into a leaf below the unit, where Flux neither waits for it nor ends it. A keeper
+//! ends it (see the crate `keeper`); this file starts keepers and checks that they run.
 
 use crate::Failure;
-use crate::ask::{executable, none_in_time};
+use crate::ask::{open_trusted_executable, timeout_failure};
 use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::Failed;
@@ -29,102 +29,114 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Refuses a path other than that of the plan's job below this account's service manager, and an
-/// account that cannot be Flux's.
+/// Requires that the path is the unit of the plan's job below this account's service manager, and
+/// that the account can be the one of Flux.
 pub(super) fn require_unit(
     adoption: &Adoption<'_>,
     path: &CgroupPath,
     flux: u32,
 ) -> Result<(), Failure> {
     let unit = unit_at(path.as_str(), flux);
-    let is_jobs = unit.is_some_and(|unit| unit.id == adoption.plan.job.as_str());
-    match is_jobs && flux != 0 && flux != adoption.uid() {
+    let is_unit_of_job = unit.is_some_and(|unit| unit.id == adoption.plan.job.as_str());
+    match is_unit_of_job && flux != 0 && flux != adoption.uid() {
         true => Ok(()),
         false => {
-            let why = format!("{path} is not the job's unit, if Flux runs as uid {flux}");
-            Err(Failure::Why(Reason::AdoptionFailed, why))
+            let cause = format_args!("{path} is not the job's unit, if Flux runs as uid {flux}");
+            Err(Failure::new(Reason::AdoptionFailed, cause))
         }
     }
 }
 
-/// The IMP of this user's job, held by a descriptor that no other process takes over.
+/// The IMP of this user's job. A pidfd keeps it distinct from a later process with the same number.
 #[derive(Debug)]
 pub struct Imp {
     pub pid: i32,
     pidfd: OwnedFd,
     flux: u32,
-    /// Whose shell it has started.
+    /// The user of the shell that it has started.
     pub user: u32,
 }
 
 impl Imp {
-    /// Finds it in the unit's own cgroup.
-    /// Errors: [`Failure::Why`]; [`Failure::Gone`] for a unit that went away.
+    /// Finds the IMP in the unit's own cgroup.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::CheckFailed`] if there is none with this user's shell; [`Failure::CgroupGone`] if
+    /// the unit is gone.
     pub(super) fn find(unit: &Dir, flux: u32, user: u32) -> Result<Self, Failure> {
-        let pid = flux::find_imp(&processes(unit)?, flux).ok_or_else(ended)?;
+        let pid = flux::find_imp(&read_unit_processes(unit)?, flux).ok_or_else(unit_ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {
-            Some(libc::ESRCH) => ended(),
+            Some(libc::ESRCH) => unit_ended(),
             _ => Failed::new("hold process", pid.to_string(), error).into(),
         })?;
         let imp = Self { pid, pidfd, flux, user };
-        // Another process may have the number by now: what counts is seen once it is held.
-        imp.look(unit, starting)?;
+        // Check the process behind the pidfd: another one may have the number by now.
+        imp.require_shell(unit, unit_starting)?;
         Ok(imp)
     }
 
-    /// The text of the unit's file, which names the devices that a unit without a filter should have. The
-    /// IMP attaches a filter before it starts the shell. The shell has been seen, so none will come.
-    /// Errors: for a file that is not the account's or root's, or no text.
+    /// Reads the text of the unit's file, with the devices that a unit without a filter should
+    /// have. The IMP attaches a filter before it starts the shell. The shell runs, so no filter
+    /// will follow.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CannotConfine`] if another account than the one of Flux or root can write the
+    /// file, or if it is no text.
     pub(super) fn unit_text(&self, unit: &Place) -> Result<String, Failure> {
         let run = format!("/run/user/{}", self.flux);
         let (_, name) = unit.dir()?.path().rsplit_once('/').unwrap_or_default();
         let file = format!("{run}/systemd/transient/{name}");
         let trust = Trust::below(Path::new(&run), self.flux).or_owned_by(0);
-        let unknown = |why: &dyn fmt::Display| {
-            let why = format!("no filter is in force at the job's unit, and its file {why}");
-            Failure::Why(Reason::CannotConfine, why)
+        let unreadable = |why: &dyn fmt::Display| {
+            let cause = format_args!("no filter is in force at the job's unit, and its file {why}");
+            Failure::new(Reason::CannotConfine, cause)
         };
         let text = trust.read(Path::new(&file), Request::UNIT_BYTES_MAX as u64);
-        let text = text.map_err(|error| unknown(&error))?;
+        let text = text.map_err(|error| unreadable(&error))?;
         // A request cannot carry a NUL (RFC 38).
         let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
-        text.ok_or_else(|| unknown(&"is no text"))
+        text.ok_or_else(|| unreadable(&"is no text"))
     }
 
-    /// Requires that it is still there, with the user's shell.
+    /// Requires that the IMP is alive, with the user's shell.
     pub(super) fn require(&self, unit: &Dir) -> Result<(), Failure> {
-        self.look(unit, ended)
+        self.require_shell(unit, unit_ended)
     }
 
-    /// Requires an IMP in this unit, alive, with a child that is the user's; `childless` is what it
-    /// means if there is none.
-    fn look(&self, unit: &Dir, childless: fn() -> Failure) -> Result<(), Failure> {
-        let is_imp = Proc::here().process(self.pid).is_ok_and(|one| flux::is_imp(&one, self.flux));
-        let here = Membership::of(self.pid);
-        let here = here.as_ref().is_ok_and(|found| found.unified() == Some(unit.path()));
-        let shell = self.shell(unit);
-        if !is_imp || !here || !self.is_alive() {
-            return Err(ended());
+    /// Requires a living IMP in this unit, with the user's shell as its child; `no_shell` makes the
+    /// failure for an IMP without a child.
+    fn require_shell(&self, unit: &Dir, no_shell: fn() -> Failure) -> Result<(), Failure> {
+        let process = Proc::here().process(self.pid);
+        let is_imp = process.is_ok_and(|process| flux::is_imp(&process, self.flux));
+        let cgroups = Membership::of(self.pid);
+        let is_in_unit =
+            cgroups.as_ref().is_ok_and(|cgroups| cgroups.unified() == Some(unit.path()));
+        let shell = self.find_shell(unit);
+        if !is_imp || !is_in_unit || !self.is_alive() {
+            return Err(unit_ended());
         }
-        let why = match shell {
+        let cause = match shell {
             Shell::Of(uid) if uid == self.user => return Ok(()),
-            Shell::None => return Err(childless()),
+            Shell::None => return Err(no_shell()),
             Shell::Of(uid) => format!("the job's shell is uid {uid}'s"),
             Shell::Several => "the job's IMP has children of several users'".to_owned(),
         };
-        Err(Failure::Why(Reason::AdoptionFailed, why))
+        Err(Failure::new(Reason::AdoptionFailed, cause))
     }
 
-    fn shell(&self, unit: &Dir) -> Shell {
-        let shell = |all: &[Process]| flux::find_shell(&Proc::here(), self.pid, all, self.flux);
-        match shell(&[]) {
-            // Not every kernel lists a process's children.
-            Shell::None => shell(&processes(unit).unwrap_or_default()),
+    fn find_shell(&self, unit: &Dir) -> Shell {
+        let find = |all: &[Process]| flux::find_shell(&Proc::here(), self.pid, all, self.flux);
+        match find(&[]) {
+            // Some kernels do not list a process's children.
+            Shell::None => find(&read_unit_processes(unit).unwrap_or_default()),
             listed => listed,
         }
     }
 
-    /// A pidfd is readable once its process has ended (pidfd_open(2)).
+    /// Returns whether the IMP runs. A pidfd is readable once its process has ended
+    /// (pidfd_open(2)).
     fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO) == Ok(0)
@@ -137,101 +149,107 @@ impl AsFd for Imp {
     }
 }
 
-/// The first processes right in the unit's cgroup.
-fn processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
+/// Reads the first processes in the unit's own cgroup.
+fn read_unit_processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
     let pids = text.lines().take(flux::UNIT_PROCESSES_MAX).filter_map(|pid| pid.parse().ok());
     Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
 }
 
-/// Why the unit takes no login: it has no shell any more.
-fn ended() -> Failure {
-    Failure::why(Reason::Ended, "the job's unit has no IMP with a shell any more")
+/// Returns the failure for a unit that has no shell any more.
+fn unit_ended() -> Failure {
+    Failure::new(Reason::Ended, "the job's unit has no IMP with a shell any more")
 }
 
-/// The same of a unit that has no shell yet.
-fn starting() -> Failure {
-    Failure::why(Reason::Starting, "the job's IMP has not started its shell yet")
+/// Returns the failure for a unit that has no shell yet.
+fn unit_starting() -> Failure {
+    Failure::new(Reason::Starting, "the job's IMP has not started its shell yet")
 }
 
-/// That a keeper of this leaf lives.
+/// Proof that the leaf has a live keeper.
 #[derive(Debug)]
-pub(super) struct Keep {
+pub(super) struct KeeperCheck {
+    /// The file with a lock for each leaf.
     keepers: OwnedFd,
     /// The leaf's inode.
     leaf: u64,
 }
 
-impl Keep {
-    fn lives(&self) -> Result<bool, Failure> {
+impl KeeperCheck {
+    fn has_keeper(&self) -> Result<bool, Failure> {
         Ok(has_keeper(&self.keepers, self.leaf)?)
     }
 
-    /// Looks once more.
-    pub(super) fn verify(&self) -> Result<(), Failure> {
-        if self.lives()? { Ok(()) } else { Err(none_lives()) }
+    /// Requires that the keeper still runs.
+    pub(super) fn require_keeper(&self) -> Result<(), Failure> {
+        if self.has_keeper()? { Ok(()) } else { Err(keeper_gone()) }
     }
 }
 
-/// After one was started, or found.
-fn none_lives() -> Failure {
-    let why =
+/// Returns the failure for a keeper that has ended.
+fn keeper_gone() -> Failure {
+    let cause =
         "no keeper lives that would end the login with its job; its last words are in the log";
-    Failure::why(Reason::AdoptionFailed, why)
+    Failure::new(Reason::AdoptionFailed, cause)
 }
 
-/// A keeper that this login has started. Dropped, it tells the keeper that nothing came of the
-/// login: where nobody else is in the leaf, both go.
+/// A keeper that this login has started. Its drop without [`KeeperHandle::confirm_login`] means
+/// that the login failed: an empty leaf and its keeper then go.
 #[derive(Debug)]
-pub(crate) struct Started(OwnedFd);
+pub(crate) struct KeeperHandle(OwnedFd);
 
-impl Started {
-    /// The login is in the leaf for good.
-    pub(crate) fn keep(self) {
+impl KeeperHandle {
+    /// Tells the keeper that the login stays in the leaf.
+    pub(crate) fn confirm_login(self) {
         let _ = send(self.0.as_raw_fd(), KEEPER_STAY, MsgFlags::MSG_NOSIGNAL);
     }
 }
 
-/// Starts a keeper unless one lives.
-/// Errors: for an executable that is not fit to be run, one that ends at once, and at the end of the
-/// budget.
+/// Starts a keeper unless the leaf has one.
+///
+/// # Errors
+///
+/// The executable is not trusted, the keeper ends at once, or the budget is used up.
 pub(super) fn ensure_keeper(
     leaf: &Place,
     imp: &Imp,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
-) -> Result<Keep, Failure> {
-    let keep = Keep { keepers: open_keepers_file()?, leaf: leaf.dir()?.identity()?.1 };
-    if keep.lives()? {
-        return Ok(keep);
+) -> Result<KeeperCheck, Failure> {
+    let check = KeeperCheck { keepers: open_keepers_file()?, leaf: leaf.dir()?.identity()?.1 };
+    if check.has_keeper()? {
+        return Ok(check);
     }
-    // All logins of the job take this lock; no cgroup that has our filter has this inode.
-    let _lock = Lock::take(keep.leaf, adoption.deadline())?;
-    if !keep.lives()? {
+    // All logins of the job take this lock. No filter's lock has its number, since no cgroup with
+    // our filter has this inode.
+    let _lock = Lock::take(check.leaf, adoption.deadline())?;
+    if !check.has_keeper()? {
         undo.keeper = Some(start_keeper(leaf, imp, adoption)?);
     }
-    Ok(keep)
+    Ok(check)
 }
 
-/// Opens the executable, which lies beside the helper.
-pub(super) fn keeper_executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Failure> {
-    let path = Path::new(&adoption.means.settings.helper).with_file_name("keeper");
-    executable("keeper", &path.to_string_lossy())
+/// Opens the keeper's executable, which is in the helper's directory.
+pub(super) fn open_keeper_executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Failure> {
+    let path = Path::new(&adoption.context.settings.helper).with_file_name("keeper");
+    open_trusted_executable("keeper", &path.to_string_lossy())
 }
 
-fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Started, Failure> {
+/// Starts a keeper, and waits until it holds its lock.
+fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<KeeperHandle, Failure> {
     let failed = |step: &str, errno: Errno| Failed::new("start keeper:", step, errno);
-    let executable = keeper_executable(adoption)?;
+    let executable = open_keeper_executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| failed("/dev/null", errno))?;
-    let (theirs, talk) =
+    let (keeper_socket, socket) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
             .map_err(|errno| failed("socketpair", errno))?;
-    // Another open file than the one by which we look: it would not see a lock of its own.
+    // Open the file a second time: a query through the keeper's own open file would not see its
+    // lock.
     let keepers = open_keepers_file()?;
     let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
     let handed = KeeperFds {
-        talk: theirs.as_fd(),
+        talk: keeper_socket.as_fd(),
         watched: imp.as_fd(),
         above: leaf.job()?.0.as_fd(),
         leaf: leaf.dir()?.as_fd(),
@@ -241,21 +259,21 @@ fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<Star
     let (executable, null) = (executable.as_fd(), null.as_fd());
     spawn_keeper(executable, &title, null, handed)
         .map_err(|failure| failed(failure.step, failure.errno))?;
-    // The keeper must hold the only other end, so that its death is seen.
-    drop(theirs);
-    let mut talk = UnixStream::from(talk);
+    // Close our copy of the keeper's end: otherwise its death gives no EOF.
+    drop(keeper_socket);
+    let mut socket = UnixStream::from(socket);
     let mut packet = [0; KEEPER_READY.len()];
-    let heard = loop {
-        // None at all would be for ever.
-        let left = adoption.means.budget.left().max(Duration::from_millis(1));
-        match talk.set_read_timeout(Some(left)).and_then(|()| talk.read(&mut packet)) {
+    let result = loop {
+        // A timeout of zero is invalid.
+        let timeout = adoption.context.budget.remaining().max(Duration::from_millis(1));
+        match socket.set_read_timeout(Some(timeout)).and_then(|()| socket.read(&mut packet)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            heard => break heard,
+            result => break result,
         }
     };
-    match heard {
-        Ok(_) if packet == KEEPER_READY => Ok(Started(talk.into())),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(none_in_time("the keeper")),
-        _ => Err(none_lives()),
+    match result {
+        Ok(_) if packet == KEEPER_READY => Ok(KeeperHandle(socket.into())),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(timeout_failure("the keeper")),
+        _ => Err(keeper_gone()),
     }
 }

@@ -1,14 +1,15 @@
-//! A Slurm job. The daemon of its extern step says whose it is, and takes the login in. The daemon's own
-//! cgroup tells how the job is laid out; no path is put together from a job's number.
+//! Joins Slurm jobs. The daemon of the extern step reports the job's user and adds the login. The
+//! daemon's own cgroup shows the job's layout; no path is made from a job's number.
 //!
-//! On cgroup v2 that is `JOB/step_extern/{slurm,user/task_special,user/task_N}`. The daemon is in
-//! `slurm`. Logins go to `task_special`, which the daemon makes for the first of them, and where Slurm
-//! accounts by `jobacct_gather/cgroup` at once on to `task_N`, N being the node's number in the job.
-//! We make no cgroup there: the daemon cannot remove one that it does not know.
+//! On cgroup v2 the layout is `JOB/step_extern/{slurm,user/task_special,user/task_N}`. The daemon
+//! is in `slurm`. Logins go to `task_special`, which the daemon makes for the first login. If Slurm
+//! accounts by `jobacct_gather/cgroup`, they go on at once to `task_N`, with the node's number N in
+//! the job. This module makes no cgroup there: the daemon cannot remove a cgroup that it does not
+//! know.
 
-use super::{Job, Joined, frozen, not_frozen, required};
+use super::{Job, JoinResult, frozen_failure, require_containment, require_not_frozen};
 use crate::Failure;
-use crate::probe::Tried;
+use crate::probe::ProbeResult;
 use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::bpf::{self, Branch, Confinement, Reach};
@@ -22,168 +23,190 @@ use schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
 use std::path::Path;
 
-/// Calls the daemon and looks where it is. The helper's word for whose job it is does not count: the
-/// daemon's does, which root alone can have started.
+/// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the
+/// daemon reports, which only root can have started, and not the one of the helper's reply.
 pub(super) fn open(
     adoption: &Adoption<'_>,
     spool: &AbsolutePath,
     node: &NodeName,
 ) -> Result<Job, Failure> {
-    // This exchange asks, and adds nothing: a daemon that is stopped does not answer it, so that none
-    // is ever sent an order which it would carry out whenever it goes on, on a process that was
-    // refused long ago or on another one of the same number.
-    let mut daemon = call(adoption, spool, node)?;
-    require(adoption, daemon.last_answer())?;
-    numbers_are_ours(daemon.pid())?;
-    let place = Membership::of(daemon.pid()).map_err(|error| no_login(Reason::Ended, error))?;
-    if let Some(path) = place.unified().and_then(stepd::step_of_daemon) {
-        let step = Step::open(&path)?;
-        not_frozen(step.levels())?;
+    // Query the daemon before any request to add a process. A stopped daemon does not answer, so it
+    // never gets a request that it would carry out later, on a process that was refused long ago or
+    // on another one with the same number.
+    let mut daemon = connect_to_daemon(adoption, spool, node)?;
+    require_running(adoption, daemon.last_answer())?;
+    require_shared_pid_namespace(daemon.pid())?;
+    let cgroups = Membership::of(daemon.pid()).map_err(|error| {
+        let errno = error.errno();
+        Failure::with_errno(Reason::Ended, format_args!("{DAEMON_TEXT}: {error}"), errno)
+    })?;
+    if let Some(path) = cgroups.unified().and_then(stepd::step_of_daemon) {
+        let step = ExternStep::open(&path)?;
+        require_not_frozen(step.levels())?;
         return Ok(Job::Slurm(daemon, step));
     }
-    if let Some(job) = v1::Job::of(&place) {
-        return Ok(Job::SlurmV1(daemon, StepV1::open(job, &place)?));
+    if let Some(job) = v1::Job::of(&cgroups) {
+        return Ok(Job::SlurmV1(daemon, ExternStepV1::open(job, &cgroups)?));
     }
-    // It is in its step's cgroup for as long as it runs, so it may have ended meanwhile.
-    require(adoption, daemon.query_state(adoption.deadline()).map_err(of_daemon)?)?;
-    let path = place.unified().or(place.of_controller("freezer")).unwrap_or("/");
-    let why = format!(
+    // A daemon is in its step's cgroup as long as it runs, so it may have ended meanwhile.
+    let answer = daemon.query_state(adoption.deadline()).map_err(stepd_failure)?;
+    require_running(adoption, answer)?;
+    let path = cgroups.unified().or(cgroups.of_controller("freezer")).unwrap_or("/");
+    let cause = format_args!(
         "is in {path}, which is no step's cgroup: slurm.conf has to say \
          ProctrackType=proctrack/cgroup"
     );
-    Err(no_login(Reason::Configuration, why))
+    Err(daemon_failure(Reason::Configuration, cause))
 }
 
-/// Has the daemon add the calling process; it must say afterwards that the job is still the user's
-/// and takes logins. With no time left nothing is sent.
-fn add(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<(), Failure> {
+/// Asks the daemon to add the calling process. Its answer must show that the job is still the
+/// user's and runs. With no time left it sends nothing.
+fn add_login(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<(), Failure> {
     undo.moved = true;
     let answer = daemon.add_process(nix::unistd::getpid().as_raw(), adoption.deadline());
-    require(adoption, answer.map_err(of_daemon)?)
+    require_running(adoption, answer.map_err(stepd_failure)?)
 }
 
-/// Has the daemon hand over what a login takes from the job.
-fn take(mut joined: Joined, daemon: &Daemon, adoption: &Adoption<'_>) -> Result<Joined, Failure> {
-    let (settings, deadline) = (adoption.means.settings, adoption.deadline());
+/// Queries the daemon for the job's namespaces and display, and adds them to the result.
+fn query_namespaces_and_display(
+    mut joined: JoinResult,
+    daemon: &Daemon,
+    adoption: &Adoption<'_>,
+) -> Result<JoinResult, Failure> {
+    let (settings, deadline) = (adoption.context.settings, adoption.deadline());
     if settings.join_container {
-        for (kind, fd) in daemon.query_namespaces(deadline).map_err(of_daemon)? {
+        for (kind, fd) in daemon.query_namespaces(deadline).map_err(stepd_failure)? {
             joined.namespaces.push(Namespace::from_fd(fd, kind, "of the job's step daemon")?);
         }
     }
     if !settings.disable_x11 {
-        let (number, keys) = daemon.query_display(deadline).map_err(of_daemon)?;
+        let (number, keys) = daemon.query_display(deadline).map_err(stepd_failure)?;
         joined.display = Variable::from_display(number, &keys);
     }
     Ok(joined)
 }
 
-/// Why a login was not taken in, as another look at the job says: it may be frozen, and its daemon
-/// with it, or over.
-pub(super) fn explain(
+/// Queries the job again after a failed join, and returns the failure to report: the job may have
+/// ended, or may be frozen, with its daemon. `frozen` is the result of a check for that.
+pub(super) fn recheck_job(
     failure: Failure,
     adoption: &Adoption<'_>,
     frozen: Result<(), Failure>,
 ) -> Failure {
-    match (failure, frozen) {
-        (stuck @ Failure::Stuck(..), _) => stuck,
-        // Frozen with its job, the daemon does not answer.
-        (_, Err(frozen @ Failure::Why(Reason::Suspended, _))) => frozen,
-        (failure, _) => match (Job::open(adoption), failure) {
-            (Err(Failure::Why(Reason::Ended, _)), failure) => {
-                Failure::Why(Reason::Ended, format!("the job is over: {failure}"))
-            }
-            (_, Failure::Gone(error)) => Failure::why(Reason::AdoptionFailed, error),
-            (_, failure) => failure,
-        },
+    if let Failure::MoveBackFailed(..) = failure {
+        return failure;
+    }
+    // The daemon of a frozen job does not answer, so do not query it.
+    if let Err(suspended @ Failure::CheckFailed { reason: Reason::Suspended, .. }) = frozen {
+        return suspended;
+    }
+    match (Job::open(adoption), failure) {
+        (Err(Failure::CheckFailed { reason: Reason::Ended, .. }), failure) => {
+            let cause = format_args!("the job is over: {failure}");
+            Failure::with_errno(Reason::Ended, cause, failure.errno())
+        }
+        (_, Failure::CgroupGone(error)) => Failure::new(Reason::AdoptionFailed, error),
+        (_, failure) => failure,
     }
 }
 
-/// Calls the daemon of the plan's job.
-fn call(adoption: &Adoption<'_>, spool: &AbsolutePath, node: &NodeName) -> Result<Daemon, Failure> {
+/// Connects to the daemon of the plan's job.
+fn connect_to_daemon(
+    adoption: &Adoption<'_>,
+    spool: &AbsolutePath,
+    node: &NodeName,
+) -> Result<Daemon, Failure> {
     let job = &adoption.plan.job;
-    let wrong = |why: String| Failure::Why(Reason::Configuration, why);
+    let misconfigured = |cause: String| Failure::new(Reason::Configuration, cause);
     let name = SocketName::from_job(node, job);
-    let name = name.ok_or_else(|| wrong(format!("{job} is no number of a job of Slurm's")))?;
+    let name =
+        name.ok_or_else(|| misconfigured(format!("{job} is no number of a job of Slurm's")))?;
     let spool = open_spool(adoption, Path::new(spool.as_str()));
-    let spool = spool.map_err(|error| wrong(format!("Slurm's spool directory {error}")))?;
-    Daemon::connect(&spool, &name, adoption.deadline()).map_err(of_daemon)
+    let spool = spool.map_err(|error| misconfigured(format!("Slurm's spool directory {error}")))?;
+    Daemon::connect(&spool, &name, adoption.deadline()).map_err(stepd_failure)
 }
 
-/// Opens the directory of the sockets. Every directory on the way has to be root's, or the account
-/// `slurm`'s, which is looked up only where one is not root's. No link is followed: the helper has
-/// to name the directory by its real path.
+/// Opens the directory of the sockets. Root or the account `slurm` must own each directory of the
+/// path; the account is looked up only if root does not own one. No link is followed: the helper
+/// must give the real path.
 fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustError> {
     match Trust::root().dir(path) {
         Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {
-            let slurm = (adoption.means.slurm_user)().ok_or(error)?;
+            let slurm = (adoption.context.find_slurm_user)().ok_or(error)?;
             Trust::root().or_owned_by(slurm).dir(path)
         }
         result => result,
     }
 }
 
-/// Refuses a job that is another user's, or takes no logins now.
-fn require(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
+/// Requires that the job is the user's and accepts logins.
+fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
     let uid = answer.uid;
     match answer.state {
         _ if uid != adoption.uid() => {
-            Err(no_login(Reason::AdoptionFailed, format_args!("the job is uid {uid}'s")))
+            Err(daemon_failure(Reason::AdoptionFailed, format_args!("the job is uid {uid}'s")))
         }
-        State::Starting => Err(no_login(Reason::Starting, "the step is starting")),
+        State::Starting => Err(daemon_failure(Reason::Starting, "the step is starting")),
         State::Running => Ok(()),
-        State::Ending => Err(no_login(Reason::Ended, "the step is ending")),
+        State::Ending => Err(daemon_failure(Reason::Ended, "the step is ending")),
     }
 }
 
-/// Refuses a daemon to which a process number of ours means another process, or none: the login is
-/// added by number. `NSpid` has one number for each namespace from that of `/proc` downwards
-/// (proc_pid_status(5)).
-fn numbers_are_ours(pid: i32) -> Result<(), Failure> {
+/// Requires that the daemon and this process are in the pid namespace of `/proc`: the daemon adds
+/// the login by its process number. `NSpid` has one number for each namespace from the one of
+/// `/proc` downwards (proc_pid_status(5)).
+fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
     let proc = Proc::here();
-    let single = |found: std::io::Result<Process>| found.is_ok_and(|one| one.namespaces == 1);
-    match pid > 0 && single(proc.own()) && single(proc.process(pid)) {
+    let has_one_number =
+        |process: std::io::Result<Process>| process.is_ok_and(|process| process.namespaces == 1);
+    match pid > 0 && has_one_number(proc.own()) && has_one_number(proc.process(pid)) {
         true => Ok(()),
-        false => Err(no_login(Reason::Configuration, "is in another process namespace than this")),
+        false => {
+            Err(daemon_failure(Reason::Configuration, "is in another process namespace than this"))
+        }
     }
 }
 
-/// The way from the step to its logins.
-const WAY: [&str; 2] = ["user", "task_special"];
-/// What the leaf of its accounting is called, but for the number.
-const ACCOUNTED: &str = "task_";
+/// The cgroups between the step and its logins.
+const LOGIN_CGROUPS: [&str; 2] = ["user", "task_special"];
+/// Prefix of the name of a leaf for accounting; a number follows.
+const TASK_PREFIX: &str = "task_";
 /// Index of the job's own cgroup, counted from `task_special`.
-const JOB: usize = 3;
+const JOB_LEVEL: usize = 3;
 
-/// Name of the leaf that a login is in, where that is one of these below `user`.
-fn leaf_of<'a>(path: &'a str, user: &str) -> Option<&'a str> {
+/// Returns the name of the leaf at `path`, if it is a leaf for logins below `user`.
+fn parse_leaf_name<'a>(path: &'a str, user: &str) -> Option<&'a str> {
     let name = path.strip_prefix(user)?.strip_prefix('/')?;
-    let numbered =
-        name.strip_prefix(ACCOUNTED).is_some_and(|number| parse_decimal(number).is_some());
-    let [_, special] = WAY;
-    (name == special || numbered).then_some(name)
+    let is_numbered =
+        name.strip_prefix(TASK_PREFIX).is_some_and(|number| parse_decimal(number).is_some());
+    let [_, special] = LOGIN_CGROUPS;
+    (name == special || is_numbered).then_some(name)
 }
 
-/// An extern step's cgroup and those above it, and those below it that logins are in.
+/// The cgroup of an extern step, those above it, and those below it that have logins.
 #[derive(Debug)]
-pub struct Step {
+pub struct ExternStep {
     /// The step's path.
     path: String,
     /// The step, and every level above.
     step: Place,
-    /// `task_special`, `user` and the step, as far as they are there, and every level above.
+    /// `task_special`, `user` and the step, as far as they exist, and every level above.
     place: Place,
-    /// How many of `user` and `task_special` are not there: before the first login.
+    /// The number of `user` and `task_special` that do not exist, before the first login.
     missing: usize,
 }
 
-impl Step {
-    /// Opens them.
-    /// Errors: [`Failure::Gone`] for a step that ended meanwhile.
+impl ExternStep {
+    /// Opens the cgroups.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::CgroupGone`] if the step ended meanwhile.
     fn open(step: &CgroupPath) -> Result<Self, Failure> {
         let path = step.as_str().to_owned();
         let mut place = Mount::open()?.place(step)?;
-        let (step, mut missing) = (place.try_clone()?, WAY.len());
-        for name in WAY {
+        let (step, mut missing) = (place.try_clone()?, LOGIN_CGROUPS.len());
+        for name in LOGIN_CGROUPS {
             match place.dir()?.child(name) {
                 Ok(dir) => place = place.below(dir),
                 Err(error) if error.is_gone() => break,
@@ -194,72 +217,79 @@ impl Step {
         Ok(Self { path, step, place, missing })
     }
 
-    /// Where the login will be.
+    /// Returns the path of the cgroup for the login.
     pub fn leaf(&self) -> String {
-        let [user, leaf] = WAY;
+        let [user, leaf] = LOGIN_CGROUPS;
         format!("{}/{user}/{leaf}", self.path)
     }
 
-    /// Errors: as [`Job::foresee`].
-    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
-        let job = JOB - self.missing;
+    /// Predicts the containment of the login.
+    pub(super) fn predict_containment(
+        &self,
+        adoption: &Adoption<'_>,
+    ) -> Result<&'static str, Failure> {
+        let job = JOB_LEVEL - self.missing;
         let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
         Ok(bpf::foresee(branch, self.missing, &adoption.plan.containment)?)
     }
 
-    /// The step's cgroup, those above it, and as many of those below as exist.
+    /// Returns the step's cgroup, those above it, and the existing ones below.
     pub fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
 
-    /// Has the daemon take the calling process in, makes the containment hold where it is then, and
-    /// looks at all of it once more.
-    /// Errors: any [`Failure`]; undoing is the caller's.
+    /// Asks the daemon to add the calling process, confines the cgroup where it is then, and
+    /// verifies the result.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Failure`]; the caller must roll back.
     pub(super) fn join(
         &self,
         daemon: &mut Daemon,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
-    ) -> Result<Joined, Failure> {
-        // A login that cannot be confined is not moved.
-        required(self.foresee(adoption)?, adoption)?;
-        add(daemon, adoption, undo)?;
-        let (place, confinement) = self.confined(adoption)?;
-        let containment = required(confinement.name, adoption)?;
-        let tried = Tried::of(&adoption.plan.probes);
+    ) -> Result<JoinResult, Failure> {
+        // Do not move a login that cannot be confined.
+        require_containment(self.predict_containment(adoption)?, adoption)?;
+        add_login(daemon, adoption, undo)?;
+        let (place, confinement) = self.confine_login(adoption)?;
+        let containment = require_containment(confinement.name, adoption)?;
+        let probes = ProbeResult::from_probes(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
         stands_in(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
-        let joined = Joined { cgroup, containment, tried, ..Joined::default() };
-        take(joined, daemon, adoption)
+        let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
+        query_namespaces_and_display(joined, daemon, adoption)
     }
 
-    /// Reads back that the login is in the leaf, and makes the containment hold there, which is to
-    /// be verified.
-    /// Errors: for a login that is elsewhere: the daemon says that it added one even where its own move
-    /// failed.
-    fn confined(&self, adoption: &Adoption<'_>) -> Result<(Place, Confinement), Failure> {
-        let [user, special] = WAY;
-        let found = Membership::own()?.unified().unwrap_or_default().to_owned();
-        let Some(name) = leaf_of(&found, &format!("{}/{user}", self.path)) else {
-            return Err(cgroup::Error::elsewhere(&self.leaf(), &found).into());
+    /// Finds the leaf with the login, and confines it. The caller must verify the confinement.
+    ///
+    /// # Errors
+    ///
+    /// The login is in another cgroup: the daemon reports success even if its own move failed.
+    fn confine_login(&self, adoption: &Adoption<'_>) -> Result<(Place, Confinement), Failure> {
+        let [user, special] = LOGIN_CGROUPS;
+        let current = Membership::own()?.unified().unwrap_or_default().to_owned();
+        let Some(name) = parse_leaf_name(&current, &format!("{}/{user}", self.path)) else {
+            return Err(cgroup::Error::elsewhere(&self.leaf(), &current).into());
         };
-        let place = self.way_down([user, name])?;
-        // Whatever outlives its login is added anew by the daemon, and on its way to a leaf of the
-        // accounting is in `task_special` for a moment: so the filters are put above both.
+        let place = self.open_leaf([user, name])?;
+        // The daemon adds a process that outlives its login again. On its way to a leaf for
+        // accounting this process is in `task_special` for a moment, so the filters are attached
+        // above both.
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
-        let job = JOB - usize::from(name != special);
+        let job = JOB_LEVEL - usize::from(name != special);
         let branch = Branch { levels: point, job, reach: Reach::Leaf };
         let (containment, deadline) = (&adoption.plan.containment, adoption.deadline());
         let confinement = bpf::confine(branch, containment, !adoption.is_carried(), deadline)?;
         Ok((place, confinement))
     }
 
-    /// The leaf and all above it, opened below the very step that was looked at before the login
-    /// went in.
-    fn way_down(&self, way: [&str; 2]) -> Result<Place, Failure> {
+    /// Opens the leaf and all cgroups above it, below the step that was checked before the move.
+    fn open_leaf(&self, names: [&str; 2]) -> Result<Place, Failure> {
         let mut place = self.step.try_clone()?;
-        for name in way {
+        for name in names {
             let dir = place.dir()?.child(name)?;
             place = place.below(dir);
         }
@@ -267,46 +297,56 @@ impl Step {
     }
 }
 
-/// The cgroups of an extern step, and of its job, on cgroup v1: one in each hierarchy that Slurm uses.
+/// The cgroups of an extern step, and of its job, on cgroup v1: one in each hierarchy that Slurm
+/// uses.
 ///
-/// No filter can be attached there. The lines of `devices.list` tell little, since Slurm denies the
-/// devices of other jobs and the kernel shows no list of denials. So the login must be where the job is,
-/// and the module tries which devices it can open.
+/// No filter can be attached there. The lines of `devices.list` are of little use, since Slurm
+/// denies the devices of other jobs and the kernel shows no list of denials. So the login must be
+/// in the cgroups of the job, and the module probes which devices it can open.
 #[derive(Debug)]
-pub struct StepV1 {
+pub struct ExternStepV1 {
     job: v1::Job,
-    /// Its cgroups in the hierarchy of the freezer.
+    /// The cgroups in the freezer's hierarchy.
     freezers: Vec<Dir>,
     mounts: Vec<Mounted>,
 }
 
-impl StepV1 {
-    /// Opens them.
-    /// Errors: [`Failure::Gone`] for a step that ended meanwhile; where the freezer is not mounted; for a
-    /// frozen job.
+impl ExternStepV1 {
+    /// Opens the cgroups.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::CgroupGone`] if the step ended meanwhile; [`Failure::CheckFailed`] if the freezer
+    /// is not mounted or the job is frozen.
     fn open(mut job: v1::Job, daemon: &Membership) -> Result<Self, Failure> {
         let mounts = Mounted::all()?;
         job.add_limits(daemon, &mounts)?;
         let step = Self { freezers: job.freezers(&mounts)?, job, mounts };
-        step.not_frozen()?;
+        step.require_not_frozen()?;
         Ok(step)
     }
 
-    /// Where the login will be, in every hierarchy.
+    /// Returns the path of the cgroup for the login, the same in every hierarchy.
     pub fn leaf(&self) -> String {
         self.job.step()
     }
 
-    /// As `not_frozen` of cgroup v2.
-    pub(super) fn not_frozen(&self) -> Result<(), Failure> {
-        v1::frozen_level(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen(dir)))
+    /// Requires that none of the cgroups is frozen.
+    pub(super) fn require_not_frozen(&self) -> Result<(), Failure> {
+        v1::frozen_level(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
     }
 
-    /// What would hold for the login.
-    /// Errors: where a list is to be enforced, and for a job without a cgroup for its devices.
-    pub(super) fn foresee(&self, adoption: &Adoption<'_>) -> Result<&'static str, Failure> {
+    /// Predicts the containment of the login.
+    ///
+    /// # Errors
+    ///
+    /// The plan has a list to enforce, or the job has no cgroup for its devices.
+    pub(super) fn predict_containment(
+        &self,
+        adoption: &Adoption<'_>,
+    ) -> Result<&'static str, Failure> {
         let containment = &adoption.plan.containment;
-        let why = match containment {
+        let cause = match containment {
             Containment::Inherit if !self.job.holds_devices() => {
                 "Slurm was to constrain the job's devices, and has made no devices cgroup for it"
             }
@@ -315,38 +355,47 @@ impl StepV1 {
             }
             Containment::None | Containment::Inherit => return Ok(containment.as_str()),
         };
-        Err(Failure::why(Reason::CannotConfine, why))
+        Err(Failure::new(Reason::CannotConfine, cause))
     }
 
-    /// Has the daemon take the calling process in, and looks at it afterwards.
-    /// Errors: for a login that is elsewhere, be it in a single hierarchy, for a hierarchy in which there is
-    /// no way back, and where devices cannot be tried: what a login can open is all there is to see.
+    /// Asks the daemon to add the calling process, and verifies the result.
+    ///
+    /// # Errors
+    ///
+    /// The login is in another cgroup in at least one hierarchy, a hierarchy has no way back, or
+    /// the devices cannot be probed, which is the only check of devices here.
     pub(super) fn join(
         &self,
         daemon: &mut Daemon,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
-    ) -> Result<Joined, Failure> {
-        let containment = required(self.foresee(adoption)?, adoption)?;
+    ) -> Result<JoinResult, Failure> {
+        let containment = require_containment(self.predict_containment(adoption)?, adoption)?;
         undo.origin.require(&self.job.hierarchies, &self.mounts)?;
-        add(daemon, adoption, undo)?;
+        add_login(daemon, adoption, undo)?;
         self.job.require(&Membership::own()?)?;
-        let mut tried = Tried::of(&adoption.plan.probes);
-        if let Some(trouble) = tried.trouble.take() {
-            return Err(Failure::why(Reason::CannotConfine, trouble));
+        let mut probes = ProbeResult::from_probes(&adoption.plan.probes);
+        if let Some(error) = probes.error.take() {
+            let errno = error.source.raw_os_error();
+            return Err(Failure::with_errno(Reason::CannotConfine, error, errno));
         }
         self.job.require(&Membership::own()?)?;
-        let joined = Joined { cgroup: self.leaf(), containment, tried, ..Joined::default() };
-        take(joined, daemon, adoption)
+        let cgroup = self.leaf();
+        let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
+        query_namespaces_and_display(joined, daemon, adoption)
     }
 }
 
-/// Why the daemon takes no login.
-fn no_login(reason: Reason, why: impl Display) -> Failure {
-    Failure::Why(reason, format!("the job's step daemon: {why}"))
+/// Beginning of the causes that are about the daemon.
+const DAEMON_TEXT: &str = "the job's step daemon";
+
+/// Returns the failure for a daemon that adds no login.
+fn daemon_failure(reason: Reason, cause: impl Display) -> Failure {
+    Failure::new(reason, format_args!("{DAEMON_TEXT}: {cause}"))
 }
 
-fn of_daemon(error: stepd::Error) -> Failure {
+/// Converts an error of a query to the daemon.
+fn stepd_failure(error: stepd::Error) -> Failure {
     use stepd::Error;
     let reason = match error {
         Error::SocketGone => Reason::Ended,
@@ -356,7 +405,7 @@ fn of_daemon(error: stepd::Error) -> Failure {
         }
         _ => Reason::AdoptionFailed,
     };
-    no_login(reason, error)
+    daemon_failure(reason, error)
 }
 
 #[cfg(test)]
@@ -364,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_has_the_code_that_says_what_to_do() {
+    fn each_error_of_the_daemon_has_its_code() {
         use stepd::Error;
         for (error, reason) in [
             (Error::SocketGone, Reason::Ended),
@@ -377,14 +426,17 @@ mod tests {
             (Error::MalformedAnswer, Reason::AdoptionFailed),
             (Error::ProcessRefused(-1), Reason::AdoptionFailed),
         ] {
-            assert_eq!(of_daemon(error.clone()).reason(), reason, "{error}");
+            assert_eq!(stepd_failure(error.clone()).reason(), reason, "{error}");
         }
     }
 
     #[test]
-    fn a_login_is_in_task_special_or_where_the_accounting_puts_it() {
+    fn leaf_of_login_is_task_special_or_a_task_for_accounting() {
         for name in ["task_special", "task_0", "task_17"] {
-            assert_eq!(leaf_of(&format!("/job_1/step_extern/user/{name}"), USER), Some(name));
+            assert_eq!(
+                parse_leaf_name(&format!("/job_1/step_extern/user/{name}"), USER),
+                Some(name)
+            );
         }
         for path in [
             USER,
@@ -396,7 +448,7 @@ mod tests {
             "/job_1/step_extern/user2/task_0",
             "/job_2/step_extern/user/task_0",
         ] {
-            assert_eq!(leaf_of(path, USER), None, "{path}");
+            assert_eq!(parse_leaf_name(path, USER), None, "{path}");
         }
     }
 
